@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from memory.bench.engine.run_settings import RunSettings
+from memory.bench.engine.settings import RUN_DEFAULTS, ExperimentSettings
 from memory.plugins.config import MemorySettings
 from memory.plugins.hookspecs import PluginInfo
 
@@ -85,7 +85,7 @@ def render(
         lines += [
             "# What 'memslot run' measures.",
             "# run:",
-            *(f"#   {line}" for line in _shown(RunSettings)),
+            *(f"#   {line}" for line in _run_block()),
         ]
     lines += _dumped(kept)
     return head + "\n".join(lines) + "\n"
@@ -134,6 +134,16 @@ def _optional(key: str, field: FieldInfo) -> Iterator[str]:
         return
     yield from _comment(_yaml(key, default))
     yield from _comment(["or, as a block:", f"{key}:", *(f"  {line}" for line in _shown(block))])
+
+
+def _run_block() -> Iterator[str]:
+    """The ``run:`` block's own fields; those of a played experiment belong into ``bench:``."""
+    played = {"mode", "providers", "roles", "limits"}
+    for name, field in ExperimentSettings.model_fields.items():
+        if name not in played:
+            default = field.get_default(call_default_factory=True, validated_data={})
+            value = RUN_DEFAULTS.get(name, TypeAdapter(Any).dump_python(default, mode="json"))
+            yield from _yaml(name, value)
 
 
 def _shown(model: type[BaseModel]) -> Iterator[str]:

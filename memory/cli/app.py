@@ -10,8 +10,8 @@ import typer
 from memory.cli import (
     backends,
     bench,
-    compare,
     config,
+    demo,
     doctor,
     hosts,
     init,
@@ -58,11 +58,11 @@ def root(
 app.command("backends")(backends.backends)
 app.command("doctor")(doctor.doctor)
 app.command("run")(run.run)
-app.command("compare")(compare.compare)
+app.command("compare")(run.compare)
 app.command("bench")(bench.bench)
 app.command("report")(run.report)
 app.command("verify")(verify.verify)
-app.command("demo")(compare.demo)
+app.command("demo")(demo.demo)
 app.command("hosts")(hosts.hosts)
 app.command("setup")(setup.setup)
 app.command("init")(init.init)

@@ -27,9 +27,8 @@ def show(
     """Show a configuration resolved: variables and defaults filled in, everything private hidden."""
     import yaml
 
-    from memory.bench.engine.run_settings import RunSettings, run_hash
+    from memory.bench.engine.matrix import parsed_run
     from memory.contract.adapter import label_of
-    from memory.plugins.blocks import parse_block
     from memory.plugins.config import load_config
     from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -37,11 +36,8 @@ def show(
     registry = MemoryAdapterRegistry()
     info = registry.selected(loaded)
     options = loaded.parse_options(info.options)
-    run = None
     known = loaded.config_hash(options)
-    if loaded.run is not None:
-        run = parse_block(RunSettings, loaded.run, "run", source=loaded.source, lines=loaded.problem.lines)
-        known = run_hash(loaded, options, run)
+    run = None if loaded.run is None else parsed_run(loaded)
     for place in registry.unread(loaded):
         complain(f"warning: {place}", warning=True)
     resolved = loaded.redacted(options, run)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_support import rows, run
 
-from memory.bench import run_benchmark
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 
@@ -51,17 +51,14 @@ async def test_calls_and_tokens_of_extraction_stand_in_the_manifest(
                 "doctor": False,
             },
         }
-        outcome = await run_benchmark(config)
+        outcome = await run(config)
         asked = len(llm.bodies("chat/completions"))
-    tokens = outcome.manifest.tokens
     assert outcome.manifest.status == "completed"
-    assert tokens.ingest_calls == asked >= 2
-    assert tokens.ingest_model is not None
-    assert tokens.ingest_model > 10 * asked
-    assert (tokens.retrieve_calls, tokens.retrieve_model) == (0, 0)
-    assert outcome.metrics.cost.llm_calls == asked
-    assert f"while writing {asked} calls" in outcome.report.read_text(encoding="utf-8")
-    lines = (outcome.directory / "traces.jsonl").read_text(encoding="utf-8").splitlines()
-    traces = [json.loads(line) for line in lines]
+    (cell,) = outcome.manifest.cells
+    assert cell.usage["ingest"].calls == asked >= 2
+    assert cell.usage["ingest"].tokens is not None
+    assert cell.usage["ingest"].tokens > 10 * asked
+    assert (cell.usage["retrieve"].calls, cell.usage["retrieve"].tokens) == (0, 0)
+    traces = rows(outcome, "traces.jsonl")
     writes = [trace for trace in traces if trace["operation"] == "record_event"]
     assert sum(trace["llm_calls"] for trace in writes) == asked

@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.bench.scores.intervals import difference, estimate
-from memory.bench.scores.run_metrics import (
-    ProbeRecord,
-    evidence_scores,
-    paired_differences,
-    preference_scores,
-)
-from memory.bench.scores.scoring import EvidenceHit, PreferenceHit
+from memory.bench.scores.metrics import experiment_metrics
+from memory.bench.scores.records import ProbeRecord, Sample
 
 
 def clusters(*shares, each=20):
@@ -101,56 +96,58 @@ def test_a_difference_turns_with_its_sides_and_never_collapses(found):
         assert (-other.high, -other.low) == pytest.approx((one.low, one.high))
 
 
-def test_a_difference_is_paired_by_probe():
-    """Providers that fail on the same personas differ less than their own intervals say."""
-    first = [record(f"p{at}", persona, hit) for persona, hits in HARD.items() for at, hit in enumerate(hits)]
-    second = [
-        record(f"p{at}", persona, hit and at != 0)
-        for persona, hits in HARD.items()
-        for at, hit in enumerate(hits)
-    ]
-    (fit, clean) = paired_differences([("one", first), ("two", second)])
-    assert (fit.figure, fit.first, fit.second, clean.figure) == ("fit", "one", "two", "clean fit")
-    assert (fit.n, fit.clusters, fit.value) == (24, 3, pytest.approx(2 / 24))
-    alone = preference_scores(first).overall.fit
-    assert width(fit) < width(alone)
-
-
-def test_only_probes_that_both_are_scored_on_are_compared():
-    first = [record("p1", "a", True), record("p2", "a", True), record("p1", "b", True)]
-    second = [record("p1", "a", False), record("p3", "a", True)]
-    fit = paired_differences([("one", first), ("two", second)])[0]
-    assert (fit.n, fit.clusters, fit.value, fit.low) == (1, 1, 1.0, None)
-    assert paired_differences([("one", first), ("two", [])]) == ()
-    assert paired_differences([("one", first)]) == ()
-
-
 HARD = {"a": [True] * 8, "b": [True] * 8, "c": [False] * 8}
 
 
-def record(probe, persona, fits, *, items=1, change=None):
-    hit = PreferenceHit(fits, False, False, False, False, False, False, False)
-    return ProbeRecord(probe, persona, "asked", after=1, items=items, preference=hit, change=change)
+def sample(probe, persona, fits, **more):
+    record = ProbeRecord(
+        f"{persona}:{probe}", persona, "s", "task", 1, judged=False, wanted=True, shows_current=fits, **more
+    )
+    return Sample(persona, record)
 
 
-def test_every_group_has_an_interval_and_its_number_of_personas():
-    records = [record("p", persona, True, change=change) for persona in "abc" for change in (None, "c1")]
-    records.append(record("q", "a", False, items=0))
-    scores = preference_scores(records)
-    row = scores.overall
-    assert (row.fit.clusters, row.fit.n) == (3, 7)
-    assert (row.nothing_shown.value, row.nothing_shown.n) == (1 / 7, 7)
-    assert [group.label for group in scores.groups] == ["asked", "changed", "steady"]
-    for group in scores.groups:
-        assert (group.fit.clusters, group.fit.low is not None) == (3, True)
-    evidence = [
-        ProbeRecord(
-            f"{persona}:{name}:{at}", persona, name, after=1, items=1, evidence=EvidenceHit(1, 0, 0, 1)
-        )
-        for persona in "ab"
-        for name in ("temporal", "multi-hop")
-        for at in range(3)
+def metrics(**samples):
+    return experiment_metrics("e", list(samples.items()))
+
+
+def shown(provider):
+    return next(one.estimate for one in provider.measures if one.name == "shown")
+
+
+def paired(found):
+    return [one for one in found.differences if one.figure == "shown"]
+
+
+def test_a_difference_is_paired_by_request():
+    """Providers that fail on the same personas differ less than their own intervals say."""
+    first = [sample(f"p{at}", who, hit) for who, hits in HARD.items() for at, hit in enumerate(hits)]
+    second = [
+        sample(f"p{at}", who, hit and at != 0) for who, hits in HARD.items() for at, hit in enumerate(hits)
     ]
-    for group in evidence_scores(evidence).categories:
-        assert (group.recall.clusters, group.recall.n) == (2, 6)
-        assert group.recall.low is not None
+    found = metrics(one=first, two=second)
+    (fit,) = paired(found)
+    assert (fit.first, fit.second) == ("one", "two")
+    assert (fit.n, fit.clusters, fit.value) == (24, 3, pytest.approx(2 / 24))
+    assert width(fit) < width(shown(found.providers[0]))
+
+
+def test_only_requests_that_both_have_are_compared():
+    first = [sample("p1", "a", True), sample("p2", "a", True), sample("p1", "b", True)]
+    second = [sample("p1", "a", False), sample("p3", "a", True)]
+    (fit,) = paired(metrics(one=first, two=second))
+    assert (fit.n, fit.clusters, fit.value, fit.low) == (1, 1, 1.0, None)
+    assert paired(metrics(one=first, two=[])) == []
+    assert paired(metrics(one=first)) == []
+
+
+def test_every_part_has_an_interval_and_its_number_of_personas():
+    samples = [
+        sample(f"p{change}", who, True, change=change, since=0) for who in "abc" for change in (None, "c1")
+    ]
+    samples.append(sample("q", "a", False, items=0))
+    (provider,) = metrics(one=samples).providers
+    assert (shown(provider).clusters, shown(provider).n) == (3, 7)
+    parts = {part.label: part.estimate for part in provider.parts if part.by == "category"}
+    assert list(parts) == ["task, changed", "task, steady"]
+    for found in parts.values():
+        assert (found.clusters, found.low is not None) == (3, True)

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory import ConfigError
-from memory.bench import load_locomo
-from memory.bench.data.locomo import split_evidence
+from memory.bench.data.locomo import load_locomo, split_evidence
 
 
 @pytest.fixture

@@ -8,12 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from bench_support import figure
 
-from memory.bench import run_benchmark, run_settings
 from memory.bench.engine.experiment import begin
 from memory.bench.engine.matrix import load_experiment
-from memory.bench.engine.run_verify import verify
-from memory.plugins.config import load_config
+from memory.bench.engine.verify import verify
 
 DATA = os.environ.get("MEMSLOT_LOCOMO")
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -23,24 +22,24 @@ PLAIN_HASHING = {"conv-26": 0.40, "conv-30": 0.55}
 pytestmark = [pytest.mark.skipif(not DATA, reason="MEMSLOT_LOCOMO names no LoCoMo file")]
 
 
-async def scores(name, tmp_path):
-    config = load_config(CONFIGS / name)
-    settings = run_settings(config, data=DATA, output=tmp_path)
-    outcome = await run_benchmark(config, settings=settings)
+def run(name, tmp_path):
+    outcome = begin(
+        load_experiment(CONFIGS / name, block="run", selected=True, data=Path(DATA), output=tmp_path)
+    )
     assert outcome.manifest.status == "completed"
-    return outcome.metrics.evidence
+    return outcome
 
 
-async def test_an_unlimited_history_holds_all_evidence_that_can_be_resolved(tmp_path):
-    found = await scores("locomo_full_history.yaml", tmp_path)
-    assert (found.overall.pooled, found.overall.verbatim) == (1.0, 1.0)
+def test_an_unlimited_history_holds_all_evidence_that_can_be_resolved(tmp_path):
+    found = run("locomo_full_history.yaml", tmp_path)
+    assert figure(found, "evidence recall, pooled").value == figure(found, "claimed recall").value == 1.0
 
 
 @pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
-async def test_lexical_retrieval_is_no_worse_than_plain_hashing(tmp_path):
-    found = await scores("locomo_simple_rag.yaml", tmp_path)
-    for row in found.personas:
-        assert row.pooled >= PLAIN_HASHING.get(row.label, 0.3), row.label
+def test_lexical_retrieval_is_no_worse_than_plain_hashing(tmp_path):
+    (provider,) = run("locomo_simple_rag.yaml", tmp_path).metrics.providers
+    for part in (one for one in provider.parts if one.by == "persona"):
+        assert part.estimate.value >= PLAIN_HASHING.get(part.label, 0.3), part.label
 
 
 @pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
@@ -49,7 +48,7 @@ def test_the_matrix_plays_every_provider_and_verifies(tmp_path):
     assert done.manifest.status == "completed"
     recall = {
         variant.label: measure.estimate.value
-        for variant in done.metrics.variants
+        for variant in done.metrics.providers
         for measure in variant.measures
         if measure.name == "evidence recall"
     }

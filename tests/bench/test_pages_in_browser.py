@@ -7,15 +7,16 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from functools import partial
 
 import anyio
 import pytest
-from bench_support import config_of, locomo_sample, registry_with, write_locomo
+from bench_support import config_of, locomo_sample, registry_with, run, write_locomo
 
-from memory.bench import comparison_configs, run_many, run_settings
-from memory.bench.engine.experiment import begin
+from memory.bench.engine.experiment import Listeners, begin
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.report.page import Block, Page
+from memory.bench.report.report import write_page
 from memory.testing._fake_backend import FakeBackend
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -126,7 +127,8 @@ def played(folder, **block):
         },
         "bench": {"providers": providers, "doctor": False, "output": str(folder), **block},
     }
-    return begin(load_experiment(content)).report.read_text(encoding="utf-8")
+    listeners = Listeners(write_page=write_page)
+    return begin(load_experiment(content), listeners=listeners).report.read_text(encoding="utf-8")
 
 
 def questions(folder):
@@ -146,15 +148,18 @@ def pages(tmp_path_factory):
         )
         return adapter
 
-    block = {"users": 2, "sessions": 8, "keep_texts": True, "output": str(tmp_path_factory.mktemp("runs"))}
+    game = {"users": 2, "sessions": 10, "tests": 4}
+    block = {"game": game, "keep_texts": True, "output": str(tmp_path_factory.mktemp("runs"))}
     content = config_of("fake", run=block, budget={"max_tokens": 400, "min_tokens": 300})
     content["memory"]["conditions"] = {"no_memory": {}, "full_history": {}, "oracle_ipas": {}}
-    configs = comparison_configs(content, ["no_memory", "full_history", "oracle_ipas", "fake"])
-    registry = registry_with(stand_in)
-    compared = anyio.run(lambda: run_many(configs, settings=run_settings(configs[0]), registry=registry))
+    names = ["no_memory", "full_history", "oracle_ipas", "fake"]
+    compared, alone = (
+        anyio.run(partial(run, content, registry=registry_with(stand_in), providers=providers))
+        for providers in (names, None)
+    )
     word = "x" * 10_000
     long = Page(
-        word, word, [(word, "bad")], [word], [], problems=[word], quotes=True,
+        word, word, [(word, "bad")], [word], [word], [], problems=[word], quotes=True,
         blocks=[Block(word, points=[word], details=[(word, word)], code=word, note=word),
                 Block("facts", rows=[("name", word)])],
     )  # fmt: skip
@@ -163,7 +168,7 @@ def pages(tmp_path_factory):
         "game": played(tmp_path_factory.mktemp("game"), game={"users": 2, "sessions": 24, "tests": 8}),
         "questions": questions(tmp_path_factory.mktemp("questions")),
         "comparison": compared.report.read_text(encoding="utf-8"),
-        "run": compared.outcomes[-1].report.read_text(encoding="utf-8"),
+        "run": alone.report.read_text(encoding="utf-8"),
     }
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from memory import InputError, MemoryScope, Message
-from memory.bench import EvidenceTruth, Probe, Session, Timeline, TimelineSet, Turn
+from memory.bench.data.timeline import EvidenceTruth, Probe, Session, Timeline, TimelineSet, Turn
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

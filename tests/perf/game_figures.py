@@ -86,15 +86,15 @@ from pathlib import Path
 sys.path.insert(0, {here!r})
 from game_figures import experiment
 from memory.bench.engine.experiment import begin
-from memory.bench.engine.record import PlayJournal
+from memory.bench.engine.files import CellJournal
 
-real, written = PlayJournal.add, [0]
+real, written = CellJournal.add, [0]
 def add(self, kind, **row):
     real(self, kind, **row)
     written[0] += 1
     if written[0] == 300:
         os.kill(os.getpid(), signal.SIGKILL)
-PlayJournal.add = add
+CellJournal.add = add
 begin(experiment({out!r}, **{given!r}))
 """
 
@@ -127,12 +127,12 @@ MEASURED = """
 import resource, sys
 from pathlib import Path
 from memory.bench.engine.experiment import measure
-from memory.bench.engine.manifest import read_experiment
-from memory.bench.report.report import write_game_report
+from memory.bench.engine.manifest import read_manifest
+from memory.bench.report.report import write_page
 
 directory = Path(sys.argv[1])
-manifest = read_experiment(directory)
-write_game_report(directory, manifest, measure(directory, manifest))
+manifest = read_manifest(directory)
+write_page(directory, manifest, measure(directory, manifest))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ import typer
 from cli_support import error_line, invoke
 
 from memory.cli.app import app
-from memory.cli.compare import DEMO
+from memory.cli.demo import DEMO
 
 MEMSLOT = (sys.executable, "-c", "from memory.cli import main; main()")
-SMALL = "memory: {backend: full_history}\nrun: {doctor: false, users: 1, sessions: 8}\n"
+SMALL = "memory: {backend: full_history}\nrun: {doctor: false, game: {users: 1, sessions: 10, tests: 3}}\n"
 NO_RESULT = {
     "chat",
     "mcp",  # a server
@@ -120,17 +119,41 @@ def without(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
 def test_the_demo_plays_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
     without(monkeypatch, "mem0")
-    monkeypatch.setitem(DEMO, "run", {**DEMO["run"], "users": 1, "sessions": 8})
+    game = {"users": 1, "sessions": 10, "tests": 2, "attributes": 4}
+    monkeypatch.setitem(DEMO, "bench", {**DEMO["bench"], "game": game})
     result = invoke("demo", "--out", tmp_path, *(["--json"] if as_json else []))
     assert result.exit_code == 0, result.output
+    needs = "needs pip install 'memslot[mem0]'"
     if as_json:
         about = json.loads(result.stdout)
-        assert about["left_out"] == {"simple_rag": "pip install 'memslot[mem0]'"}
-        assert about["not_run"] == []
-        assert len(about["runs"]) == 5
+        assert about["left_out"] == {"mem0": needs, "simple_rag": needs}
+        assert about["status"] == ["completed"]
     else:
-        assert "left out: simple_rag, which needs: pip install 'memslot[mem0]'" in result.stdout
-        assert "simple_rag" not in result.stdout.split("left out")[0]
+        assert f"left out: simple_rag, which {needs}" in result.stdout
+        *_, verdict, left_out, report = result.stdout.splitlines()
+        assert verdict.startswith("At 600 tokens, no memory architecture was played; of the controls ")
+        assert left_out.startswith("Left out: mem0")
+        assert report.startswith("report: ")
+
+
+def test_the_demo_shows_how_pip_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is installed unasked; what is asked for is pip's own, with its own progress."""
+    without(monkeypatch, "mem0")
+    called: list[list[str]] = []
+
+    def pip(command: list[str], check: bool) -> Any:
+        called.append(command)
+        return subprocess.CompletedProcess(command, 1)
+
+    monkeypatch.setattr("memory.cli.demo.subprocess.run", pip)
+    game = {"users": 1, "sessions": 10, "tests": 2, "attributes": 4}
+    monkeypatch.setitem(DEMO, "bench", {**DEMO["bench"], "game": game})
+    assert invoke("demo", "--out", tmp_path).exit_code == 0
+    assert called == []
+    result = invoke("demo", "--out", tmp_path, "--install")
+    assert called == [[sys.executable, "-m", "pip", "install", "memslot[mem0]"]]
+    assert "pip install memslot[mem0]" in result.stdout
+    assert "the demo goes on without mem0" in result.stderr
 
 
 # -- interrupts -------------------------------------------------------------------------------------------
@@ -140,7 +163,8 @@ def test_the_demo_plays_what_is_there(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_an_interrupted_run_says_where_its_files_are(tmp_path: Path, command: str) -> None:
     path = tmp_path / "memory.yaml"
-    run = "run: {doctor: false, users: 6, sessions: 60, compare: [no_memory, full_history]}\n"
+    game = "{users: 6, sessions: 200, tests: 60}"
+    run = f"run: {{doctor: false, game: {game}, providers: [no_memory, full_history]}}\n"
     path.write_text(f"memory: {{backend: full_history}}\n{run}", encoding="utf-8")
     out = tmp_path / "runs"
     running = subprocess.Popen(
@@ -151,7 +175,7 @@ def test_an_interrupted_run_says_where_its_files_are(tmp_path: Path, command: st
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 120
-    while not list(out.glob("*full_history*/manifest.json")):
+    while not list(out.glob("*/cells/*/journal.jsonl")):
         assert running.poll() is None, running.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -159,20 +183,16 @@ def test_an_interrupted_run_says_where_its_files_are(tmp_path: Path, command: st
     shown, complaints = running.communicate(timeout=300)
     assert running.returncode == 130, (shown, complaints)
     assert "Traceback" not in complaints
-    told = dict(re.findall(r"^(finished|incomplete): (.*)$", complaints, re.M))
-    assert "full_history" in told["incomplete"]
-    manifest = json.loads((Path(told["incomplete"]) / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["status"] == "incomplete"
-    if command == "compare":
-        assert "no_memory" in told["finished"]
-        assert invoke("report", told["finished"]).exit_code == 0
+    (place,) = re.findall(r"^incomplete: (.*); --resume \1 goes on$", complaints, re.M)
+    assert json.loads((Path(place) / "manifest.json").read_text(encoding="utf-8"))["status"] == "incomplete"
 
 
 def test_an_interrupted_experiment_says_how_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def begin(experiment: object, *, on_directory: Callable[[Path], None], **more: object) -> None:
-        on_directory(tmp_path / "game-1")
+    def begin(experiment: object, *, listeners: Any) -> None:
+        (tmp_path / "game-1").mkdir()
+        listeners.on_directory(tmp_path / "game-1")
         raise KeyboardInterrupt
 
     monkeypatch.setattr("memory.bench.engine.experiment.begin", begin)
@@ -188,9 +208,9 @@ def test_an_interrupted_experiment_says_how_it_goes_on(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("memory:\n  backend: full_history\nrun:\n  sessions: 2\n", ":4: run.sessions: "),
+        ("memory:\n  backend: full_history\nrun:\n  replicates: 0\n", ":4: run.replicates: "),
         ("memory:\n  backend: full_history\nrun:\n  timeline: locomo\n  data: gone.json\n", ":5: run.data: "),
-        ("memory:\n  backend: full_history\nrun:\n  timeline: locomo\n", ":3: run.data: "),
+        ("memory:\n  backend: full_history\nrun:\n  timeline: locomo\n", ":3: run: "),
         ("memory:\n  backend: full_history\nrun:\n  output: memory.yaml\n", ":4: run.output: "),
         ("memory:\n  backend: full_histroy\n", ":2: memory.backend: "),
         ("memory:\n  backend: full_history\n  token_counter: none\n", ":3: memory.token_counter: "),

@@ -10,7 +10,7 @@ import yaml
 from cli_support import LACKING, error_line, fake_plugin, invoke, lacking_plugin
 
 from memory.adapter import PluginInfo, PluginOptions
-from memory.bench import RunSettings, run_settings
+from memory.bench.engine.matrix import parsed_run
 from memory.cli._template import render
 from memory.plugins.config import MemorySettings, load_config
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -64,7 +64,9 @@ def test_the_common_part_shows_the_defaults_too(tmp_path: Path) -> None:
     }
     run = text[text.index("# run:") :].replace("\n# ", "\n").removeprefix("# ")
     path.write_text(text[: text.index("# run:")] + run, encoding="utf-8")
-    assert run_settings(load_config(path)) == RunSettings()
+    bare = path.with_name("bare.yaml")
+    bare.write_text(text[: text.index("# run:")] + "run: {}\n", encoding="utf-8")
+    assert parsed_run(load_config(path)) == parsed_run(load_config(bare))
 
 
 def test_mem0_is_the_default_and_an_existing_file_is_kept(tmp_path: Path, monkeypatch) -> None:

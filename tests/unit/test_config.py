@@ -7,7 +7,6 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from memory import ConfigError
-from memory.bench.engine.run_settings import run_hash, run_settings
 from memory.plugins.blocks import parse_block
 from memory.plugins.config import load_config, load_token_counter
 
@@ -77,29 +76,6 @@ def test_the_hash_is_of_what_determines_results(tmp_path):
     assert digest(GOOD.replace("max_tokens: 500", "max_tokens: 501")) != original
     assert digest(GOOD.replace("backend: mem0", "backend: zep").replace("    mem0:", "    zep:")) != original
     assert len(original) == 64
-
-
-def test_the_hash_of_a_run_is_of_what_it_does(tmp_path):
-    def digest(text=GOOD):
-        config = load_config(write(tmp_path, text), env=ENV)
-        return run_hash(config, config.parse_options(Anything), run_settings(config))
-
-    original = digest()
-    assert digest(GOOD.replace("somewhere", "elsewhere")) == original
-    assert digest(GOOD + "  compare: [mem0]\n") == original
-    assert digest(GOOD.replace("alice", "bob")) == original  # a run makes its own scopes
-    assert digest(GOOD + "  cs: [context]\n") == original
-    assert digest(GOOD.replace("seed: 7", "seed: 8")) != original
-    assert digest(GOOD.replace("    persona_id: alice", "    persona_id: alice\n    agent_id: a")) != original
-    moved = GOOD.replace("max_tokens: 500", "max_tokens: 900") + "  budget: {max_tokens: 500}\n"
-    assert digest(moved) == original
-    (tmp_path / "a.json").write_text("[]", encoding="utf-8")
-    (tmp_path / "b.json").write_text("[]", encoding="utf-8")
-    locomo = "  timeline: locomo\n  data: {}\n"
-    first = digest(GOOD + locomo.format(tmp_path / "a.json"))
-    assert first == digest(GOOD + locomo.format(tmp_path / "b.json"))
-    (tmp_path / "b.json").write_text("[{}]", encoding="utf-8")
-    assert first != digest(GOOD + locomo.format(tmp_path / "b.json")) != original
 
 
 def test_variables_have_defaults_and_an_escape():

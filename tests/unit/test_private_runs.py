@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_support import run
 from planted import SECRET, SENTENCE, Planted
 from pydantic import BaseModel, SecretStr
 
 from memory import BackendHealth, BackendUnavailable, MemoryScope, RetrieveRequest, RetrieveResult
 from memory.adapter import CAPABILITIES, PluginInfo, hookimpl
-from memory.bench import comparison_configs, run_benchmark, run_many, run_settings
 from memory.plugins import redaction
 from memory.plugins.config import MemslotConfig
 from memory.plugins.redaction import texts_in
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FakeBackend
 
+GAME = {"users": 1, "sessions": 10, "tests": 3, "attributes": 4}
 MODELS = {row.name: row.info.options for row in MemoryAdapterRegistry().rows() if row.info is not None}
 
 
@@ -119,10 +120,10 @@ async def test_no_artefact_repeats_an_option_even_where_the_adapter_does(
     monkeypatch.setattr(MemslotConfig, "parse_options", lambda self, model: planted)
     said = list(texts_in(list(block.values())))
     private = tmp_path / f"{SENTENCE} {SECRET}"
-    outcome = await run_benchmark(
+    outcome = await run(
         {
             "memory": {"backend": "fake", "backends": {"fake": block}, "data_dir": str(private / "data")},
-            "run": {"output": str(private / "out"), "users": 1, "sessions": 8},
+            "run": {"output": str(private / "out"), "game": GAME},
         },
         registry=registry_of(MODELS[name], lambda: Talkative(said, fails=fails)),
     )
@@ -169,10 +170,10 @@ async def test_no_run_of_a_real_provider_repeats_an_option(
         else ("condition", "conditions")
     )
     memory = {field: name, group: {name: PLANTS[name]}, "deadlines": {"write_s": 5, "setup_s": 30}}
-    outcome = await run_benchmark(
+    outcome = await run(
         {
             "memory": memory,
-            "run": {"users": 1, "sessions": 8, "output": str(tmp_path / "out"), "wait_timeout_s": 1},
+            "run": {"game": GAME, "output": str(tmp_path / "out"), "wait_timeout_s": 1},
         }
     )
     assert_clean(outcome.directory, caplog.text)
@@ -181,10 +182,10 @@ async def test_no_run_of_a_real_provider_repeats_an_option(
 async def test_a_comparison_does_not_tell_the_path_of_what_could_not_be_read(tmp_path: Path) -> None:
     content = {
         "memory": {"conditions": {"static_profile": {"path": f"{tmp_path}/{SECRET}.md"}, "no_memory": {}}},
-        "run": {"users": 1, "sessions": 8, "output": str(tmp_path / "out")},
+        "run": {"game": GAME, "output": str(tmp_path / "out")},
     }
-    configs = comparison_configs(content, ["static_profile", "no_memory"])
-    comparison = await run_many(configs, settings=run_settings(configs[0]))
-    assert [one.provider for one in comparison.not_run] == ["static_profile"]
-    assert "cannot be read" in comparison.not_run[0].error.message
+    outcome = await run(content, providers=["static_profile", "no_memory"])
+    (left_out,) = outcome.manifest.left_out
+    assert (left_out.label, left_out.broken, outcome.manifest.status) == ("static_profile", True, "failed")
+    assert "cannot be read" in left_out.why
     assert_clean(tmp_path / "out")

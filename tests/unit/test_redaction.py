@@ -16,7 +16,7 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, Field, SecretStr
 
 from memory import ConfigError
 from memory.adapter import DataPath, InputFile, PluginOptions, Private, Public
-from memory.bench.engine.run_settings import RunSettings
+from memory.bench.engine.settings import ExperimentSettings
 from memory.plugins import redaction
 from memory.plugins.config import MemorySettings, load_config
 from memory.plugins.redaction import HIDDEN, Redaction, is_credential, resolve_paths, slow_hash
@@ -24,7 +24,7 @@ from memory.plugins.registry import MemoryAdapterRegistry
 
 MODELS: dict[str, type[BaseModel]] = {
     **{row.name: row.info.options for row in MemoryAdapterRegistry().rows() if row.info is not None},
-    "run": RunSettings,
+    "run": ExperimentSettings,
     "memory": MemorySettings,
 }
 SHIPPED = pytest.mark.parametrize("name", MODELS)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_support import locomo_sample, run
 from cli_support import error_line, invoke
 
 from memory import ConfigError, MemoryScope, SupportsReadiness, open_memory
-from memory.bench import comparison_configs, run_benchmark, run_settings
+from memory.bench.engine.matrix import load_experiment
 from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -133,8 +134,10 @@ def test_a_control_under_either_word_is_the_same(home: Path) -> None:
 async def test_a_run_under_either_word_is_recorded_alike(home: Path) -> None:
     manifests = []
     for word in ("backend", "condition"):
-        path = write(home, f"{word}: no_memory", "run: {users: 1, sessions: 8, output: out}\n")
-        manifests.append((await run_benchmark(path)).manifest)
+        path = write(
+            home, f"{word}: no_memory", "run: {game: {users: 1, sessions: 10, tests: 2}, output: out}\n"
+        )
+        manifests.append((await run(path)).manifest.variants[0])
     one, other = manifests
     assert one.provider == other.provider
     assert (one.provider.backend, one.provider.condition, one.provider.kind) == (None, "no_memory", "control")
@@ -240,20 +243,23 @@ async def test_paths_in_a_mapping_are_relative_to_the_working_directory(home: Pa
 def test_paths_of_a_run_are_relative_to_the_file_but_for_those_of_the_command_line(home: Path) -> None:
     (home / "talks.json").write_text("[]", encoding="utf-8")
     run = "run: {timeline: locomo, data: talks.json, output: out}\n"
-    config = load_config(write(home, "backend: mem0", run))
-    assert run_settings(config).data == home / "talks.json"
-    assert run_settings(config).directory == home / "out"
-    given = run_settings(config, data=Path("other.json"), output=Path("here"))
-    assert (given.data, given.directory) == (Path("other.json"), Path("here"))
-    assert run_settings(load_config(write(home, "backend: mem0"))).directory == Path("manifests")
+    path = write(home, "backend: full_history", run)
+    (home / "talks.json").write_text(json.dumps([locomo_sample()]), encoding="utf-8")
+    settings = load_experiment(path, block="run", selected=True).settings
+    assert (settings.data, settings.directory) == (home / "talks.json", home / "out")
+    (home / "other.json").write_text(json.dumps([locomo_sample()]), encoding="utf-8")
+    given = {"data": home / "other.json", "output": Path("here")}
+    settings = load_experiment(path, block="run", selected=True, **given).settings
+    assert (settings.data, settings.directory) == (home / "other.json", Path("here"))
 
 
-def test_a_comparison_keeps_file_and_lines(home: Path) -> None:
-    path = write(home, "backend: mem0", "  backends: {mem0: {top_q: 1}}\n")
-    configs = comparison_configs(path, ["mem0", "full_history"])
-    assert [config.base for config in configs] == [home, home]
-    with pytest.raises(ConfigError, match=rf"{path}:4: memory\.backends\.mem0\.top_q"):
-        configs[0].parse_options(REGISTRY.info("mem0").options)
+def test_what_is_wrong_with_one_of_several_is_told_with_the_file(home: Path) -> None:
+    path = write(
+        home, "backend: mem0", "  backends: {mem0: {top_q: 1}}\nrun: {providers: [full_history, mem0]}\n"
+    )
+    result = invoke("compare", path)
+    assert "memory.backends.mem0.top_q" in error_line(result, 2)
+    assert str(path) in error_line(result, 2)
 
 
 def test_init_takes_any_provider(home: Path) -> None:

@@ -3,65 +3,83 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import hashlib
 import json
-import os
-import re
-import stat
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Literal
 
 from memory.adapter._lockfile import FileLock
-from memory.bench.engine.context import Played, Stopped, Table, write_whole
-from memory.bench.engine.manifest import (
-    CELL_FILE,
-    CellRecord,
-    PhaseRecord,
-    read_cell,
+from memory.bench.data.timeline import Timeline
+from memory.bench.engine.cell_files import StoreFingerprint, TraceFile
+from memory.bench.engine.context import CellContext, CellState
+from memory.bench.engine.diagnostics import diagnosed
+from memory.bench.engine.errors import CeilingReached, HarnessFailed, Stopped
+from memory.bench.engine.files import (
+    AppendedLines,
+    CellJournal,
+    drop_torn_line,
+    file_hashes,
+    json_lines,
+    read_lines,
     write_record,
+    write_whole,
 )
+from memory.bench.engine.manifest import CELL_FILE, CellRecord, PhaseRecord, read_cell
 from memory.bench.engine.matrix import CellSpec, Experiment
-from memory.bench.engine.models import CeilingReached
-from memory.bench.engine.play import Player
+from memory.bench.engine.planned import completed
+from memory.bench.engine.play import CellPlayer
 from memory.bench.engine.provenance import wire_truth
-from memory.bench.engine.record import AppendedLines, PlayJournal, drop_torn_line, json_lines
-from memory.bench.engine.role_set import Seats
-from memory.bench.engine.run_cell import error_record
-from memory.bench.engine.run_manifest import ErrorRecord
-from memory.bench.engine.rundir import file_hashes
-from memory.bench.scores.run_metrics import percentile
-from memory.contract.errors import MemslotError
-from memory.contract.receipts import Trace
+from memory.bench.engine.records import ErrorRecord, error_record
+from memory.bench.engine.role_set import RoleSet
+from memory.bench.scores.llm_use import llm_use
+from memory.bench.scores.metrics import percentile
+from memory.bench.scores.sections import WholeTurns
+from memory.contract.errors import ConfigError, MemslotError
+from memory.contract.receipts import BackendHealth
 from memory.contract.scope import MemoryScope
 from memory.plugins.opening import build_slot
 from memory.plugins.redaction import Scrubber
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
+from memory.slot.slot import MemorySlot
 
-Tell = Callable[[str, int, int], None]
-"""Called with a cell's id, its sessions and test sessions ended, and how many it has."""
-_MOST_WARNINGS = 40
-_UNSTABLE = re.compile(r"(-wal|-shm|-journal|\.lock|\.tmp|\.part)\Z")
+Progress = Callable[[str, int, int], None]
+"""Called with a cell's id, its steps ended, and how many it has."""
+Fault = Literal["provider", "harness"]
+_MAX_WARNINGS = 40
 
 
 @dataclass(frozen=True)
 class Job:
-    """A cell to be played. Can be sent to another process, and to another machine that sees ``directory``."""
+    """A cell to be played. Can be sent to another process, and to another machine that sees ``directory``.
+
+    Attributes:
+        workers: how many cells are played at a time, which share what a model's server grants.
+    """
 
     experiment: Experiment
     spec: CellSpec
     directory: Path
     scope_run_id: str
+    workers: int = 1
 
+    @property
+    def cell_directory(self) -> Path:
+        """Where the cell keeps everything."""
+        return self.directory / "cells" / self.spec.cell_id
 
-def cell_directory(job: Job) -> Path:
-    """Where a cell keeps everything."""
-    return job.directory / "cells" / job.spec.cell_id
+    @property
+    def timeline(self) -> Timeline:
+        """What the persona goes through."""
+        return self.experiment.timelines(self.spec.seed).timelines[self.spec.persona]
+
+    @property
+    def answers(self) -> bool:
+        """Whether the assistant answers questions in words of its own."""
+        return self.experiment.settings.roles.assistant.provider is not None
 
 
 def open_record(job: Job) -> CellRecord:
@@ -83,34 +101,37 @@ def open_record(job: Job) -> CellRecord:
     )
 
 
-def tallied(played: Played) -> dict[str, Any]:
-    """The fields of a cell's record that its journal tells."""
-    counts = played.counts
-    dated, versioned = counts["dated"], counts["versioned"]
-    observed = "dated" if dated else "versioned" if versioned else "weak"
+def fault_of(error: BaseException) -> Fault:
+    """Whose fault it is that a cell ended. A defect in what runs a plugin's code counts as the plugin's."""
+    return "harness" if isinstance(error, (HarnessFailed, ConfigError, OSError)) else "provider"
+
+
+def state_fields(state: CellState) -> dict[str, Any]:
+    """The fields of a cell's record that its journal decides."""
+    counts = state.counts
+    observed = "dated" if counts["dated"] else "versioned" if counts["versioned"] else "weak"
     return {
-        "sessions": played.sessions,
-        "tests": played.tests,
+        "sessions": state.sessions,
+        "tests": state.tests,
+        "probes": state.probes,
         "counts": dict(sorted(counts.items())),
-        "writes": dict(sorted(played.writes.items())),
-        "readiness": dict(sorted(played.readiness.items())),
-        "store": dict(sorted(played.store.items())),
+        "writes": dict(sorted(state.writes.items())),
+        "readiness": dict(sorted(state.readiness.items())),
+        "store": dict(sorted(state.store.items())),
         "pet_observability": observed if counts["recalled"] else None,
-        "models": {role: dict(spent) for role, spent in sorted(played.models.items())},
-        "warnings": tuple(
-            f"{text} ({count}x)" for text, count in played.warnings.most_common(_MOST_WARNINGS)
-        ),
-        "resumed": played.resumed,
+        "models": {role: dict(spent) for role, spent in sorted(state.models.items())},
+        "warnings": tuple(f"{text} ({count}x)" for text, count in state.warnings.most_common(_MAX_WARNINGS)),
+        "resumed": state.resumed,
     }
 
 
-def kept_texts(played: Played, persona_id: str) -> list[dict[str, str]]:
+def kept_texts(state: CellState, persona_id: str) -> list[dict[str, Any]]:
     """What was said and shown in test sessions, as ``texts.jsonl`` keeps it."""
-    return [{"persona_id": persona_id, **text} for text in played.texts]
+    return [{"persona_id": persona_id, **text} for text in state.texts]
 
 
 def timings(directory: Path) -> dict[str, PhaseRecord]:
-    """Time by phase, as far as a cell's directory tells."""
+    """Time by phase, as far as a cell's directory says."""
     phases: dict[str, list[float]] = {}
     with contextlib.suppress(OSError, ValueError):
         for line in (directory / "times.jsonl").read_text(encoding="utf-8").splitlines():
@@ -130,19 +151,19 @@ def timings(directory: Path) -> dict[str, PhaseRecord]:
 
 def run_job(
     job: Job,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
     registry: MemoryAdapterRegistry | None = None,
     models: Mapping[str, Provider] | None = None,
 ) -> CellRecord:
     """Play a cell on an event loop of its own; see :func:`play_cell`."""
     import anyio
 
-    return anyio.run(play_cell, job, tell, registry, models)
+    return anyio.run(play_cell, job, progress, registry, models)
 
 
 async def play_cell(
     job: Job,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
     registry: MemoryAdapterRegistry | None = None,
     models: Mapping[str, Provider] | None = None,
 ) -> CellRecord:
@@ -150,14 +171,14 @@ async def play_cell(
 
     Args:
         job: the cell.
-        tell: told how far it is.
+        progress: told how far it is.
         registry: in place of the installed plugins.
         models: in place of those that the settings name, by role.
 
     Returns:
         The record. A cell that fails does not raise: its record says why.
     """
-    directory = cell_directory(job)
+    directory = job.cell_directory
     if (directory / CELL_FILE).exists():
         with contextlib.suppress(MemslotError):
             record = read_cell(directory)
@@ -171,59 +192,71 @@ async def play_cell(
     try:
         lock.acquire()
     except MemslotError as error:
-        return open_record(job).model_copy(update={"status": "failed", "error": error_record(error)})
+        return ended_record(job, "failed", error_record(error), "harness")
     try:
-        record = await _Cell(job, directory, tell, registry or MemoryAdapterRegistry(), models).go()
+        record = await _Cell(job, progress, registry or MemoryAdapterRegistry(), models).run()
         try:
             write_record(record, directory / CELL_FILE)
-        except Stopped as error:  # without its record a cell has not ended
-            record = record.model_copy(update={"status": "failed", "error": error_record(error)})
+        except HarnessFailed as error:  # without its record a cell has not ended
+            record = record.model_copy(
+                update={"status": "failed", "error": error_record(error), "fault": "harness"}
+            )
     finally:
         lock.release()
     return record
+
+
+def ended_record(job: Job, status: str, error: ErrorRecord, fault: Fault) -> CellRecord:
+    """The record of a cell that ended without one of its own."""
+    return open_record(job).model_copy(update={"status": status, "error": error, "fault": fault})
 
 
 class _Cell:
     def __init__(
         self,
         job: Job,
-        directory: Path,
-        tell: Tell | None,
+        progress: Progress | None,
         registry: MemoryAdapterRegistry,
         models: Mapping[str, Provider] | None,
     ) -> None:
-        self.job, self.directory, self.tell = job, directory, tell
+        self.job, self.directory, self.progress = job, job.cell_directory, progress
         self.registry, self.models = registry, models
         self.spent: defaultdict[str, list[float]] = defaultdict(list)
-        self.times = AppendedLines(directory / "times.jsonl")
-        self.played = Played()
-        self.steps = 0
+        self.times = AppendedLines(self.directory / "times.jsonl")
+        self.state = CellState()
+        self.timeline = job.timeline
         self.native_scope: dict[str, str] | None = None
+        self.health: BackendHealth | None = None
         self.scrub: Scrubber | None = None
 
-    async def go(self) -> CellRecord:
+    async def run(self) -> CellRecord:
         began = time.perf_counter()
-        status, error = "completed", None
+        status, error, fault = "completed", None, None
         try:
             await self._play()
         except CeilingReached as reached:
-            status, error = "stopped", self._error(reached)
+            status, error, fault = "stopped", self._error(reached), "harness"
         except Exception as failure:  # one cell's defect must not cost the others their night
-            status, error = "failed", self._error(failure)
+            status, error, fault = "failed", self._error(failure), fault_of(failure)
         finally:
             self._note_times()
             self.times.close()
+        with contextlib.suppress(OSError):
+            drop_torn_line(self.directory / "traces.jsonl")  # of a disk that was full
         try:
-            self._write_results()
-        except Stopped as failure:
-            status, error = "failed", error or self._error(failure)
+            self._write_results(fault, error)
+        except HarnessFailed as failure:
+            status, error, fault = "failed", error or self._error(failure), fault or "harness"
         return CellRecord.model_validate(
             {
                 **open_record(self.job).model_dump(),
                 "native_scope": self.native_scope,
+                "health": self.health and self.health.model_dump(),
                 "status": status,
                 "error": error,
-                **tallied(self.played),
+                "fault": fault,
+                **state_fields(self.state),
+                "usage": llm_use(read_lines(self.directory / "traces.jsonl")),
                 "timings": timings(self.directory),
                 "wall_ms": round((time.perf_counter() - began) * 1000, 3),
                 "files": file_hashes(self.directory),
@@ -231,7 +264,10 @@ class _Cell:
         )
 
     def _error(self, error: Exception) -> ErrorRecord:
-        record = error_record(error)
+        return self._clean(error_record(error))
+
+    def _clean(self, record: ErrorRecord) -> ErrorRecord:
+        """Without what the configuration hides and this machine's paths."""
         if self.scrub is None:
             return record
         shown = {"message": self.scrub(record.message), "diagnostics": self.scrub(record.diagnostics)}
@@ -239,19 +275,24 @@ class _Cell:
 
     async def _play(self) -> None:
         job, experiment = self.job, self.job.experiment
-        variant = experiment.settings.providers[job.spec.variant]
-        config = experiment.config(variant)
+        config = experiment.config(experiment.settings.providers[job.spec.variant])
         self.scrub = config.scrubber()
         info = self.registry.selected(config)
         data = experiment.timelines(job.spec.seed)
-        timeline = data.timelines[job.spec.persona]
         config, _ = wire_truth(config, info, data)
-        self.scrub = config.scrubber(config.parse_options(info.options), {str(job.directory): "<run>"})
-        journal = PlayJournal(self.directory / "journal.jsonl")
-        seats = Seats(experiment.settings, data, job.directory, job.spec.replicate, self.models)
-        self.steps = timeline.steps
-        record = open_record(job)
-        with _Traces(self.directory / "traces.jsonl", self.scrub) as traces:
+        here = {str(job.directory): "<run>"}
+        self.scrub = config.scrubber(config.parse_options(info.options), here)
+        journal = CellJournal(self.directory / "journal.jsonl")
+        roles = RoleSet(
+            experiment.settings,
+            data,
+            job.directory,
+            replicate=job.spec.replicate,
+            workers=job.workers,
+            providers=self.models,
+        )
+        scope = open_record(job).scope
+        with TraceFile(self.directory / "traces.jsonl", self.scrub) as traces:
             opened = time.perf_counter()
             slot = build_slot(
                 config,
@@ -261,67 +302,96 @@ class _Cell:
                 data_dir=self.directory / "store",
                 neutral_sections=True,
             )
-            self._time("open", (time.perf_counter() - opened) * 1000)
-            async with slot, seats:
-                table = Table(
+            self._add_time("open", (time.perf_counter() - opened) * 1000)
+            async with slot, roles:
+                context = CellContext(
                     slot=slot,
-                    roles=seats.roles,
-                    spent=seats.spent,
+                    roles=roles.roles,
                     journal=journal,
-                    fingerprint=_Fingerprint(self.directory / "store"),
-                    asking=traces.asking,
+                    turns=WholeTurns({turn.event_id: turn.text for turn in self.timeline.turns}),
+                    foreign=foreign_phrases(data.timelines, self.timeline),
+                    fingerprint=StoreFingerprint(self.directory / "store"),
+                    mark_probe=traces.mark_probe,
                     check=traces.check,
-                    times=self._time,
-                    progress=self._progress,
+                    add_time=self._add_time,
+                    progress=self._report,
+                    take_usage=roles.take_usage,
                     keep_texts=experiment.settings.texts_kept,
                     scrub=self.scrub,
                 )
-                player = Player(table, timeline, record.scope, experiment.player(config))
-                self.played = player.played
+                player = CellPlayer(context, self.timeline, scope, experiment.cell_settings(config))
+                self.state = player.state
                 try:
                     await self._check_health(slot)
                     await player.play()
+                    await self._diagnose(slot, scope)
                     traces.check()
                 finally:
                     closing = time.perf_counter()
                     journal.close()
                     with contextlib.suppress(MemslotError):
-                        self.native_scope = dict(slot.native_scope(record.scope))
-        self._time("close", (time.perf_counter() - closing) * 1000)
+                        self.native_scope = dict(slot.native_scope(scope))
+        self._add_time("close", (time.perf_counter() - closing) * 1000)
         self._finish(journal)
 
-    def _write_results(self) -> None:
-        write_whole(self.directory / "results.jsonl", json_lines(self.played.records))
+    def _write_results(self, fault: Fault | None, error: ErrorRecord | None) -> None:
+        records = completed(
+            self.state.records,
+            self.timeline,
+            answers=self.job.answers,
+            fault=fault,
+            error=error.type if error else None,
+        )
+        write_whole(self.directory / "results.jsonl", json_lines(records))
 
-    async def _check_health(self, slot: Any) -> None:
+    async def _check_health(self, slot: MemorySlot) -> None:
+        assert self.scrub is not None
         began = time.perf_counter()
         health = await slot.health()
-        self._time("health", (time.perf_counter() - began) * 1000)
+        self._add_time("health", (time.perf_counter() - began) * 1000)
+        shown = {
+            "details": self.scrub(health.details),
+            "warnings": self.scrub(health.warnings),
+            "latency_ms": None,
+        }
+        self.health = health.model_copy(update=shown)
         if health.status == "unavailable":
             why = "; ".join(health.warnings)
             raise Stopped(f"{health.backend_name} is unavailable{': ' if why else ''}{why}")
 
-    def _finish(self, journal: PlayJournal) -> None:
+    async def _diagnose(self, slot: MemorySlot, scope: MemoryScope) -> None:
+        """Ask what the settings name, after the last probe of all."""
+        settings = self.job.experiment.settings
+        if not settings.diagnostics:
+            return
+        rows = [
+            await diagnosed(
+                slot, scope, operation, arguments, keep_texts=settings.texts_kept, clean=self._clean
+            )
+            for operation, arguments in settings.diagnostics.items()
+        ]
+        write_whole(self.directory / "diagnostics.jsonl", json_lines(rows))
+
+    def _finish(self, journal: CellJournal) -> None:
         """Write what was said in test sessions where texts are kept, else forget it."""
         if not self.job.experiment.settings.texts_kept:
             try:
                 journal.without_texts()
             except OSError as error:
-                raise Stopped.full(journal.path.name, error) from error
+                raise HarnessFailed.full(journal.path.name, error) from error
             return
-        texts = kept_texts(self.played, self.job.spec.persona_id)
+        texts = kept_texts(self.state, self.job.spec.persona_id)
         write_whole(self.directory / "texts.jsonl", json_lines(texts))
 
     # -- time -------------------------------------------------------------------------------------------
 
-    def _time(self, phase: str, ms: float) -> None:
+    def _add_time(self, phase: str, ms: float) -> None:
         self.spent[phase].append(ms)
 
-    def _progress(self, played: Played) -> None:
+    def _report(self, state: CellState) -> None:
         self._note_times()
-        if self.tell is not None:
-            done = played.sessions + played.tests + played.asked
-            self.tell(self.job.spec.cell_id, done, self.steps)
+        if self.progress is not None:
+            self.progress(self.job.spec.cell_id, state.steps, self.timeline.steps)
 
     def _note_times(self) -> None:
         """Times stand apart from everything that a resumed cell must have the same."""
@@ -333,79 +403,8 @@ class _Cell:
             self.spent.clear()
 
 
-class _Traces:
-    """The sink of a cell's traces; a cell that goes on appends."""
-
-    def __init__(self, path: Path, scrub: Scrubber) -> None:
-        self._path, self._scrub = path, scrub
-        self._file: IO[bytes] | None = None
-        self._probe_id: str | None = None
-        self._lost: OSError | None = None
-
-    def __enter__(self) -> _Traces:
-        drop_torn_line(self._path)
-        self._file = open(self._path, "ab", buffering=0)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def emit(self, trace: Trace) -> None:
-        """Append one trace, with the probe it belongs to."""
-        if self._file is None or self._file.closed or self._lost:
-            return
-        if trace.warnings:
-            trace = trace.model_copy(update={"warnings": self._scrub(trace.warnings)})
-        # Spliced, because to build the row and dump it again costs more than all else a line costs.
-        line = f'{trace.model_dump_json()[:-1]},"probe_id":{json.dumps(self._probe_id)}}}\n'.encode()
-        try:
-            if self._file.write(line) != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError as error:
-            self._lost = error
-
-    def check(self) -> None:
-        """Refuse to go on where a trace is lost: what it tells could never be checked.
-
-        Raises:
-            Stopped: one could not be written.
-        """
-        if self._lost:
-            raise Stopped.full(self._path.name, self._lost) from self._lost
-
-    def asking(self, probe_id: str | None) -> None:
-        """Traces of the calls that follow name the probe."""
-        self._probe_id = probe_id
-
-
-class _Fingerprint:
-    """What the files below a directory hold; a file is read again only where its time or size has changed."""
-
-    def __init__(self, store: Path) -> None:
-        self._store = store
-        self._known: dict[str, tuple[tuple[int, int, int], bytes]] = {}
-
-    def __call__(self) -> dict[str, bytes] | None:
-        """Hashes by path; None without any file. Logs and locks beside databases are left out."""
-        found = {}
-        for path, now in _files(self._store):
-            stamp = (now.st_ino, now.st_size, now.st_mtime_ns)
-            if path not in self._known or self._known[path][0] != stamp:
-                self._known[path] = (stamp, hashlib.sha256(Path(path).read_bytes()).digest())
-            found[path] = self._known[path][1]
-        return found or None
-
-
-def _files(place: str | Path) -> Iterator[tuple[str, os.stat_result]]:
-    """The regular files below a directory that are neither log nor lock; none where there is no directory."""
-    try:
-        found = os.scandir(place)
-    except FileNotFoundError:
-        return
-    with found:
-        for entry in found:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _files(entry.path)
-            elif not _UNSTABLE.search(entry.name) and stat.S_ISREG((now := entry.stat()).st_mode):
-                yield entry.path, now
+def foreign_phrases(timelines: tuple[Timeline, ...], own: Timeline) -> tuple[str, ...]:
+    """Phrases that belong to other personas."""
+    return tuple(
+        phrase for other in timelines if other.persona_id != own.persona_id for phrase in other.canaries
+    )

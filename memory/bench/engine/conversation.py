@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from memory.bench.data.timeline import Script
-from memory.bench.engine.context import Dealings
+from memory.bench.data.timeline import Probe, Script
+from memory.bench.engine.driver import SessionDriver, role_calls
 from memory.bench.engine.models import load_prompt
 from memory.bench.engine.roles import Exchange
 from memory.contract.errors import InputError
@@ -43,44 +43,46 @@ class Conversation:
     """A session of the assistant's.
 
     Args:
-        dealings: with whom, and how the memory is asked.
+        driver: with whom, and how the memory is asked.
         persona_id: begins the ids of events.
         session_id: as the memory knows it.
         script: where and when it takes place.
         earlier: what was said in it before, where it is taken up again.
         turns: before its first one, for ids and times; by default those of ``earlier``.
+        probe: in place of the script, what the memory is asked about.
     """
 
     def __init__(
         self,
-        dealings: Dealings,
+        driver: SessionDriver,
         persona_id: str,
         session_id: str,
         script: Script,
         earlier: Sequence[Exchange] = (),
         turns: int | None = None,
+        probe: Probe | None = None,
     ) -> None:
-        self._dealings, self._persona_id, self._script = dealings, persona_id, script
+        self._driver, self._persona_id, self._script = driver, persona_id, script
         self.turns = len(earlier) if turns is None else turns
-        self._memory = dealings.memory(script)
+        self._memory = driver.memory(probe or script)
         identity = load_prompt("assistant").filled(
             context=script.context or "usual", now=script.start.isoformat(" ", "minutes")[:16]
         )
         self._session = AgentSession(
-            dealings.table.roles.assistant,
+            driver.context.roles.assistant,
             self._memory,
-            scope=dealings.scope,
+            scope=driver.scope,
             settings=SessionSettings(identity=identity, window_tokens=None),
             session_key=session_id,
         )
-        self._session.history = [said for one in earlier for said in _messages(one)]
+        self._session.history = [said for exchange in earlier for said in _messages(exchange)]
 
     async def recall(self, user: str) -> Recall:
         """What the memory gives for what the user says, where no reply is wanted."""
         recall = await self._memory.recall(
-            user, session_id=self._session.session_id, scope=self._dealings.scope
+            user, session_id=self._session.session_id, scope=self._driver.scope
         )
-        self._dealings.table.times("retrieve", recall.took_ms)
+        self._driver.context.add_time("retrieve", recall.took_ms)
         return recall
 
     async def turn(self, user: str, attribute: str | None = None, answers: str = "") -> Said:
@@ -88,7 +90,7 @@ class Conversation:
 
         Args:
             user: what the user says.
-            attribute: which the turn tells, if any; of the event alone.
+            attribute: which the turn states, if any; of the event alone.
             answers: to choose from; shown to the assistant, and no part of the question to the memory.
 
         Raises:
@@ -96,13 +98,14 @@ class Conversation:
         """
         self.turns += 1
         session_id = self._session.session_id
-        self._memory.told = _fields(self._persona_id, session_id, self._script, self.turns, attribute)
+        self._memory.turn_fields = _fields(self._persona_id, session_id, self._script, self.turns, attribute)
         options = (Attachment(name="answers", content=answers),) if answers else ()
         report = await self._session.turn(UserTurn(content=user, attachments=options))
-        self._dealings.table.times("retrieve", report.recall.took_ms)
-        self._dealings.table.times("answer", report.took_ms - report.before_model_ms)
+        self._driver.context.add_time("retrieve", report.recall.took_ms)
+        self._driver.context.add_time("answer", report.took_ms - report.before_model_ms)
         if report.failure is not None:
-            raise report.failure
+            with role_calls("assistant"):
+                raise report.failure
         if not report.recorded:
             raise InputError(f"{session_id}: turn {self.turns} says nothing but recalled context")
         return Said(report.output.content, report.recall, self._memory.event)
@@ -137,6 +140,6 @@ def _fields(
     )
 
 
-def _messages(one: Exchange) -> list[Message]:
-    said = [Message(role="user", content=one.user)]
-    return [*said, Message(role="assistant", content=one.reply)] if one.reply.strip() else said
+def _messages(exchange: Exchange) -> list[Message]:
+    said = [Message(role="user", content=exchange.user)]
+    return [*said, Message(role="assistant", content=exchange.reply)] if exchange.reply.strip() else said

@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from memory.bench.engine.run_cell import error_record
-from memory.bench.engine.run_manifest import ErrorRecord
+from memory.bench.engine.records import ErrorRecord, error_record
 from memory.contract.adapter import SupportsNativeQuery
 from memory.contract.errors import CapabilityNotSupported
 from memory.contract.requests import NativeQueryRequest

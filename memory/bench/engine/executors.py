@@ -11,14 +11,15 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from memory.bench.engine.cell import Job, Tell, open_record, run_job
+from memory.bench.engine.cell import Job, Progress, ended_record, run_job
 from memory.bench.engine.manifest import CellRecord
-from memory.bench.engine.matrix import ExecutorSettings
-from memory.bench.engine.run_manifest import ErrorRecord
+from memory.bench.engine.records import ErrorRecord
+from memory.bench.engine.settings import ExecutorSettings
 from memory.contract.errors import ConfigError
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
@@ -30,13 +31,15 @@ _ORPHANED = 3
 class Executor(Protocol):
     """Plays cells."""
 
-    def run(self, jobs: Sequence[Job], tell: Tell, go_on: Callable[[], bool]) -> Iterator[CellRecord]:
+    def run(
+        self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
+    ) -> Iterator[CellRecord]:
         """The records of the jobs, as they end.
 
         Args:
             jobs: the cells, each once.
-            tell: told how far cells are, where the executor can.
-            go_on: asked before a cell is begun; False leaves the rest out.
+            progress: told how far cells are, where the executor can.
+            may_begin: asked before a cell is begun; False leaves the rest out.
         """
         ...
 
@@ -73,12 +76,14 @@ class LocalExecutor:
     ) -> None:
         self._registry, self._models = registry, models
 
-    def run(self, jobs: Sequence[Job], tell: Tell, go_on: Callable[[], bool]) -> Iterator[CellRecord]:
+    def run(
+        self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
+    ) -> Iterator[CellRecord]:
         """The records of the jobs, in their order."""
         for job in jobs:
-            if not go_on():
+            if not may_begin():
                 return
-            yield run_job(job, tell, self._registry, self._models)
+            yield run_job(job, progress, self._registry, self._models)
 
 
 def _work(pipe: Connection) -> None:
@@ -86,14 +91,14 @@ def _work(pipe: Connection) -> None:
     with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
         while (job := pipe.recv()) is not None:
             try:
-                record = run_job(job, partial(_say_or_end, pipe))
+                record = run_job(job, partial(_report_or_end, pipe))
             except Exception as error:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 record = _ended(job, f"{type(error).__name__} in {where.name}", "failed")
             pipe.send(("done", record))
 
 
-def _say_or_end(pipe: Connection, *at: Any) -> None:
+def _report_or_end(pipe: Connection, *at: Any) -> None:
     """Say how far the cell is; one whose run is gone goes on in the run that takes it up."""
     try:
         pipe.send(("at", at))
@@ -103,7 +108,7 @@ def _say_or_end(pipe: Connection, *at: Any) -> None:
 
 def _ended(job: Job, why: str, status: str) -> CellRecord:
     error = ErrorRecord(type="WorkerEnded" if status == "died" else "WorkerFailed", message=why)
-    return open_record(job).model_copy(update={"status": status, "error": error})
+    return ended_record(job, status, error, "harness")
 
 
 class _Worker:
@@ -145,12 +150,14 @@ class ProcessExecutor:
         """Of the workers that live."""
         return [worker.process.pid for worker in self._workers if worker.process.pid is not None]
 
-    def run(self, jobs: Sequence[Job], tell: Tell, go_on: Callable[[], bool]) -> Iterator[CellRecord]:
+    def run(
+        self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
+    ) -> Iterator[CellRecord]:
         """The records of the jobs, as they end."""
-        waiting = deque(jobs)
+        waiting = deque(replace(job, workers=self._count) for job in jobs)
         try:
             while True:
-                while waiting and len(self._workers) < min(self._count, len(jobs)) and go_on():
+                while waiting and len(self._workers) < min(self._count, len(jobs)) and may_begin():
                     self._workers.append(_Worker(self._context))
                     self._workers[-1].give(waiting.popleft())
                 busy = {worker.pipe: worker for worker in self._workers if worker.job is not None}
@@ -158,10 +165,10 @@ class ProcessExecutor:
                     return
                 for pipe in wait(list(busy)):
                     worker = busy[pipe]
-                    record = self._heard(worker, tell)
+                    record = self._receive(worker, progress)
                     if record is None:
                         continue
-                    if worker in self._workers and waiting and go_on():
+                    if worker in self._workers and waiting and may_begin():
                         worker.give(waiting.popleft())
                     yield record
         finally:
@@ -169,7 +176,7 @@ class ProcessExecutor:
                 worker.end()
             self._workers.clear()
 
-    def _heard(self, worker: _Worker, tell: Tell) -> CellRecord | None:
+    def _receive(self, worker: _Worker, progress: Progress) -> CellRecord | None:
         """What a worker says: a record, or None where it is only about how far it is."""
         job = worker.job
         assert job is not None
@@ -183,7 +190,7 @@ class ProcessExecutor:
             how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
             return _ended(job, f"the worker process ended {how} while it played this cell", "died")
         if kind == "at":
-            tell(*what)
+            progress(*what)
             return None
         worker.job = None
         return what  # type: ignore[no-any-return]
@@ -212,27 +219,29 @@ class DaskExecutor:
         self._distributed = distributed
         self._workers, self._address = workers, address
 
-    def run(self, jobs: Sequence[Job], tell: Tell, go_on: Callable[[], bool]) -> Iterator[CellRecord]:
+    def run(
+        self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
+    ) -> Iterator[CellRecord]:
         """The records of the jobs, as they end; how far they are is not told before that."""
         if not jobs:
             return
         with self._cluster() as where, self._client(where) as client:
-            waiting, running = deque(jobs), dict[Any, Job]()
+            room = max(1, sum(client.nthreads().values()))
+            waiting, running = deque(replace(job, workers=room) for job in jobs), dict[Any, Job]()
 
             def submit() -> Any:
                 future = client.submit(run_job, waiting[0], pure=False, retries=0)
                 running[future] = waiting.popleft()
                 return future
 
-            room = max(1, sum(client.nthreads().values()))
-            begun = [submit() for _ in range(min(room, len(waiting))) if go_on()]
+            begun = [submit() for _ in range(min(room, len(waiting))) if may_begin()]
             ended = self._distributed.as_completed(begun, loop=client.loop)
             for future in ended:
                 job = running.pop(future)
                 record = self._record(future, job)
-                tell(job.spec.cell_id, record.sessions + record.tests, record.sessions + record.tests)
+                progress(job.spec.cell_id, *(2 * [record.sessions + record.tests + record.probes]))
                 yield record
-                if waiting and go_on():
+                if waiting and may_begin():
                     ended.add(submit())
 
     @contextmanager

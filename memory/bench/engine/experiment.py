@@ -1,14 +1,13 @@
 """An experiment from its matrix to its figures: begun, or taken up again where it stopped.
 
-``<output>/<experiment id>/`` holds ``experiment.json`` (the manifest), ``metrics.json``, ``report.html``, and below
-``cells/`` a directory for each cell: ``cell.json``, ``results.jsonl`` (judged beats), ``traces.jsonl``,
-``texts.jsonl`` where texts are kept, ``journal.jsonl`` (what a resumed cell goes on from), ``times.jsonl`` and
-``store``.
+``<output>/<experiment id>/`` holds ``manifest.json``, ``metrics.json``, ``report.html``, and below ``cells/`` a
+directory for each cell: ``cell.json``, ``results.jsonl`` (a line a request), ``traces.jsonl``, ``texts.jsonl`` and
+``diagnostics.jsonl`` where they are asked for, ``journal.jsonl`` (what a resumed cell goes on from),
+``times.jsonl`` and ``store``.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,48 +17,50 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from memory.bench.data.timeline import TimelineSet
-from memory.bench.engine.cell import Job, cell_directory, open_record
+from memory.bench.engine.cell import Job, open_record
 from memory.bench.engine.executors import Executor, make_executor
+from memory.bench.engine.files import (
+    JOURNAL_VERSION,
+    exclusively,
+    file_hashes,
+    json_lines,
+    make_directory,
+    new_id,
+    read_lines,
+    write_record,
+    write_whole,
+)
+from memory.bench.engine.first_manifest import first_manifest, without_broken
 from memory.bench.engine.manifest import (
     CELL_FILE,
-    EXPERIMENT_FILE,
+    MANIFEST_FILE,
     CellRecord,
-    ExperimentManifest,
+    Manifest,
     RunRecord,
-    VariantRecord,
     read_cell,
-    read_experiment,
-    write_record,
+    read_manifest,
 )
-from memory.bench.engine.matrix import CellSpec, Experiment, Variant
-from memory.bench.engine.provenance import (
-    check_records,
-    data_record,
-    provider_record,
-    traits_record,
-    version_record,
-    wire_truth,
-)
-from memory.bench.engine.record import JOURNAL_VERSION
-from memory.bench.engine.role_set import role_records
-from memory.bench.engine.run_cell import error_record
-from memory.bench.engine.run_manifest import CheckRecord, ErrorRecord
-from memory.bench.engine.rundir import file_hashes, make_directory, new_run_id, owned
-from memory.bench.scores.metrics import GameMetrics, Scored, game_metrics
-from memory.bench.scores.records import BeatRecord
-from memory.contract.errors import ConfigError, MemslotError
+from memory.bench.engine.matrix import Experiment
+from memory.bench.engine.planned import completed
+from memory.bench.engine.provenance import check_records, wire_truth
+from memory.bench.engine.records import CheckRecord, ErrorRecord, error_record
+from memory.bench.engine.settings import Variant
+from memory.bench.scores.metrics import experiment_metrics
+from memory.bench.scores.model import Metrics
+from memory.bench.scores.records import ProbeRecord, Sample
+from memory.contract.errors import ConfigError
+from memory.doctor.report import Waiting
 from memory.doctor.runner import run_doctor
-from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
 
-_TELLING_S, _TELLING_SHARE = 5.0, 0.02
+METRICS_FILE = "metrics.json"
+_ESTIMATE_AFTER_S, _ESTIMATE_AFTER_SHARE = 5.0, 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class At:
-    """How far an experiment is; sessions and test sessions over all cells. ``left_s``: None if not known yet."""
+class Position:
+    """How far an experiment is; steps over all cells. ``left_s``: None if not known yet."""
 
     cell_id: str
     label: str
@@ -70,11 +71,11 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """An experiment that has ended, well or not: ``manifest.status`` tells."""
+    """An experiment that has ended, well or not: ``manifest.status`` says."""
 
     directory: Path
-    manifest: ExperimentManifest
-    metrics: GameMetrics
+    manifest: Manifest
+    metrics: Metrics
 
     @property
     def report(self) -> Path:
@@ -82,7 +83,23 @@ class Outcome:
         return self.directory / "report.html"
 
 
-Progress = Callable[[At], None]
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who is told what while an experiment runs.
+
+    Attributes:
+        progress: called as steps end.
+        on_directory: called with the directory once it is made.
+        on_wait: called while the doctor takes its time.
+        on_error: called with each error of a provider that becomes a line of the manifest, for its traceback.
+        write_page: called with the outcome before the manifest says that it has ended.
+    """
+
+    progress: Callable[[Position], None] | None = None
+    on_directory: Callable[[Path], None] | None = None
+    on_wait: Callable[[Waiting], None] | None = None
+    on_error: Callable[[Exception], None] | None = None
+    write_page: Callable[[Path, Manifest, Metrics], object] | None = None
 
 
 def begin(
@@ -91,8 +108,7 @@ def begin(
     registry: MemoryAdapterRegistry | None = None,
     executor: Executor | None = None,
     models: Mapping[str, Provider] | None = None,
-    progress: Progress | None = None,
-    on_directory: Callable[[Path], None] | None = None,
+    listeners: Listeners | None = None,
 ) -> Outcome:
     """Play an experiment. Not to be called from within an event loop.
 
@@ -101,25 +117,31 @@ def begin(
         registry: in place of the installed plugins, in this process.
         executor: in place of the one that the settings name.
         models: in place of those that the settings name, by role, in this process.
-        progress: called as sessions end.
-        on_directory: called with the directory once it is made.
+        listeners: who is told what.
 
     Raises:
         ConfigError, PluginError: it cannot begin; nothing was written.
 
     A cell that fails does not raise: it is marked with its reason, and the others are played.
     """
-    registry = registry or MemoryAdapterRegistry()
+    registry, listeners = registry or MemoryAdapterRegistry(), listeners or Listeners()
+    experiment = without_broken(experiment, registry)
     created = datetime.now(UTC)
-    experiment_id = new_run_id(f"game-{experiment.settings.timeline}", created)
+    experiment_id = new_id(_label(experiment), created)
     directory = experiment.settings.directory / experiment_id
-    manifest = _first_manifest(experiment, registry, experiment_id, created)
-    make_directory(directory)
-    if on_directory is not None:
-        on_directory(directory)
+    manifest = first_manifest(experiment, registry, experiment_id, created)
+    make_directory(directory, experiment.problem.place((experiment.block, "output")))
+    if listeners.on_directory is not None:
+        listeners.on_directory(directory)
     executor = executor or make_executor(experiment.settings.executor, registry, models)
-    with owned(directory):
-        return _Run(experiment, directory, manifest, registry, executor, progress).go()
+    with exclusively(directory):
+        return _Run(experiment, directory, manifest, registry, executor, listeners).go_through()
+
+
+def _label(experiment: Experiment) -> str:
+    settings = experiment.settings
+    who = settings.providers[0].label if len(settings.providers) == 1 else "bench"
+    return f"{settings.timeline}-{who}"
 
 
 def resume(
@@ -129,14 +151,14 @@ def resume(
     registry: MemoryAdapterRegistry | None = None,
     executor: Executor | None = None,
     models: Mapping[str, Provider] | None = None,
-    progress: Progress | None = None,
+    listeners: Listeners | None = None,
 ) -> Outcome:
     """Take an experiment up again: cells that are not completed go on from their journals.
 
     Args:
         experiment: its matrix, as it is now.
         directory: the experiment's.
-        registry, executor, models, progress: as for :func:`begin`.
+        registry, executor, models, listeners: as for :func:`begin`.
 
     Raises:
         ConfigError: the directory holds no experiment, or one whose journals this version does not continue, or
@@ -144,13 +166,14 @@ def resume(
             cells would not be comparable.
     """
     registry = registry or MemoryAdapterRegistry()
-    earlier = read_experiment(directory)
+    earlier = read_manifest(directory)
     if earlier.journal_version != JOURNAL_VERSION:
         raise ConfigError(
             f"{directory.name} cannot be resumed: its journals are of version {earlier.journal_version}, and this "
             f"memslot continues {JOURNAL_VERSION}; take the memslot that began it"
         )
-    now = _first_manifest(experiment, registry, earlier.experiment_id, earlier.created_at)
+    experiment = without_broken(experiment, registry)
+    now = first_manifest(experiment, registry, earlier.experiment_id, earlier.created_at)
     drifted = [
         part for part in {**earlier.hashes, **now.hashes} if earlier.hashes.get(part) != now.hashes.get(part)
     ]
@@ -160,45 +183,73 @@ def resume(
             "restore what changed, or begin a new experiment"
         )
     executor = executor or make_executor(experiment.settings.executor, registry, models)
-    with owned(directory):
-        return _Run(experiment, directory, earlier, registry, executor, progress).go()
+    with exclusively(directory):
+        run = _Run(experiment, directory, earlier, registry, executor, listeners or Listeners())
+        return run.go_through()
 
 
-def load_beats(directory: Path, cells: Sequence[CellRecord]) -> list[Scored]:
-    """The judged beats of cells, with their clusters.
+def load_samples(directory: Path, cells: Sequence[CellRecord]) -> list[Sample]:
+    """The records of cells, with their clusters.
 
     Raises:
         ConfigError: a line is damaged.
     """
-    found: list[Scored] = []
+    found: list[Sample] = []
     for cell in cells:
         file = directory / "cells" / cell.cell_id / "results.jsonl"
-        if not file.exists():
-            continue
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, row in enumerate(read_lines(file), start=1):
             try:
-                beat = BeatRecord.load(json.loads(line))
-                ended = cell.status == "completed"
-                found.append(Scored(f"{cell.seed}/{cell.persona_id}", beat, cell.replicate, ended))
-            except (ValueError, TypeError):
+                record = ProbeRecord.load(row)
+            except TypeError:
                 raise ConfigError(f"{file}, line {number}, is damaged") from None
+            found.append(Sample(f"{cell.seed}/{cell.persona_id}", record, cell.replicate))
     return found
+
+
+def measure(directory: Path, manifest: Manifest) -> Metrics:
+    """The figures of an experiment, from the results its cells have written.
+
+    Raises:
+        ConfigError: results are damaged.
+    """
+    return experiment_metrics(
+        manifest.experiment_id,
+        [
+            (one.label, load_samples(directory, [cell for cell in manifest.cells if cell.label == one.label]))
+            for one in manifest.variants
+        ],
+        shown={variant.label: variant.shown for variant in manifest.variants},
+        groups={variant.label: variant.group for variant in manifest.variants},
+    )
+
+
+def read_metrics(directory: Path) -> Metrics:
+    """The figures that an experiment left.
+
+    Raises:
+        ConfigError: there are none, or they are damaged.
+    """
+    file = directory / METRICS_FILE
+    try:
+        return Metrics.model_validate_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise ConfigError(f"{file} is missing or damaged; resume the experiment to its end") from None
 
 
 @dataclass
 class _Run:
     experiment: Experiment
     directory: Path
-    manifest: ExperimentManifest
+    manifest: Manifest
     registry: MemoryAdapterRegistry
     executor: Executor
-    progress: Progress | None
+    listeners: Listeners
     done: dict[str, int] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     first: tuple[float, int] | None = None
     stopped: bool = False
 
-    def go(self) -> Outcome:
+    def go_through(self) -> Outcome:
         self.cells = {cell.cell_id: cell for cell in self.manifest.cells}
         settings = self.experiment.settings.executor
         run = RunRecord(
@@ -212,41 +263,58 @@ class _Run:
         jobs = self._jobs()
         self._update()
         self._examine(jobs)
-        fit = [job for job in jobs if self.manifest.variants[job.spec.variant].error is None]
+        ready = [job for job in jobs if self.manifest.variants[job.spec.variant].error is None]
         self._count_done(jobs)
-        for record in self.executor.run(fit, self._tell, lambda: not self.stopped):
+        for record in self.executor.run(ready, self._report, lambda: not self.stopped):
             self.stopped = self.stopped or record.status == "stopped"
             self.cells[record.cell_id] = record
             self._update()
+        self._fill_results(jobs)
         run = run.model_copy(update={"ended_at": datetime.now(UTC)})
         return self._finish((*earlier, run))
 
+    def _fill_results(self, jobs: Sequence[Job]) -> None:
+        """Cells that left no results have records all the same: nothing leaves a denominator."""
+        for job in jobs:
+            file = job.cell_directory / "results.jsonl"
+            if file.exists():
+                continue
+            cell, variant = self.cells[job.spec.cell_id], self.manifest.variants[job.spec.variant]
+            error = cell.error or variant.error
+            fault = cell.fault or ("provider" if variant.error else "harness")
+            records = completed(
+                (), job.timeline, answers=job.answers, fault=fault, error=error.type if error else None
+            )
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, json_lines(records))
+
     def _finish(self, runs: tuple[RunRecord, ...]) -> Outcome:
         """Figures and page, and only then the word that it has ended."""
-        from memory.bench.report.report import write_game_report
-
+        metrics = measure(self.directory, self.manifest)
+        troubled = any(one.failed for one in metrics.providers)
+        status = self.manifest.outcome(troubled=troubled)
         ended = self.manifest.model_copy(
-            update={"runs": runs, "status": self.manifest.outcome(), "files": file_hashes(self.directory)}
+            update={"runs": runs, "status": status, "files": file_hashes(self.directory)}
         )
         self.manifest = ended.model_copy(update={"record_sha256": ended.own_hash()})
-        metrics = measure(self.directory, self.manifest)
-        write_record(metrics, self.directory / "metrics.json")
-        write_game_report(self.directory, self.manifest, metrics)
-        write_record(self.manifest, self.directory / EXPERIMENT_FILE)
+        write_record(metrics, self.directory / METRICS_FILE)
+        if self.listeners.write_page is not None:
+            self.listeners.write_page(self.directory, self.manifest, metrics)
+        write_record(self.manifest, self.directory / MANIFEST_FILE)
         return Outcome(self.directory, self.manifest, metrics)
 
     def _update(self, **fields: Any) -> None:
         cells = tuple(self.cells[cell.cell_id] for cell in self.manifest.cells)
         self.manifest = self.manifest.model_copy(update={"cells": cells, "record_sha256": None, **fields})
-        write_record(self.manifest, self.directory / EXPERIMENT_FILE)
+        write_record(self.manifest, self.directory / MANIFEST_FILE)
 
     def _jobs(self) -> list[Job]:
         """The cells that are not completed. What a cell says of itself counts, not what was last heard of it."""
         jobs = []
         for spec in self.experiment.cells():
-            job = _job(self.experiment, spec, self.directory, self.manifest.experiment_id)
-            said = cell_directory(job).joinpath(CELL_FILE).exists()
-            self.cells[spec.cell_id] = read_cell(cell_directory(job)) if said else open_record(job)
+            job = Job(self.experiment, spec, self.directory.absolute(), self.manifest.experiment_id)
+            written = job.cell_directory.joinpath(CELL_FILE).exists()
+            self.cells[spec.cell_id] = read_cell(job.cell_directory) if written else open_record(job)
             if self.cells[spec.cell_id].status != "completed":
                 jobs.append(job)
         return jobs
@@ -265,6 +333,8 @@ class _Run:
                 checks, failure = anyio.run(self._doctor, self.experiment.settings.providers[number])
                 variant = variant.model_copy(update={"doctor": checks, "error": failure})
             except Exception as error:  # one plugin's defect must not cost the others their night
+                if self.listeners.on_error is not None:
+                    self.listeners.on_error(error)
                 variant = variant.model_copy(update={"error": error_record(error)})
             variants[number] = variant
             self._update(variants=tuple(variants))
@@ -278,6 +348,8 @@ class _Run:
             report = await run_doctor(
                 config,
                 registry=self.registry,
+                on_wait=self.listeners.on_wait,
+                on_error=self.listeners.on_error,
                 ready_timeout_s=self.experiment.settings.wait_timeout_s,
                 data_dir=Path(place),
             )
@@ -293,98 +365,16 @@ class _Run:
         open_cells = {job.spec.cell_id for job in jobs}
         self.done = {name: total for name, total in self.totals.items() if name not in open_cells}
 
-    def _tell(self, cell_id: str, done: int, total: int) -> None:
+    def _report(self, cell_id: str, done: int, total: int) -> None:
         self.done[cell_id], self.totals[cell_id] = done, total
-        if self.progress is None:
+        if self.listeners.progress is None:
             return
         all_done, everything = sum(self.done.values()), sum(self.totals.values())
         now = time.monotonic()
         since, before = self.first = self.first or (now, all_done)
-        # A worker's start, and a session or two, say nothing of the rest.
-        telling = now - since >= _TELLING_S or all_done - before >= _TELLING_SHARE * everything
-        played = all_done - before if telling else 0
+        # A worker's start, and a step or two, say nothing of the rest.
+        enough = now - since >= _ESTIMATE_AFTER_S or all_done - before >= _ESTIMATE_AFTER_SHARE * everything
+        played = all_done - before if enough else 0
         left = (everything - all_done) * (now - since) / played if played > 0 else None
         with suppress(Exception):  # a display that fails must not cost a cell
-            self.progress(At(cell_id, self.cells[cell_id].label, all_done, everything, left))
-
-
-def measure(directory: Path, manifest: ExperimentManifest) -> GameMetrics:
-    """The figures of an experiment, from the results its cells have written.
-
-    Raises:
-        ConfigError: results are damaged.
-    """
-    cells = {
-        one.label: [cell for cell in manifest.cells if cell.label == one.label] for one in manifest.variants
-    }
-    return game_metrics(
-        manifest.experiment_id,
-        [(label, load_beats(directory, own)) for label, own in cells.items()],
-        {variant.label: variant.shown for variant in manifest.variants},
-        {variant.label: variant.group for variant in manifest.variants},
-    )
-
-
-# -- what the manifest begins with -----------------------------------------------------------------------
-
-
-def _job(experiment: Experiment, spec: CellSpec, directory: Path, experiment_id: str) -> Job:
-    return Job(experiment, spec, directory.absolute(), experiment_id)
-
-
-def _first_manifest(
-    experiment: Experiment, registry: MemoryAdapterRegistry, experiment_id: str, created: datetime
-) -> ExperimentManifest:
-    settings = experiment.settings
-    data = {str(seed): experiment.timelines(seed) for seed in settings.seeds}
-    first = data[str(settings.seeds[0])]
-    variants = [_variant(experiment, variant, registry, first) for variant in settings.providers]
-    shown = settings.model_dump(mode="json", exclude={"output", "data", "executor", "providers", "roles"})
-    directory = settings.directory / experiment_id
-    manifest = ExperimentManifest(
-        experiment_id=experiment_id,
-        created_at=created,
-        versions=version_record(
-            registry.selected(experiment.config(settings.providers[0])), variants[0].provider
-        ),
-        bench={**shown, "providers": [variant.label for variant in settings.providers]},
-        left_out=experiment.left_out,
-        hashes={},
-        data={seed: data_record(one) for seed, one in data.items()},
-        roles=role_records(settings),
-        variants=tuple(variants),
-        cells=tuple(
-            open_record(_job(experiment, spec, directory, experiment_id)) for spec in experiment.cells()
-        ),
-    )
-    return manifest.model_copy(update={"hashes": manifest.parts()})
-
-
-def _variant(
-    experiment: Experiment, variant: Variant, registry: MemoryAdapterRegistry, data: TimelineSet
-) -> VariantRecord:
-    config = experiment.config(variant)
-    info = registry.selected(config)
-    examined, wired = wire_truth(config, info, data)
-    options = examined.parse_options(info.options)
-    with TemporaryDirectory(prefix="memslot-") as place:
-        try:
-            slot = build_slot(examined, registry=registry, data_dir=Path(place))
-        except MemslotError as error:
-            raise type(error)(f"bench.providers, {variant.label}: {error}") from error
-        capabilities, traits = tuple(sorted(slot.capabilities())), slot.traits
-    provider = provider_record(info, traits)
-    return VariantRecord(
-        label=variant.label,
-        group=variant.group,
-        provider=provider,
-        distributions=version_record(info, provider).distributions,
-        config=examined.redacted(options),
-        config_hash=examined.config_hash(options),
-        wired=wired,
-        budget=config.memory.budget,
-        counter=config.token_counter().name,
-        capabilities=capabilities,
-        traits=traits_record(traits),
-        read_only=config.memory.read_only_test_sessions,
-    )
+            self.listeners.progress(Position(cell_id, self.cells[cell_id].label, all_done, everything, left))

@@ -1,6 +1,6 @@
 """The manifest of an experiment: everything needed to repeat it, and to distrust it.
 
-``experiment.json`` says what was played and how it went; each cell writes its own part, ``cells/<cell>/cell.json``.
+``manifest.json`` says what was played and how it went; each cell writes its own part, ``cells/<cell>/cell.json``.
 No user text and no secret: names, counts, hashes, ids and times only. What is unknown is null.
 """
 
@@ -14,9 +14,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import AwareDatetime, BaseModel, Field, JsonValue, ValidationError
 
 from memory.bench.data.canonical import canonical_hash
-from memory.bench.engine.context import write_whole
-from memory.bench.engine.record import JOURNAL_VERSION
-from memory.bench.engine.run_manifest import (
+from memory.bench.engine.files import JOURNAL_VERSION
+from memory.bench.engine.records import (
     CheckRecord,
     DataRecord,
     ErrorRecord,
@@ -28,12 +27,14 @@ from memory.bench.engine.run_manifest import (
 from memory.contract._model import first_problem
 from memory.contract.adapter import label_of
 from memory.contract.errors import ConfigError
-from memory.contract.receipts import PetObservability
+from memory.contract.receipts import BackendHealth, PetObservability
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 
-FORMAT_VERSION = 1
-EXPERIMENT_FILE, CELL_FILE = "experiment.json", "cell.json"
+FORMAT_VERSION = 2
+"""Raised whenever a reader of the old form would misread the new one."""
+MANIFEST_FILE, CELL_FILE = "manifest.json", "cell.json"
+_OLD_FILES = ("experiment.json", "comparison.json")
 
 CellStatus = Literal["not_run", "completed", "failed", "stopped", "died"]
 
@@ -51,6 +52,15 @@ class PhaseRecord(Record):
     """95 % of them."""
     p99: float | None
     """99 % of them."""
+
+
+class LlmUse(Record):
+    """Calls and tokens of a provider's own language models."""
+
+    calls: int | None = 0
+    """Answers, embeddings aside; null where it does not say."""
+    tokens: int | None = 0
+    """Tokens these read and wrote; null where provider or endpoint does not say."""
 
 
 class CellRecord(Record):
@@ -74,15 +84,23 @@ class CellRecord(Record):
     """``failed``: see ``error``. ``stopped``: a limit was reached. ``died``: its worker ended without a word."""
     error: ErrorRecord | None = None
     """Why it did not end well."""
+    fault: Literal["provider", "harness"] | None = None
+    """Whose fault that was: what the cell did not get to is failed, or missing."""
+    health: BackendHealth | None = None
+    """Health at the start; null where it was not reached."""
     sessions: int = 0
     """Sessions ended."""
     tests: int = 0
     """Test sessions ended."""
+    probes: int = 0
+    """Points of the timeline at which probes were asked."""
     counts: dict[str, int] = Field(default_factory=dict)
     """``events`` written, ``native_records`` their receipts name, ``turns`` played and ``retrieve_errors`` in
-    accumulation, ``written_tokens``, ``asked_tokens``, ``context_tokens``; ``llm_calls`` and ``llm_tokens`` of the
-    provider's own models as it wrote, and for how many events either is ``_unknown``; of test sessions: writes
-    ``skipped`` because the slot was read-only, retrievals ``recalled``, and of them ``dated``, ``versioned``."""
+    accumulation, ``written_tokens``, ``asked_tokens``, ``context_tokens``; of test sessions: writes ``skipped``
+    because the slot was read-only, retrievals ``recalled``, and of them ``dated``, ``versioned``."""
+    usage: dict[str, LlmUse] = Field(default_factory=dict)
+    """Of the provider's own language models, by phase: ``ingest`` (with the waits that may finish it) and
+    ``retrieve``."""
     writes: dict[str, int] = Field(default_factory=dict)
     """Receipts by status."""
     readiness: dict[str, int] = Field(default_factory=dict)
@@ -184,10 +202,21 @@ class RunRecord(Record):
     """How many at a time."""
 
 
-class ExperimentManifest(Record):
+class LeftOutRecord(Record):
+    """An entry of ``providers`` that was not played."""
+
+    label: str
+    """What tables would call it."""
+    why: str
+    """What it needs, or what is wrong with it."""
+    broken: bool = False
+    """Whether it is a defect, and not something that was never installed or set up."""
+
+
+class Manifest(Record):
     """Everything of an experiment but its scores."""
 
-    format_version: Literal[1] = 1
+    format_version: Literal[2] = 2
     """Version of this form."""
     journal_version: int = JOURNAL_VERSION
     """Of the cells' journals, from which it is resumed."""
@@ -196,22 +225,24 @@ class ExperimentManifest(Record):
     created_at: AwareDatetime
     """When it began."""
     status: Literal["incomplete", "completed", "failed", "stopped"] = "incomplete"
-    """``failed``: a cell did not end well. ``stopped``: a limit was reached."""
+    """``failed``: a cell, a request or a provider did not end well. ``stopped``: a limit was reached."""
     versions: VersionRecord
     """Software."""
-    bench: dict[str, JsonValue]
-    """The ``bench:`` block, as it may be published."""
+    block: Literal["bench", "run"]
+    """Which block of the file said what is played: ``bench`` plays sessions, ``run`` asks the memory alone."""
+    settings: dict[str, JsonValue]
+    """That block, as it may be published."""
     hashes: dict[str, str]
-    """Of all that decides what is played, by part: ``bench``, ``data``, ``roles``, and each provider. A resumed run
-    must have the same."""
+    """Of all that decides what is played, by part: ``settings``, ``data``, ``roles``, and each provider. A resumed
+    run must have the same."""
     data: dict[str, DataRecord]
     """The timelines, by seed."""
     roles: tuple[RoleRecord, ...]
     """Who plays."""
     variants: tuple[VariantRecord, ...]
     """The providers."""
-    left_out: tuple[str, ...] = ()
-    """Entries of the matrix that were not played, because what they need was not in the environment."""
+    left_out: tuple[LeftOutRecord, ...] = ()
+    """Entries of the matrix that were not played."""
     cells: tuple[CellRecord, ...]
     """All cells, in the order they are begun."""
     runs: tuple[RunRecord, ...] = ()
@@ -223,11 +254,10 @@ class ExperimentManifest(Record):
 
     def parts(self) -> dict[str, str]:
         """``hashes``, computed anew from what else is in here."""
-        decisive = {
-            name: value for name, value in self.bench.items() if name not in ("limits", "doctor", "providers")
-        }
+        left_aside = ("limits", "doctor", "providers", "diagnostics")
+        decisive = {name: value for name, value in self.settings.items() if name not in left_aside}
         return {
-            "bench": canonical_hash(decisive),
+            "settings": canonical_hash(decisive),
             "data": canonical_hash({seed: one.sha256 for seed, one in self.data.items()}),
             "roles": canonical_hash(
                 [
@@ -239,10 +269,15 @@ class ExperimentManifest(Record):
             **{f"provider {variant.label}": variant.config_hash for variant in self.variants},
         }
 
-    def outcome(self) -> Literal["completed", "failed", "stopped"]:
-        """``status``, as its cells and providers tell it."""
+    def outcome(self, *, troubled: bool) -> Literal["completed", "failed", "stopped"]:
+        """``status``, by its cells and providers.
+
+        Args:
+            troubled: whether a provider failed a request.
+        """
         statuses = {cell.status for cell in self.cells}
-        if any(variant.error for variant in self.variants) or statuses & {"failed", "died"}:
+        broken = any(variant.error for variant in self.variants) or any(one.broken for one in self.left_out)
+        if broken or troubled or statuses & {"failed", "died"}:
             return "failed"
         return "completed" if statuses == {"completed"} else "stopped"
 
@@ -254,47 +289,22 @@ class ExperimentManifest(Record):
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
 
-def write_record(record: BaseModel, path: Path) -> None:
-    """Write a record, whole or not at all.
-
-    Raises:
-        Stopped: it cannot be written.
-    """
-    write_whole(path, record.model_dump_json(indent=2) + "\n")
+def manifest_schema() -> dict[str, Any]:
+    """The manifest's JSON schema, as published beside the runs."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Manifest.model_json_schema()}
 
 
-def _read(model: type[RecordT], file: Path) -> RecordT:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{file} does not exist; give the directory of an experiment") from None
-    except (OSError, ValueError):
-        raise ConfigError(f"{file} cannot be read, or is not JSON; it is damaged") from None
-    try:
-        return model.model_validate(_migrated(content, file))
-    except ValidationError as error:
-        raise ConfigError(f"{file} is damaged: {first_problem(error)}") from None
-
-
-def _migrated(content: Any, file: Path) -> Mapping[str, Any]:
-    """The content in today's form. Each past version will have one step here, from it to the next."""
-    if not isinstance(content, Mapping):
-        raise ConfigError(f"{file} is not a record of an experiment")
-    version = content.get("format_version", FORMAT_VERSION)
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise ConfigError(
-            f"{file} has format_version {version}, and this memslot knows {FORMAT_VERSION}; upgrade"
-        )
-    return content
-
-
-def read_experiment(directory: Path) -> ExperimentManifest:
+def read_manifest(directory: Path) -> Manifest:
     """The manifest of an experiment's directory.
 
     Raises:
-        ConfigError: there is none, it is damaged, or of a newer form.
+        ConfigError: there is none, it is damaged, or of another form.
     """
-    return _read(ExperimentManifest, directory / EXPERIMENT_FILE)
+    if not (directory / MANIFEST_FILE).exists():
+        for name in _OLD_FILES:
+            if (directory / name).exists():
+                raise _old(directory / name)
+    return _read(Manifest, directory / MANIFEST_FILE)
 
 
 def read_cell(directory: Path) -> CellRecord:
@@ -304,3 +314,31 @@ def read_cell(directory: Path) -> CellRecord:
         ConfigError: there is none, or it is damaged.
     """
     return _read(CellRecord, directory / CELL_FILE)
+
+
+def _old(file: Path) -> ConfigError:
+    return ConfigError(
+        f"{file} was made by the old engine of memslot, which this one does not read; play it again"
+    )
+
+
+def _read(model: type[RecordT], file: Path) -> RecordT:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{file} does not exist; give the directory of a run") from None
+    except (OSError, ValueError):
+        raise ConfigError(f"{file} cannot be read, or is not JSON; it is damaged") from None
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{file} is damaged: it is no object")
+    version = content.get("format_version", FORMAT_VERSION)
+    if version == 1:
+        raise _old(file)
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise ConfigError(
+            f"{file} has format_version {version}, and this memslot knows {FORMAT_VERSION}; upgrade memslot"
+        )
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(f"{file} is damaged: {first_problem(error)}") from None

@@ -1,7 +1,8 @@
 """An experiment as a file: providers x settings x users x seeds x replicates.
 
-The ``memory:`` block is that of any configuration; ``bench:`` says what is played. Two entries of ``providers`` may
-name one provider with two settings. Nothing is filled in here that a run could not be repeated from.
+The ``memory:`` block is that of any configuration; ``bench:`` or ``run:`` says what is played or asked. Two entries
+of ``providers`` may name one provider with two settings. Nothing is filled in here that a run could not be repeated
+from.
 """
 
 from __future__ import annotations
@@ -9,207 +10,28 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
-
-from memory.bench.data.generate import GameSize, make_game
-from memory.bench.data.locomo import load_locomo
-from memory.bench.data.longmemeval import load_longmemeval
-from memory.bench.data.mempabench import load_mempabench
-from memory.bench.data.personamem import load_personamem
 from memory.bench.data.timeline import TimelineSet
-from memory.bench.engine.context import CsField, PlayerSettings
-from memory.contract.errors import ConfigError
-from memory.contract.requests import ContextBudget
+from memory.bench.engine.context import CellSettings
+from memory.bench.engine.settings import (
+    ExperimentSettings,
+    Variant,
+    former_name,
+    load_timelines,
+    run_block,
+)
+from memory.contract.errors import ConfigError, PluginLoadError
 from memory.contract.scope import MemoryScope
-from memory.plugins.blocks import parse_block
-from memory.plugins.config import MemslotConfig, load_config
-from memory.plugins.redaction import DataPath, InputFile, Public, resolve_paths
+from memory.plugins.config import MemslotConfig, load_config, parse_block
+from memory.plugins.redaction import resolve_paths
+from memory.plugins.registry import MemoryAdapterRegistry
 from memory.plugins.variables import Problems
 from memory.plugins.yaml import Lines, load_yaml
 
-Count = Annotated[int, Field(ge=1)]
-
-
-class _Block(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
-    )
-
-
-class Variant(_Block):
-    """One provider with one setting; a bare name means its block as it stands."""
-
-    provider: Public[str]
-    """The backend or condition."""
-    name: Public[str] | None = None
-    """What tables call it; the provider's name by default."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """Options in place of those of the provider's block."""
-    budget: ContextBudget | None = None
-    """Overrides single fields of ``memory.budget``."""
-    group: Public[str] | None = None
-    """An experiment group of its own, such as ``feedback``; only providers of one group are compared."""
-    needs: tuple[str, ...] = ()
-    """Environment variables, such as a server's address, without which it is left out; one may stand alone."""
-
-    @field_validator("needs", mode="before")
-    @classmethod
-    def _one(cls, given: Any) -> Any:
-        return (given,) if isinstance(given, str) else given
-
-    @property
-    def label(self) -> str:
-        """What tables call it."""
-        return self.name or self.provider
-
-
-class ExecutorSettings(_Block):
-    """Where cells are played."""
-
-    kind: Literal["local", "processes", "dask"] = "local"
-    """``local``: one after another in this process. ``processes``: in worker processes of this machine. ``dask``:
-    on a ``dask.distributed`` cluster whose workers share the output directory."""
-    workers: Annotated[int, Field(ge=1, le=64)] = 2
-    """Worker processes; with ``dask`` and no address, of a cluster that is started for the run."""
-    address: str | None = None
-    """The dask scheduler's address."""
-
-
-class RoleSettings(_Block):
-    """Who plays a role; the word ``rules`` means deterministic rules, without a model."""
-
-    provider: Public[str] | None = None
-    """How a model is reached, such as ``openai``; see :mod:`memory.runtime.providers`. None: rules."""
-    options: dict[str, Any] = Field(default_factory=dict, repr=False)
-    """The provider's block: ``model``, ``base_url``, ``api_key``, ..."""
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    """What the model is asked with. None leaves it to the model."""
-    seed: Annotated[int, Field(ge=0, lt=2**30)] | None = None
-    """What the model is asked with, where its API takes one; each vote and each replicate counts up from it."""
-    votes: Annotated[int, Field(ge=1, le=15)] = 1
-    """Judgements taken of each reply; for the judge."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _rules(cls, given: Any) -> Any:
-        return {} if given == "rules" else given
-
-
-class RolesSettings(_Block):
-    """The three roles."""
-
-    assistant: RoleSettings = Field(default_factory=RoleSettings)
-    """Who is tested."""
-    simulator: RoleSettings = Field(default_factory=RoleSettings)
-    """Who stands in for the user."""
-    judge: RoleSettings = Field(default_factory=RoleSettings)
-    """Who decides whether a reply suits. Rules recognise the replies of the assistant by rules alone."""
-
-    @model_validator(mode="after")
-    def _understand_each_other(self) -> Self:
-        if self.assistant.provider is not None and self.judge.provider is None:
-            raise ValueError("judge: rules cannot judge what a model says; give the judge a provider too")
-        if self.assistant.provider is None and self.simulator.provider is not None:
-            raise ValueError(
-                "assistant: rules do not understand a simulator that is a model; give it a provider"
-            )
-        return self
-
-
-class Limits(_Block):
-    """What models may cost, and how fast they may be asked. A run stops cleanly when a ceiling is reached, and can
-    be resumed with a higher one."""
-
-    max_calls: Count | None = None
-    """Calls of the roles' models."""
-    max_tokens: Count | None = None
-    """Tokens they read and write, as far as they say."""
-    requests_per_minute: Count | None = None
-    """That one endpoint may get, from all workers together; roles on the same server share it. A server's 429 is
-    waited for with or without it."""
-    tokens_per_minute: Count | None = None
-    """Likewise, tokens read and written."""
-
-
-class BenchSettings(_Block):
-    """The ``bench:`` block. A relative path in a file is relative to that file."""
-
-    timeline: Literal["game", "mempabench", "personamem", "longmemeval", "locomo"] = "game"
-    """``game`` is generated; the others read ``data``."""
-    data: InputFile | None = None
-    """The data set's file or directory."""
-    limit_questions: Count | None = None
-    """Ask only the first so many questions: of each conversation, or of the file."""
-    game: GameSize = Field(default_factory=GameSize)
-    """Size and language of the generated game."""
-    providers: Annotated[tuple[Variant, ...], Field(min_length=1)]
-    """Whom to play with."""
-    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (7,)
-    """Each makes a game of its own."""
-    roles: RolesSettings = Field(default_factory=RolesSettings)
-    """Who plays."""
-    replicates: Count = 1
-    """How often each cell is played, in a fresh scope each time."""
-    cs: tuple[CsField, ...] = ("context",)
-    """Which CS fields retrievals name. Turns that tell a preference carry its ``attribute``, so naming that to a
-    provider that filters hard hands it the answer."""
-    score_unknown: bool = False
-    """Count test sessions although the provider cannot say whether it is ready; the report says so."""
-    wait_timeout_s: Annotated[float, Field(gt=0)] = 120.0
-    """Longest wait for readiness before a test session, seconds."""
-    doctor: bool = True
-    """Pass the doctor's checks before the cells of a provider are played."""
-    keep_texts: bool | None = None
-    """Keep what was said and shown beside the scores. Default: not for data in
-    MemPABench's layout, which may be yours."""
-    executor: ExecutorSettings = Field(default_factory=ExecutorSettings)
-    """Where cells are played."""
-    limits: Limits = Field(default_factory=Limits)
-    """What models may cost."""
-    output: DataPath | None = None
-    """Where the experiment's directory is made. Default: ``manifests`` in the working directory."""
-
-    @field_validator("providers", mode="before")
-    @classmethod
-    def _bare_names(cls, given: Any) -> Any:
-        if isinstance(given, Sequence) and not isinstance(given, str):
-            return tuple({"provider": one} if isinstance(one, str) else one for one in given)
-        return given
-
-    @field_validator("seeds")
-    @classmethod
-    def _each_once(cls, given: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
-        if len(set(given)) != len(given):
-            raise ValueError("names a seed twice")
-        return given
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        labels = [variant.label for variant in self.providers]
-        twice = sorted({label for label in labels if labels.count(label) > 1})
-        if twice:
-            raise ValueError(f"providers has two entries called {twice[0]!r}; give one of them a name")
-        if (self.data is None) != (self.timeline == "game"):
-            wrong = "needs data: the path to read" if self.data is None else "is generated, and reads no data"
-            raise ValueError(f"the timeline {self.timeline} {wrong}")
-        if self.timeline != "game" and len(self.seeds) > 1:
-            raise ValueError("seeds make generated games; data that is read has one, use replicates")
-        return self
-
-    @property
-    def texts_kept(self) -> bool:
-        """Whether texts are kept."""
-        public = self.timeline != "mempabench"  # a layout, in which may be anyone's sessions
-        return public if self.keep_texts is None else self.keep_texts
-
-    @property
-    def directory(self) -> Path:
-        """Where the experiment's directory is made."""
-        return (self.output or Path("manifests")).expanduser()
+BlockName = Literal["bench", "run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +50,20 @@ class CellSpec:
         """Its directory's name: unique in the experiment, and safe on any file system."""
         return f"{self.variant + 1:02}-s{self.seed}-r{self.replicate}-p{self.persona + 1}"
 
-    @property
-    def cluster(self) -> str:
-        """What beats of one persona of one seed have in common, whoever the provider is."""
-        return f"{self.seed}/{self.persona_id}"
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An entry of ``providers`` that is not played.
+
+    Attributes:
+        label: what tables would call it.
+        why: what it needs, or what is wrong with it.
+        broken: whether it is a defect, and not something that was never installed or set up.
+    """
+
+    label: str
+    why: str
+    broken: bool = False
 
 
 @dataclass(frozen=True)
@@ -239,18 +71,23 @@ class Experiment:
     """A matrix, read and checked. Can be sent to another process.
 
     Attributes:
-        settings: the ``bench:`` block, paths made absolute.
-        content: the file's other blocks, variables not filled in, so that no secret is in it that was in none.
-        source: the file's name, for messages.
-        left_out: entries of ``providers`` whose variables are not set, with what they need.
+        settings: the block, paths made absolute.
+        content: the ``memory:`` block, variables not filled in, so that no secret is in it that was in none.
+        source, lines: the file's name and its lines, for messages.
+        block: which block the settings stand in.
         base: what relative paths are relative to.
+        left_out: entries of ``providers`` that are not played.
+        given: timelines in place of those that the settings name; the same for every seed.
     """
 
-    settings: BenchSettings
+    settings: ExperimentSettings
     content: dict[str, Any] = field(repr=False)
     source: str
     base: Path
-    left_out: tuple[str, ...] = ()
+    lines: Lines = field(repr=False)
+    block: BlockName = "bench"
+    left_out: tuple[LeftOut, ...] = ()
+    given: TimelineSet | None = field(default=None, repr=False)
 
     @cached_property
     def scope(self) -> MemoryScope | None:
@@ -263,31 +100,27 @@ class Experiment:
         Raises:
             ConfigError: a block cannot be used.
         """
-        memory = dict(self.content["memory"])
-        if variant.options:
-            group = next(
-                (name for name in ("backends", "conditions") if variant.provider in (memory.get(name) or {})),
-                "backends",
-            )
-            blocks = memory[group] = dict(memory.get(group) or {})
-            blocks[variant.provider] = {**(blocks.get(variant.provider) or {}), **variant.options}
-        if variant.budget is not None:
-            memory["budget"] = {
-                **(memory.get("budget") or {}),
-                **variant.budget.model_dump(exclude_unset=True),
-            }
-        config = load_config({**self.content, "memory": memory}, provider=variant.provider)
-        return replace(config, base=self.base, problem=Problems(self.source, Lines()))
+        config = load_config(
+            _with(self.content, variant),
+            provider=_named(self.content, variant.provider),
+            named_by=(self.block, "providers"),
+        )
+        return replace(config, base=self.base, problem=self.problem)
 
-    def player(self, config: MemslotConfig) -> PlayerSettings:
+    @property
+    def problem(self) -> Problems:
+        """Builds errors that say file, line and field."""
+        return Problems(self.source, self.lines)
+
+    def cell_settings(self, config: MemslotConfig) -> CellSettings:
         """How cells of a configuration are played."""
         settings = self.settings
-        return PlayerSettings(
+        return CellSettings(
             budget=config.memory.budget,
             cs=settings.cs,
             read_only=config.memory.read_only_test_sessions,
             wait_timeout_s=settings.wait_timeout_s,
-            score_unknown=settings.score_unknown,
+            bulk=settings.bulk,
         )
 
     def timelines(self, seed: int) -> TimelineSet:
@@ -296,7 +129,7 @@ class Experiment:
         Raises:
             ConfigError: the data cannot be used.
         """
-        return load_timelines(self.settings, seed)
+        return self.given or load_timelines(self.settings, seed)
 
     def cells(self) -> list[CellSpec]:
         """All cells, replicates outermost, so that an interrupted run has something of everyone."""
@@ -309,64 +142,150 @@ class Experiment:
         ]
 
 
-@lru_cache(maxsize=4)
-def _generated(size: GameSize, seed: int) -> TimelineSet:
-    return make_game(size, seed=seed)
+def _with(content: Mapping[str, Any], variant: Variant) -> dict[str, Any]:
+    """The ``memory:`` block with a variant's own options and budget."""
+    memory = dict(content["memory"])
+    if variant.options:
+        group = next(
+            (name for name in ("backends", "conditions") if variant.provider in (memory.get(name) or {})),
+            "backends",
+        )
+        blocks = memory[group] = dict(memory.get(group) or {})
+        blocks[variant.provider] = {**(blocks.get(variant.provider) or {}), **variant.options}
+    if variant.budget is not None:
+        memory["budget"] = {**(memory.get("budget") or {}), **variant.budget.model_dump(exclude_unset=True)}
+    return {"memory": memory}
 
 
-@lru_cache(maxsize=2)
-def _read(timeline: str, path: Path, limit: int | None) -> TimelineSet:
-    if timeline == "mempabench":
-        return load_mempabench(path)
-    loaders = {"locomo": load_locomo, "personamem": load_personamem, "longmemeval": load_longmemeval}
-    return loaders[timeline](path, limit_questions=limit)
+def _named(content: Mapping[str, Any], provider: str) -> str | None:
+    """The provider, unless the block selects it anyway: as a backend or as a condition."""
+    memory = content["memory"]
+    given = {memory.get("backend"), memory.get("condition")} - {None}
+    return None if given == {provider} else provider
 
 
-def load_timelines(settings: BenchSettings, seed: int) -> TimelineSet:
-    """The timelines of one seed; data that is read is the same for every seed.
-
-    Raises:
-        ConfigError: the data cannot be used; the message says where.
-    """
-    if settings.data is not None:
-        return _read(settings.timeline, settings.data, settings.limit_questions)
-    return _generated(settings.game, seed)
-
-
-def load_experiment(source: str | Path | Mapping[str, Any], **overrides: Any) -> Experiment:
+def load_experiment(
+    source: str | Path | Mapping[str, Any],
+    *,
+    block: BlockName = "bench",
+    providers: Sequence[str] | None = None,
+    selected: bool = False,
+    registry: MemoryAdapterRegistry | None = None,
+    timelines: TimelineSet | None = None,
+    **overrides: Any,
+) -> Experiment:
     """Read a matrix and check everything that can be checked without playing.
 
     Args:
         source: a YAML file, or its content.
-        overrides: fields of ``bench`` that take precedence; None means not given.
+        block: which one says what is played.
+        providers: names in place of the block's ``providers``.
+        selected: play with the one that ``memory`` selects, whatever the block says.
+        registry: in place of the installed plugins.
+        timelines: in place of those that the block names; the same for every seed.
+        overrides: fields of the block that take precedence; None means not given.
 
     Raises:
         ConfigError: a block is missing, unknown or wrong; the message names the field and its line.
+        PluginNotFound: no plugin has a provider's name.
     """
     content, lines = (source, Lines()) if isinstance(source, Mapping) else load_yaml(Path(source))
     name = "config" if isinstance(source, Mapping) else str(source)
     problem = Problems(name, lines)
+    if selected:
+        load_config(source)  # checks the file as any command does
+    written = _block(content, block, problem)
+    if (former := former_name(written)) is not None:
+        raise problem((block, former[0]), former[1])
+    given = {key: value for key, value in overrides.items() if value is not None}
+    if selected:
+        given["providers"] = [load_config(source).provider]
+    elif providers is not None:
+        given["providers"] = list(providers)
+    base = Path() if isinstance(source, Mapping) else Path(source).absolute().parent
+    settings = _settings(written, given, block, problem)
+    own = {key: resolve_paths(getattr(settings, key), base) for key in written.keys() - given.keys()}
+    settings = settings.model_copy(update=own)
+    experiment = Experiment(settings, _memory(content, problem), name, base, lines, block, given=timelines)
+    with problem.placing():
+        experiment = _without_absent(experiment, registry or MemoryAdapterRegistry(), problem)
+    try:
+        experiment.timelines(settings.seeds[0])
+    except ConfigError as error:
+        place, _, what = str(error).partition("run.data: ")
+        raise (problem((block, "data"), what) if not place else error) from None
+    return experiment
+
+
+def _memory(content: Mapping[str, Any], problem: Problems) -> dict[str, Any]:
+    if not isinstance(content.get("memory"), Mapping):
+        raise problem(("memory",), "is missing; a configuration starts with 'memory:' and names a backend")
+    return {"memory": dict(content["memory"])}
+
+
+def _block(content: Mapping[str, Any], block: BlockName, problem: Problems) -> dict[str, Any]:
+    if block == "run":
+        return dict(content.get("run") or {})
     unknown = sorted(str(key) for key in content if key not in ("memory", "bench", "run"))
     if unknown:
         raise problem((unknown[0],), "is not a known section; an experiment has memory and bench")
     for section in ("memory", "bench"):
         if not isinstance(content.get(section), Mapping):
             raise problem((section,), "is missing; an experiment has a memory block and a bench block")
-    base = Path() if isinstance(source, Mapping) else Path(source).absolute().parent
-    given = {key: value for key, value in overrides.items() if value is not None}
-    written = dict(content["bench"])
-    settings = parse_block(BenchSettings, {**written, **given}, "bench", source=name, lines=lines)
-    own = {key: resolve_paths(getattr(settings, key), base) for key in written.keys() - given.keys()}
-    settings = settings.model_copy(update=own)
-    asked = [(one, [name for name in one.needs if not os.environ.get(name)]) for one in settings.providers]
-    left_out = tuple(f"{one.label} needs {', '.join(names)}" for one, names in asked if names)
-    settings = settings.model_copy(update={"providers": tuple(one for one, names in asked if not names)})
-    if not settings.providers:
-        raise problem(("bench", "providers"), f"leaves nobody: {'; '.join(left_out)}; set what is needed")
-    experiment = Experiment(settings, {"memory": dict(content["memory"])}, name, base, left_out)
-    for variant in settings.providers:
-        try:
-            experiment.config(variant)
-        except ConfigError as error:
-            raise ConfigError(f"{name}: bench.providers, {variant.label}: {error}") from None
-    return experiment
+    return dict(content["bench"])
+
+
+def _settings(
+    written: dict[str, Any], given: dict[str, Any], block: BlockName, problem: Problems
+) -> ExperimentSettings:
+    filled = run_block(written, given) if block == "run" else {**written, **given}
+    if not filled.get("providers") and block == "run":
+        raise problem((block, "providers"), "names no provider; list those to compare")
+    return parse_block(ExperimentSettings, filled, block, source=problem.source, lines=problem.lines)
+
+
+def parsed_run(config: MemslotConfig) -> ExperimentSettings:
+    """The ``run:`` block of a configuration as ``memslot run`` reads it.
+
+    Raises:
+        ConfigError: a field is unknown or wrong.
+    """
+    written = config.run or {}
+    if (former := former_name(written)) is not None:
+        raise config.problem(("run", former[0]), former[1])
+    return _settings(dict(written), {"providers": [config.provider]}, "run", config.problem)
+
+
+def _without_absent(experiment: Experiment, registry: MemoryAdapterRegistry, problem: Problems) -> Experiment:
+    """Without the providers that lack an SDK, a variable or a working plugin: one policy for every command."""
+    where = (experiment.block, "providers")
+    kept, left_out = [], []
+    for variant in experiment.settings.providers:
+        reason = _absent(experiment, variant, registry)
+        if reason is None:
+            kept.append(variant)
+        else:
+            left_out.append(reason)
+    if not kept:
+        reasons = "; ".join(f"{one.label}: {one.why}" for one in left_out)
+        raise problem(where, f"leaves nobody: {reasons}")
+    settings = experiment.settings.model_copy(update={"providers": tuple(kept)})
+    return replace(experiment, settings=settings, left_out=tuple(left_out))
+
+
+def _absent(experiment: Experiment, variant: Variant, registry: MemoryAdapterRegistry) -> LeftOut | None:
+    unset = [name for name in variant.needs if not os.environ.get(name)]
+    if unset:
+        return LeftOut(variant.label, f"needs {', '.join(unset)} in the environment")
+    where = f"{experiment.source}: {experiment.block}.providers, {variant.label}"
+    try:
+        config = experiment.config(variant)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    try:
+        info = registry.selected(config)
+    except PluginLoadError as error:
+        return LeftOut(variant.label, str(error), broken=True)
+    rows = (row for row in registry.rows() if (row.name, row.kind) == (info.name, info.kind))
+    missing = next((row.missing for row in rows), ())
+    return LeftOut(variant.label, f"needs {info.install or ', '.join(missing)}") if missing else None

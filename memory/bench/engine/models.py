@@ -6,10 +6,8 @@ with another one. What a judge says that cannot be read is counted and never gue
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -18,10 +16,11 @@ from functools import cache
 from pathlib import Path
 
 from memory.bench.data.timeline import Beat, Script
-from memory.bench.engine.context import Stopped
+from memory.bench.engine.errors import CeilingReached, HarnessFailed
+from memory.bench.engine.files import append_whole
 from memory.bench.engine.pace import Pace
 from memory.bench.engine.roles import Exchange, RoleName, Verdict
-from memory.contract.errors import BackendRateLimited, ConfigError, MemslotError
+from memory.contract.errors import BackendRateLimited, ConfigError
 from memory.contract.events import Message, Role
 from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, Provider, Usage
 
@@ -31,10 +30,6 @@ _LONGEST_S = 900.0
 """A server that asks for more is not waited for; the cell ends, and can be resumed."""
 _OBJECT = re.compile(r"\{[^{}]{0,500}\}")
 _DONE = re.compile(r"\A\W*+DONE\W*+\Z")
-
-
-class CeilingReached(MemslotError):
-    """The models' calls or tokens have reached their limit; the run stops, and can be resumed with a higher one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +87,14 @@ class Meter:
         """Note one call.
 
         Raises:
-            Stopped: it cannot be noted.
+            HarnessFailed: it cannot be noted.
         """
         line = b" %d\n" % tokens  # apart from one that a full disk has torn
         try:
             with open(self._file, "ab", buffering=0) as file:
-                if file.write(line) != len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                append_whole(file, line)
         except OSError as error:
-            raise Stopped.full(self._file.name, error) from error
+            raise HarnessFailed.full(self._file.name, error) from error
 
     def _catch_up(self) -> None:
         if not self._file.exists():
@@ -116,7 +110,7 @@ class Meter:
 
 
 @dataclass
-class Seat:
+class RoleModel:
     """A model in a role: a provider that counts its calls, and for which the limits hold.
 
     Attributes:
@@ -205,7 +199,7 @@ class Seat:
         seed = None if self.seed is None else self.seed + time
         return (await self.complete(messages, CompletionOptions(system_prompt=system, seed=seed))).content
 
-    def spent(self) -> dict[str, int]:
+    def take_usage(self) -> dict[str, int]:
         """What it counted since it was asked last."""
         counted = ("calls", "tokens", "unread", "unmetered")
         found = {name: getattr(self, name) for name in counted}
@@ -216,8 +210,8 @@ class Seat:
 class ModelSimulator:
     """A user who speaks freely, within what the beat holds."""
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat, self._prompt = seat, load_prompt("simulator")
+    def __init__(self, model: RoleModel) -> None:
+        self._model, self._prompt = model, load_prompt("simulator")
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
         """The goal as the script has it, then what the model says, for as many turns as the script has lines."""
@@ -233,7 +227,7 @@ class ModelSimulator:
             hint=beat.hint or "(nothing)",
         )
         # From the user's side, what the assistant said is what is answered.
-        said = await self._seat.ask(system, _seen(exchanges, "assistant", "user"))
+        said = await self._model.ask(system, _seen(exchanges, "assistant", "user"))
         return None if not said or _DONE.match(said) else said
 
 
@@ -241,27 +235,27 @@ class ModelJudge:
     """A judge that reads; ``votes`` judgements of each reply, and their majority.
 
     Args:
-        seat: the model; each vote takes a seed of its own, counted up from the seat's.
+        model: each vote takes a seed of its own, counted up from the model's.
         votes: how many; a tie counts as unreadable.
     """
 
-    def __init__(self, seat: Seat, votes: int = 1) -> None:
-        self._seat, self._votes, self._prompt = seat, votes, load_prompt("judge")
+    def __init__(self, model: RoleModel, votes: int = 1) -> None:
+        self._model, self._votes, self._prompt = model, votes, load_prompt("judge")
 
     async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
         """The majority of the votes that can be read; none where there is no majority."""
         wish = beat.truth.current if beat.truth is not None else None
-        told = "\n".join(f"user: {one.user}\nassistant: {one.reply}" for one in exchanges)
+        talk = "\n".join(f"user: {said.user}\nassistant: {said.reply}" for said in exchanges)
         system = self._prompt.filled(
-            goal=beat.goal, wish=wish or "none; nothing personal belongs into the reply", conversation=told
+            goal=beat.goal, wish=wish or "none; nothing personal belongs into the reply", conversation=talk
         )
         votes: Counter[bool] = Counter()
         asked = [Message(role="user", content="Your judgement, please.")]
         for vote in range(self._votes):
-            said = await self._seat.ask(system, asked, vote)
+            said = await self._model.ask(system, asked, vote)
             fit = _read(said)
             if fit is None:
-                self._seat.unread += bool(said)  # one that says nothing is counted
+                self._model.unread += bool(said)  # one that says nothing is counted
             else:
                 votes[fit] += 1
         if votes[True] == votes[False]:
@@ -273,8 +267,8 @@ class ModelJudge:
 def _seen(exchanges: Sequence[Exchange], user: Role, assistant: Role) -> list[Message]:
     return [
         message
-        for one in exchanges
-        for message in (Message(role=user, content=one.user), Message(role=assistant, content=one.reply))
+        for said in exchanges
+        for message in (Message(role=user, content=said.user), Message(role=assistant, content=said.reply))
     ]
 
 

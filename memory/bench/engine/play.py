@@ -1,4 +1,4 @@
-"""One persona's game under one provider: sessions that are played and written, test sessions that are not.
+"""One persona's timeline under one provider: sessions that are written, test sessions and probes that are not.
 
 Everything that happened stands in the cell's journal before what follows is begun, and all that is known of a cell
 is read from there, so that a cell that was killed goes on where it stopped, in the middle of a session too.
@@ -7,40 +7,48 @@ is read from there, so that a cell that was killed goes on where it stopped, in 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from memory.bench.data.timeline import Beat, Script, Session, Timeline
-from memory.bench.engine.context import Dealings, Played, PlayerSettings, Stopped, Table
+from memory.bench.engine.context import CellContext, CellSettings, CellState
 from memory.bench.engine.conversation import Conversation, turn_event
-from memory.bench.engine.probe_session import ask_probes
+from memory.bench.engine.driver import SessionDriver
+from memory.bench.engine.errors import HarnessFailed, Stopped
+from memory.bench.engine.probe_session import ProbeSession
 from memory.bench.engine.roles import Exchange
-from memory.bench.engine.test_session import Told, play_test
+from memory.bench.engine.test_session import TestSessionRun
+from memory.contract.adapter import SupportsBulkIngest
+from memory.contract.errors import MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 
+_PROBES_AT_A_TIME = 50
+"""Probes whose answers are noted together: so many are asked again after a crash."""
 
-class Player:
+
+class CellPlayer:
     """Takes one persona through its timeline.
 
     Args:
-        table: slot, roles and journal.
+        context: slot, roles and journal.
         timeline: what the persona goes through.
         scope: its own; as in the journal, where there is one.
         settings: how.
     """
 
     def __init__(
-        self, table: Table, timeline: Timeline, scope: MemoryScope, settings: PlayerSettings
+        self, context: CellContext, timeline: Timeline, scope: MemoryScope, settings: CellSettings
     ) -> None:
-        self._table, self._slot, self._timeline, self._scope = table, table.slot, timeline, scope
-        self._dealings = Dealings(table, scope, settings)
-        self.played = Played()
+        self._context, self._slot, self._timeline, self._scope = context, context.slot, timeline, scope
+        self._driver = SessionDriver(context, scope, settings)
+        self._bulk = self._slot.capability(SupportsBulkIngest) if settings.bulk else None
+        self.state = CellState()
         self._written: set[str] = set()
         self._turns: dict[str, deque[dict[str, Any]]] = {}
-        self._told: list[Told] = []
-        self._doubtful = self._clock_lost = False
+        self._uncertain = self._clock_lost = False
         self._last: MemoryEvent | None = None
 
     async def play(self) -> None:
@@ -49,61 +57,84 @@ class Player:
         Raises:
             MemslotError: the cell cannot go on; what was done stands in the journal.
         """
-        for row in self._table.journal.lines():
-            self.played.add(row)
-            self._doubtful = self._clock_lost = True
+        self._read_journal()
+        with self._context.timed("setup"):
+            # A process that was killed in a test session has left nobody to switch back.
+            await self._slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
+            await self._slot.setup_scope(self._scope)
+        state = self.state
+        if state.steps == self._timeline.steps:
+            return  # all of it, and what was said may be forgotten already
+        tests = self._timeline.tests
+        points = sorted({probe.after for probe in self._timeline.probes})
+        for number, session in enumerate([None, *self._timeline.sessions]):
+            if session is not None:
+                await self._session(number, session)
+            while state.tests < len(tests) and tests[state.tests].after == number:
+                await self._remind()
+                await self._test(TestSessionRun(self._driver, self._timeline.persona_id, tests[state.tests]))
+            if number in points[state.probes :]:
+                await self._remind()
+                await self._ask(number)
+
+    def _read_journal(self) -> None:
+        for row in self._context.journal.lines():
+            self.state.add(row)
+            self._uncertain = self._clock_lost = True
             if row["kind"] == "written":
                 self._written.add(row["event"])
             elif row["kind"] == "turn":
                 self._turns.setdefault(row["session"], deque()).append(row)
-        if self._doubtful:
+        if self._uncertain:
             self._note("resumed")
-        with self._table.timed("setup"):
-            # A process that was killed in a test session has left nobody to switch back.
-            await self._slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
-            await self._slot.setup_scope(self._scope)
-        played = self.played
-        if played.sessions + played.tests + played.asked == self._timeline.steps:
-            return  # all of it, and what was said may be forgotten already
-        tests = self._timeline.tests
-        asked = sorted({probe.after for probe in self._timeline.probes})
-        for number, session in enumerate([None, *self._timeline.sessions]):
-            if session is not None:
-                await self._session(number, session)
-            while played.tests < len(tests) and tests[played.tests].after == number:
-                await self._remind()
-                test = tests[played.tests]
-                row = await play_test(self._dealings, self._timeline.persona_id, test, self._told)
-                self._note("test", **row)
-                self._table.progress(played)
-            if number in asked[played.asked :]:
-                await self._remind()
-                probes = self._timeline.probes_after(number)
-                row = await ask_probes(self._dealings, self._timeline.persona_id, number, probes)
-                self._note("probes", **row)
-                self._table.progress(played)
 
     def _note(self, kind: str, **row: Any) -> None:
-        if spent := self._table.spent():
+        if spent := self._context.take_usage():
             row["models"] = {role: dict(counts) for role, counts in spent.items()}
-        self._table.check()
+        self._context.check()
         try:
-            self._table.journal.add(kind, **row)
+            self._context.journal.add(kind, **row)
         except OSError as error:
-            raise Stopped.full(self._table.journal.path.name, error) from error
-        self.played.add({"kind": kind, **row})
+            raise HarnessFailed.full(self._context.journal.path.name, error) from error
+        self.state.add({"kind": kind, **row})
+
+    # -- test sessions and probes -------------------------------------------------------------------------
+
+    async def _test(self, run: TestSessionRun) -> None:
+        await run.play()
+        self._note("test", **run.row())
+        self._context.progress(self.state)
+
+    async def _ask(self, number: int) -> None:
+        """The probes of one point, some at a time; those that a crash or a failure has left are asked alone."""
+        answered = {record.probe_id for record in self.state.records}
+        probes = [one for one in self._timeline.probes_after(number) if one.probe_id not in answered]
+        for start in range(0, max(1, len(probes)), _PROBES_AT_A_TIME):
+            some = probes[start : start + _PROBES_AT_A_TIME]
+            last = start + _PROBES_AT_A_TIME >= len(probes)
+            if not some:  # all were answered before the crash, and the last line was not
+                self._note("probes_ended")
+                break
+            run = ProbeSession(self._driver, self._timeline.persona_id, some)
+            try:
+                await run.play()
+            except MemslotError:
+                if run.records:
+                    self._note("probes", **run.row(), last=False)
+                raise
+            self._note("probes", **run.row(), last=last)
+        self._context.progress(self.state)
 
     # -- accumulation -----------------------------------------------------------------------------------
 
     async def _session(self, number: int, session: Session) -> None:
-        done = number <= self.played.sessions
-        for turn in session.turns:
-            await self._deliver(number, turn.event(self._scope, session.session_id))
+        noted = number <= self.state.sessions
+        await self._deliver_all([turn.event(self._scope, session.session_id) for turn in session.turns])
         if session.script is not None:
-            await self._played_session(number, session.session_id, session.script)
-        if not done:
+            await self._play_script(session.session_id, session.script, noted=noted)
+        if not noted:
             self._note("session", session=session.session_id)
-            self._table.progress(self.played)
+            self._context.progress(self.state)
 
     async def _remind(self) -> None:
         """A provider that recalls nothing keeps no more of the past than its last event, and not on disk."""
@@ -111,9 +142,8 @@ class Player:
             await self._slot.record_event(self._last)
         self._clock_lost = False
 
-    async def _played_session(self, number: int, session_id: str, script: Script) -> None:
-        persona_id = self._timeline.persona_id
-        turns, noted = self._turns.pop(session_id, deque()), number <= self.played.sessions
+    async def _play_script(self, session_id: str, script: Script, *, noted: bool) -> None:
+        persona_id, turns = self._timeline.persona_id, self._turns.pop(session_id, deque())
         earlier: list[Exchange] = []
         conversation: Conversation | None = None
         for beat in script.beats:
@@ -122,10 +152,10 @@ class Player:
                 row, event = None, None
                 if turns or noted:
                     row = turns.popleft() if turns and turns[0]["beat"] == beat.beat_id else None
-                elif (user := await self._dealings.say(script, beat, exchanges)) is not None:
+                elif (user := await self._driver.say(script, beat, exchanges)) is not None:
                     await self._remind()
                     conversation = conversation or Conversation(
-                        self._dealings, persona_id, session_id, script, earlier
+                        self._driver, persona_id, session_id, script, earlier
                     )
                     row, event = await self._turn(conversation, script, beat, exchanges, user)
                 if row is None:
@@ -133,13 +163,10 @@ class Player:
                 said = Exchange(row["user"], row["reply"])
                 earlier.append(said)
                 exchanges.append(said.shown())
-                await self._deliver(
-                    number,
-                    event
-                    or turn_event(
-                        persona_id, self._scope, session_id, script, row["n"], beat.attribute, said
-                    ),
+                event = event or turn_event(
+                    persona_id, self._scope, session_id, script, row["n"], beat.attribute, said
                 )
+                await self._deliver_all([event])
                 if beat.truth is None or row["fit"]:
                     break
 
@@ -148,10 +175,10 @@ class Player:
     ) -> tuple[dict[str, Any], MemoryEvent]:
         """One turn, noted before it is written."""
         said = await conversation.turn(user, beat.attribute)
-        error, trace, fit = self._dealings.outcome(said.recall), said.recall.trace, None
+        error, trace, fit = self._driver.outcome(said.recall), said.recall.trace, None
         if beat.truth is not None:
             now = [*exchanges, Exchange(user, said.reply).shown()]
-            fit = (await self._dealings.judge(script, beat, now)).fit
+            fit = (await self._driver.judge(script, beat, now)).fit
         row = {
             "session": said.event.session_id,
             "n": conversation.turns,
@@ -162,40 +189,46 @@ class Player:
             "tokens": trace.token_count if trace else None,
             "asked": self._slot.token_counter.count(user),
             "error": error,
-            "warnings": self._table.clean(trace.warnings) if trace else [],
+            "warnings": self._context.clean(trace.warnings) if trace else [],
         }
         self._note("turn", **row)
         return row, said.event
 
-    async def _deliver(self, number: int, event: MemoryEvent) -> None:
-        """Write an event that is not known to be written, and note what became of it."""
-        if event.event_id not in self._written:
-            with self._table.timed("write"):
-                receipt = await self._sent(event)
-            self._doubtful = False
-            if receipt.status == "skipped_read_only":
-                raise Stopped(
-                    "a write was skipped because the slot is read-only; the timeline would have a gap"
-                )
-            self._written.add(event.event_id)
-            self._note(
-                "written",
-                event=event.event_id,
-                status=receipt.status,
-                native=len(receipt.native_ids),
-                tokens=sum(self._slot.token_counter.count(message.content) for message in event.messages),
-                llm=[receipt.trace.llm_calls, receipt.trace.llm_tokens] if receipt.trace else [None, None],
-                warnings=self._table.clean(receipt.warnings),
-            )
-        self._remember(number, event)
+    # -- writing ----------------------------------------------------------------------------------------
 
-    def _remember(self, number: int, event: MemoryEvent) -> None:
-        self._last = event
-        self._told.append((number, event.event_id, event.messages[0].content.casefold()))
+    async def _deliver_all(self, events: Sequence[MemoryEvent]) -> None:
+        """Write the events that are not known to be written, and note what became of each."""
+        new = [event for event in events if event.event_id not in self._written]
+        if self._bulk is not None and len(new) > 1 and not self._uncertain:
+            with self._context.timed("write"):
+                receipts = await self._bulk.record_events(new)
+            for event, receipt in zip(new, receipts, strict=True):
+                self._note_written(event, receipt)
+        else:
+            for event in new:
+                with self._context.timed("write"):
+                    receipt = await self._sent(event)
+                self._uncertain = self._uncertain and self._bulk is not None
+                self._note_written(event, receipt)
+            self._uncertain = self._uncertain and not new
+        self._last = events[-1] if events else self._last
+
+    def _note_written(self, event: MemoryEvent, receipt: WriteReceipt) -> None:
+        if receipt.status == "skipped_read_only":
+            raise Stopped("a write was skipped because the slot is read-only; the timeline would have a gap")
+        self._written.add(event.event_id)
+        self._note(
+            "written",
+            event=event.event_id,
+            status=receipt.status,
+            native=len(receipt.native_ids),
+            tokens=sum(self._slot.token_counter.count(message.content) for message in event.messages),
+            warnings=self._context.clean(receipt.warnings),
+        )
 
     async def _sent(self, event: MemoryEvent) -> WriteReceipt:
         # The first event after a crash may have been sent, and only its receipt be missing.
-        if self._doubtful and self._slot.can_look_up and self._slot.traits.recalls_writes:
+        if self._uncertain and self._slot.can_look_up and self._slot.traits.recalls_writes:
             found = await self._slot.find_event(event)
             if found is not None:
                 return WriteReceipt(event_id=event.event_id, status="committed", native_ids=found)

@@ -1,13 +1,15 @@
-"""Questions along a timeline (LoCoMo, PersonaMem, LongMemEval), by the same protocol as test sessions.
+"""Probes along a timeline, by the same protocol as test sessions: questions, and requests that are only asked.
 
-What is retrieved is measured by the turns that hold the answer. A question with given answers is put to the
-assistant with them; one without is answered where the assistant is a model, and judged by the reference answer.
+What is retrieved is judged by its words: the turns that hold the answer, or the setting in force. A question with
+given answers is put to the assistant with them; one without is answered where the assistant is a model, and judged
+by the reference answer.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,35 +22,148 @@ from memory.bench.data.timeline import (
     Script,
     TestSession,
 )
-from memory.bench.engine.context import Dealings
 from memory.bench.engine.conversation import Conversation
-from memory.bench.engine.roles import Exchange, Verdict
-from memory.bench.engine.test_session import Tested
-from memory.bench.scores.records import BeatRecord
+from memory.bench.engine.driver import SessionDriver
+from memory.bench.engine.roles import Exchange
+from memory.bench.engine.test_session import TestSessionRun
+from memory.bench.scores.records import ProbeRecord, ProbeStatus
+from memory.bench.scores.sections import plain
 from memory.contract.receipts import RetrieveResult
 
 _LETTER = re.compile(r"\(([a-z])\)")
 _WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-async def ask_probes(
-    dealings: Dealings, persona_id: str, after: int, probes: Sequence[Probe]
-) -> dict[str, Any]:
-    """Ask the probes of one point of the timeline while nothing is written.
+def planned_probe(persona_id: str, probe: Probe, *, answers: bool) -> ProbeRecord:
+    """What the record of a probe says before it is asked.
 
     Args:
-        dealings: with whom and how.
-        persona_id: who.
-        after: sessions ingested.
-        probes: each by itself: no question sees another.
-
-    Returns:
-        The journal's line.
-
-    Raises:
-        MemslotError: as for :func:`memory.bench.engine.test_session.play_test`.
+        persona_id: whose.
+        probe: what.
+        answers: whether the assistant answers in words of its own, and the judge reads them.
     """
-    return await Asked(dealings, persona_id, after, probes).play()
+    record = ProbeRecord(
+        probe_id=probe.probe_id,
+        persona_id=persona_id,
+        session_id=probe.session_id,
+        kind="question",
+        after=probe.after,
+        category=probe.category,
+        context=probe.context,
+        attribute=probe.attribute,
+        judged=isinstance(probe.truth, ChoiceTruth),
+        cross_context=probe.cross_context,
+    )
+    truth = probe.truth
+    if isinstance(truth, EvidenceTruth):
+        judged = answers and truth.answer is not None
+        return replace(record, judged=judged, gold=len(truth.turns), unresolved=truth.unresolved)
+    if isinstance(truth, PreferenceTruth):
+        return replace(
+            record,
+            kind=probe.category,
+            wanted=truth.current is not None,
+            change=truth.change,
+            since=truth.since,
+            has_stale=bool(truth.stale),
+            has_other=bool(truth.other),
+        )
+    return record
+
+
+class ProbeSession(TestSessionRun):
+    """The probes of one point of the timeline while they are asked, each by itself: none sees another.
+
+    Args:
+        driver: with whom and how.
+        persona_id: who.
+        probes: what is asked.
+    """
+
+    def __init__(self, driver: SessionDriver, persona_id: str, probes: Sequence[Probe]) -> None:
+        beats = tuple(Beat(probe.probe_id, "other", probe.query) for probe in probes)
+        script = Script("", None, None, _WHEN, beats)
+        super().__init__(driver, persona_id, TestSession(probes[0].after, probes[0].session_id, script))
+        self._probes = probes
+
+    async def ask_all(self, readiness: str, ready: bool) -> tuple[list[ProbeRecord], list[dict[str, Any]]]:
+        """Ask every probe; arguments as for :meth:`TestSessionRun.ask_all`."""
+        for probe in self._probes:
+            await self._ask(probe, readiness, ready)
+        return self.records, self._texts
+
+    async def _ask(self, probe: Probe, readiness: str, ready: bool) -> None:
+        planned = planned_probe(self._persona_id, probe, answers=self._context.roles.answers)
+        script = Script("", probe.scenario, probe.context, _WHEN, ())
+        conversation = Conversation(
+            self._driver, self._persona_id, probe.session_id, script, turns=self._skipped, probe=probe
+        )
+        truth, fields = probe.truth, dict[str, Any]()
+        if isinstance(truth, ChoiceTruth):
+            result, error = await self._turn(conversation, probe.probe_id, probe.query, _lettered(truth))
+            fields = {} if error else _chosen(truth, self._earlier[-1].reply)
+        elif planned.judged and isinstance(truth, EvidenceTruth):
+            result, error = await self._turn(conversation, probe.probe_id, probe.query)
+            fields = {} if error else await self._judged_answer(script, probe, truth.answer or "")
+        else:
+            result, error = await self._retrieved(conversation, probe)
+        if result is not None:
+            fields |= self._measured(result)
+            if isinstance(truth, EvidenceTruth):
+                fields |= self._evidence(truth, result)
+            elif isinstance(truth, PreferenceTruth):
+                fields |= self._settings_shown(truth, result, probe.context)
+        status: ProbeStatus = "failed" if error else "scored" if ready else "unready"
+        self.records.append(replace(planned, status=status, readiness=readiness, error=error, **fields))
+
+    def _evidence(self, truth: EvidenceTruth, result: RetrieveResult) -> dict[str, Any]:
+        """Gold turns by their words in the section, and by the ids that entries name."""
+        if not truth.turns:
+            return {}
+        section = result.formatted_context
+        shown = self._context.turns.shown(section)
+        found = [turn for turn in truth.turns if turn in shown]
+        named = self._driver.event_ids(result)
+        fields: dict[str, Any] = {
+            "found": len(found),
+            "claimed": None if named is None else len(set(named) & set(truth.turns)),
+            "relevant_tokens": 0,
+        }
+        if found:
+            counter, text = self._slot.token_counter, plain(section)
+            words = [self._context.turns.words(turn) for turn in found]
+            fields["relevant_tokens"] = sum(counter.count(one) for one in words)
+            end = min((at + len(one) for one in words if (at := text.find(one)) >= 0), default=len(text))
+            fields["first_relevant_tokens"] = counter.count(text[:end])
+        return fields
+
+    async def _retrieved(
+        self, conversation: Conversation, probe: Probe
+    ) -> tuple[RetrieveResult | None, str | None]:
+        with self._context.probe(probe.probe_id):
+            recall = await conversation.recall(probe.query)
+        error = self._driver.outcome(recall)
+        if error is None:
+            self._keep(probe.probe_id, Exchange(probe.query, ""), recall)
+        return recall.result, error
+
+    async def _judged_answer(self, script: Script, probe: Probe, answer: str) -> dict[str, Any]:
+        """What the judge says of the last reply, by the reference answer."""
+        beat = Beat(
+            probe.probe_id,
+            "other",
+            probe.query,
+            constraint=answer,
+            truth=PreferenceTruth(current=f"the reply says: {answer}"),
+        )
+        verdict = await self._driver.judge(script, beat, self._earlier[-1:])
+        return {
+            "turns": 1,
+            "fit_first": verdict.fit,
+            "fit_last": verdict.fit,
+            "votes": verdict.votes,
+            "agreement": verdict.agreement,
+        }
 
 
 def _lettered(truth: ChoiceTruth) -> str:
@@ -59,107 +174,11 @@ def _lettered(truth: ChoiceTruth) -> str:
     return "\n".join([*lines, "Answer with the letter of the reply that suits me best."])
 
 
-class Asked(Tested):
-    """The probes of one point while they are asked."""
-
-    def __init__(self, dealings: Dealings, persona_id: str, after: int, probes: Sequence[Probe]) -> None:
-        beats = tuple(Beat(probe.probe_id, "other", probe.query) for probe in probes)
-        script = Script("", None, None, _WHEN, beats)
-        session_id = probes[0].session_id
-        super().__init__(dealings, persona_id, TestSession(after, session_id, script), ())
-        self._probes = {probe.probe_id: probe for probe in probes}
-
-    async def _beat(self, beat: Beat, readiness: str, known: bool) -> None:
-        probe = self._probes[beat.beat_id]
-        script = Script("", probe.scenario, probe.context, _WHEN, ())
-        conversation = Conversation(
-            self._dealings, self._persona_id, probe.session_id, script, turns=self._skipped
-        )
-        truth, fields = probe.truth, dict[str, Any]()
-        answer = truth.answer if isinstance(truth, EvidenceTruth) else None
-        if isinstance(truth, ChoiceTruth):
-            result, error = await self._turn(conversation, probe.probe_id, probe.query, _lettered(truth))
-            fields = {} if error else _chosen(truth, self._earlier[-1].reply)
-        elif answer is not None and self._table.roles.answers:
-            result, error = await self._turn(conversation, probe.probe_id, probe.query)
-            fields = {} if error else await self._judged(script, probe, answer)
-        else:
-            result, error = await self._retrieved(conversation, probe)
-        if result is not None:
-            fields = {**self._found(probe, result), **fields}
-        status = "failed" if error else "scored" if known else "not_ready"
-        if status == "scored" and fields.pop("unreadable", False):
-            status = "unreadable"
-        fields.pop("unreadable", None)
-        self._records.append(
-            BeatRecord.load(
-                {
-                    "probe_id": probe.probe_id,
-                    "persona_id": self._persona_id,
-                    "session_id": probe.session_id,
-                    "beat_id": probe.probe_id,
-                    "kind": "other",
-                    "after": probe.after,
-                    "status": status,
-                    "context": probe.context,
-                    "attribute": probe.attribute or probe.category,
-                    "readiness": readiness,
-                    "error": error,
-                    **fields,
-                }
-            )
-        )
-
-    def _found(self, probe: Probe, result: RetrieveResult) -> dict[str, Any]:
-        measured: dict[str, Any] = {
-            "tokens": result.trace.token_count,
-            "shortfall": result.trace.shortfall_tokens,
-        }
-        if isinstance(probe.truth, EvidenceTruth) and probe.truth.turns:
-            gold = set(probe.truth.turns)
-            named = [set(entry.event_ids) for entry in result.context_entries]
-            measured["gold"] = len(gold)
-            measured["found"] = None if named and not any(named) else len(gold & set().union(*named))
-            measured["relevant"] = tuple(bool(gold & ids) for ids in named)
-        return measured
-
-    async def _retrieved(
-        self, conversation: Conversation, probe: Probe
-    ) -> tuple[RetrieveResult | None, str | None]:
-        self._table.asking(probe.probe_id)
-        try:
-            recall = await conversation.recall(probe.query)
-        finally:
-            self._table.asking(None)
-        if recall.result is not None:
-            self._note_retrieval(recall.result)
-            self._keep(probe.probe_id, Exchange(probe.query, ""), recall.section)
-        return recall.result, self._dealings.outcome(recall)
-
-    async def _judged(self, script: Script, probe: Probe, answer: str) -> dict[str, Any]:
-        """What the judge says of the last reply, by the reference answer."""
-        beat = Beat(
-            probe.probe_id,
-            "other",
-            probe.query,
-            constraint=answer,
-            truth=PreferenceTruth(current=f"the reply says: {answer}"),
-        )
-        verdict: Verdict = await self._dealings.judge(script, beat, self._earlier[-1:])
-        return {
-            "turns": 1,
-            "fit_first": verdict.fit,
-            "fit_last": verdict.fit,
-            "votes": verdict.votes,
-            "agreement": verdict.agreement,
-            "unreadable": verdict.fit is None,
-        }
-
-
 def _chosen(truth: ChoiceTruth, reply: str) -> dict[str, Any]:
+    """What the letter in a reply is worth; without exactly one, the reply cannot be read."""
     letters = set(_LETTER.findall(reply))
     if len(letters) != 1 or ord(letter := letters.pop()) - ord("a") >= len(truth.options):
-        return {"turns": 1, "unreadable": True}
+        return {"turns": 1}
     right = ord(letter) - ord("a") == truth.right
     shown = "current" if right else "unknown"
     return {"turns": 1, "fit_first": right, "fit_last": right, "first": shown, "last": shown}

@@ -14,7 +14,7 @@ from typing import Any
 import memory
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.data.truth import oracle_matrix, static_profile
-from memory.bench.engine.run_manifest import (
+from memory.bench.engine.records import (
     CheckRecord,
     DataRecord,
     GitRecord,

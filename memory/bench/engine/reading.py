@@ -7,22 +7,22 @@ where there are some, and takes hearsay and exceptions for what they say they ar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from memory.bench.data.language import Language
 from memory.bench.data.timeline import CONTEXTS
+from memory.bench.scores.sections import entries_of
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2})?")
-_LABELS = re.compile(r"- \(([^()]*)\) ")
-_GROUP = re.compile(r"\[([^\[\]]+)\]\Z")
+_SPACE = re.compile(r"\s+")
 _NEAR = 160
-"""How far around a phrase its line is read for what else it says; letters."""
+"""How far around a phrase its entry is read for what else it says; letters."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One place of a section that tells a setting.
+class SettingMention:
+    """One place of a section that names a setting.
 
     Attributes:
         context: the context that the line names, or its labels; None where they name none.
@@ -47,58 +47,64 @@ class Reader:
         self._words = [
             (context, language.word(word)) for context in CONTEXTS for word in language.context_words[context]
         ]
+        markers = sorted(language.settings, key=len, reverse=True)
+        self._markers = re.compile(
+            "|".join(r"\s+".join(map(re.escape, one.split(" "))) for one in markers) or r"(?!)"
+        )
         self._objections = tuple(line.casefold() for line in (*forms.complaint, *forms.not_mine))
         # How corrections begin: what stands between the lead and the setting.
         self._corrections = [form.replace("{lead}", "").split("{")[0].casefold() for form in forms.corrected]
         self._others = tuple(phrase.casefold() for phrase in forms.plainly)
         self._disowned = tuple(phrase.casefold() for phrase in forms.disowned)
 
-    def read(self, section: str) -> list[Told]:
-        """Every setting that a section tells as the user's own, in its order."""
-        found: list[Told] = []
+    def read(self, section: str) -> list[SettingMention]:
+        """Every setting that a section names as the user's own, in its order."""
+        found: list[SettingMention] = []
         dates: list[str] = []
-        labels, group = "", None
-        for line in section.splitlines():
-            if match := _GROUP.match(line):
-                group, labels = self._language.says_context(match[1]), ""
-                continue
-            if not line.startswith("  "):  # else it goes on with the entry above
-                entry = _LABELS.match(line)
-                labels = entry[1] if entry else ""
-            date = _DATE.search(labels) or _DATE.search(line)
+        for entry in entries_of(section):
+            date = _DATE.search(entry.labels) or _DATE.search(entry.text)
             if date:
                 dates.append(date[0])
-            found.extend(self._of_line(line, labels, group, date[0] if date else ""))
+            group = self._language.says_context(entry.group)
+            found.extend(self._mentions(entry.text, entry.labels, group, date[0] if date else ""))
         forward = bool(dates) and dates[0] < dates[-1]
-        return [replace(one, rank=rank if forward else -rank) for rank, one in enumerate(found)]
+        return [replace(mention, rank=rank if forward else -rank) for rank, mention in enumerate(found)]
 
-    def _of_line(self, line: str, labels: str, group: str | None, moment: str) -> Iterable[Told]:
-        text = line.casefold()
-        for match in self._language.any_marker.finditer(text):
-            near = text[max(0, match.start() - _NEAR) : match.end() + _NEAR]
-            if any(phrase in near for phrase in self._disowned):
+    def _mentions(self, text: str, labels: str, group: str | None, moment: str) -> Iterator[SettingMention]:
+        text = text.casefold()
+        for match in self._markers.finditer(text):
+            # A marker may be broken over lines; what else is said of it stands on its own lines.
+            begin, end = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.end())
+            line = slice(
+                max(begin, match.start() - _NEAR), min(end if end >= 0 else len(text), match.end() + _NEAR)
+            )
+            if any(phrase in text[line] for phrase in self._disowned):
                 continue
-            attribute, marker = self._language.settings[match[0]]
-            said = text[max(0, match.start() - _NEAR) : match.start()]
+            attribute, marker = self._language.settings[_SPACE.sub(" ", match[0])]
+            said = text[line.start : match.start()]
             context = self._nearest(said) or self._language.says_context(labels) or group
-            yield Told(attribute, marker, context, moment, 0)
+            yield SettingMention(attribute, marker, context, moment, 0)
 
     def _nearest(self, before: str) -> str | None:
         """The context named last before a phrase."""
         named = [(match.start(), context) for context, word in self._words for match in word.finditer(before)]
         return max(named, default=(0, None))[1]
 
-    def choose(self, told: Sequence[Told], attribute: str, context: str | None) -> str | None:
+    def choose(self, mentions: Sequence[SettingMention], attribute: str, context: str | None) -> str | None:
         """The setting to act by: the newest that is not said of the other context; of equals the highest rank."""
-        fitting = [one for one in told if one.attribute == attribute and one.context in (None, context)]
-        return max(fitting, key=lambda one: (one.moment, one.rank)).marker if fitting else None
+        fitting = [
+            mention
+            for mention in mentions
+            if mention.attribute == attribute and mention.context in (None, context)
+        ]
+        return max(fitting, key=lambda mention: (mention.moment, mention.rank)).marker if fitting else None
 
     def own_words(self, said: Sequence[str], attribute: str, context: str | None) -> str | None:
         """The setting that the user named last in this conversation."""
         for text in reversed(said):
-            for one in self._of_line(text, "", None, ""):
-                if one.attribute == attribute and one.context in (None, context):
-                    return one.marker
+            for mention in self._mentions(text, "", None, ""):
+                if mention.attribute == attribute and mention.context in (None, context):
+                    return mention.marker
         return None
 
     def objects(self, said: str) -> bool:

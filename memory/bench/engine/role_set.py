@@ -1,4 +1,4 @@
-"""Who sits where: the three roles of an experiment, made from its settings for one cell."""
+"""The three roles of an experiment, made from its settings for one cell."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Self
 
 from memory.bench.data.languages import language_of, load_language
 from memory.bench.data.timeline import TimelineSet
+from memory.bench.engine.files import METER_FILE
 from memory.bench.engine.manifest import RoleRecord
-from memory.bench.engine.matrix import BenchSettings, RoleSettings
-from memory.bench.engine.models import Meter, ModelJudge, ModelSimulator, Seat, load_prompt
+from memory.bench.engine.models import Meter, ModelJudge, ModelSimulator, RoleModel, load_prompt
 from memory.bench.engine.pace import pace_of
 from memory.bench.engine.roles import (
     ROLES,
@@ -24,6 +24,7 @@ from memory.bench.engine.roles import (
     RuleSimulator,
     Simulator,
 )
+from memory.bench.engine.settings import ExperimentSettings, RoleSettings
 from memory.contract.errors import ConfigError
 from memory.plugins.redaction import is_credential, slow_hash
 from memory.plugins.variables import Problems, Resolver
@@ -31,11 +32,10 @@ from memory.plugins.yaml import Lines
 from memory.runtime._provider import Provider
 from memory.runtime.providers import create_provider, takes_seed
 
-METER_FILE = "calls.log"
 _TRANSPORT = ("timeout_s", "max_retries")
 
 
-def role_records(settings: BenchSettings) -> tuple[RoleRecord, ...]:
+def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
     """Who plays, for the manifest."""
     found = []
     for role in ROLES:
@@ -78,7 +78,7 @@ def _decisive(options: Any) -> Any:
             for name, value in options.items()
             if not is_credential(str(name)) and name not in _TRANSPORT
         }
-    return [_decisive(one) for one in options] if isinstance(options, list) else options
+    return [_decisive(item) for item in options] if isinstance(options, list) else options
 
 
 def _seed(role: RoleName, chosen: RoleSettings) -> int | None:
@@ -93,7 +93,7 @@ def _temperature(chosen: RoleSettings) -> float | None:
     return own if chosen.temperature is None and isinstance(own, int | float) else chosen.temperature
 
 
-class Seats:
+class RoleSet:
     """The roles of one cell; an async context that closes what they opened.
 
     Args:
@@ -101,6 +101,7 @@ class Seats:
         data: the timelines.
         directory: of the experiment.
         replicate: which time the cell is played, from 1.
+        workers: how many cells are played at a time, which share what a server grants.
         providers: models in place of those that the settings name, by role; not closed.
 
     Raises:
@@ -109,30 +110,32 @@ class Seats:
 
     def __init__(
         self,
-        settings: BenchSettings,
+        settings: ExperimentSettings,
         data: TimelineSet,
         directory: Path,
+        *,
         replicate: int = 1,
+        workers: int = 1,
         providers: Mapping[str, Provider] | None = None,
     ) -> None:
         self._meter = Meter(directory / METER_FILE, settings.limits.max_calls, settings.limits.max_tokens)
         self._limits, self._earlier_seeds = settings.limits, 16 * (replicate - 1)
-        self._workers = 1 if settings.executor.kind == "local" else settings.executor.workers
+        self._workers = workers
         self._own: list[Provider] = []
-        self._seats: dict[str, Seat] = {}
+        self._models: dict[str, RoleModel] = {}
         self._given = providers or {}
         roles = settings.roles
         language = load_language(settings.game.language) if data.name == "game" else language_of(data)
-        assistant: Provider = self._seat("assistant", roles.assistant) or RuleAssistant(language)
+        assistant: Provider = self._model("assistant", roles.assistant) or RuleAssistant(language)
         simulator: Simulator = RuleSimulator()
         judge: Judge = RuleJudge(language)
-        if seat := self._seat("simulator", roles.simulator):
-            simulator = ModelSimulator(seat)
-        if seat := self._seat("judge", roles.judge):
-            judge = ModelJudge(seat, roles.judge.votes)
+        if model := self._model("simulator", roles.simulator):
+            simulator = ModelSimulator(model)
+        if model := self._model("judge", roles.judge):
+            judge = ModelJudge(model, roles.judge.votes)
         self.roles = Roles(assistant, simulator, judge, answers=roles.assistant.provider is not None)
 
-    def _seat(self, role: RoleName, chosen: RoleSettings) -> Seat | None:
+    def _model(self, role: RoleName, chosen: RoleSettings) -> RoleModel | None:
         if chosen.provider is None:
             return None
         provider, address = self._given.get(role), None
@@ -144,8 +147,8 @@ class Seats:
         limits = (self._limits.requests_per_minute, self._limits.tokens_per_minute)
         pace = pace_of(f"{chosen.provider} {address}", *(limit and limit / self._workers for limit in limits))
         seed = None if chosen.seed is None else chosen.seed + self._earlier_seeds
-        self._seats[role] = Seat(provider, self._meter, chosen.temperature, seed, pace)
-        return self._seats[role]
+        self._models[role] = RoleModel(provider, self._meter, chosen.temperature, seed, pace)
+        return self._models[role]
 
     async def __aenter__(self) -> Self:
         return self
@@ -156,6 +159,8 @@ class Seats:
         for provider in self._own:
             await provider.aclose()
 
-    def spent(self) -> dict[str, dict[str, int]]:
+    def take_usage(self) -> dict[str, dict[str, int]]:
         """Calls, tokens and answers that could not be read, by role, since it was asked last."""
-        return {role: spent for role, seat in self._seats.items() if any((spent := seat.spent()).values())}
+        return {
+            role: spent for role, model in self._models.items() if any((spent := model.take_usage()).values())
+        }

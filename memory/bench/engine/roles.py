@@ -104,9 +104,11 @@ class RuleAssistant:
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> CompletionResult:
         """What it says: no model, no chance."""
-        told, fence, section = ((options and options.system_prompt) or "").partition("<memory-context")
-        channel = _CHANNEL.search(told)
-        said = [one.content for one in messages if one.role == "user"]
+        instructions, fence, section = ((options and options.system_prompt) or "").partition(
+            "<memory-context"
+        )
+        channel = _CHANNEL.search(instructions)
+        said = [message.content for message in messages if message.role == "user"]
         return CompletionResult(content=self._reply(fence + section, said, channel[1] if channel else None))
 
     async def stream(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from memory.bench.report.comparison import difference_table, summary_table
-from memory.bench.scores.figures import Difference, Estimate, EvidenceRow, PreferenceRow, RunMetrics
-from memory.bench.scores.metrics import GameMetrics
+from memory.bench.report import tables
+from memory.bench.report.results import Entry, Results
+from memory.bench.scores.model import Difference, Estimate
 
-_COLUMNS = ("provider", "run_id", "group", "figure", "value", "low", "high", "n", "personas")
+_COLUMNS = ("provider", "kind", "experiment", "group", "figure", "value", "low", "high", "n", "personas", "failed",
+            "unready", "missing", "worst", "best")  # fmt: skip
 _LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -19,89 +20,58 @@ _LATEX = str.maketrans(
 )  # fmt: skip
 
 
-def figures_csv(runs: Sequence[RunMetrics], paired: Sequence[Difference] = ()) -> str:
-    """One line for each figure of each group of each provider, and for each paired difference; empty is unknown."""
+def as_csv(results: Results) -> str:
+    """One line for each figure of each part of each provider, and each paired difference; empty is unknown."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(_COLUMNS)
-    for run in runs:
-        for group, figure, estimate in _figures(run):
-            table.writerow((run.label, run.run_id, group, figure, *_numbers(estimate)))
-        for name, value in (
-            ("probes", run.planned),
-            ("probes not scored", run.planned - run.probes + run.probe_errors + run.not_ready),
-            ("tokens per query", run.cost.tokens.mean),
-            ("contexts cut by the budget", run.cost.cut),
-            ("retrieve p50, ms", run.cost.retrieve_ms.p50),
-            ("retrieve p95, ms", run.cost.retrieve_ms.p95),
-            ("ingest, ms", run.cost.ingest_ms),
-            ("LLM calls, ingest", run.cost.llm_calls),
-            ("LLM tokens, ingest", run.cost.llm_tokens),
-        ):
-            table.writerow(
-                (run.label, run.run_id, "cost", name, *map(_text, (value, None, None, None, None)))
-            )
-    for one in paired:
-        table.writerow((one.first, "", f"less {one.second}", one.figure, *_numbers(one)))
+    for entry in results.entries:
+        head = (entry.shown, tables.kind_of(entry), entry.manifest.experiment_id)
+        for group, figure, estimate in _figures(entry):
+            table.writerow((*head, group, figure, *_numbers(estimate)))
+        for figure, value in _costs(entry):
+            table.writerow((*head, "cost", figure, "" if value is None else value, *[""] * 9))
+    shown = {entry.metrics.label: entry.shown for entry in results.entries}
+    for one in results.metrics.differences:
+        row = (shown[one.first], "", "", f"less {shown[one.second]}", one.figure, *_numbers(one))
+        table.writerow(row)
     return text.getvalue()
 
 
-def _figures(run: RunMetrics) -> Iterator[tuple[str, str, Estimate]]:
-    rows: list[PreferenceRow | EvidenceRow] = []
-    if run.preferences:
-        rows += [run.preferences.overall, *run.preferences.groups, *run.preferences.attributes]
-        yield "overall", "reversion", run.preferences.detection.reversion
-    if run.evidence:
-        rows += [
-            run.evidence.overall,
-            run.evidence.answerable,
-            *run.evidence.categories,
-            *run.evidence.personas,
-        ]
-    for row in rows:
-        for name in type(row).model_fields:
-            estimate = getattr(row, name)
-            if isinstance(estimate, Estimate):
-                yield row.label, name.replace("_", " "), estimate
+def _figures(entry: Entry) -> Iterator[tuple[str, str, Estimate]]:
+    for one in entry.metrics.measures:
+        yield one.group, one.name, one.estimate
+    for part in entry.metrics.parts:
+        yield f"{part.by} {part.label}", part.figure, part.estimate
+
+
+def _costs(entry: Entry) -> Iterator[tuple[str, float | None]]:
+    metrics = entry.metrics
+    yield "requests", metrics.requests
+    yield "tokens per request", metrics.tokens.mean
+    yield "sections cut by the budget", metrics.cut
+    for name, said in tables.COUNTS.items():
+        yield said, tables.counted(entry, name)
+    for phase in ("ingest", "retrieve"):
+        yield f"LLM calls, {phase}", tables.used(entry, phase, "calls")
+        yield f"LLM tokens, {phase}", tables.used(entry, phase, "tokens")
+    for phase, said in tables.TIMES.items():
+        for quantile in ("p50", "p95"):
+            yield f"{said} {quantile}, ms", tables.middle_time(entry, phase, quantile)
 
 
 def _numbers(one: Estimate | Difference) -> tuple[str, ...]:
-    return tuple(map(_text, (one.value, one.low, one.high, one.n, one.clusters)))
+    more = (
+        (one.failed, one.unready, one.missing, one.worst, one.best)
+        if isinstance(one, Estimate)
+        else (None,) * 5
+    )
+    values = (one.value, one.low, one.high, one.n, one.clusters, *more)
+    return tuple("" if value is None else str(value) for value in values)
 
 
-def _text(value: float | None) -> str:
-    return "" if value is None else str(value)
-
-
-def game_csv(metrics: GameMetrics) -> str:
-    """The same of an experiment: its measures, by part as well, and its paired differences."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(_COLUMNS)
-    for variant in metrics.variants:
-        told: list[tuple[str, str, Estimate]]
-        told = [(one.group, one.name, one.estimate) for one in variant.measures]
-        told += [(f"{row.by} {row.label}", "style fit", row.fit) for row in variant.rows]
-        for group, name, estimate in told:
-            table.writerow((variant.shown, metrics.experiment_id, group, name, *_numbers(estimate)))
-        unscored = (str(variant.beats - variant.scored), "", "", str(variant.beats), "")
-        table.writerow((variant.shown, metrics.experiment_id, "cost", "requests not scored", *unscored))
-    for one in game_differences(metrics):
-        table.writerow((one.first, metrics.experiment_id, f"less {one.second}", one.figure, *_numbers(one)))
-    return text.getvalue()
-
-
-def game_differences(metrics: GameMetrics) -> list[Difference]:
-    """The differences of an experiment, its providers named as tables show them."""
-    shown = {variant.label: variant.shown for variant in metrics.variants}
-    return [
-        one.model_copy(update={"first": shown[one.first], "second": shown[one.second]})
-        for one in metrics.differences
-    ]
-
-
-def markdown(*tables: tuple[Sequence[str], Sequence[Sequence[str]]]) -> str:
-    """Tables in GitHub's Markdown."""
+def as_markdown(results: Results) -> str:
+    """The side-by-side table and the paired differences, in GitHub's Markdown."""
 
     def written(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
@@ -109,32 +79,38 @@ def markdown(*tables: tuple[Sequence[str], Sequence[Sequence[str]]]) -> str:
             "| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines
         )
 
-    return "\n\n".join(written(*table) for table in tables) + "\n"
+    return "\n\n".join(written(*table) for table in _tables(results)) + "\n"
 
 
-def markdown_tables(runs: Sequence[RunMetrics], paired: Sequence[Difference] = ()) -> str:
-    """The side-by-side table and the paired differences, in GitHub's Markdown."""
-    return markdown(summary_table(runs), *([difference_table(paired)] if paired else []))
+def as_latex(results: Results) -> str:
+    """The same as LaTeX tables: providers as rows, booktabs, a caption."""
+
+    def written(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
+        body = [" & ".join(cell.translate(_LATEX) for cell in line) + r" \\" for line in (columns, *rows)]
+        return "\n".join(
+            (
+                r"\begin{table}",
+                rf"\caption{{{caption.translate(_LATEX)}}}",
+                rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
+                r"\toprule",
+                body[0],
+                r"\midrule",
+                *body[1:],
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+            )
+        )
+
+    captions = (f"{results.name}: figures by provider, with 95 % intervals by persona", "Paired differences")
+    parts = (written(*table, caption) for table, caption in zip(_tables(results), captions, strict=False))
+    return "% needs \\usepackage{booktabs}\n" + "\n\n".join(parts) + "\n"
 
 
-def latex(*tables: Sequence[Sequence[str]]) -> str:
-    """Tables as LaTeX's tabular environments, without a package; the first line of each is its head."""
-
-    def written(lines: Sequence[Sequence[str]]) -> str:
-        body = [" & ".join(cell.translate(_LATEX) for cell in line) + r" \\" for line in lines]
-        form = "l" + "r" * (len(lines[0]) - 1)
-        rows = (r"\hline", body[0], r"\hline", *body[1:], r"\hline")
-        return "\n".join((rf"\begin{{tabular}}{{{form}}}", *rows, r"\end{tabular}"))
-
-    return "\n\n".join(map(written, tables)) + "\n"
+def _tables(results: Results) -> list[tables.Table]:
+    paired = tables.differences(results)
+    return [tables.summary(results), *([paired] if paired[1] else [])]
 
 
-def turned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """A table with its rows as columns."""
-    return [list(line) for line in zip(columns, *rows, strict=True)]
-
-
-def latex_tables(runs: Sequence[RunMetrics], paired: Sequence[Difference] = ()) -> str:
-    """The same as LaTeX, where providers are columns."""
-    columns, rows = difference_table(paired)
-    return latex(turned(*summary_table(runs)), *([[columns, *rows]] if paired else []))
+FORMS: dict[str, Callable[[Results], str]] = {"csv": as_csv, "markdown": as_markdown, "latex": as_latex}
+"""Forms by the name that the command takes."""

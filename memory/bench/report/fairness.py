@@ -1,145 +1,130 @@
-"""What must be known before figures of an experiment are compared: what went wrong, and what was not alike."""
+"""What must be known before figures are compared: what went wrong, and what was not alike."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 
-from memory.bench.engine.manifest import CellRecord, ExperimentManifest, VariantRecord
-from memory.bench.report.page import Block
-from memory.bench.scores.metrics import GameMetrics
+from memory.bench.report.results import Entry, Results
 
 
-def problems_of(manifest: ExperimentManifest, metrics: GameMetrics) -> list[str]:
-    """What did not end well, and what could not be scored, a line each."""
-    found = [f"{one.label}: {one.error.message}" for one in manifest.variants if one.error]
-    for variant in metrics.variants:
-        for number, why in (
-            (variant.not_ready, "were made while memory was not known to be ready"),
-            (variant.failed, "got no memory, because retrieving failed"),
-            (variant.unended, "are of cells that were not played to their end"),
-            (variant.unreadable, "were judged in a way that cannot be read"),
-        ):
-            if number:
-                found.append(
-                    f"{variant.shown}: {number} of {variant.beats} requests {why}, and are not scored"
-                )
-    found += _unconfirmed(manifest)
-    for cell in manifest.cells:
-        if cell.status != "completed":
-            why = f": {cell.error.message}" if cell.error else ""
-            found.append(f"{cell.cell_id} ({cell.label}, {cell.persona_id}): {cell.status}{why}")
-        for number, what in (
-            (cell.writes.get("unknown", 0), "writes got no answer, so its memory may have gaps"),
-            (cell.counts.get("retrieve_errors", 0), "turns were played without memory, because it failed"),
-            (cell.store.get("changed", 0), "test sessions left the store's files changed"),
-        ):
-            if number:
-                found.append(f"{cell.cell_id} ({cell.label}, {cell.persona_id}): {number} {what}")
+def problems(results: Results) -> list[str]:
+    """What did not end well, a line each."""
+    found: list[str] = []
+    for manifest in results.manifests:
+        found += [f"{one.label}: not run. {one.why}" for one in manifest.left_out if one.broken]
+    for entry in results.entries:
+        if entry.variant.error:
+            found.append(f"{entry.shown}: {entry.variant.error.message}")
+        found += _requests(entry)
+        for _, cell in entry.cells:
+            where = f"{entry.shown}, {cell.persona_id} ({cell.cell_id})"
+            if cell.status != "completed" and not entry.variant.error:
+                why = f": {cell.error.message}" if cell.error else ""
+                found.append(f"{where}: {cell.status.replace('_', ' ')}{why}")
+            for number, what in (
+                (cell.writes.get("unknown", 0), "writes got no answer, so its memory may have gaps"),
+                (
+                    cell.counts.get("retrieve_errors", 0),
+                    "turns were played without memory, because it failed",
+                ),
+                (cell.store.get("changed", 0), "test sessions left the store's files changed"),
+            ):
+                if number:
+                    found.append(f"{where}: {number} {what}")
     return found
 
 
-def unequal(manifest: ExperimentManifest) -> list[str]:
+def _requests(entry: Entry) -> Iterator[str]:
+    metrics = entry.metrics
+    for number, why in (
+        (metrics.failed, "failed, and count as misses"),
+        (metrics.unready, "were asked while nobody knew that the memory was ready; they count as it behaved"),
+        (metrics.missing, "are missing, because the harness broke; bounds stand in their place"),
+        (metrics.unreadable, "were judged in a way that cannot be read"),
+        (metrics.leaks, "show another persona's words: the isolation is broken"),
+    ):
+        if number:
+            yield f"{entry.shown}: {number} of {metrics.requests} requests {why}"
+
+
+def unequal(results: Results) -> list[str]:
     """What the providers were not given alike, a line each: a table of them is no fair comparison in that."""
-    told: dict[str, dict[str, str]] = {
+    entries = {entry.shown: entry for entry in results.entries}
+    settings = {
         "token budgets": {
-            one.label: f"{one.budget.max_tokens or 'none'}, {one.budget.max_items or 'any'} items"
-            for one in manifest.variants
+            name: f"{one.variant.budget.max_tokens or 'none'}, {one.variant.budget.max_items or 'any'} items"
+            for name, one in entries.items()
         },
-        "token counters": {one.label: one.counter for one in manifest.variants},
-        "experiment groups": {one.label: one.group or "default" for one in manifest.variants},
+        "token counters": {name: one.variant.counter for name, one in entries.items()},
+        "experiment groups": {name: one.variant.group or "default" for name, one in entries.items()},
         "test sessions": {
-            one.label: "read-only" if one.read_only else "written" for one in manifest.variants
+            name: "read-only" if one.variant.read_only else "written" for name, one in entries.items()
         },
-        "readiness": {
-            label: ", ".join(sorted(states)) for label, states in _readiness(manifest.cells).items()
-        },
+        "readiness": {name: ", ".join(sorted(_readiness(one))) for name, one in entries.items()},
+        **_of_experiments(entries),
     }
     return [
-        f"{what} differ: {'; '.join(f'{label}: {value}' for label, value in values.items())}"
-        for what, values in told.items()
+        f"{what} differ: {'; '.join(f'{name}: {value}' for name, value in values.items())}"
+        for what, values in settings.items()
         if len(set(values.values())) > 1
     ]
 
 
-def _readiness(cells: Sequence[CellRecord]) -> dict[str, set[str]]:
-    """Whether test sessions of a provider began on a memory known to be ready; saying nothing is ready at once."""
-    found: dict[str, set[str]] = {}
-    for cell in cells:
-        states = {"ready" if state == "not_offered" else state for state in cell.readiness}
-        found.setdefault(cell.label, set()).update(states or {"not tested"})
+_DECISIVE = ("mode", "timeline", "limit_questions", "game", "seeds", "replicates", "cs", "wait_timeout_s", "bulk",
+             "doctor", "limits")  # fmt: skip
+
+
+def _of_experiments(entries: dict[str, Entry]) -> dict[str, dict[str, str]]:
+    """Settings of several experiments that decide a figure."""
+    found: dict[str, dict[str, str]] = {
+        "data": {
+            name: ", ".join(sorted(data.sha256[:12] for data in one.manifest.data.values()))
+            for name, one in entries.items()
+        },
+        "versions of memslot": {name: one.manifest.versions.memslot for name, one in entries.items()},
+        "source revisions": {
+            name: f"{git.revision[:12]}{' with local changes' if git.dirty else ''}"
+            if (git := one.manifest.versions.git)
+            else "no checkout"
+            for name, one in entries.items()
+        },
+        "roles": {
+            name: ", ".join(f"{role.role} {role.model or role.kind}" for role in one.manifest.roles)
+            for name, one in entries.items()
+        },
+    }
+    for setting in _DECISIVE:
+        found[setting.replace("_", " ")] = {
+            name: str(one.manifest.settings.get(setting)) for name, one in entries.items()
+        }
     return found
 
 
-def played_lines(manifest: ExperimentManifest) -> list[str]:
-    """Who played what, and what a reader must know before any figure."""
-    first, data = manifest.variants[0], next(iter(manifest.data.values()))
-    players = ", ".join(f"{role.role}: {role.model or role.kind}" for role in manifest.roles)
-    seeds = f" of seed {', '.join(manifest.data)}" if data.seed is not None else ""
-    return [
-        f"{manifest.experiment_id}: {data.timeline}{seeds}, {data.personas} personas, "
-        f"{len(manifest.cells)} cells; {players}.",
-        *data.notes,
-        *unequal(manifest),
-        *(
-            []
-            if any(one.budget != first.budget for one in manifest.variants)
-            else [f"Sections: {_budget(first)}."]
-        ),
-        *(f"Left out: {what}." for what in manifest.left_out),
-    ]
+def _readiness(entry: Entry) -> set[str]:
+    """Whether test sessions began on a memory known to be ready; saying nothing is ready at once."""
+    states = {state for _, cell in entry.cells for state in cell.readiness}
+    return {"ready" if state == "not_offered" else state for state in states} or {"not tested"}
 
 
-def _budget(variant: VariantRecord) -> str:
-    of = variant.budget
-    least = f"at least {of.min_tokens} and " if of.min_tokens else ""
-    tokens = f"{least}at most {of.max_tokens} tokens" if of.max_tokens else f"{least}any number of tokens"
-    return f"{tokens}, {of.max_items or 'any number of'} items, as {variant.counter} counts"
+def remarks(results: Results) -> list[str]:
+    """Warnings of cells and health, each once with its provider, and checks of the doctor that were not passed."""
+    every: list[str] = []
+    for entry in results.entries:
+        found = [warning for _, cell in entry.cells for warning in cell.warnings]
+        found += [warning for _, cell in entry.cells if cell.health for warning in cell.health.warnings]
+        found += [
+            f"doctor: {check.name} is {check.status}: {check.evidence}"
+            for check in entry.variant.doctor or ()
+            if check.status in ("failed", "pending")
+        ]
+        every += [f"{entry.shown}: {text}" for text in dict.fromkeys(found)]
+    return every
 
 
-def _unconfirmed(manifest: ExperimentManifest) -> Iterable[str]:
-    """Whose test sessions count although nobody knows whether what was written was there yet."""
-    for variant in manifest.variants:
-        states = _tests_by(manifest, variant, "readiness")
-        number = states["unknown"] + (
-            states["not_offered"] if variant.traits.consistency != "immediate" else 0
-        )
-        if number and manifest.bench.get("score_unknown"):
-            yield (
-                f"{variant.shown}: {number} test sessions are scored although it could not say whether memory was "
-                "ready (score_unknown)."
-            )
-
-
-def _tests_by(manifest: ExperimentManifest, variant: VariantRecord, what: str) -> Counter[str]:
+def tests_by(entry: Entry, what: str) -> str:
     """Test sessions of a provider by readiness, or by what became of the store."""
     found: Counter[str] = Counter()
-    for cell in manifest.cells:
-        found.update(getattr(cell, what) if cell.label == variant.label else {})
-    return found
-
-
-def providers_block(manifest: ExperimentManifest) -> Block:
-    """What each provider is, and how its test sessions stood."""
-    rows = []
-    for one in manifest.variants:
-        seen = {cell.pet_observability for cell in manifest.cells if cell.label == one.label}
-        rows.append(
-            [
-                one.shown,
-                one.provider.kind,
-                one.traits.cs_filtering,
-                ", ".join(sorted(filter(None, seen))) or "–",
-                *(
-                    ", ".join(f"{state} {number}" for state, number in sorted(states.items())) or "–"
-                    for states in (_tests_by(manifest, one, "readiness"), _tests_by(manifest, one, "store"))
-                ),
-            ]
-        )
-    return Block(
-        "Providers",
-        columns=["provider", "kind", "CS filtering", "changes seen as", "readiness of test sessions",
-                 "store after them"],
-        rows=rows,
-        note="A provider that offers no readiness and remembers at once need not be waited for.",
-    )  # fmt: skip
+    for _, cell in entry.cells:
+        found.update(getattr(cell, what))
+    return ", ".join(f"{state} {number}" for state, number in sorted(found.items())) or "–"

@@ -11,9 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import memory
-from memory.bench.scores.figures import Difference, Estimate
-
-Value = "str | Link"
+from memory.bench.scores.model import Difference, Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +52,18 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole report. Badges: pairs of text and kind (``good``, ``bad`` or empty). ``quotes``: it quotes texts."""
+    """A whole report.
+
+    Attributes:
+        badges: pairs of text and kind (``good``, ``bad`` or empty).
+        verdict: who won, in sentences.
+        quotes: whether it quotes texts.
+    """
 
     title: str
     heading: str
     badges: Sequence[tuple[str, str]]
+    verdict: Sequence[str]
     lines: Sequence[str]
     cards: Sequence[Card]
     blocks: Sequence[Block]
@@ -85,13 +90,12 @@ def share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
-def with_interval(estimate: Estimate) -> str:
-    """The 95 % interval of an estimate and what it is over."""
+def stacked(estimate: Estimate) -> str:
+    """A share, its interval in a second line."""
+    known = share(estimate.value)
     if estimate.low is None or estimate.high is None:
-        return (
-            f"of {estimate.n}; {estimate.clusters} persona: no interval" if estimate.clusters else "of none"
-        )
-    return f"95 %: {interval(estimate)}; {estimate.clusters} personas"
+        return known
+    return f"{known}\n{estimate.low:.0%} to {estimate.high:.0%}"
 
 
 def interval(estimate: Estimate | Difference) -> str:

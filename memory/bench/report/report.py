@@ -1,219 +1,227 @@
-"""The experiment's page, from its manifest and its figures."""
+"""The page of an experiment, or of several: who won, by how much, at which cost, and where each lost."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
-from memory.bench.engine.context import write_whole
-from memory.bench.engine.manifest import ExperimentManifest
-from memory.bench.report.costs import cost_blocks, models_block
-from memory.bench.report.fairness import played_lines, problems_of, providers_block
-from memory.bench.report.page import Block, Page, count, share
-from memory.bench.report.plots import NARROW, Line, lines, own_colours, scatter
-from memory.bench.report.requests import INSTEAD, beat_blocks
-from memory.bench.scores.figures import Difference, Estimate
+from memory.bench.engine.files import write_whole
+from memory.bench.engine.manifest import Manifest
+from memory.bench.report import tables
+from memory.bench.report.fairness import problems, remarks, tests_by, unequal
+from memory.bench.report.page import Block, Card, Page, share, stacked
+from memory.bench.report.plots import FULL, NARROW, Bar, Line, bars, lines, own_colours, scatter
+from memory.bench.report.requests import INSTEAD, request_blocks
+from memory.bench.report.results import Entry, Results, read_results, results_of
+from memory.bench.report.verdict import verdict
+from memory.bench.scores.figures import BY_NAME
 from memory.bench.scores.intervals import METHOD
-from memory.bench.scores.metrics import MEANINGS, GameMetrics, Measure, VariantMetrics
+from memory.bench.scores.model import CurvePoint, Metrics, PartName
 
-_SHOWN = ("style fit", "discrimination", "contamination", "detection", "reversion", "felt effort", "coherence",
-          "overall", "over-personalisation")  # fmt: skip
-_BEHAVIOUR = (
-    "Shares of judged requests, with 95 % intervals by persona. CS is context sensitivity, PET preference "
-    "evolution tracking, IQI interaction quality. Lower is better for contamination, reversion, felt effort and "
-    "over-personalisation; who shows nothing at all has no contamination, reversion or over-personalisation, which "
-    "is the floor and no merit."
-)
-_ANSWERS = (
-    "Shares of questions, with 95 % intervals by persona. Of n given answers a guess is right in one of n."
-)
+REPORT_FILE = "report.html"
 _MANY = (
     "Intervals stand each for itself: of twenty differences between equals, one will leave zero out. Look at those "
     "you meant to look at before."
 )
-_Part = Literal["attribute", "kind"]
-_PAIRED = ("style fit", "discrimination", "detection", "felt effort", "overall")
-_ASKED = ("right answers",)
+_TROUBLE = (
+    "Nothing leaves a denominator: a request that the provider failed is a miss; one that was asked while nobody "
+    "knew that the memory was ready counts as it behaved; what the harness broke is missing, and a figure of which "
+    "more than 2 % is missing has no value."
+)
+_BEHAVIOUR = (
+    "Shares of judged requests, with 95 % intervals by persona. CS is context sensitivity, PET preference "
+    "evolution tracking, IQI interaction quality. Who shows nothing at all has no contamination, reversion or "
+    "over-personalisation, which is the floor and no merit."
+)
 _POINTS = 12
-"""Of the learning curve: more are noise, of a dozen requests each."""
+"""Of a learning curve: more are noise, of a dozen requests each."""
+_CHANGED = {True: " with local changes", False: "", None: ", local changes unknown"}
 
 
-def _measure(variant: VariantMetrics, name: str) -> Measure:
-    return next(one for one in variant.measures if one.name == name)
-
-
-def _figure(of: Estimate | Difference, sign: str = "") -> str:
-    """A share, its interval in a second line."""
-    told = "–" if of.value is None else f"{of.value:{sign}.1%}"
-    return told if of.low is None or of.high is None else f"{told}\n{of.low:{sign}.0%} to {of.high:{sign}.0%}"
-
-
-def _named(metrics: GameMetrics) -> list[str]:
-    """The figures that tell most: on behaviour, else on answers, and where nothing was answered, on retrieval."""
-    for names in (_SHOWN, _ASKED):
-        if any(_measure(one, names[0]).estimate.n for one in metrics.variants):
-            return [*names]
-    return _retrieval(metrics)
-
-
-def _retrieval(metrics: GameMetrics) -> list[str]:
-    """The figures on retrieval that anything is known of."""
-    return [
-        of.name
-        for of in metrics.variants[0].measures
-        if of.group == "retrieval" and any(_measure(one, of.name).estimate.n for one in metrics.variants)
-    ]
-
-
-def summary(
-    metrics: GameMetrics, figure: Callable[[Estimate], str] = lambda of: share(of.value)
-) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: the figures that tell most, side by side.
-
-    Args:
-        metrics: of the experiment.
-        figure: how each is written.
-    """
-    names = _named(metrics)
-    rows = [
-        [
-            one.shown,
-            *(figure(_measure(one, name).estimate) for name in names),
-            count(one.turns.mean) if names == [*_SHOWN] else count(one.tokens.mean),
-            f"{one.beats - one.scored} of {one.beats}",
-        ]
-        for one in metrics.variants
-    ]
-    return ["provider", *names, "replies" if names == [*_SHOWN] else "tokens", "not scored"], rows
-
-
-def write_game_report(directory: Path, manifest: ExperimentManifest, metrics: GameMetrics) -> Path:
+def write_page(directory: Path, manifest: Manifest, metrics: Metrics) -> Path:
     """Write ``report.html`` into an experiment's directory; returns its path."""
-    path = directory / "report.html"
-    write_whole(path, render_game_report(directory, manifest, metrics))
+    path = directory / REPORT_FILE
+    write_whole(path, render(results_of(directory, manifest, metrics)))
     return path
 
 
-def render_game_report(directory: Path, manifest: ExperimentManifest, metrics: GameMetrics) -> str:
-    """The page of an experiment."""
-    return _page(manifest, metrics, beat_blocks(directory, manifest)).render()
+def rendered(directory: Path, manifest: Manifest, metrics: Metrics) -> str:
+    """The page that belongs into an experiment's directory."""
+    return render(results_of(directory, manifest, metrics))
 
 
-def _page(manifest: ExperimentManifest, metrics: GameMetrics, beats: Sequence[Block]) -> Page:
-    good = manifest.status == "completed"
-    data = next(iter(manifest.data.values()))
+def write_report(directory: Path, others: Sequence[Path] = ()) -> tuple[Path, Results]:
+    """Write a page anew from what experiments left; returns its path and what it shows.
+
+    Args:
+        directory: where the page goes: the experiment's, or for several a new one.
+        others: the experiments, where there are several.
+
+    Raises:
+        ConfigError: an experiment cannot be read.
+    """
+    results = read_results(others or [directory])
+    path = directory / REPORT_FILE
+    write_whole(path, render(results))
+    return path, results
+
+
+def render(results: Results) -> str:
+    """The page."""
+    requests = [block for entry in results.entries for block in request_blocks(entry, len(results.entries))]
+    ended = [manifest.status for manifest in results.manifests]
+    data = [one for manifest in results.manifests for one in manifest.data.values()]
     return Page(
-        title=f"memslot: {manifest.experiment_id}",
-        heading="The preference game" if data.timeline in ("game", "mempabench") else "Questions to memories",
-        badges=[(manifest.status, "good" if good else "bad")],
-        lines=played_lines(manifest),
-        cards=[],
-        problems=problems_of(manifest, metrics),
-        blocks=[*_blocks(manifest, metrics), *beats],
-        quotes=bool(beats),
-    )
-
-
-def _blocks(manifest: ExperimentManifest, metrics: GameMetrics) -> Iterable[Block]:
-    names = _named(metrics)
-    main, answered = names[0] if names else "shown", names[:1] in ([_SHOWN[0]], [_ASKED[0]])
-    behaved = main == _SHOWN[0]
-    if answered:
-        yield Block(
-            "Behaviour" if behaved else "Answers",
-            columns=["provider", *(_headed(_measure(metrics.variants[0], name)) for name in names)],
-            rows=[
-                [one.shown, *(_figure(_measure(one, name).estimate) for name in names)]
-                for one in metrics.variants
-            ],
-            note=_BEHAVIOUR if behaved else _ANSWERS,
-        )
-        yield _learning(metrics, main)
-    yield from (_price(metrics, name) for name in (names[:1] if answered else names[-1:]))
-    parts: tuple[_Part, ...] = ("attribute", "kind") if behaved else ("attribute",)
-    if answered:
-        yield Block("Where each lost", points=[_lost(one, main, parts) for one in metrics.variants])
-    retrieval = _retrieval(metrics)
-    if retrieval:
-        yield _retrieved(metrics, retrieval)
-    yield from _paired(metrics, _PAIRED if behaved else names)
-    for by in parts if answered else ():
-        labels = sorted({row.label for one in metrics.variants for row in one.rows if row.by == by})
-        yield Block(
-            f"{main.capitalize()} by {by if behaved else 'category'}",
-            columns=[by if behaved else "category", *(one.shown for one in metrics.variants)],
-            rows=[[label, *(_of(one, by, label) for one in metrics.variants)] for label in labels],
-        )
-    yield providers_block(manifest)
-    yield from cost_blocks(manifest)
-    if any(role.kind == "model" for role in manifest.roles):
-        yield models_block(manifest, metrics)
-    shown = [*names, *(name for name in retrieval if name not in names)]
-    yield Block("What these figures mean", rows=[(name, MEANINGS[name]) for name in shown])
-    yield Block("How far they can be trusted", points=[METHOD, _MANY])
-
-
-def _retrieved(metrics: GameMetrics, names: Sequence[str]) -> Block:
-    return Block(
-        "Retrieval",
-        columns=["provider", *names, "tokens"],
-        rows=[
-            [one.shown, *(_figure(_measure(one, name).estimate) for name in names), count(one.tokens.mean)]
-            for one in metrics.variants
+        title=f"memslot: {results.name}",
+        heading=results.entries[0].shown if len(results.entries) == 1 else "Memories side by side",
+        badges=[(status, "good" if status == "completed" else "bad") for status in dict.fromkeys(ended)],
+        verdict=verdict(results),
+        lines=[
+            *_about(results),
+            *dict.fromkeys(note for one in data for note in one.notes),
+            *unequal(results),
         ],
-        note="Of the section of each first reply. Lower is better for the stale rate; none is no stale one.",
-    )
+        cards=_cards(results),
+        problems=problems(results),
+        blocks=[*_blocks(results), *requests],
+        quotes=bool(requests),
+    ).render()
 
 
-def _headed(measure: Measure) -> str:
-    return f"{measure.name}\n{measure.group}" if measure.group in ("CS", "PET", "IQI") else measure.name
-
-
-def _paired(metrics: GameMetrics, names: Sequence[str]) -> Iterable[Block]:
-    shown = {one.label: one.shown for one in metrics.variants}
-    pairs: dict[tuple[str, str], dict[str, Difference]] = {}
-    for one in metrics.differences:
-        pairs.setdefault((one.first, one.second), {})[one.figure] = one
-    rows = [
-        [
-            f"{shown[first]} less {shown[second]}",
-            *(_figure(found[name], "+") if name in found else "–" for name in names),
-            str(found[names[0]].n) if names[0] in found else "–",
-        ]
-        for (first, second), found in pairs.items()
-        if names
-    ]
-    if rows:
-        yield Block(
-            "Paired differences",
-            columns=["first less second", *names, "requests"],
-            rows=rows,
-            note=f"On what both are scored on, with 95 % intervals by persona; requests are those of {names[0]}. "
-            "The other figures' are in metrics.json, and in what memslot report --as csv prints.",
+def _about(results: Results) -> Iterator[str]:
+    for manifest in results.manifests:
+        first = next(iter(manifest.data.values()))
+        players = ", ".join(f"{role.role}: {role.model or role.kind}" for role in manifest.roles)
+        seeds = f" of seed {', '.join(manifest.data)}" if first.seed is not None else f" ({first.name})"
+        who = "nobody plays; the memory is asked" if manifest.settings.get("mode") == "probe" else players
+        yield (
+            f"{manifest.experiment_id}, {manifest.created_at:%Y-%m-%d %H:%M} UTC: {first.timeline}{seeds}, "
+            f"{first.personas} personas, {first.turns:,} turns, {first.probes:,} requests, "
+            f"{len(manifest.cells)} cells; {who}."
         )
 
 
-def _learning(metrics: GameMetrics, name: str = "style fit") -> Block:
-    shifts = sorted({shift for one in metrics.variants for shift in one.shifts})
-    pools = _pools(sorted({at.after for one in metrics.variants for at in one.curve}), shifts)
-    colours = own_colours([one.label for one in metrics.variants])
-    series, sizes = [], set()
-    for index, variant in enumerate(metrics.variants):
-        points = []
-        for pool in pools:
-            fits = [at.fit for at in variant.curve if at.after in pool and at.fit.value is not None]
-            if n := sum(fit.n for fit in fits):
-                points.append((pool[-1], math.fsum((fit.value or 0) * fit.n for fit in fits) / n))
-                sizes.add(n)
-        series.append(Line(variant.shown, tuple(points), colours[index], index))
-    note = MEANINGS[name]
+def _cards(results: Results) -> list[Card]:
+    """Headline figures, where one provider stands alone."""
+    if len(results.entries) != 1:
+        return []
+    entry = results.entries[0]
+    found = [(name, entry.estimate(name)) for name in tables.main_figures(results)]
+    return [
+        Card(name, share(one.value), f"of {one.n}; {one.clusters} personas") for name, one in found if one.n
+    ]
+
+
+def _blocks(results: Results) -> Iterator[Block]:
+    names = tables.main_figures(results)
+    headline = results.headline
+    if headline is not None:
+        behaved = headline == tables.BEHAVIOUR[0]
+        heading = {tables.BEHAVIOUR[0]: "Behaviour", tables.ANSWERS[0]: "Answers"}.get(
+            headline, "What was shown"
+        )
+        yield _table(results, heading, names, f"{_BEHAVIOUR if behaved else ''} {_TROUBLE}".strip())
+        if len(results.entries) > 1:
+            yield _bars(results, headline)
+        yield _learning(results, headline)
+        if any(entry.metrics.after_change for entry in results.entries):
+            yield _after_change(results, headline)
+        yield _price(results, headline)
+        yield Block("Where each lost", points=[_lost(entry, headline) for entry in results.entries])
+    retrieval = [name for name in tables.retrieval_figures(results) if name not in names]
+    if retrieval:
+        yield _table(results, "Retrieval", retrieval, "Of the section of each first reply.")
+    yield from _paired(results, [*names, *retrieval])
+    for figure in results.metrics.headlines:
+        yield from _parts(results, figure)
+    yield _providers(results)
+    columns, rows = tables.costs(results)
+    note = (
+        "Models are the provider's own; what it derives later it seldom says. Where sessions are played, the user "
+        "corrects what does not suit, so a memory that does worse is told more."
+    )
+    yield Block("Cost", columns=columns, rows=rows, note=note)
+    columns, rows = tables.times(results)
+    note = "Wall time, p50 / p95 / p99; of a provider's cells the middle one. Compare on one machine alone."
+    yield Block("Time", columns=columns, rows=rows, note=note)
+    if any(role.kind == "model" for manifest in results.manifests for role in manifest.roles):
+        yield _models(results)
+    shown = [*dict.fromkeys([*names, *retrieval])]
+    yield Block("What these figures mean", rows=[(name, BY_NAME[name].meaning) for name in shown])
+    yield Block("How far they can be trusted", points=[METHOD, _MANY, _TROUBLE])
+    if found := remarks(results):
+        yield Block("To bear in mind", points=found)
+    for manifest in results.manifests:
+        yield _record(manifest)
+    yield _configurations(results)
+
+
+def _table(results: Results, heading: str, names: Sequence[str], note: str) -> Block:
+    first = results.entries[0]
+    return Block(
+        heading,
+        columns=["provider", "kind", *(_headed(first, name) for name in names), "tokens", "trouble"],
+        rows=[
+            [
+                entry.shown,
+                tables.kind_of(entry),
+                *(stacked(entry.estimate(name)) for name in names),
+                tables.count(entry.metrics.tokens.mean),
+                tables.trouble(entry),
+            ]
+            for entry in results.entries
+        ],
+        note=note,
+    )
+
+
+def _headed(entry: Entry, name: str) -> str:
+    measure = entry.measure(name)
+    arrow = "higher is better" if measure.better == "higher" else "lower is better"
+    return (
+        f"{name}\n{measure.group}, {arrow}" if measure.group in ("CS", "PET", "IQI") else f"{name}\n{arrow}"
+    )
+
+
+def _colours(results: Results) -> dict[str, str]:
+    labels = [entry.metrics.label for entry in results.entries]
+    return dict(zip(labels, own_colours(labels), strict=True))
+
+
+def _bars(results: Results, name: str) -> Block:
+    colours, found = _colours(results), [(entry, entry.estimate(name)) for entry in results.entries]
+    rows = [
+        Bar(entry.shown, one.value, one.low, one.high, colours[entry.metrics.label]) for entry, one in found
+    ]
+    note = f"{BY_NAME[name].meaning} Lines are 95 % intervals by persona."
+    return Block(name.capitalize(), plot=bars(name, rows, width=FULL), note=note)
+
+
+def _paired(results: Results, names: Sequence[str]) -> Iterator[Block]:
+    columns, rows = tables.differences(results, list(names))
+    if rows:
+        note = "On the requests that both have, the one less the other. One around 0 shows no difference."
+        yield Block("Paired differences", columns=columns, rows=rows, note=note)
+
+
+def _parts(results: Results, figure: str) -> Iterator[Block]:
+    parts: tuple[PartName, ...] = ("attribute", "category", "context", "persona")
+    for by in parts:
+        columns, rows = tables.by_part(results, figure, by)
+        if len(rows) > 1:
+            yield Block(f"{figure.capitalize()} by {by}", columns=columns, rows=rows)
+
+
+def _learning(results: Results, name: str) -> Block:
+    shifts = sorted({shift for entry in results.entries for shift in entry.metrics.shifts})
+    pools = _pools(sorted({at.at for entry in results.entries for at in entry.metrics.curve}), shifts)
+    series, sizes = _series(results, pools, lambda entry: entry.metrics.curve)
+    note = BY_NAME[name].meaning
     if sizes:
         over = str(max(sizes)) if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)}"
-        pooled = max(map(len, pools))
-        upto = f" of up to {pooled} test sessions up to there" if pooled > 1 else ""
-        note += f" A point is over {over} requests{upto}."
+        note += f" A point is over {over} requests."
     if shifts:
         note += f" Vertical rules: preferences change after session {', '.join(map(str, shifts))}."
     plot = lines(
@@ -226,48 +234,71 @@ def _learning(metrics: GameMetrics, name: str = "style fit") -> Block:
     return Block(f"Learning curve: {name}", plot=plot, note=note, half=True)
 
 
-def _price(metrics: GameMetrics, name: str = "style fit") -> Block:
+def _after_change(results: Results, name: str) -> Block:
+    ages = sorted({at.at for entry in results.entries for at in entry.metrics.after_change})
+    series, _ = _series(results, _pools(ages, ()), lambda entry: entry.metrics.after_change)
+    heading = f"{name.capitalize()} after a change of preferences"
+    return Block(heading, plot=lines(heading, series, "sessions since the change", width=NARROW), half=True)
+
+
+def _series(results: Results, pools: Sequence[Sequence[int]], curve: object) -> tuple[list[Line], set[int]]:
+    colours, series, sizes = _colours(results), [], set()
+    for index, entry in enumerate(results.entries):
+        points: list[tuple[float, float | None]] = []
+        known: Sequence[CurvePoint] = curve(entry)  # type: ignore[operator]
+        for pool in pools:
+            fits = [at.estimate for at in known if at.at in pool and at.estimate.value is not None]
+            if number := sum(fit.n for fit in fits):
+                points.append((pool[-1], math.fsum((fit.value or 0) * fit.n for fit in fits) / number))
+                sizes.add(number)
+        series.append(Line(entry.shown, tuple(points), colours[entry.metrics.label], index))
+    return series, sizes
+
+
+def _pools(points: Sequence[int], shifts: Sequence[int]) -> list[list[int]]:
+    """Neighbouring points, about ``_POINTS`` pools of them, none with a change of preferences within."""
+    size = math.ceil(len(points) / _POINTS)
+    pools: list[list[int]] = []
+    for point in points:
+        if not pools or len(pools[-1]) >= size or any(pools[-1][-1] < shift <= point for shift in shifts):
+            pools.append([])
+        pools[-1].append(point)
+    return pools
+
+
+def _price(results: Results, name: str) -> Block:
     """What a provider takes of the model's context, against what it gives."""
-    colours = own_colours([one.label for one in metrics.variants])
+    colours = _colours(results)
     series = [
         Line(
-            one.shown,
-            () if one.tokens.mean is None else ((one.tokens.mean, _measure(one, name).estimate.value),),
-            colours[index],
+            entry.shown,
+            () if (mean := entry.metrics.tokens.mean) is None else ((mean, entry.estimate(name).value),),
+            colours[entry.metrics.label],
             index,
         )
-        for index, one in enumerate(metrics.variants)
+        for index, entry in enumerate(results.entries)
     ]
-    return Block(
-        "Cost against quality",
-        plot=scatter(
-            f"{name.capitalize() if name.islower() else name} over tokens of context",
-            series,
-            "tokens of context per first reply",
-            width=NARROW,
-        ),
-        note="Up is better, left is cheaper. Times of retrieving are in the table of costs.",
-        half=True,
-    )
+    plot = scatter(f"{name.capitalize()} over tokens of context", series, "tokens of context", width=NARROW)
+    return Block("Cost against quality", plot=plot, note="Up is better, left is cheaper.", half=True)
 
 
-def _lost(
-    variant: VariantMetrics, name: str = "style fit", parts: Sequence[_Part] = ("attribute", "kind")
-) -> str:
-    """A sentence: the attribute and the kind of request with the lowest share, and what was shown instead."""
-    known = [row for row in variant.rows if row.by in parts and row.fit.value is not None]
-    if len({row.fit.value for row in known}) < 2:
-        every = share(known[0].fit.value) + " throughout" if known else "nothing was scored"
-        return f"{variant.shown}: {every}."
-    told = []
-    for by in parts:
-        rows = [row for row in known if row.by == by]
-        worst = min(rows, key=lambda row: (row.fit.value or 0, -row.fit.n, row.label), default=None)
-        if worst is not None:
-            part = f"{by if len(parts) > 1 else 'category'} {worst.label}"
-            told.append(f"{part}, {share(worst.fit.value)} of {worst.fit.n}{_instead(worst.shown)}")
-    what = "share of right answers" if name in _ASKED else name
-    return f"{variant.shown}: lowest {what} in {'; and in '.join(told)}."
+def _lost(entry: Entry, figure: str) -> str:
+    """A sentence: the attribute and the category with the lowest share, and what was shown instead."""
+    found = [
+        part for part in entry.metrics.parts if part.figure == figure and part.estimate.value is not None
+    ]
+    sentences = []
+    for by in ("attribute", "category"):
+        parts = [part for part in found if part.by == by]
+        if len({part.estimate.value for part in parts}) < 2:
+            continue
+        worst = min(parts, key=lambda part: (part.estimate.value or 0, -part.estimate.n, part.label))
+        sentences.append(
+            f"{by} {worst.label}, {share(worst.estimate.value)} of {worst.estimate.n}{_instead(worst.shown)}"
+        )
+    if not sentences:
+        return f"{entry.shown}: {share(entry.estimate(figure).value)} throughout."
+    return f"{entry.shown}: lowest {figure} in {'; and in '.join(sentences)}."
 
 
 def _instead(shown: Mapping[str, int]) -> str:
@@ -278,16 +309,74 @@ def _instead(shown: Mapping[str, int]) -> str:
     return f" ({wrong[most]} showed {INSTEAD[most]})"
 
 
-def _pools(afters: Sequence[int], shifts: Sequence[int]) -> list[list[int]]:
-    """Neighbouring insertion points, about ``_POINTS`` pools of them, none with a change of preferences within."""
-    most = math.ceil(len(afters) / _POINTS)
-    pools: list[list[int]] = []
-    for after in afters:
-        if not pools or len(pools[-1]) >= most or any(pools[-1][-1] < shift <= after for shift in shifts):
-            pools.append([])
-        pools[-1].append(after)
-    return pools
+def _providers(results: Results) -> Block:
+    """What each provider is, and how its test sessions stood."""
+    rows = []
+    for entry in results.entries:
+        variant = entry.variant
+        seen = {cell.pet_observability for _, cell in entry.cells}
+        budget = variant.budget
+        rows.append(
+            [
+                entry.shown,
+                variant.provider.summary or "–",
+                f"{budget.max_tokens or 'any'} tokens, {budget.max_items or 'any'} items",
+                variant.traits.cs_filtering,
+                ", ".join(sorted(filter(None, seen))) or "–",
+                tests_by(entry, "readiness"),
+                tests_by(entry, "store"),
+                ", ".join(variant.wired) or "–",
+            ]
+        )
+    columns = ["provider", "what it is", "budget", "CS filtering", "changes seen as", "readiness of test sessions",
+               "store after them", "given the truth"]  # fmt: skip
+    note = "A provider that offers no readiness and remembers at once need not be waited for."
+    return Block("Providers", columns=columns, rows=rows, note=note)
 
 
-def _of(variant: VariantMetrics, by: str, label: str) -> str:
-    return next((share(row.fit.value) for row in variant.rows if row.by == by and row.label == label), "–")
+def _models(results: Results) -> Block:
+    """What the roles' models were asked, and how far their answers can be trusted."""
+    rows = []
+    for entry in results.entries:
+        spent = {
+            what: sum(counts.get(what, 0) for _, cell in entry.cells for counts in cell.models.values())
+            for what in ("calls", "tokens", "unread", "unmetered")
+        }
+        tokens = "unknown" if spent["unmetered"] else f"{spent['tokens']:,}"
+        agreed = share(entry.metrics.agreement)
+        rows.append([entry.shown, f"{spent['calls']:,}", tokens, f"{spent['unread']:,}", agreed])
+    asked = [
+        f"{role.role}: {role.model or role.provider}, temperature {_given(role.temperature)}, "
+        f"seed {_given(role.seed)}" + (f", {role.votes} votes" if role.votes > 1 else "")
+        for manifest in results.manifests
+        for role in manifest.roles
+        if role.kind == "model"
+    ]
+    columns = ["provider", "calls", "tokens", "answers not read", "votes that agree"]
+    return Block(
+        "Models in the roles", columns=columns, rows=rows, note=". ".join(dict.fromkeys(asked)) + "."
+    )
+
+
+def _given(value: float | None) -> str:
+    return "not given" if value is None else f"{value:g}"
+
+
+def _record(manifest: Manifest) -> Block:
+    versions = manifest.versions
+    git = versions.git
+    software = f"memslot {versions.memslot}, {versions.implementation} {versions.python}, {versions.platform}"
+    facts = [
+        ("data", "; ".join(f"sha256 {one.sha256}" for one in manifest.data.values())),
+        ("settings", json.dumps(manifest.settings, ensure_ascii=False)),
+        ("hashes", ", ".join(f"{part} {value[:12]}" for part, value in manifest.hashes.items())),
+        ("software", software),
+        ("distributions", ", ".join(f"{name} {found}" for name, found in versions.distributions.items())),
+        ("source revision", f"{git.revision}{_CHANGED[git.dirty]}" if git else "not a checkout"),
+    ]
+    return Block(f"Record: {manifest.experiment_id}", rows=facts)
+
+
+def _configurations(results: Results) -> Block:
+    shown = [(entry.shown, json.dumps(entry.variant.config, ensure_ascii=False)) for entry in results.entries]
+    return Block("Configurations", rows=shown, note="As they ran; secrets hidden, files by name only.")

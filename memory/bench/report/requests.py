@@ -1,17 +1,15 @@
-"""The beats of an experiment one by one, with what was said, shown and judged: where its cells kept the texts."""
+"""Requests one by one, with what was said, shown and judged: where cells kept the texts."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from memory.bench.engine.experiment import load_beats
-from memory.bench.engine.manifest import CellRecord, ExperimentManifest
+from memory.bench.engine.experiment import load_samples
+from memory.bench.engine.files import read_lines
 from memory.bench.report.page import Block
-from memory.bench.scores.records import BeatRecord
-from memory.contract.errors import ConfigError
+from memory.bench.report.results import Entry
+from memory.bench.scores.records import ProbeRecord
 
 INSTEAD = {
     "stale": "an older setting",
@@ -21,73 +19,80 @@ INSTEAD = {
     "nothing": "none",
 }
 """What a reply shows in place of the setting in force, in words."""
-_MOST = 500
-_Judged = tuple[int, str, BeatRecord, list[dict[str, Any]]]
+_MAX_SHOWN = 500
+Judged = tuple[int, str, ProbeRecord, Sequence[Mapping[str, Any]]]
+"""How well it went, 0 being worst, the same in words, the record, and what was said."""
 
 
-def beat_blocks(directory: Path, manifest: ExperimentManifest) -> list[Block]:
-    """A block of each provider's beats, those that lost first; none where no texts were kept.
+def request_blocks(entry: Entry, providers: int) -> Iterator[Block]:
+    """A block of a provider's requests, those that lost first; none where no texts were kept.
 
     Raises:
         ConfigError: results or texts cannot be read.
     """
-    blocks = []
-    for variant in manifest.variants:
-        cells = [cell for cell in manifest.cells if cell.label == variant.label]
-        judged = [one for cell in cells for one in _judged(directory, cell)]
-        if judged:
-            blocks.append(_block(variant.shown, judged, max(1, _MOST // len(manifest.variants))))
-    return blocks
+    if any((directory / "texts.jsonl").exists() for directory, _ in entry.cells):
+        found = judged_requests(entry)
+        some = found[: max(1, _MAX_SHOWN // providers)]
+        left = len(found) - len(some)
+        note = f" {left:,} further ones are in the cells' texts.jsonl and results.jsonl." if left else ""
+        yield Block(
+            f"Request by request: {entry.shown}",
+            details=[_detail(verdict, record, said) for _, verdict, record, said in some],
+            note=f"Those that lost first.{note}",
+        )
 
 
-def _block(shown: str, judged: list[_Judged], most: int) -> Block:
-    judged.sort(key=lambda one: one[0])
-    left = len(judged) - most
-    note = f" {left:,} further ones are in the cells' texts.jsonl and results.jsonl." if left > 0 else ""
-    return Block(
-        f"Request by request: {shown}",
-        details=[_detail(verdict, beat, said) for _, verdict, beat, said in judged[:most]],
-        note=f"Those that lost first.{note}",
-    )
+def judged_requests(entry: Entry) -> list[Judged]:
+    """A provider's requests, those that lost first.
+
+    Raises:
+        ConfigError: results or texts cannot be read.
+    """
+    found: list[Judged] = []
+    for directory, cell in entry.cells:
+        kept: dict[str, list[Mapping[str, Any]]] = {}
+        for row in read_lines(directory / "texts.jsonl"):
+            kept.setdefault(str(row.get("probe_id")), []).append(row)
+        for _, record, _ in load_samples(directory.parent.parent, [cell]):
+            found.append((*_verdict(record), record, kept.get(record.probe_id, [])))
+    return sorted(found, key=lambda one: one[0])
 
 
-def _judged(directory: Path, cell: CellRecord) -> list[_Judged]:
-    file = directory / "cells" / cell.cell_id / "texts.jsonl"
-    if not file.exists():
-        return []
-    kept: dict[str, list[dict[str, Any]]] = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
-        if line:
-            try:
-                row = json.loads(line)
-                kept.setdefault(row["probe_id"], []).append(row)
-            except (ValueError, TypeError, KeyError):
-                raise ConfigError(f"{file}, line {number}, is damaged") from None
-    beats = [one.beat for one in load_beats(directory, [cell])]
-    return [(*_verdict(one), one, kept.get(one.probe_id, [])) for one in beats]
+def _verdict(record: ProbeRecord) -> tuple[int, str]:
+    if record.status == "missing":
+        return 0, f"missing ({record.error})"
+    if record.status == "failed":
+        return 0, f"no memory ({record.error})"
+    unready = ", memory not known to be ready" if record.status == "unready" else ""
+    rank, words = _outcome(record)
+    return rank, words + unready
 
 
-def _verdict(beat: BeatRecord) -> tuple[int, str]:
-    """How well it went, 0 being worst, and the same in words."""
-    if beat.status != "scored":
-        words = {"not_ready": "memory was not ready", "unreadable": "the judgement cannot be read"}
-        return 0, words.get(beat.status, f"no memory ({beat.error})")
-    if beat.fit_first is None and beat.gold and beat.found is not None:
-        whole = beat.found >= beat.gold
-        return (3 if whole else 2 if beat.found else 1), f"{beat.found} of {beat.gold} turns found"
-    if beat.fit_first is None:
-        return 3, "not judged"
-    if beat.fit_first:
-        return 3, "suited"
-    instead = f", showed {INSTEAD[beat.first]}" if beat.first in INSTEAD else ""
-    later = f"; suited after {beat.turns} replies" if beat.fit_last else ""
-    return (2 if beat.fit_last else 1), f"did not suit{instead}{later}"
+def _outcome(record: ProbeRecord) -> tuple[int, str]:
+    if record.judged and record.fit_first is None:
+        return 0, "the judgement cannot be read"
+    if record.judged:
+        if record.fit_first:
+            return 3, "suited"
+        instead = f", showed {INSTEAD[record.first]}" if record.first in INSTEAD else ""
+        later = f"; suited after {record.turns} replies" if record.fit_last else ""
+        return (2 if record.fit_last else 1), f"did not suit{instead}{later}"
+    if record.gold:
+        found = record.found or 0
+        return (3 if found == record.gold else 2 if found else 1), f"{found} of {record.gold} turns found"
+    if record.wanted and not record.shows_current:
+        return 1, "an old value alone" if record.shows_stale else "not shown"
+    if record.wanted:
+        named = (("an old value", record.shows_stale), ("the other context", record.shows_unlabelled))
+        beside = [name for name, there in named if there]
+        return (2, f"shown, beside {' and '.join(beside)}") if beside else (3, "shown")
+    return 3, "not judged"
 
 
-def _detail(verdict: str, beat: BeatRecord, said: Sequence[dict[str, Any]]) -> tuple[str, str]:
+def _detail(verdict: str, record: ProbeRecord, said: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     asked = said[0].get("user") if said else None
-    what = ", ".join(filter(None, (beat.persona_id, beat.attribute, beat.kind)))
-    title = f"{verdict}: {asked or beat.probe_id} ({what}, after {beat.after} sessions)"
+    what = ", ".join(filter(None, (record.persona_id, record.attribute, record.category or record.kind)))
+    title = f"{verdict}: {asked or record.probe_id} ({what}, after {record.after} sessions)"
     section = (said[0].get("context") if said else None) or "nothing"
     lines = [f"{name}: {row[name]}" for row in said for name in ("user", "reply") if row.get(name)]
     return title, "\n".join([*lines, "", "Shown to the first reply:", section]).strip()

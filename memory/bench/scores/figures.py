@@ -1,234 +1,343 @@
-"""The figures of a run, as ``metrics.json`` holds them. A share of nothing is null, never zero."""
+"""The figures, each defined once: which requests it is over, and what one of them is worth.
+
+The eight figures on behaviour are those of MemPABench, each one complaint of a user, in its three groups: CS
+(context sensitivity), PET (preference evolution tracking), IQI (interaction quality); over-personalisation stands
+beside them. How MemPABench computes its own was not public in detail when this was written: the definitions are
+below, and figures of the two do not compare.
+
+Nothing leaves a denominator: what the provider failed has the worst value wherever the figure applies, and what the
+harness broke has none, which becomes bounds.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
-EvidenceBy = Literal["event_id", "text"]
-
-
-class _Figures(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+from memory.bench.scores.model import Better, Group
+from memory.bench.scores.records import ProbeRecord, ProbeStatus, Sample
 
 
-class Estimate(_Figures):
-    """A mean over probes."""
+class Unit(NamedTuple):
+    """What a share is over: a request, a change, a session or a turn. ``value`` is None where it is missing."""
 
+    cluster: str
+    key: str
     value: float | None
-    """The mean; null where nothing could be counted."""
-    n: int
-    """Probes it is over."""
-    clusters: int = 0
-    """Personas these probes belong to."""
-    low: float | None = None
-    """Lower end of the 95 % interval by persona (see the intervals module); null with fewer than two."""
-    high: float | None = None
-    """Upper end."""
+    status: ProbeStatus = "scored"
 
 
-class Difference(_Figures):
-    """How much more one provider shows than another, on the probes that both are scored on."""
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a preference: the requests that ask for it afterwards, in their order.
 
-    figure: str
-    """What is compared."""
-    first: str
-    """Label of the one provider."""
-    second: str
-    """Label of the other."""
-    value: float | None
-    """The first one's share less the second one's; null without a probe in common."""
-    n: int
-    """Probes in common."""
-    clusters: int
-    """Personas they belong to."""
-    low: float | None
-    """Lower end of the 95 % interval by persona; null with fewer than two of them."""
-    high: float | None
-    """Upper end."""
+    Attributes:
+        noticed: place of the first one that shows it; None if none does.
+    """
 
+    cluster: str
+    replicate: int
+    name: str
+    since: int
+    requests: tuple[ProbeRecord, ...]
+    noticed: int | None
 
-class Spread(_Figures):
-    """A distribution; null where nothing was measured."""
+    @property
+    def status(self) -> ProbeStatus:
+        """That of the requests that decide: up to the one that shows it."""
+        upto = self.requests[: None if self.noticed is None else self.noticed + 1]
+        return worst_status(one.status for one in upto)
 
-    mean: float | None
-    p50: float | None
-    p95: float | None
-    least: float | None = None
-    most: float | None = None
+    @property
+    def latency(self) -> int | None:
+        """Sessions from the change to the request that shows it; None if none does."""
+        return None if self.noticed is None else self.requests[self.noticed].after - self.since
 
 
-class EvidenceRow(_Figures):
-    """Evidence recall of a group of questions. Questions without resolvable evidence are not in it."""
+class Requests:
+    """The requests of one provider, over all its cells.
 
-    label: str
-    """The group."""
-    questions: int
-    """Questions scored."""
-    turns: int
-    """Their gold turns."""
-    recall: Estimate
-    """Mean over questions of the share of gold turns that were in the context."""
-    pooled: float | None
-    """Share of all gold turns that were in the context, whichever question they belong to."""
-    any_found: float | None
-    """Share of questions with at least one gold turn in the context."""
-    all_found: float | None
-    """Share of questions with every gold turn in the context."""
-    verbatim: float | None
-    """Like ``recall``, but counting only turns whose whole text stands in the context."""
+    Args:
+        samples: their records.
+    """
 
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self.samples = samples
 
-class EvidenceScores(_Figures):
-    """Evidence recall of a run, at its budget."""
+    @cached_property
+    def changes(self) -> list[Change]:
+        """Changes that were asked for after they were said."""
+        found: dict[tuple[str, int, str, int], list[ProbeRecord]] = {}
+        for cluster, record, replicate in self.samples:
+            if record.of_memory and record.change is not None and record.since is not None:
+                found.setdefault((cluster, replicate, record.change, record.since), []).append(record)
+        changes = []
+        for (cluster, replicate, name, since), records in found.items():
+            records.sort(key=lambda record: (record.after, record.probe_id))
+            place = next((at for at, record in enumerate(records) if suits(record)), None)
+            changes.append(Change(cluster, replicate, name, since, tuple(records), place))
+        return changes
 
-    by: EvidenceBy | None
-    """What counts as found: an entry names the turn's event id, or (where no entry ever names one) the turn's
-    text stands in the context; null where nothing was ever returned."""
-    overall: EvidenceRow
-    """All scored questions."""
-    answerable: EvidenceRow
-    """The same without the adversarial ones, as most publications count."""
-    categories: tuple[EvidenceRow, ...]
-    """By category."""
-    personas: tuple[EvidenceRow, ...]
-    """By conversation."""
-    without_evidence: int
-    """Questions whose data name no evidence; never scored."""
-    unresolvable: int
-    """Questions whose evidence ids name no turn at all; never scored."""
-    unresolved_ids: int
-    """Evidence ids that name no turn, over all questions."""
+    @cached_property
+    def sessions(self) -> dict[tuple[str, int, str], list[ProbeRecord]]:
+        """Judged requests by persona, replicate and session; questions are none of a session."""
+        found: dict[tuple[str, int, str], list[ProbeRecord]] = {}
+        for cluster, record, replicate in self.samples:
+            if record.judged and record.kind != "question":
+                found.setdefault((cluster, replicate, record.session_id), []).append(record)
+        return found
 
 
-class PreferenceRow(_Figures):
-    """How well the context showed the preference in force, for a group of probes."""
-
-    label: str
-    """The group."""
-    nothing_shown: Estimate
-    """Share of probes whose context shows nothing at all. Whoever shows nothing is neither stale nor contaminated:
-    that is the floor, and no merit."""
-    fit: Estimate
-    """Share of probes whose context shows the value in force. Older values beside it do not undo a fit."""
-    clean_fit: Estimate
-    """Share of probes whose context shows the value in force and nothing that could be mistaken for it: no
-    older value of the cell, none of the other context on a line that does not name that context."""
-    stale: Estimate
-    """Of the probes whose cell had changed: share whose context shows an old value and not the one in force."""
-    stale_shown: Estimate
-    """Of the same probes: share whose context shows an old value at all."""
-    contamination: Estimate
-    """Of the probes whose attribute differs in the other context: share whose context shows the other context's
-    value on a line that does not name that context, so that it reads as if it held here."""
-    decoy: Estimate
-    """Share of probes whose context shows hearsay or a single exception for the attribute."""
+def suits(record: ProbeRecord) -> bool | None:
+    """Whether the first reply suits; where nobody replies, whether the section shows the setting in force."""
+    return record.fit_first if record.judged else record.shows_current
 
 
-class CurvePoint(_Figures):
-    """All changes, so many sessions after each of them."""
-
-    sessions: int
-    """Sessions since the one in which the change was said; 0 is right after that one."""
-    probes: int
-    """Probes asked then."""
-    fit: float | None
-    """Share that shows the new value."""
-    stale: float | None
-    """Share that shows an old value and not the new one."""
+def is_missing(record: ProbeRecord, *, of_replies: bool) -> bool:
+    """Whether nobody knows how a request went: the harness broke, or the judgement cannot be read."""
+    unread = of_replies and record.judged and record.answered and record.fit_first is None
+    return record.status == "missing" or unread
 
 
-class DetectionScores(_Figures):
-    """Whether a change of mind is noticed, and stays noticed."""
-
-    changes: int
-    """Changes that were probed after they were said, all of whose probes are scored."""
-    detected: int
-    """Changes whose new value was shown by some probe."""
-    latency: Spread
-    """Of the detected ones: sessions from the change to the first probe that shows the new value; 0 is at once.
-    Changes never detected are not in it; they are ``changes`` less ``detected``."""
-    reversion: Estimate
-    """Of the probes after a change's first detection: share that no longer shows the new value."""
-    curve: tuple[CurvePoint, ...]
-    """By sessions since the change."""
+def worst_status(statuses: Iterable[ProbeStatus]) -> ProbeStatus:
+    """The one that says least of several."""
+    order: tuple[ProbeStatus, ...] = ("scored", "unready", "failed", "missing")
+    return max(statuses, key=order.index, default="scored")
 
 
-class PreferenceScores(_Figures):
-    """Scores of a preference game."""
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure.
 
-    overall: PreferenceRow
-    """All probes."""
-    groups: tuple[PreferenceRow, ...]
-    """Asked directly or needed by a task; by context; steady or changed."""
-    attributes: tuple[PreferenceRow, ...]
-    """By attribute."""
-    detection: DetectionScores
-    """Changes over time."""
-    leaks: int
-    """Probes whose context shows a phrase of another persona. Anything but 0 is a broken isolation."""
+    Attributes:
+        units: what it is over.
+    """
 
+    name: str
+    group: Group
+    better: Better
+    meaning: str
+    units: Callable[[Requests], Iterable[Unit]]
 
-class CostScores(_Figures):
-    """What it took. Milliseconds of wall time; tokens by the run's counter."""
-
-    tokens: Spread
-    """Tokens of the context section, per query."""
-    short: int | None = None
-    """Contexts below the budget's ``min_tokens``; null where it wants none."""
-    shortfall: Spread = Spread(mean=None, p50=None, p95=None)
-    """Of those: tokens missing."""
-    cut: int = 0
-    """Contexts that would have been longer without the budget."""
-    items: Spread
-    """Entries in the section, per query."""
-    retrieve_ms: Spread
-    """One retrieval, the fitting to the budget included."""
-    format_ms: Spread
-    """Rendering the section alone."""
-    write_ms: Spread
-    """One event; in bulk mode a session's time divided by its events."""
-    ingest_ms: float
-    """All writes together."""
-    wait_ms: float
-    """All waits for readiness together."""
-    llm_calls: int | None = None
-    """Answers of the provider's own language models while writing; null where it does not say."""
-    llm_tokens: int | None = None
-    """Tokens these read and wrote; null where provider or endpoint does not say."""
-    events: int
-    """Events written."""
+    @property
+    def worst(self) -> float:
+        """The value that is as bad as can be."""
+        return 0.0 if self.better == "higher" else 1.0
 
 
-class RunMetrics(_Figures):
-    """The figures of one run, as ``metrics.json`` holds them."""
+def of_requests(
+    name: str,
+    group: Group,
+    better: Better,
+    meaning: str,
+    *,
+    applies: Callable[[ProbeRecord], bool],
+    value: Callable[[ProbeRecord], float | None],
+) -> Figure:
+    """A figure over single requests.
 
-    format_version: Literal[1] = 1
-    """Version of this form."""
-    run_id: str
-    """The run."""
-    provider: str
-    """The backend or condition."""
-    label: str
-    """The same as it is to be shown: a control under another name, and what stands in for a model, are in it."""
-    timeline: str
-    """Kind of timeline."""
-    problems: tuple[str, ...] = ()
-    """What failed, and what could not be scored; the figures are of what is left."""
-    planned: int
-    """Probes of the timelines."""
-    probes: int
-    """Probes asked."""
-    probe_errors: int
-    """Probes whose retrieval failed; they are in no score."""
-    not_ready: int = 0
-    """Probes asked while memory was not known to be ready; they are in no score."""
-    unconfirmed: int = 0
-    """Probes scored although the provider could not say whether memory was ready (``run.score_unknown``)."""
-    evidence: EvidenceScores | None
-    """Evidence recall; null for timelines without evidence."""
-    preferences: PreferenceScores | None
-    """Preference scores; null for timelines without preferences."""
-    cost: CostScores
-    """Tokens and time."""
+    Args:
+        name, group, better, meaning: as for :class:`Figure`.
+        applies: whether a request counts, by what was planned.
+        value: what an answered one is worth, between 0 and 1; None where its answer says nothing of this figure.
+    """
+    of_replies = group != "retrieval"
+    worst = 0.0 if better == "higher" else 1.0
+
+    def units(requests: Requests) -> Iterator[Unit]:
+        for cluster, record, _ in requests.samples:
+            if not applies(record):
+                continue
+            if is_missing(record, of_replies=of_replies):
+                yield Unit(cluster, record.probe_id, None, "missing")
+            elif record.status == "failed":
+                yield Unit(cluster, record.probe_id, worst, "failed")
+            elif (found := value(record)) is not None:
+                yield Unit(cluster, record.probe_id, float(found), record.status)
+
+    return Figure(name, group, better, meaning, units)
+
+
+def _judged(record: ProbeRecord) -> bool:
+    return record.judged and record.kind != "question"
+
+
+def _own(record: ProbeRecord) -> bool:
+    return _judged(record) and record.of_memory
+
+
+def _differing(record: ProbeRecord) -> bool:
+    return _own(record) and record.has_other
+
+
+def _wanted(record: ProbeRecord) -> bool:
+    return record.of_memory and record.wanted
+
+
+def _evidence(record: ProbeRecord) -> bool:
+    return record.gold > 0
+
+
+def _detection(requests: Requests) -> Iterator[Unit]:
+    for change in requests.changes:
+        missing = change.status == "missing"
+        value = None if missing else float(change.noticed is not None)
+        yield Unit(change.cluster, change.name, value, change.status)
+
+
+def _reversion(requests: Requests) -> Iterator[Unit]:
+    for change in requests.changes:
+        for record in () if change.noticed is None else change.requests[change.noticed + 1 :]:
+            value: float | None = None
+            if not is_missing(record, of_replies=record.judged):
+                stale = record.first == "stale" if record.judged else not record.shows_current
+                value = float(record.status == "failed" or stale)
+            yield Unit(change.cluster, record.probe_id, value, record.status)
+
+
+def _overall(requests: Requests) -> Iterator[Unit]:
+    for (cluster, _, session), records in requests.sessions.items():
+        status = worst_status(record.status for record in records)
+        missing = any(is_missing(record, of_replies=True) for record in records)
+        value = None if missing else float(all(record.fit_first for record in records))
+        yield Unit(cluster, session, value, "missing" if missing else status)
+
+
+def _pooled(requests: Requests) -> Iterator[Unit]:
+    for cluster, record, _ in requests.samples:
+        found = record.found or 0
+        for number in range(record.gold):
+            value = None if record.status == "missing" else float(number < found)
+            yield Unit(cluster, f"{record.probe_id}:{number}", value, record.status)
+
+
+FIGURES: tuple[Figure, ...] = (
+    of_requests(
+        "style fit", "CS", "higher",
+        "First replies that suit. Attributes met again in a session are left out.",
+        applies=_own, value=lambda one: one.fit_first,
+    ),
+    of_requests(
+        "discrimination", "CS", "higher",
+        "Of the first replies that show this context's setting or the other's, where these differ: this one's.",
+        applies=_differing,
+        value=lambda one: one.first == "current" if one.first in ("current", "other") else None,
+    ),
+    of_requests(
+        "contamination", "CS", "lower",
+        "Of all first replies where the settings of the contexts differ: they show the other's.",
+        applies=_differing, value=lambda one: one.first == "other",
+    ),
+    Figure(
+        "detection", "PET", "higher",
+        "Changes that some request after them shows.",
+        _detection,
+    ),
+    Figure(
+        "reversion", "PET", "lower",
+        "Of the requests after a change was noticed: first replies that show an older setting again; where nobody "
+        "replies, sections that no longer show the new one.",
+        _reversion,
+    ),
+    of_requests(
+        "felt effort", "IQI", "lower",
+        "Requests that took more than one reply, or were given up.",
+        applies=_judged, value=lambda one: one.turns > 1 or one.fit_last is False,
+    ),
+    of_requests(
+        "coherence", "IQI", "higher",
+        "Of the attributes met again in a session: they are shown as before.",
+        applies=lambda one: _judged(one) and one.repeated, value=lambda one: one.coherent,
+    ),
+    Figure("overall", "IQI", "higher", "Test sessions in which every first reply suited.", _overall),
+    of_requests(
+        "over-personalisation", "over-personalisation", "lower",
+        "Of the requests in which no preference of the user's belongs: one is shown.",
+        applies=lambda one: one.judged and one.kind == "neutral", value=lambda one: not one.fit_first,
+    ),
+    of_requests(
+        "right answers", "questions", "higher",
+        "Questions whose answer is right.",
+        applies=lambda one: one.judged and one.kind == "question", value=lambda one: one.fit_first,
+    ),
+    of_requests(
+        "shown", "retrieval", "higher",
+        "Sections that hold the setting in force. Older ones beside it do not undo that. Settings are exact "
+        "phrases, so for backends that paraphrase this is a lower bound.",
+        applies=_wanted, value=lambda one: one.shows_current,
+    ),
+    of_requests(
+        "shown alone", "retrieval", "higher",
+        "Sections that hold the setting in force and nothing to be mistaken for it: no older one, none of the "
+        "other context in an entry that does not name that context.",
+        applies=_wanted,
+        value=lambda one: one.shows_current and not one.shows_stale and not one.shows_unlabelled,
+    ),
+    of_requests(
+        "stale rate", "retrieval", "lower",
+        "Of the sections for a setting that has changed: they hold an older one and not the one in force.",
+        applies=lambda one: _wanted(one) and one.has_stale,
+        value=lambda one: one.shows_stale and not one.shows_current,
+    ),
+    of_requests(
+        "stale shown", "retrieval", "lower",
+        "Of the same sections: they hold an older setting at all.",
+        applies=lambda one: _wanted(one) and one.has_stale, value=lambda one: one.shows_stale,
+    ),
+    of_requests(
+        "mixed contexts", "retrieval", "lower",
+        "Of the sections where the settings of the contexts differ: they hold the other's in an entry that does "
+        "not name that context, so that it reads as if it held here.",
+        applies=lambda one: _wanted(one) and one.has_other, value=lambda one: one.shows_unlabelled,
+    ),
+    of_requests(
+        "decoys", "retrieval", "lower",
+        "Sections that hold hearsay or a single exception for the attribute.",
+        applies=_wanted, value=lambda one: one.shows_decoy,
+    ),
+    of_requests(
+        "evidence recall", "retrieval", "higher",
+        "Share of the turns that hold the answer whose words stand in the section. Finding a turn is not answering "
+        "the question.",
+        applies=_evidence, value=lambda one: (one.found or 0) / one.gold,
+    ),
+    Figure(
+        "evidence recall, pooled", "retrieval", "higher",
+        "The same of all such turns together, whichever question they belong to.",
+        _pooled,
+    ),
+    of_requests(
+        "any evidence", "retrieval", "higher",
+        "Questions with at least one of these turns in the section.",
+        applies=_evidence, value=lambda one: bool(one.found),
+    ),
+    of_requests(
+        "all evidence", "retrieval", "higher",
+        "Questions with every one of these turns in the section.",
+        applies=_evidence, value=lambda one: one.found == one.gold,
+    ),
+    of_requests(
+        "claimed recall", "retrieval", "higher",
+        "Of the sections whose entries name turns by id: share of these turns that they name, whatever they say. "
+        "A claim, no evidence.",
+        applies=_evidence, value=lambda one: None if one.claimed is None else one.claimed / one.gold,
+    ),
+    of_requests(
+        "relevant tokens", "retrieval", "higher",
+        "Of the tokens of a section: those of entries that hold evidence or the setting in force.",
+        applies=lambda one: one.gold > 0 or _wanted(one),
+        value=lambda one: one.relevant_tokens / one.tokens if one.relevant_tokens is not None and one.tokens
+        else None,
+    ),
+    of_requests(
+        "nothing shown", "retrieval", "lower",
+        "Requests whose section holds nothing at all. Who shows nothing is neither stale nor mixed: that is the "
+        "floor, and no merit.",
+        applies=lambda one: one.of_memory, value=lambda one: None if one.items is None else not one.items,
+    ),
+)  # fmt: skip
+BY_NAME = {figure.name: figure for figure in FIGURES}
+HEADLINES = ("style fit", "right answers", "shown", "evidence recall")
+"""What decides, where anything is known of it: behaviour, else answers, else what was put before the assistant."""

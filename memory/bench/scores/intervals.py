@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 
-from memory.bench.scores.figures import Difference, Estimate
+from memory.bench.scores.model import Difference, Estimate
 
 METHOD = (
     "Intervals hold for other personas like these, at 95 %. A share gets Wilson's interval on the effective "

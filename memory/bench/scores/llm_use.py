@@ -1,36 +1,28 @@
-"""What a provider's own language models did in a run, summed from its traces."""
+"""What a provider's own language models did, summed from the traces of its calls."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from memory.contract.receipts import Trace
-
-
-@dataclass
-class LlmSums:
-    """Calls and tokens of a phase; None once a trace does not say."""
-
-    calls: int | None = 0
-    tokens: int | None = 0
-
-    def add(self, trace: Trace) -> None:
-        """Count one native call."""
-        self.calls = None if self.calls is None or trace.llm_calls is None else self.calls + trace.llm_calls
-        self.tokens = (
-            None if self.tokens is None or trace.llm_tokens is None else self.tokens + trace.llm_tokens
-        )
+PHASES = ("ingest", "retrieve")
 
 
-@dataclass
-class Phased:
-    """Of the writes, with the waits and switches that may finish them, and of the retrievals."""
+def llm_use(traces: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int | None]]:
+    """Calls and tokens by phase; None once a trace does not say.
 
-    ingest: LlmSums = field(default_factory=LlmSums)
-    retrieve: LlmSums = field(default_factory=LlmSums)
+    The writes, with the waits and switches that may finish them, are ``ingest``; a diagnostic query belongs to
+    neither phase.
 
-    def add(self, trace: Trace) -> None:
-        """Count one native call where it belongs; a diagnostic query belongs to neither."""
-        if trace.operation == "native_query":
-            return
-        (self.retrieve if trace.operation == "retrieve" else self.ingest).add(trace)
+    Args:
+        traces: rows of ``traces.jsonl``.
+    """
+    sums: dict[str, dict[str, int | None]] = {phase: {"calls": 0, "tokens": 0} for phase in PHASES}
+    for trace in traces:
+        if trace["operation"] == "native_query":
+            continue
+        phase = sums["retrieve" if trace["operation"] == "retrieve" else "ingest"]
+        for name, found in (("calls", trace["llm_calls"]), ("tokens", trace["llm_tokens"])):
+            known = phase[name]
+            phase[name] = None if known is None or found is None else known + found
+    return sums

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from game_support import SIZE, matrix
+from game_support import SIZE, begin, matrix, resume
 
-from memory.bench.engine.experiment import begin, resume
 from memory.bench.engine.matrix import Experiment
 
 GAME = {**SIZE, "sessions": 10, "tests": 2, "attributes": 4}
@@ -53,7 +52,7 @@ def work(out: Path, number: int) -> None:
     experiment = experiment_of(out, texts="NO_TEXTS" not in os.environ)
     begun = sorted(out.iterdir()) if out.exists() else []
     seen = kill_at(out, number)
-    if not begun or not (begun[0] / "experiment.json").exists():
+    if not begun or not (begun[0] / "manifest.json").exists():
         begin(experiment)
     else:
         resume(experiment, begun[0])

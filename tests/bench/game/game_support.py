@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from memory.bench.engine.experiment import Outcome, begin
+from memory.bench.engine import experiment as engine
+from memory.bench.engine import verify as checking
+from memory.bench.engine.deviations import Verified
+from memory.bench.engine.experiment import Listeners, Outcome, Position
 from memory.bench.engine.matrix import Experiment, load_experiment
+from memory.bench.report.report import rendered, write_page
 
 SIZE = {"users": 1, "sessions": 12, "tests": 5, "attributes": 5}
 CONDITIONS: dict[str, Any] = {
@@ -40,6 +45,26 @@ def matrix(out: Path, *providers: Any, memory: dict[str, Any] | None = None, **b
     return load_experiment(content, output=out)
 
 
+def begin(
+    experiment: Experiment, *, progress: Callable[[Position], None] | None = None, **more: Any
+) -> Outcome:
+    """Play an experiment, with its page."""
+    return engine.begin(experiment, listeners=Listeners(progress=progress, write_page=write_page), **more)
+
+
+def resume(
+    experiment: Experiment, place: Path, *, progress: Callable[[Position], None] | None = None, **more: Any
+) -> Outcome:
+    """Take an experiment up again, with its page."""
+    listeners = Listeners(progress=progress, write_page=write_page)
+    return engine.resume(experiment, place, listeners=listeners, **more)
+
+
+def verify(directory: Path, data: Path | None = None) -> Verified:
+    """Compute an experiment anew, its page too."""
+    return checking.verify(directory, data, render=rendered)
+
+
 def play(out: Path, *providers: Any, **more: Any) -> Outcome:
     """Play such an experiment."""
     return begin(matrix(out, *providers, **more))
@@ -54,5 +79,5 @@ def scores(outcome: Outcome) -> dict[str, dict[str, float | None]]:
     """Provider -> figure -> share."""
     return {
         variant.label: {one.name: one.estimate.value for one in variant.measures}
-        for variant in outcome.metrics.variants
+        for variant in outcome.metrics.providers
     }

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from game_support import SIZE, lines, matrix
+from game_support import SIZE, begin, lines, matrix, resume
 
 from memory import ConfigError
 from memory.bench.engine.executors import DaskExecutor, make_executor
-from memory.bench.engine.experiment import Outcome, begin, resume
+from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.manifest import CellRecord
-from memory.bench.engine.matrix import ExecutorSettings
+from memory.bench.engine.settings import ExecutorSettings
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
 PROVIDERS = ("full_history", "no_memory", "oracle_ipas")
@@ -113,12 +113,12 @@ def test_dask_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_cell_that_someone_else_plays_is_left_to_them(tmp_path: Path) -> None:
     from memory.adapter._lockfile import FileLock
-    from memory.bench.engine.cell import Job, cell_directory, run_job
+    from memory.bench.engine.cell import Job, run_job
 
     experiment = matrix(tmp_path, "no_memory", game=SMALL)
     job = Job(experiment, experiment.cells()[0], tmp_path, "x")
-    cell_directory(job).mkdir(parents=True)
-    lock = FileLock(cell_directory(job) / ".lock", what="it", instead="wait")
+    job.cell_directory.mkdir(parents=True)
+    lock = FileLock(job.cell_directory / ".lock", what="it", instead="wait")
     lock.acquire()
     try:
         record: CellRecord = run_job(job)
@@ -131,7 +131,7 @@ def test_a_cell_that_someone_else_plays_is_left_to_them(tmp_path: Path) -> None:
 
 def test_a_worker_whose_run_is_gone_ends_and_its_cell_is_taken_up(here: Outcome, tmp_path: Path) -> None:
     from memory.bench.engine import executors
-    from memory.bench.engine.cell import Job, cell_directory, run_job
+    from memory.bench.engine.cell import Job, run_job
 
     experiment = matrix(tmp_path, *PROVIDERS, game=SMALL, memory=MEMORY)
     job = Job(experiment, experiment.cells()[0], tmp_path, "x")
@@ -140,12 +140,12 @@ def test_a_worker_whose_run_is_gone_ends_and_its_cell_is_taken_up(here: Outcome,
     worker.pipe.close()  # as when the run is killed
     worker.process.join(120)
     assert worker.process.exitcode == executors._ORPHANED
-    assert not (cell_directory(job) / "cell.json").exists()
-    assert lines(cell_directory(job) / "journal.jsonl")
+    assert not (job.cell_directory / "cell.json").exists()
+    assert lines(job.cell_directory / "journal.jsonl")
     record = run_job(job)
     assert (record.status, record.resumed) == ("completed", 1)
     whole = here.directory / "cells" / "01-s7-r1-p1" / "results.jsonl"
-    assert (cell_directory(job) / "results.jsonl").read_bytes() == whole.read_bytes()
+    assert (job.cell_directory / "results.jsonl").read_bytes() == whole.read_bytes()
 
 
 def test_a_display_that_fails_costs_no_cell(here: Outcome, tmp_path: Path) -> None:

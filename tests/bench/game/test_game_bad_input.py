@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 from cli_support import invoke
-from game_support import SIZE, matrix, play
+from game_support import SIZE, begin, matrix, play, resume
 
 from memory import BackendUnavailable, ConfigError, InputError
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.timeline import ChoiceTruth, Probe, Timeline
-from memory.bench.engine import context as table
-from memory.bench.engine.experiment import Outcome, begin, resume
-from memory.bench.engine.manifest import EXPERIMENT_FILE, read_experiment, write_record
-from memory.bench.engine.rundir import owned
+from memory.bench.engine import files
+from memory.bench.engine.experiment import Outcome
+from memory.bench.engine.files import exclusively, write_record
+from memory.bench.engine.manifest import MANIFEST_FILE, read_manifest
 from memory.plugins.registry import MemoryAdapterRegistry
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
@@ -77,14 +77,14 @@ def test_a_provider_that_dies_half_way_costs_its_cell_and_goes_on_when_it_is_bac
     assert done.manifest.status == "failed"
     again = resume(experiment, done.directory)
     assert again.manifest.status == "completed"
-    assert again.metrics.variants == whole.metrics.variants
+    assert again.metrics.providers == whole.metrics.providers
 
 
 def test_a_disk_too_full_for_a_cells_record_costs_that_cell(
     whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = matrix(tmp_path, *THREE, game=SMALL)
-    real = table.write_atomic
+    real = files.write_atomic
 
     def write(path: Path, text: str) -> None:
         if path.parent.name.startswith("02-") and path.name == "cell.json":
@@ -92,14 +92,14 @@ def test_a_disk_too_full_for_a_cells_record_costs_that_cell(
         real(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(table, "write_atomic", write)
+        patch.setattr(files, "write_atomic", write)
         done = begin(experiment)
     assert statuses(done) == {"no_memory": "completed", "full_history": "failed", "oracle_ipas": "completed"}
     error = done.manifest.cells[1].error
     assert error is not None
     assert error.message == "cell.json cannot be written (No space left on device); make room and resume"
     again = resume(experiment, done.directory)
-    assert again.metrics.variants == whole.metrics.variants
+    assert again.metrics.providers == whole.metrics.providers
 
 
 def test_a_disk_too_full_for_the_manifest_is_said_and_the_run_can_be_resumed(
@@ -111,19 +111,19 @@ def test_a_disk_too_full_for_the_manifest_is_said_and_the_run_can_be_resumed(
         "bench:\n  game: {users: 1, sessions: 10, tests: 2, attributes: 4}\n"
         "  providers: [no_memory, oracle_ipas]\n  output: runs\n  doctor: false\n"
     )
-    written, real = [0], table.write_atomic
+    written, real = [0], files.write_atomic
 
     def write(path: Path, text: str) -> None:
-        written[0] += path.name == "experiment.json"
+        written[0] += path.name == "manifest.json"
         if written[0] > 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(table, "write_atomic", write)
+        patch.setattr(files, "write_atomic", write)
         result = invoke("bench", file)
     assert result.exit_code not in (0, None)
-    assert "experiment.json cannot be written" in result.output
+    assert "manifest.json cannot be written" in result.output
     assert "Traceback" not in result.output
     (directory,) = (tmp_path / "runs").iterdir()
     result = invoke("bench", file, "--resume", str(directory))
@@ -140,24 +140,24 @@ def test_a_cell_that_failed_is_told_by_the_exit_code(tmp_path: Path, monkeypatch
     )
     result = invoke("bench", file)
     assert result.exit_code == 1
-    assert "full_history, mara): failed: " in " ".join(result.output.split())
+    assert "full_history, mara (01-s7-r1-p1): failed: " in " ".join(result.output.split())
 
 
 def test_journals_of_another_version_are_not_continued(whole: Outcome, tmp_path: Path) -> None:
     experiment = matrix(tmp_path, *THREE, game=SMALL)
     done = begin(experiment)
     older = done.manifest.model_copy(update={"journal_version": 99})
-    write_record(older, done.directory / EXPERIMENT_FILE)
-    with pytest.raises(ConfigError, match=r"its journals are of version 99, and this memslot continues 1"):
+    write_record(older, done.directory / MANIFEST_FILE)
+    with pytest.raises(ConfigError, match=r"its journals are of version 99, and this memslot continues 2"):
         resume(experiment, done.directory)
     newer = done.manifest.model_dump(mode="json") | {"format_version": 99}
-    (done.directory / EXPERIMENT_FILE).write_text(json.dumps(newer), "utf-8")
+    (done.directory / MANIFEST_FILE).write_text(json.dumps(newer), "utf-8")
     with pytest.raises(ConfigError, match="has format_version 99"):
         resume(experiment, done.directory)
 
 
 def _holds(directory: Path, told: Any, end: Any) -> None:
-    with owned(directory):
+    with exclusively(directory):
         told.set()
         end.wait(60)
 
@@ -177,7 +177,7 @@ def test_two_processes_do_not_resume_one_run(tmp_path: Path) -> None:
         end.set()
         other.join(60)
     assert resume(matrix_, done.directory).manifest.status == "completed"
-    assert read_experiment(done.directory).status == "completed"
+    assert read_manifest(done.directory).status == "completed"
 
 
 FIRST, SECOND, *_ = GOOD.sessions
@@ -201,7 +201,8 @@ ASKED = Probe("q", 1, "What?", "k", ChoiceTruth(("a", "b"), 0), "s")
             {
                 "tests": (
                     replace(
-                        TEST, script=replace(TEST.script, beats=(replace(TEST.script.beats[0], truth=None),))
+                        TEST,
+                        script=replace(TEST.script, beats=(replace(TEST.script.beats[0], truth=None),)),
                     ),
                 )
             },

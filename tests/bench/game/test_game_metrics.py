@@ -8,19 +8,20 @@ from typing import Any
 
 import pytest
 
-from memory.bench.scores.metrics import Scored, VariantMetrics, game_metrics, variant_metrics
-from memory.bench.scores.records import BeatRecord
+from memory.bench.scores.figures import Requests
+from memory.bench.scores.metrics import experiment_metrics, provider_metrics
+from memory.bench.scores.model import Estimate, ProviderMetrics
+from memory.bench.scores.records import ProbeRecord, Sample
 
 _COUNT = iter(range(10**6))
 
 
-def beat(cluster: str = "ada", replicate: int = 1, **fields: Any) -> Scored:
+def beat(cluster: str = "ada", replicate: int = 1, **fields: Any) -> Sample:
     number = next(_COUNT)
     base: dict[str, Any] = {
         "probe_id": f"{cluster}:s:{number}",
         "persona_id": cluster,
         "session_id": f"s{number}",
-        "beat_id": str(number),
         "kind": "task",
         "after": 1,
         "status": "scored",
@@ -28,37 +29,76 @@ def beat(cluster: str = "ada", replicate: int = 1, **fields: Any) -> Scored:
         "fit_first": fields.get("first", "current") == "current",
         "first": "current",
     }
-    return Scored(cluster, BeatRecord(**{**base, **fields}), replicate)
+    return Sample(cluster, ProbeRecord(**{**base, **fields}), replicate)
 
 
-def told(variant: VariantMetrics, name: str) -> tuple[float | None, int]:
-    """A figure, and how many beats it is made of."""
+def estimate(variant: ProviderMetrics, name: str) -> Estimate:
     (found,) = [one.estimate for one in variant.measures if one.name == name]
+    return found
+
+
+def figure(variant: ProviderMetrics, name: str) -> tuple[float | None, int]:
+    """A figure, and how many requests it is made of."""
+    found = estimate(variant, name)
     return found.value, found.n
 
 
-def of(beats: Sequence[Scored]) -> VariantMetrics:
-    return variant_metrics("mem0", beats)
+def of(beats: Sequence[Sample]) -> ProviderMetrics:
+    return provider_metrics("mem0", Requests(beats), ("style fit",))
 
 
-def test_only_what_was_scored_counts_and_the_rest_is_counted() -> None:
+BROKEN: dict[str, Any] = {"first": None, "fit_first": None}
+
+
+def test_nothing_leaves_the_denominator() -> None:
+    """What the provider failed is a miss; what it was not ready for counts as it behaved; both stay to be seen."""
+    variant = of([beat(), beat(status="unready", first="nothing"), beat(status="failed", **BROKEN), beat()])
+    found = estimate(variant, "style fit")
+    assert (found.value, found.n, found.failed, found.unready, found.missing) == (0.5, 4, 1, 1, 0)
+    assert (found.worst, found.best) == (None, 1.0), "at best they had all suited"
+    assert (variant.requests, variant.failed, variant.unready, variant.missing) == (4, 1, 1, 0)
+    effort = estimate(variant, "felt effort")
+    assert effort.value == 0.25, "a failed request is the worst case of a figure that is better when low, too"
+
+
+def test_what_the_harness_broke_has_bounds_and_too_much_of_it_leaves_no_figure() -> None:
+    few = of(
+        [
+            *(beat() for _ in range(97)),
+            beat(first="other"),
+            beat(first="other"),
+            beat(status="missing", **BROKEN),
+        ]
+    )
+    found = estimate(few, "style fit")
+    assert (found.value, found.n, found.missing) == (97 / 99, 99, 1)
+    assert (found.worst, found.best) == (pytest.approx(0.97), pytest.approx(0.98))
+    many = estimate(of([beat(), beat(status="missing", **BROKEN)]), "style fit")
+    assert (many.value, many.low, many.worst, many.best) == (None, None, 0.5, 1.0)
+    unread = of([beat(), beat(**BROKEN)])
+    assert (unread.unreadable, estimate(unread, "style fit").missing) == (1, 1)
+
+
+def test_a_request_that_failed_is_no_better_where_it_would_not_have_counted() -> None:
+    """Of what was never planned to count, a failure says nothing either."""
     variant = of(
         [
             beat(),
-            beat(first="unknown"),
-            beat(status="not_ready", first="nothing"),
-            beat(status="failed", first=None, fit_first=None),
-            beat(status="unreadable", first=None, fit_first=None),
+            beat(kind="neutral", status="failed", **BROKEN),
+            beat(repeated=True, status="failed", **BROKEN),
         ]
     )
-    assert told(variant, "style fit") == (0.5, 2)
-    assert (variant.beats, variant.scored) == (5, 2)
-    assert (variant.not_ready, variant.failed, variant.unreadable) == (1, 1, 1)
+    assert figure(variant, "style fit") == (1.0, 1)
+    assert figure(variant, "contamination") == (None, 0)
+    assert figure(variant, "over-personalisation") == (1.0, 1)
+    assert figure(variant, "coherence") == (0.0, 1)
 
 
 def test_style_fit_leaves_out_what_belongs_to_no_preference_or_was_met_before() -> None:
-    variant = of([beat(), beat(kind="neutral", first="unknown"), beat(coherent=False, first="unknown")])
-    assert told(variant, "style fit") == (1.0, 1)
+    variant = of(
+        [beat(), beat(kind="neutral", first="unknown"), beat(repeated=True, coherent=False, first="unknown")]
+    )
+    assert figure(variant, "style fit") == (1.0, 1)
 
 
 def test_contexts_are_told_apart_or_mixed_up() -> None:
@@ -70,19 +110,19 @@ def test_contexts_are_told_apart_or_mixed_up() -> None:
             beat(first="other"),
         ]
     )
-    assert told(variant, "discrimination") == (0.5, 2)
-    assert told(variant, "contamination") == (pytest.approx(1 / 3), 3)
+    assert figure(variant, "discrimination") == (0.5, 2)
+    assert figure(variant, "contamination") == (pytest.approx(1 / 3), 3)
 
 
 def test_a_change_is_noticed_once_and_may_be_forgotten_again() -> None:
-    def at(after: int, first: str, change: str = "c1") -> Scored:
+    def at(after: int, first: str, change: str = "c1") -> Sample:
         return beat(first=first, after=after, change=change, since=10)
 
     variant = of(
         [at(11, "stale"), at(14, "current"), at(17, "stale"), at(20, "current"), at(11, "stale", change="c2")]
     )
-    assert told(variant, "detection") == (0.5, 2)
-    assert told(variant, "reversion") == (0.5, 2)
+    assert figure(variant, "detection") == (0.5, 2)
+    assert figure(variant, "reversion") == (0.5, 2)
     assert (variant.changes, variant.noticed) == (2, 1)
     assert (variant.latency.mean, variant.shifts) == (4.0, (10,))
 
@@ -90,7 +130,7 @@ def test_a_change_is_noticed_once_and_may_be_forgotten_again() -> None:
 def test_a_change_of_another_persona_is_another_change() -> None:
     fields = {"change": "c1", "since": 10, "after": 11}
     variant = of([beat("ada", **fields), beat("bob", **fields, first="stale")])
-    assert told(variant, "detection") == (0.5, 2)
+    assert figure(variant, "detection") == (0.5, 2)
 
 
 def test_effort_coherence_whole_sessions_and_preferences_where_none_belongs() -> None:
@@ -98,38 +138,53 @@ def test_effort_coherence_whole_sessions_and_preferences_where_none_belongs() ->
         [
             beat(session_id="one"),
             beat(session_id="one", turns=3, first="unknown"),
-            beat(session_id="two", coherent=True),
-            beat(session_id="two", coherent=True, kind="neutral"),
-            beat(session_id="two", coherent=False, kind="neutral", fit_first=False),
+            beat(session_id="two", repeated=True, coherent=True),
+            beat(session_id="two", repeated=True, coherent=True, kind="neutral"),
+            beat(session_id="two", repeated=True, coherent=False, kind="neutral", fit_first=False),
         ]
     )
-    assert told(variant, "felt effort") == (pytest.approx(1 / 5), 5)
-    assert told(variant, "coherence") == (pytest.approx(2 / 3), 3)
-    assert told(variant, "overall") == (0.0, 2)
-    assert told(variant, "over-personalisation") == (0.5, 2)
+    assert figure(variant, "felt effort") == (pytest.approx(1 / 5), 5)
+    assert figure(variant, "coherence") == (pytest.approx(2 / 3), 3)
+    assert figure(variant, "overall") == (0.0, 2)
+    assert figure(variant, "over-personalisation") == (0.5, 2)
 
 
-def test_the_section_is_judged_by_what_it_holds_and_in_which_order() -> None:
+def test_the_section_is_judged_by_what_it_holds() -> None:
+    changed = {"wanted": True, "has_stale": True, "has_other": True, "shows_stale": True}
     variant = of(
         [
-            beat(
-                shows_current=True, shows_stale=True, has_stale=True, relevant=(False, True), gold=2, found=1
-            ),
-            beat(shows_current=False, shows_stale=True, has_stale=True, relevant=(False,), gold=1, found=0),
-            beat(shows_current=False, relevant=(), gold=1, found=None),
+            beat(shows_current=True, **changed, shows_unlabelled=False, items=2),
+            beat(shows_current=False, **changed, shows_unlabelled=True, items=1),
+            beat(wanted=True, shows_current=True, shows_stale=False, shows_decoy=True, items=3),
+            beat(wanted=True, shows_current=False, shows_decoy=False, items=0),
         ]
     )
-    assert told(variant, "shown") == (pytest.approx(1 / 3), 3)
-    assert told(variant, "stale rate") == (0.5, 2)
-    assert told(variant, "evidence recall") == (0.25, 2)
-    assert told(variant, "precision") == (0.25, 2)
-    assert told(variant, "MRR") == (pytest.approx(1 / 6), 3)
-    ideal = 1 + 1 / math.log2(3)
-    assert told(variant, "nDCG") == (pytest.approx((1 / math.log2(3)) / ideal / 3), 3)
+    assert figure(variant, "shown") == (0.5, 4)
+    assert figure(variant, "shown alone") == (0.25, 4), "an older one beside it can be mistaken for it"
+    assert figure(variant, "stale rate") == (0.5, 2)
+    assert figure(variant, "stale shown") == (1.0, 2)
+    assert figure(variant, "mixed contexts") == (0.5, 2)
+    assert figure(variant, "nothing shown") == (0.25, 4)
+
+
+def test_evidence_is_words_and_a_claim_stands_apart() -> None:
+    asked: dict[str, Any] = {"kind": "question", "judged": False, "first": None, "fit_first": None, "gold": 2}
+    variant = of(
+        [
+            beat(**asked, found=0, claimed=2, tokens=100, relevant_tokens=0),
+            beat(**asked, found=2, claimed=None, tokens=100, relevant_tokens=40),
+            beat(**{**asked, "gold": 0}),
+        ]
+    )
+    assert figure(variant, "evidence recall") == (0.5, 2)
+    assert figure(variant, "claimed recall") == (1.0, 1), "unknown where no entry names a turn"
+    assert figure(variant, "all evidence") == figure(variant, "any evidence") == (0.5, 2)
+    assert figure(variant, "evidence recall, pooled") == (0.5, 4)
+    assert figure(variant, "relevant tokens") == (0.2, 2)
 
 
 def test_nothing_scored_gives_no_figure() -> None:
-    variant = of([beat(status="not_ready")])
+    variant = of([])
     assert all(one.estimate.value is None for one in variant.measures)
 
 
@@ -137,11 +192,11 @@ def test_paired_differences_are_those_of_the_figure_in_the_table() -> None:
     """Of beats that belong to no preference, or were met before, style fit says nothing; nor may its difference."""
     left = [beat(probe_id=str(number), first="current") for number in range(4)]
     right = [beat(probe_id=str(number), first="unknown") for number in range(4)]
-    for fields in ({"kind": "neutral"}, {"coherent": True}):
+    for fields in ({"kind": "neutral"}, {"repeated": True, "coherent": True}):
         for beats in (left, right):
             beats.append(beat(probe_id=str(fields), **fields))
-    metrics = game_metrics("game", [("one", left), ("two", right)])
-    (first, second) = (told(one, "style fit")[0] for one in metrics.variants)
+    metrics = experiment_metrics("game", [("one", left), ("two", right)])
+    (first, second) = (figure(one, "style fit")[0] for one in metrics.providers)
     (difference,) = [one for one in metrics.differences if one.figure == "style fit"]
     assert first is not None
     assert second is not None
@@ -158,23 +213,19 @@ def test_replicates_do_not_notice_for_each_other() -> None:
             beat(replicate=2, probe_id="p", after=12, first="current", **change),
         ]
     )
-    assert told(variant, "detection") == (0.5, 2)
-    assert told(variant, "overall") == (0.5, 2)
+    assert figure(variant, "detection") == (0.5, 1)
+    assert figure(variant, "overall") == (0.5, 1)
 
 
-def test_a_session_without_a_verdict_is_no_bad_session() -> None:
-    """Questions that nobody answers say nothing of what the user would say."""
-    variant = of([beat(kind="other", first=None, fit_first=None, turns=0, gold=1, found=1, relevant=(True,))])
-    assert told(variant, "overall") == (None, 0)
-    assert told(variant, "evidence recall") == (1.0, 1)
-
-
-def test_items_that_name_no_turn_are_of_unknown_worth() -> None:
-    asked = {"kind": "other", "first": None, "fit_first": None, "gold": 2}
-    variant = of([beat(**asked, found=None, relevant=(False, False)), beat(**asked, found=0, relevant=())])
-    assert told(variant, "evidence recall") == (0.0, 1)
-    assert told(variant, "precision") == (None, 0)
-    assert told(variant, "MRR") == (0.0, 1)
+def test_replicates_are_one_request_however_often_they_are_played() -> None:
+    """Copies of a deterministic game must not make an interval narrower."""
+    once = [
+        beat(who, probe_id=f"{who}{n}", first=first)
+        for who in "abc"
+        for n, first in enumerate(["current", "other"])
+    ]
+    copies = [sample._replace(replicate=number) for number in range(1, 9) for sample in once]
+    assert estimate(of(copies), "style fit") == estimate(of(once), "style fit")
 
 
 # Worked out by hand: persona, replicate, session, request; what the first reply showed; of those that differ.
@@ -192,7 +243,7 @@ OTHER = HAND.replace("b other", "b current").replace("d current", "d nothing").r
 QUANTILE = 12.7062  # Student's t at 97.5 % with one degree of freedom, for two personas
 
 
-def hand(table: str) -> list[Scored]:
+def hand(table: str) -> list[Sample]:
     rows = [line.split() for line in table.strip().splitlines()]
     return [
         beat(who, int(time), session_id=f"{who}{of}", probe_id=f"{who}{of}{name}", first=first, has_other=True,
@@ -202,18 +253,18 @@ def hand(table: str) -> list[Scored]:
 
 
 def test_figures_are_those_worked_out_by_hand() -> None:
-    metrics = game_metrics("game", [("one", hand(HAND)), ("two", hand(OTHER))])
-    one, two = metrics.variants
+    metrics = experiment_metrics("game", [("one", hand(HAND)), ("two", hand(OTHER))])
+    one, two = metrics.providers
     # Five of eight suit, 2 of ada's four and 3 of bob's; of the six that show either setting five show this one's.
-    assert told(one, "style fit") == (5 / 8, 8)
-    assert told(one, "discrimination") == (5 / 6, 6)
-    assert told(one, "contamination") == (1 / 8, 8)
-    assert told(one, "felt effort") == (3 / 8, 8)
-    assert told(one, "overall") == (1 / 4, 4)
+    assert figure(one, "style fit") == (5 / 8, 8)
+    assert figure(one, "discrimination") == (5 / 6, 6)
+    assert figure(one, "contamination") == (1 / 8, 8)
+    assert figure(one, "felt effort") == (3 / 8, 8)
+    assert figure(one, "overall") == (1 / 4, 4)
     # Now b suits for ada too, and a and d for nobody.
-    assert told(two, "style fit") == (2 / 8, 8)
-    assert told(two, "contamination") == (2 / 8, 8)
-    assert told(two, "overall") == (0.0, 4)
+    assert figure(two, "style fit") == (2 / 8, 8)
+    assert figure(two, "contamination") == (2 / 8, 8)
+    assert figure(two, "overall") == (0.0, 4)
     fit = next(measure.estimate for measure in one.measures if measure.name == "style fit")
     assert fit.clusters == 2
     # Variance between personas: deviations from 4 x 5/8 are -1/2 and +1/2, so 2/1 x (1/4 + 1/4) / 8^2 = 1/64;
@@ -239,49 +290,35 @@ def test_figures_are_those_worked_out_by_hand() -> None:
     assert (whole.value, whole.n) == (1 / 4, 4)
 
 
-# -- nothing may look better because something is broken -----------------------------------------------------
+def test_a_session_of_which_a_request_failed_is_a_bad_one() -> None:
+    variant = of([beat(session_id="one"), beat(session_id="one", status="failed", **BROKEN)])
+    assert figure(variant, "overall") == (0.0, 1)
+    missing = of([beat(session_id="one"), beat(session_id="one", status="missing", **BROKEN)])
+    assert (estimate(missing, "overall").value, estimate(missing, "overall").missing) == (None, 1)
 
 
-def test_a_session_of_which_a_reply_is_not_scored_is_no_good_session() -> None:
-    variant = of(
-        [beat(session_id="one"), beat(session_id="one", status="failed", first=None, fit_first=None)]
-    )
-    assert told(variant, "overall") == (None, 0)
-    assert told(variant, "style fit") == (1.0, 1)
-
-
-def test_a_change_of_which_a_test_is_not_scored_is_neither_noticed_nor_missed() -> None:
-    def at(after: int, change: str, **more: Any) -> Scored:
+def test_a_change_is_noticed_by_what_was_seen_and_unknown_where_the_first_look_is_missing() -> None:
+    def at(after: int, change: str, **more: Any) -> Sample:
         return beat(after=after, change=change, since=10, **more)
 
     variant = of(
         [
-            at(11, "c1", first="stale"),
-            at(14, "c1", status="not_ready", first=None, fit_first=None),
+            at(11, "c1", status="missing", **BROKEN),
+            at(14, "c1"),
             at(11, "c2"),
-            at(14, "c2", status="failed", first=None, fit_first=None),
-            at(11, "c3"),
-            at(14, "c3", first="stale"),
+            at(14, "c2", status="failed", **BROKEN),
+            at(11, "c3", status="failed", **BROKEN),
         ]
     )
-    assert told(variant, "detection") == (1.0, 1)
-    assert (variant.changes, variant.noticed, variant.latency.mean) == (1, 1, 1.0)
-    assert told(variant, "reversion") == (1.0, 1), "what was seen of c3 after it was noticed"
-
-
-def test_a_cell_that_broke_off_is_not_measured_by_its_easy_beginning() -> None:
-    whole, broken = [beat(), beat(first="unknown")], [beat("bob")._replace(ended=False)]
-    variant = of([*whole, *broken])
-    assert told(variant, "style fit") == (0.5, 2)
-    assert (variant.beats, variant.scored, variant.unended) == (3, 2, 1)
-    unready = of([beat(status="not_ready")._replace(ended=False)])
-    assert (unready.not_ready, unready.unended) == (0, 1), "counted once"
+    found = estimate(variant, "detection")
+    assert (found.n, found.missing, found.worst, found.best) == (2, 1, pytest.approx(1 / 3), 1.0)
+    assert figure(variant, "reversion") == (1.0, 1), "a request that failed shows nothing new"
 
 
 def test_questions_have_a_figure_of_their_own() -> None:
-    variant = of([beat(kind="other"), beat(kind="other", first="unknown", session_id="question")])
-    assert told(variant, "right answers") == (0.5, 2)
-    assert told(variant, "style fit") == told(variant, "overall") == (None, 0)
+    variant = of([beat(kind="question"), beat(kind="question", first="unknown", session_id="question")])
+    assert figure(variant, "right answers") == (0.5, 2)
+    assert figure(variant, "style fit") == figure(variant, "overall") == (None, 0)
 
 
 def test_a_request_that_was_given_up_was_no_easy_one() -> None:
@@ -293,4 +330,4 @@ def test_a_request_that_was_given_up_was_no_easy_one() -> None:
             beat(first="stale", turns=2, fit_last=True),
         ]
     )
-    assert told(variant, "felt effort") == (pytest.approx(2 / 3), 3)
+    assert figure(variant, "felt effort") == (pytest.approx(2 / 3), 3)

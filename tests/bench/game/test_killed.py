@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 from game_killed import experiment_of
-from game_support import lines
+from game_support import begin, lines, resume, verify
 
 from memory import ConfigError, MemslotError
-from memory.bench.engine.experiment import Outcome, begin, resume
-from memory.bench.engine.manifest import read_experiment
-from memory.bench.engine.run_verify import verify
+from memory.bench.engine.errors import HarnessFailed
+from memory.bench.engine.experiment import Outcome
+from memory.bench.engine.manifest import read_manifest
 
 ROUNDS = max(2, int(os.environ.get("MEMSLOT_ROUNDS", "0")) // 10)
 
@@ -82,7 +82,7 @@ def test_killed_at_any_file_it_goes_on_to_the_same_bytes(
     assert all(" -9 " in line for line in told), told
     for number in numbers:
         left_by = sorted((tmp_path / str(number)).glob("*"))
-        begun = [directory for directory in left_by if (directory / "experiment.json").exists()]
+        begun = [directory for directory in left_by if (directory / "manifest.json").exists()]
         if not begun:  # Killed twice before there was an experiment; what is left says so.
             for directory in left_by:
                 with pytest.raises(ConfigError, match="does not exist; give the directory of an experiment"):
@@ -102,13 +102,16 @@ def test_a_disk_too_full_for_a_trace_ends_the_cell_and_loses_none(whole: Outcome
     limits, before = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (24_000, limits[1]))
-        cut = begin(experiment)
+        with pytest.raises(HarnessFailed, match=r"metrics\.json cannot be written"):
+            begin(experiment)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)
-    errors = [cell.error.message if cell.error else cell.status for cell in cut.manifest.cells]
+    (directory,) = tmp_path.iterdir()
+    cells = read_manifest(directory).cells
+    errors = [cell.error.message if cell.error else cell.status for cell in cells]
     assert all(re.match(r"traces\.jsonl cannot be written \(.*\); make room", one) for one in errors), errors
-    done = resume(experiment, cut.directory)
+    done = resume(experiment, directory)
     assert done.manifest.status == "completed"
     again, once = left(done.directory), left(whole.directory)
     for cell in done.manifest.cells:  # an event that was sent is sent again, and its store says so
@@ -159,7 +162,7 @@ def test_a_disk_that_is_full_costs_no_more_than_time(
         ):
             begin(experiment)
     (directory,) = tmp_path.iterdir()
-    assert read_experiment(directory).status == "incomplete"
+    assert read_manifest(directory).status == "incomplete"
     done = resume(experiment, directory)
     assert done.manifest.status == "completed"
     assert left(directory) == left(whole.directory)

@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 import yaml
 from cli_support import invoke
-from game_support import lines, matrix, play, scores
+from game_support import lines, matrix, play, scores, verify
 
 from memory import ConfigError
 from memory.bench.data.longmemeval import load_longmemeval
 from memory.bench.data.mempabench import load_mempabench
 from memory.bench.data.personamem import load_personamem
 from memory.bench.data.timeline import ChoiceTruth, EvidenceTruth
-from memory.bench.engine.manifest import read_experiment
-from memory.bench.engine.run_verify import verify
+from memory.bench.engine.manifest import read_manifest
 
 # -- PersonaMem -----------------------------------------------------------------------------------------------
 
@@ -87,7 +86,7 @@ def test_personamem_is_played_and_answered(tmp_path: Path) -> None:
     told = scores(done)
     assert told["full_history"]["right answers"] == 1.0
     assert told["no_memory"]["right answers"] == 0.5  # the first answer, whatever it is
-    assert told["full_history"]["MRR"] is None  # nothing says which turns hold the answer
+    assert told["full_history"]["evidence recall"] is None  # nothing says which turns hold the answer
     cell = done.directory / "cells" / "02-s7-r1-p1"
     assert [row["fit_first"] for row in lines(cell / "results.jsonl")] == [True, True]
     (record,) = (cell for cell in done.manifest.cells if cell.label == "full_history")
@@ -184,9 +183,8 @@ def test_longmemeval_is_played_and_its_evidence_found(tmp_path: Path) -> None:
     done = play(tmp_path / "out", "no_memory", "full_history", timeline="longmemeval", data=str(file))
     told = scores(done)
     assert told["full_history"]["evidence recall"] == 1.0
-    assert told["full_history"]["MRR"] == 0.5
     assert told["full_history"]["style fit"] is None  # rules answer no question
-    assert told["no_memory"]["MRR"] == 0.0
+    assert told["no_memory"]["evidence recall"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -368,11 +366,11 @@ def test_locomo_goes_through_the_same_command(tmp_path: Path) -> None:
     command = ["bench", str(matrix), "--data", str(file), "--out", str(tmp_path / "out"), "--no-doctor"]
     result = invoke(*command)
     assert result.exit_code == 0, result.output
-    assert re.search(r"full_history +100\.0%", result.output)
-    assert re.search(r"no_memory +0\.0%", result.output)
+    assert re.search(r"full_history +control +100\.0%", result.output)
+    assert re.search(r"no_memory +reference +0\.0%", result.output)
     assert "style fit" not in result.output  # nobody answered
     (done,) = (tmp_path / "out").iterdir()
-    assert read_experiment(done).data["7"].name == "locomo.json"
+    assert read_manifest(done).data["7"].name == "locomo.json"
     assert verify(done, file).deviations == ()
     assert not verify(done).deviations
     assert "verdicts: give locomo.json with --data" in " ".join(verify(done).unchecked)
@@ -380,12 +378,12 @@ def test_locomo_goes_through_the_same_command(tmp_path: Path) -> None:
 
 def test_other_data_is_named_when_it_is_given_to_verify(tmp_path: Path) -> None:
     root = personamem(tmp_path / "data", [QUESTION, LATER])
-    done = play(tmp_path / "out", "full_history", timeline="personamem", data=str(root))
+    done = play(tmp_path / "out", "full_history", timeline="personamem", data=str(root), keep_texts=True)
     assert verify(done.directory, root).deviations == ()
     assert "verdicts: from the sections shown" in verify(done.directory, root).checked
     other = personamem(tmp_path / "other", [QUESTION])
     told = [one.where for one in verify(done.directory, other).deviations]
-    assert "experiment.json: data.7: sha256" in told
+    assert "manifest.json: data.7: sha256" in told
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from game_support import SIZE, lines, matrix, scores
+from game_support import SIZE, begin, lines, matrix, resume, scores
 from model_server import chat
 
 from memory import BackendUnavailable, ConfigError, MemslotError
 from memory.bench.data.languages import load_language
 from memory.bench.data.timeline import Beat, PreferenceTruth, Script
-from memory.bench.engine.experiment import begin, resume
-from memory.bench.engine.models import CeilingReached, Meter, ModelJudge, ModelSimulator, Seat, load_prompt
+from memory.bench.engine.models import (
+    CeilingReached,
+    Meter,
+    ModelJudge,
+    ModelSimulator,
+    RoleModel,
+    load_prompt,
+)
 from memory.bench.engine.pace import Pace, pace_of
-from memory.bench.engine.role_set import Seats
+from memory.bench.engine.role_set import RoleSet
 from memory.bench.engine.roles import Exchange, RuleAssistant
 from memory.contract.errors import BackendRateLimited
 from memory.contract.events import Message
@@ -159,15 +165,15 @@ def test_a_judge_that_answers_nonsense_is_counted_and_not_guessed_at(tmp_path: P
     given = models()
     given["judge"] = ScriptedProvider(script=lambda messages, options: "Who can say?")
     done = begin(matrix(tmp_path, "oracle_ipas", game=SMALL, roles=ROLES), models=given)
-    (variant,) = done.metrics.variants
-    assert variant.unreadable == variant.beats > 0
+    (variant,) = done.metrics.providers
+    assert variant.unreadable == variant.requests > 0
     assert scores(done)["oracle_ipas"]["style fit"] is None
     (cell,) = done.manifest.cells
     assert cell.models["judge"]["unread"] == cell.models["judge"]["calls"]
 
 
 def judged(*answers: str, votes: int = 1) -> Any:
-    seat = Seat(ScriptedProvider(answers), Meter(Path("/nowhere"), None, None))
+    seat = RoleModel(ScriptedProvider(answers), Meter(Path("/nowhere"), None, None))
     seat.meter.add = lambda tokens: None  # type: ignore[method-assign]
     judge = ModelJudge(seat, votes)
     verdict = asyncio.run(judge.judge(SCRIPT, BEAT, [Exchange("What?", "So.")]))
@@ -202,7 +208,7 @@ def test_votes_have_a_majority_or_none() -> None:
 
 
 def test_a_simulator_opens_with_the_goal_and_ends(tmp_path: Path) -> None:
-    seat = Seat(ScriptedProvider(["Shorter!", "DONE."]), Meter(tmp_path / "calls", None, None))
+    seat = RoleModel(ScriptedProvider(["Shorter!", "DONE."]), Meter(tmp_path / "calls", None, None))
     user = ModelSimulator(seat)
 
     async def talk() -> list[str | None]:
@@ -238,7 +244,7 @@ def test_a_limit_stops_the_run_and_a_higher_one_goes_on(tmp_path: Path) -> None:
         models=given,
     )
     assert again.manifest.status == "completed"
-    assert again.metrics.variants == whole.metrics.variants
+    assert again.metrics.providers == whole.metrics.providers
     # Taken up in the middle of a session, the assistant is shown the same as if it never had been left.
     assert list(dict.fromkeys(given["assistant"].requests)) == list(
         dict.fromkeys(uncut["assistant"].requests)
@@ -342,7 +348,10 @@ def test_a_model_that_fails_ends_its_cell_with_the_reason(tmp_path: Path) -> Non
     (cell,) = done.manifest.cells
     assert cell.status == "failed"
     assert cell.error is not None
-    assert cell.error.type == "BackendUnavailable"
+    assert (cell.error.type, cell.fault) == ("HarnessFailed", "harness")
+    assert cell.error.message == "the assistant: gone"
+    (provider,) = done.metrics.providers
+    assert provider.missing == provider.requests > 0, "the memory has no part in it"
 
 
 def limited(seconds: float | None) -> BackendRateLimited:
@@ -370,7 +379,7 @@ def test_a_rate_limit_is_waited_for_as_the_server_asks(
 ) -> None:
     clock = Clock(monkeypatch)
     model = ScriptedProvider([limited(7.5), limited(None), limited(None), "At last."])
-    seat = Seat(model, Meter(tmp_path / "calls", None, None))
+    seat = RoleModel(model, Meter(tmp_path / "calls", None, None))
     assert asyncio.run(seat.ask("s", [])) == "At last."
     assert clock.slept == [7.5, 5.0, 10.0]
     assert (seat.calls, len(model.requests)) == (1, 4)
@@ -454,10 +463,10 @@ def test_the_limit_of_a_matrix_holds_for_all_its_roles_and_workers_together(tmp_
         limits={"requests_per_minute": 60},
         executor={"kind": "processes", "workers": 4},
     )
-    seats = Seats(experiment.settings, experiment.timelines(7), tmp_path, providers=models())
-    paces = {id(seat.pace) for seat in seats._seats.values()}
+    roles = RoleSet(experiment.settings, experiment.timelines(7), tmp_path, workers=4, providers=models())
+    paces = {id(model.pace) for model in roles._models.values()}
     assert len(paces) == 1
-    assert seats._seats["judge"].pace._request_s == pytest.approx(4.0)
+    assert roles._models["judge"].pace._request_s == pytest.approx(4.0)
 
 
 def test_seeds_and_temperatures_are_sent_and_recorded(tmp_path: Path) -> None:
@@ -520,4 +529,4 @@ def test_texts_of_models_are_kept_beside_the_scores(tmp_path: Path) -> None:
     done = begin(matrix(tmp_path, "oracle_ipas", game=SMALL, roles=ROLES), models=models())
     texts = lines(done.directory / "cells" / "01-s7-r1-p1" / "texts.jsonl")
     assert texts
-    assert set(texts[0]) == {"persona_id", "probe_id", "user", "reply", "context"}
+    assert set(texts[0]) == {"persona_id", "probe_id", "user", "reply", "context", "event_ids"}

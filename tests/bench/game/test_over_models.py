@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from game_support import CONDITIONS, SIZE, scores
+from game_support import CONDITIONS, SIZE, begin, scores, verify
 from honcho_double import HonchoDouble
 from memos_double import MemosDouble
 from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
 
 from memory import ConfigError
-from memory.bench.engine.experiment import Outcome, begin
+from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.matrix import load_experiment
-from memory.bench.engine.run_verify import verify
-from memory.bench.report.fairness import problems_of
+from memory.bench.report.fairness import problems
+from memory.bench.report.results import results_of
 from memory.testing import ScriptedLLM
 
 CONFIG = Path(__file__).parents[3] / "configs" / "preference_game.yaml"
@@ -57,8 +57,8 @@ def test_every_memory_plays_and_is_scored(outcome: Outcome) -> None:
     assert not outcome.manifest.left_out
     assert {one.label for one in outcome.manifest.variants} == {*CONDITIONS, *BACKENDS}
     assert outcome.manifest.status == "completed"
-    assert not problems_of(outcome.manifest, outcome.metrics)
-    assert {one.scored for one in outcome.metrics.variants} == {outcome.metrics.variants[0].beats}
+    assert not problems(results_of(outcome.directory, outcome.manifest, outcome.metrics))
+    assert {(one.failed, one.missing) for one in outcome.metrics.providers} == {(0, 0)}
     assert all(cell.readiness.keys() <= {"ready", "not_offered"} for cell in outcome.manifest.cells)
 
 
@@ -92,6 +92,9 @@ def test_what_the_environment_does_not_name_is_left_out_and_said(
     monkeypatch.setenv("HONCHO_URL", "http://127.0.0.1:1")
     experiment = load_experiment(CONFIG, output=tmp_path)
     assert {one.label for one in experiment.settings.providers} == {*CONDITIONS, "honcho"}
-    assert experiment.left_out[-2:] == ("memos needs MEMOS_URL", "stigmem needs STIGMEM_URL, STIGMEM_API_KEY")
-    with pytest.raises(ConfigError, match=r"bench\.providers.*leaves nobody: memos needs MEMOS_URL"):
+    assert [(one.label, one.why) for one in experiment.left_out[-2:]] == [
+        ("memos", "needs MEMOS_URL in the environment"),
+        ("stigmem", "needs STIGMEM_URL, STIGMEM_API_KEY in the environment"),
+    ]
+    with pytest.raises(ConfigError, match=r"bench\.providers.*leaves nobody: memos: needs MEMOS_URL"):
         load_experiment(CONFIG, providers=[{"provider": "memos", "needs": "MEMOS_URL"}])

@@ -10,20 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from game_support import SIZE, matrix
+from game_support import SIZE, begin, matrix
 
 from memory import BackendReadiness, BackendUnavailable, ContextBudget, MemoryScope, MemorySlot
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.languages import load_language
 from memory.bench.data.timeline import Beat, PreferenceTruth, Script
-from memory.bench.engine import test_session as tested
-from memory.bench.engine.context import Played, PlayerSettings, Stopped, Table
-from memory.bench.engine.experiment import begin
-from memory.bench.engine.play import Player
-from memory.bench.engine.record import PlayJournal
+from memory.bench.engine import test_session
+from memory.bench.engine.context import CellContext, CellSettings, CellState
+from memory.bench.engine.errors import Stopped
+from memory.bench.engine.files import CellJournal
+from memory.bench.engine.play import CellPlayer
 from memory.bench.engine.roles import Exchange, Roles, RuleAssistant, RuleJudge, RuleSimulator, Verdict
-from memory.bench.scores.metrics import Scored, variant_metrics
-from memory.bench.scores.records import BeatRecord
+from memory.bench.scores.figures import Requests
+from memory.bench.scores.metrics import provider_metrics
+from memory.bench.scores.records import ProbeRecord, Sample
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FakeBackend
 
@@ -36,18 +37,18 @@ BUDGET = ContextBudget(max_tokens=600)
 
 async def play(
     place: Path, adapter: FakeBackend, *, roles: Roles = ROLES, **settings: Any
-) -> tuple[Played, MemorySlot]:
+) -> tuple[CellState, MemorySlot]:
     slot = MemorySlot(adapter)
-    table = Table(slot=slot, roles=roles, journal=PlayJournal(place / "journal.jsonl"))
-    player = Player(table, TIMELINE, SCOPE, PlayerSettings(budget=BUDGET, **settings))
+    context = CellContext(slot=slot, roles=roles, journal=CellJournal(place / "journal.jsonl"))
+    player = CellPlayer(context, TIMELINE, SCOPE, CellSettings(budget=BUDGET, **settings))
     try:
         await player.play()
     finally:
-        table.journal.close()
-    return player.played, slot
+        context.journal.close()
+    return player.state, slot
 
 
-def statuses(records: Sequence[BeatRecord]) -> set[str]:
+def statuses(records: Sequence[ProbeRecord]) -> set[str]:
     return {record.status for record in records}
 
 
@@ -113,21 +114,15 @@ class Doubtful(FakeBackend):
 
 
 @pytest.mark.parametrize(
-    ("state", "settings", "status"),
-    [
-        ("pending", {}, "not_ready"),
-        ("pending", {"score_unknown": True}, "not_ready"),
-        ("unknown", {}, "not_ready"),
-        ("unknown", {"score_unknown": True}, "scored"),
-        ("ready", {}, "scored"),
-    ],
+    ("state", "status"),
+    [("pending", "unready"), ("unknown", "unready"), ("ready", "scored")],
 )
-async def test_what_is_not_known_to_be_ready_is_no_score(
-    tmp_path: Path, state: str, settings: dict[str, Any], status: str
+async def test_what_is_not_known_to_be_ready_counts_as_it_behaves_and_is_marked(
+    tmp_path: Path, state: str, status: str
 ) -> None:
     adapter = Doubtful()
     adapter.state = state
-    played, slot = await play(tmp_path, adapter, **settings)
+    played, slot = await play(tmp_path, adapter)
     assert statuses(played.records) == {status}
     assert played.readiness == {state: 2}
     told = [text for text in played.warnings if f"readiness was {state}" in text]
@@ -138,7 +133,7 @@ async def test_what_is_not_known_to_be_ready_is_no_score(
 async def test_a_backend_that_failed_to_process_ends_the_cell(tmp_path: Path) -> None:
     adapter = Doubtful()
     adapter.state = "failed"
-    with pytest.raises(Stopped, match="failed to process what was written, so no test session counts: three"):
+    with pytest.raises(Stopped, match="failed to process what was written: three"):
         await play(tmp_path, adapter)
     await adapter.aclose()
 
@@ -155,7 +150,7 @@ class Torn(RuleJudge):
 async def test_the_mode_is_restored_when_a_test_session_breaks(tmp_path: Path) -> None:
     slot = MemorySlot(FakeBackend())
     roles = replace(ROLES, judge=Torn(ENGLISH))
-    table = Table(slot=slot, roles=roles, journal=PlayJournal(tmp_path / "journal.jsonl"))
+    context = CellContext(slot=slot, roles=roles, journal=CellJournal(tmp_path / "journal.jsonl"))
     seen: list[bool] = []
     real = slot.set_mode
 
@@ -165,10 +160,10 @@ async def test_the_mode_is_restored_when_a_test_session_breaks(tmp_path: Path) -
 
     slot.set_mode = noted  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="a judge's defect"):
-        await Player(table, TIMELINE, SCOPE, PlayerSettings(budget=BUDGET)).play()
+        await CellPlayer(context, TIMELINE, SCOPE, CellSettings(budget=BUDGET)).play()
     assert seen == [False, True, False]
     assert not slot.read_only
-    table.journal.close()
+    context.journal.close()
     await slot.aclose()
 
 
@@ -181,10 +176,10 @@ class Leaky(MemorySlot):
 
 async def test_a_test_session_that_writes_ends_the_cell(tmp_path: Path) -> None:
     slot = Leaky(FakeBackend())
-    table = Table(slot=slot, roles=ROLES, journal=PlayJournal(tmp_path / "journal.jsonl"))
+    context = CellContext(slot=slot, roles=ROLES, journal=CellJournal(tmp_path / "journal.jsonl"))
     with pytest.raises(Stopped, match=r"a turn of a test session was written \(committed\)"):
-        await Player(table, TIMELINE, SCOPE, PlayerSettings(budget=BUDGET)).play()
-    table.journal.close()
+        await CellPlayer(context, TIMELINE, SCOPE, CellSettings(budget=BUDGET)).play()
+    context.journal.close()
     await slot.aclose()
 
 
@@ -206,7 +201,9 @@ async def test_a_failed_retrieval_is_counted_and_is_no_empty_memory(tmp_path: Pa
     failed = [record for record in played.records if record.status == "failed"]
     assert {record.error for record in failed} == {"BackendUnavailable"}
     assert None in {record.fit_first for record in failed}
-    assert variant_metrics("x", [Scored("c", one) for one in played.records]).failed == len(failed)
+    assert provider_metrics("x", Requests([Sample("c", one) for one in played.records]), ()).failed == len(
+        failed
+    )
     assert played.counts["retrieve_errors"] > 0
     await slot.aclose()
 
@@ -258,14 +255,14 @@ def test_test_sessions_that_are_not_read_only_offer_nothing(tmp_path: Path) -> N
 
 
 def test_two_wrong_settings_contradict_each_other() -> None:
-    session = tested.Tested.__new__(tested.Tested)
-    session._shown = {}
+    session = test_session.TestSessionRun.__new__(test_session.TestSessionRun)
+    session._seen = {}
     truth = PreferenceTruth(current="terse", stale=("wordy", "vague"))
-    beat = Beat("b", "task", "Go on.", attribute="verbosity", truth=truth)
+    planned = ProbeRecord("p", "ada", "t", "task", 1, attribute="verbosity")
 
     def coherent(*shown: str | None, fit: bool = False) -> bool | None:
         first, last = (Verdict(fit=fit, shown=one) for one in (shown[0], shown[-1]))
-        return session._verdict(beat, truth, first, last).get("coherent")
+        return session._judged(planned, truth, first, last).get("coherent")
 
     assert coherent("wordy") is None, "not met before"
     assert coherent("wordy") is True

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from game_support import SIZE, lines, matrix, play
+from game_support import SIZE, begin, lines, matrix, play, resume, verify
 
 from memory import ConfigError
 from memory.adapter._lockfile import FileLock
 from memory.bench.engine.cell import Job, run_job
-from memory.bench.engine.experiment import Outcome, begin, resume
-from memory.bench.engine.manifest import CellRecord, read_experiment
-from memory.bench.engine.record import PlayJournal
-from memory.bench.engine.run_verify import verify
+from memory.bench.engine.experiment import Outcome
+from memory.bench.engine.files import CellJournal
+from memory.bench.engine.manifest import CellRecord, read_manifest
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
 TIMES = {"timings", "wall_ms", "resumed", "scope", "native_scope", "warnings", "files"}
@@ -54,9 +53,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, line: int, *, after: bool) -> None:
     """End the process over the line-th line that is written to a journal."""
-    written, real = [0], PlayJournal.add
+    written, real = [0], CellJournal.add
 
-    def add(self: PlayJournal, kind: str, **row: Any) -> None:
+    def add(self: CellJournal, kind: str, **row: Any) -> None:
         written[0] += 1
         if written[0] == line and not after:
             raise Killed
@@ -64,7 +63,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, line: int, *, after: bool) -> None:
         if written[0] == line:
             raise Killed
 
-    monkeypatch.setattr(PlayJournal, "add", add)
+    monkeypatch.setattr(CellJournal, "add", add)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -79,7 +78,7 @@ def test_a_run_that_ended_anywhere_goes_on_to_the_same(
         with pytest.raises(Killed):
             begin(experiment)
     (directory,) = tmp_path.iterdir()
-    assert read_experiment(directory).status == "incomplete"
+    assert read_manifest(directory).status == "incomplete"
     done = resume(experiment, directory)
     assert done.manifest.status == "completed"
     assert results(done) == results(whole)
@@ -102,17 +101,17 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
 from game_support import matrix
-from memory.bench.engine.experiment import begin
-from memory.bench.engine.record import PlayJournal
-from memory.bench.engine.run_verify import verify
 
-real, written = PlayJournal.add, [0]
+from game_support import begin
+from memory.bench.engine.files import CellJournal
+
+real, written = CellJournal.add, [0]
 def add(self, kind, **row):
     real(self, kind, **row)
     written[0] += 1
     if written[0] == {line}:
         os.kill(os.getpid(), signal.SIGKILL)
-PlayJournal.add = add
+CellJournal.add = add
 begin(matrix(Path({out!r}), "full_history", game={game!r}))
 """
 
@@ -179,9 +178,9 @@ def test_only_what_did_not_end_well_is_played_again(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"game": {**SMALL, "tests": 4}}, "bench, data"),
-        ({"cs": []}, "bench"),
-        ({"seeds": [8]}, "bench, data"),
+        ({"game": {**SMALL, "tests": 4}}, "data, settings"),
+        ({"cs": []}, "settings"),
+        ({"seeds": [8]}, "data, settings"),
         ({"memory": {"budget": {"max_tokens": 500}}}, "provider full_history"),
         (
             {"memory": {"conditions": {"full_history": {}}, "token_counter": "builtins:len"}},
@@ -191,10 +190,10 @@ def test_only_what_did_not_end_well_is_played_again(tmp_path: Path, monkeypatch:
 )
 def test_a_matrix_that_changed_is_not_resumed(tmp_path: Path, change: dict[str, Any], part: str) -> None:
     done = begin(matrix(tmp_path, "full_history", game=SMALL))
-    before = read_experiment(done.directory)
+    before = read_manifest(done.directory)
     with pytest.raises(ConfigError, match=f"cannot be resumed: {part}"):
         resume(matrix(tmp_path, "full_history", **{"game": SMALL, **change}), done.directory)
-    assert read_experiment(done.directory) == before
+    assert read_manifest(done.directory) == before
 
 
 def test_where_it_runs_and_what_it_may_cost_may_change(tmp_path: Path) -> None:
@@ -223,7 +222,7 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="does not exist; give the directory of an experiment"):
+    with pytest.raises(ConfigError, match="does not exist; give the directory of a run"):
         resume(matrix(tmp_path, "no_memory"), tmp_path)
 
 
@@ -231,9 +230,9 @@ def test_a_full_disk_ends_the_cell_with_its_reason(tmp_path: Path, monkeypatch: 
     import errno
     import os
 
-    written, real = [0], PlayJournal.add
+    written, real = [0], CellJournal.add
 
-    def add(self: PlayJournal, kind: str, **row: Any) -> None:
+    def add(self: CellJournal, kind: str, **row: Any) -> None:
         written[0] += 1
         if written[0] > 20:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -241,7 +240,7 @@ def test_a_full_disk_ends_the_cell_with_its_reason(tmp_path: Path, monkeypatch: 
 
     experiment = matrix(tmp_path, "full_history", game=SMALL)
     with monkeypatch.context() as patch:
-        patch.setattr(PlayJournal, "add", add)
+        patch.setattr(CellJournal, "add", add)
         done = begin(experiment)
     (cell,) = done.manifest.cells
     assert cell.status == "failed"

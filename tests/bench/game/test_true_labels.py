@@ -10,18 +10,17 @@ from pathlib import Path
 
 import pytest
 from cli_support import invoke
-from game_support import SIZE, play
+from game_support import SIZE, play, verify
 
 from memory import BackendReadiness
 from memory.bench.engine.experiment import Outcome
-from memory.bench.engine.run_verify import verify
-from memory.cli import bench
+from memory.cli import _experiments
 
 
 def told(outcome: Outcome) -> dict[str, str]:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        bench._tell(outcome, as_json=False)
+        _experiments.show(outcome, as_json=False)
     return {
         "terminal": out.getvalue() + err.getvalue(),
         "report.html": outcome.report.read_text(encoding="utf-8"),
@@ -33,7 +32,7 @@ def test_a_stand_in_is_named_wherever_its_figures_stand(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rolling_summary", "full_history")
     for name, text in told(outcome).items():
         assert "rolling_summary (extractive summariser)" in text, name
-    assert [one.label for one in outcome.metrics.variants] == ["rolling_summary", "full_history"]
+    assert [one.label for one in outcome.metrics.providers] == ["rolling_summary", "full_history"]
 
 
 def test_requests_to_an_unready_memory_are_counted_and_said(
@@ -46,13 +45,12 @@ def test_requests_to_an_unready_memory_are_counted_and_said(
 
     monkeypatch.setattr(RollingSummary, "wait_until_ready", pending)
     outcome = play(tmp_path, "rolling_summary")
-    (variant,) = outcome.metrics.variants
-    assert variant.not_ready == variant.beats > 0
+    (variant,) = outcome.metrics.providers
+    assert variant.unready == variant.requests > 0
     for name, text in told(outcome).items():
         if name != "metrics.json":
-            assert (
-                f"{variant.beats} of {variant.beats} requests were made while memory was not known" in text
-            ), name
+            said = f"{variant.requests} of {variant.requests} requests were asked while nobody knew"
+            assert said in text, name
 
 
 def test_an_experiment_verifies_until_the_page_is_touched(tmp_path: Path) -> None:

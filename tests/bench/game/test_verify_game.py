@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from game_support import SIZE, lines, matrix, play
+from game_support import SIZE, begin, lines, matrix, play, resume, verify
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory import ConfigError
-from memory.bench.engine.experiment import begin, measure, resume
-from memory.bench.engine.manifest import read_experiment, write_record
-from memory.bench.engine.run_verify import Verified, verify
-from memory.bench.engine.rundir import file_hashes
-from memory.bench.report.report import write_game_report
+from memory.bench.engine.deviations import Verified
+from memory.bench.engine.experiment import measure
+from memory.bench.engine.files import file_hashes, write_record
+from memory.bench.engine.manifest import read_manifest
+from memory.bench.report.report import write_page
 from memory.contract.errors import BackendRejected
 from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -48,7 +48,7 @@ def rewritten(file: Path, change: Callable[[list[dict[str, Any]]], None]) -> Non
 
 def covered_up(directory: Path) -> None:
     """What whoever changed a cell's files would do so that nobody sees it: each hash, figure and page anew."""
-    manifest = read_experiment(directory)
+    manifest = read_manifest(directory)
     cells = []
     for cell in manifest.cells:
         place = directory / "cells" / cell.cell_id
@@ -56,10 +56,10 @@ def covered_up(directory: Path) -> None:
         write_record(cells[-1], place / "cell.json")
     manifest = manifest.model_copy(update={"cells": tuple(cells)})
     manifest = manifest.model_copy(update={"record_sha256": manifest.own_hash()})
-    write_record(manifest, directory / "experiment.json")
+    write_record(manifest, directory / "manifest.json")
     metrics = measure(directory, manifest)
     write_record(metrics, directory / "metrics.json")
-    write_game_report(directory, manifest, metrics)
+    write_page(directory, manifest, metrics)
 
 
 def test_an_experiment_that_was_left_alone_agrees_with_itself(kept: Path) -> None:
@@ -77,7 +77,7 @@ LONGER = {**SIZE, "sessions": 10, "tests": 2, "attributes": 4, "language": "zh"}
     [
         pytest.param({"keep_texts": False}, id="no texts"),
         pytest.param({"memory": {"token_counter": "game_counter:count"}}, id="a counter of its own"),
-        pytest.param({"cs": [], "score_unknown": True}, id="other settings", marks=pytest.mark.thorough),
+        pytest.param({"cs": []}, id="other settings", marks=pytest.mark.thorough),
         pytest.param({"game": LONGER, "replicates": 2}, id="Chinese, twice", marks=pytest.mark.thorough),
     ],
 )
@@ -86,7 +86,7 @@ def test_other_experiments_agree_too(tmp_path: Path, more: dict[str, Any]) -> No
     done = play(tmp_path, "simple_rag", "rolling_summary", **{"game": size, **more})
     found = verify(done.directory)
     assert found.deviations == ()
-    why = {"keep_texts": "texts were not kept", "memory": "the counter is not memslot's own"}
+    why = {"keep_texts": "texts were not kept", "memory": "the token counter is not memslot's own"}
     assert [text for name, text in why.items() if name in more and text in " ".join(found.unchecked)] == [
         text for name, text in why.items() if name in more
     ]
@@ -119,7 +119,7 @@ def test_cells_that_ended_badly_agree_with_what_they_left(tmp_path: Path) -> Non
 
 
 def _beats(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    return (beat for row in rows for beat in row.get("beats", ()))
+    return (beat for row in rows for beat in row.get("records", ()))
 
 
 def verdict(place: Path) -> None:
@@ -214,9 +214,9 @@ def test_what_was_changed_and_covered_up_is_named(
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
-        ("metrics.json", '"scored": 1', '"scored": 2'),
+        ("metrics.json", '"requests": 1', '"requests": 2'),
         ("report.html", "full_history", "full_hist0ry"),
-        ("experiment.json", '"provider": null', '"provider": "openai"'),
+        ("manifest.json", '"provider": null', '"provider": "openai"'),
     ],
 )
 def test_a_figure_a_page_and_a_manifest_that_were_changed_are_named(
@@ -230,16 +230,16 @@ def test_a_figure_a_page_and_a_manifest_that_were_changed_are_named(
 
 def test_a_cell_that_is_missing_or_double_is_named(copy: Path) -> None:
     """However well it is covered up: a persona less is a figure more."""
-    whole = read_experiment(copy)
+    whole = read_manifest(copy)
     for cells in (whole.cells[:1], (*whole.cells, whole.cells[1])):
-        write_record(whole.model_copy(update={"cells": cells}), copy / "experiment.json")
+        write_record(whole.model_copy(update={"cells": cells}), copy / "manifest.json")
         covered_up(copy)
-        assert "experiment.json: 02-s7-r1-p1 (full_history, seed 7, replicate 1): " in told(verify(copy))
+        assert "manifest.json: 02-s7-r1-p1 (full_history, seed 7, replicate 1): " in told(verify(copy))
 
 
 def test_a_directory_of_no_cell_is_named(copy: Path) -> None:
     shutil.copytree(copy / CELL, copy / "cells" / "02-s7-r1-p2")
-    assert told(verify(copy)) == "cells/02-s7-r1-p2: present / no cell of experiment.json"
+    assert told(verify(copy)) == "cells/02-s7-r1-p2: present / no cell of manifest.json"
 
 
 def test_a_file_that_is_missing_is_named(copy: Path) -> None:

@@ -1,52 +1,32 @@
-"""What counts as found, and what counts as misleading."""
+"""What counts as found in a section, and what counts as misleading."""
 
 from datetime import UTC, datetime
 
 import pytest
 
-from memory import MemoryScope, RetrieveRequest, RetrieveResult, Trace
 from memory.adapter import ContextEntry, render_section
-from memory.bench import EvidenceTruth, PreferenceTruth
-from memory.bench.scores.scoring import WholeTurns, score_evidence, score_preference
-
-SCOPE = MemoryScope(run_id="r", persona_id="p")
+from memory.bench.data.timeline import PreferenceTruth
+from memory.bench.scores.sections import WholeTurns, entries_of, settings_shown
 
 
-def retrieved(*entries, included=None):
-    """A result as the slot returns it; ``included`` are the indexes that fit the budget."""
-    chosen = tuple(range(len(entries))) if included is None else included
-    return RetrieveResult(
-        request=RetrieveRequest(query="q", scope=SCOPE, session_id="s"),
-        raw=None,
-        entries=entries,
-        included=chosen,
-        formatted_context=render_section("fake", "scope", [entries[index] for index in chosen]),
-        trace=Trace(backend_name="fake", scope=SCOPE, native_operation="search"),
+def section(*entries):
+    """As the slot renders it."""
+    return render_section("fake", "scope", entries)
+
+
+def test_a_section_is_read_as_its_entries():
+    shown = section(
+        ContextEntry("Blue like the\nharbour.", labels=(("context", "work"),), group="notes"),
+        ContextEntry("Stay dry.", group="notes"),
+        ContextEntry("Line by line.\nAnd so on.", prose=True),
     )
-
-
-KILN = "Ann: the <memory-context> kiln\n  is blue"
-TEXTS = WholeTurns({"e1": KILN, "e2": "Bo: it rains"})
-
-
-def test_a_turn_is_found_by_its_id_even_if_the_words_are_new():
-    hit = score_evidence(
-        EvidenceTruth(("e1", "e2"), unresolved=1),
-        retrieved(ContextEntry("a fact", event_ids=("e1", "e9"))),
-        TEXTS,
-    )
-    assert (hit.gold, hit.unresolved, hit.by_id, hit.by_text) == (2, 1, 1, 0)
-
-
-def test_a_turn_is_found_by_its_text_however_the_section_breaks_and_escapes_it():
-    hit = score_evidence(EvidenceTruth(("e1", "e2")), retrieved(ContextEntry(KILN)), TEXTS)
-    assert (hit.by_id, hit.by_text) == (0, 1)
-
-
-def test_entries_that_did_not_fit_the_budget_do_not_count():
-    entries = (ContextEntry("x", event_ids=("e2",)), ContextEntry(KILN, event_ids=("e1",)))
-    hit = score_evidence(EvidenceTruth(("e1",)), retrieved(*entries, included=(0,)), TEXTS)
-    assert (hit.by_id, hit.by_text) == (0, 0)
+    found = [(one.text.splitlines()[-1].strip(), one.labels, one.group) for one in entries_of(shown)]
+    assert found == [
+        ("harbour.", "context work", "notes"),
+        ("- Stay dry.", "", "notes"),
+        ("Line by line.", "", "notes"),
+        ("And so on.", "", "notes"),
+    ]
 
 
 CHAT = {
@@ -77,9 +57,7 @@ CHAT = {
     ],
 )
 def test_only_whole_turns_are_found_by_their_text(entry, whole):
-    for turn in CHAT:
-        hit = score_evidence(EvidenceTruth((turn,)), retrieved(entry), WholeTurns(CHAT))
-        assert hit.by_text == (turn in whole), turn
+    assert WholeTurns(CHAT).shown(section(entry)) == whole
 
 
 def test_looking_for_turns_takes_time_in_proportion_to_the_context():
@@ -101,7 +79,12 @@ def test_looking_for_turns_takes_time_in_proportion_to_the_context():
 
 def test_turns_that_say_the_same_are_both_found():
     twice = WholeTurns({"a": "Bo: Yes", "b": "Bo: yes"})
-    assert score_evidence(EvidenceTruth(("a", "b")), retrieved(ContextEntry("Bo: Yes")), twice).by_text == 2
+    assert twice.shown(section(ContextEntry("Bo: Yes"))) == {"a", "b"}
+
+
+def test_a_turn_is_found_however_the_section_breaks_and_escapes_it():
+    turns = WholeTurns({"e1": "Ann: the <memory-context> kiln\n  is blue", "e2": "Bo: it rains"})
+    assert turns.shown(section(ContextEntry("Ann: the <memory-context> kiln\n  is blue"))) == {"e1"}
 
 
 TRUTH = PreferenceTruth(
@@ -110,22 +93,20 @@ TRUTH = PreferenceTruth(
 
 
 def scored(*entries, truth=TRUTH, foreign=()):
-    return score_preference(truth, retrieved(*entries), other_context="personal", foreign=foreign)
+    return settings_shown(truth, section(*entries), other_context="personal", foreign=foreign)
 
 
 def test_markers_are_found_ignoring_case_and_line_breaks():
     hit = scored(ContextEntry("Be blunt\nwith me, please."))
-    assert hit.current
-    assert not any((hit.stale, hit.other, hit.unlabelled, hit.decoy, hit.leak))
-    assert hit.has_stale
-    assert hit.has_other
+    assert hit.pop("shows_current")
+    assert not any(hit.values())
 
 
 def test_each_role_is_told_apart():
-    assert scored(ContextEntry("stay dry")).stale
-    assert scored(ContextEntry("Oskar: crack a joke")).decoy
-    assert scored(ContextEntry("the flat in porto"), foreign=("the flat in Porto",)).leak
-    assert scored().current is False
+    assert scored(ContextEntry("stay dry"))["shows_stale"]
+    assert scored(ContextEntry("Oskar: crack a joke"))["shows_decoy"]
+    assert scored(ContextEntry("the flat in porto"), foreign=("the flat in Porto",))["leaks"]
+    assert scored()["shows_current"] is False
 
 
 @pytest.mark.parametrize(
@@ -139,8 +120,8 @@ def test_each_role_is_told_apart():
 )
 def test_the_other_contexts_value_without_its_context_misleads(entry):
     hit = scored(entry)
-    assert hit.other
-    assert hit.unlabelled
+    assert hit["shows_other"]
+    assert hit["shows_unlabelled"]
 
 
 @pytest.mark.parametrize(
@@ -150,17 +131,18 @@ def test_the_other_contexts_value_without_its_context_misleads(entry):
         ContextEntry("be warm and encouraging", labels=(("context", "personal"),)),
         ContextEntry("be warm and encouraging", group="personal"),
         ContextEntry("work, tone: be blunt\nPersonal, tone: be warm and encouraging", prose=True),
+        ContextEntry("In personal matters: be warm\nand encouraging."),
     ],
 )
 def test_the_other_contexts_value_with_its_context_does_not(entry):
     hit = scored(entry)
-    assert hit.other
-    assert not hit.unlabelled
+    assert hit["shows_other"]
+    assert not hit["shows_unlabelled"]
 
 
-def test_one_unlabelled_line_is_enough():
+def test_one_unlabelled_entry_is_enough():
     labelled, bare = (
         ContextEntry("personal: be warm and encouraging"),
         ContextEntry("be warm and encouraging"),
     )
-    assert scored(labelled, bare).unlabelled
+    assert scored(labelled, bare)["shows_unlabelled"]

@@ -4,9 +4,17 @@ import json
 import sys
 import types
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import EntryPoint
 
+import anyio
+
 from memory.adapter import CAPABILITIES, BaseAdapter, PluginInfo, PluginOptions, hookimpl
+from memory.bench.engine.deviations import Verified
+from memory.bench.engine.experiment import Listeners, Outcome, begin
+from memory.bench.engine.matrix import load_experiment
+from memory.bench.engine.verify import verify
+from memory.bench.report.report import rendered, write_page
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing._fake_backend import FakeBackend
 
@@ -61,6 +69,10 @@ class FakeOptions(PluginOptions):
     api_key: str = ""
 
 
+async def _stay_open():
+    pass
+
+
 def registry_with(
     adapter: BaseAdapter | Callable[[], BaseAdapter] | None = None, *, name="fake", **described
 ):
@@ -81,7 +93,10 @@ def registry_with(
 
     @hookimpl
     def memslot_create(settings):
-        return given if isinstance(given, BaseAdapter) else given()
+        if not isinstance(given, BaseAdapter):
+            return given()
+        given.aclose = _stay_open  # each cell opens it anew
+        return given
 
     module.memslot_describe, module.memslot_create = memslot_describe, memslot_create
     sys.modules[module.__name__] = module
@@ -100,3 +115,39 @@ def config_of(provider="fake", *, budget=None, run=None, **memory):
         "memory": {kind: provider, group: {provider: {}}, "budget": budget or unlimited, **memory},
         "run": {"doctor": False, **(run or {})},
     }
+
+
+async def run(
+    config, *, registry=None, timelines=None, providers=None, progress=None, on_error=None
+) -> Outcome:
+    """What ``memslot run`` does, or with ``providers`` what ``memslot compare`` does."""
+    experiment = load_experiment(
+        config,
+        block="run",
+        selected=providers is None,
+        providers=providers,
+        registry=registry,
+        timelines=timelines,
+    )
+    listeners = Listeners(progress=progress, on_error=on_error, write_page=write_page)
+    return await anyio.to_thread.run_sync(partial(begin, experiment, registry=registry, listeners=listeners))
+
+
+async def verified(outcome: Outcome, data=None) -> Verified:
+    """What ``memslot verify`` does."""
+    return await anyio.to_thread.run_sync(partial(verify, outcome.directory, data, render=rendered))
+
+
+def rows(outcome: Outcome, name="results.jsonl") -> list:
+    """The lines of a file of every cell, in the order of the cells."""
+    found = []
+    for cell in outcome.manifest.cells:
+        text = (outcome.directory / "cells" / cell.cell_id / name).read_text(encoding="utf-8")
+        found += [json.loads(line) for line in text.split("\n") if line]
+    return found
+
+
+def figure(outcome: Outcome, name: str, label=None):
+    """A figure of a provider."""
+    provider = next(one for one in outcome.metrics.providers if label in (None, one.label))
+    return next(one.estimate for one in provider.measures if one.name == name)

@@ -1,0 +1,240 @@
+"""The files of an experiment: written whole, appended line by line, owned by one process, hashed."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from memory.adapter._lockfile import FileLock
+from memory.bench.engine.errors import HarnessFailed
+from memory.contract.errors import BackendUnavailable, ConfigError
+
+JOURNAL_VERSION = 2
+"""Counts up when a journal of before could not be continued."""
+METER_FILE = "calls.log"
+_HASHED = (METER_FILE, "diagnostics.jsonl", "journal.jsonl", "results.jsonl", "texts.jsonl", "times.jsonl",
+           "traces.jsonl")  # fmt: skip
+_UNSAFE = re.compile(r"[^A-Za-z0-9_]+")
+
+
+def new_id(label: str, at: datetime) -> str:
+    """A fresh id that reads well and is safe as a file name and in native ids."""
+    readable = _UNSAFE.sub("-", label).strip("-")[:80] or "run"
+    return f"{readable}-{at:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def make_directory(path: Path, place: str = "output") -> None:
+    """Make a new directory, with its parents.
+
+    Args:
+        path: which.
+        place: of the setting that names it, for messages.
+
+    Raises:
+        ConfigError: it cannot be made, or exists.
+    """
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        raise ConfigError(f"{place}: {path} exists already; choose another directory") from None
+    except OSError as error:
+        raise ConfigError(f"{place}: {path} cannot be made ({error.strerror}); choose another") from None
+
+
+@contextmanager
+def exclusively(directory: Path) -> Iterator[None]:
+    """Work in an experiment's directory alone.
+
+    Raises:
+        ConfigError: another process does.
+    """
+    lock = FileLock(
+        directory / ".lock", what=f"the experiment {directory.name}", instead="wait until it has ended"
+    )
+    try:
+        lock.acquire()
+    except BackendUnavailable as error:
+        raise ConfigError(str(error)) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def file_hashes(directory: Path) -> dict[str, str]:
+    """SHA-256, hex, of the files that figures of a directory come from."""
+    hashes = {}
+    for name in _HASHED:
+        path = directory / name
+        if path.exists():
+            with open(path, "rb") as file:
+                hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file, a text as UTF-8, so that after a crash either the old or the new content is there, whole."""
+    unfinished = path.with_name(path.name + ".part")
+    with open(unfinished, "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file of an experiment, whole or not at all.
+
+    Raises:
+        HarnessFailed: it cannot be written.
+    """
+    try:
+        write_atomic(path, content)
+    except OSError as error:
+        raise HarnessFailed.full(path.name, error) from error
+
+
+def write_record(record: BaseModel, path: Path) -> None:
+    """Write a record, whole or not at all.
+
+    Raises:
+        HarnessFailed: it cannot be written.
+    """
+    write_whole(path, record.model_dump_json(indent=2) + "\n")
+
+
+def json_lines(rows: Iterable[object]) -> bytes:
+    """One JSON object a line."""
+    return b"".join(to_json(row) + b"\n" for row in rows)
+
+
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON lines file; none where there is no file.
+
+    Raises:
+        ConfigError: a line is damaged; the message says which.
+    """
+    if not file.exists():
+        return []
+    try:
+        # Not splitlines(): texts may hold other line separators than JSON lines have.
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read ({type(error).__name__})") from None
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line) if line else {}
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise ConfigError(f"{file}, line {number}, is damaged")
+        rows += [row] if line else []
+    return rows
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cut off a last line that a crash has left without its end, so that what is appended begins a line."""
+    data = path.read_bytes() if path.exists() else b""
+    if (end := data.rfind(b"\n") + 1) < len(data):
+        os.truncate(path, end)
+
+
+def append_whole(file: IO[bytes], line: bytes) -> None:
+    """Append one line with one ``write``.
+
+    Raises:
+        OSError: it could not be written whole.
+    """
+    if file.write(line) != len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class AppendedLines:
+    """A file to which JSON objects are appended, one a line and one ``write``.
+
+    Args:
+        path: the file; made when the first line is added.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[bytes] | None = None
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Append one line.
+
+        Raises:
+            OSError: it could not be written whole.
+        """
+        if self._file is None:
+            drop_torn_line(self.path)
+            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+        append_whole(self._file, to_json(row) + b"\n")
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class CellJournal(AppendedLines):
+    """The append-only journal of one cell: what has happened, in order, so that it is not done twice.
+
+    A line is on its way to the disk before what follows it is begun. A last line torn by a crash is dropped when it
+    is read.
+    """
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """What is there.
+
+        Raises:
+            ConfigError: a line other than the last is damaged.
+        """
+        if not self.path.exists():
+            return
+        drop_torn_line(self.path)
+        for number, line in enumerate(self.path.read_bytes().splitlines(), start=1):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict):
+                raise ConfigError(
+                    f"{self.path.name}, line {number}, is damaged; start the cell again in a new run"
+                )
+            yield row
+
+    def add(self, kind: str, **row: Any) -> None:
+        """Append one line.
+
+        Raises:
+            OSError: it could not be written whole.
+        """
+        self.append({"kind": kind, **row})
+
+    def without_texts(self) -> None:
+        """Write the file anew without what was said, once it is needed no more.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self.close()
+        kept = (
+            {name: value for name, value in row.items() if name not in ("user", "reply", "texts")}
+            for row in self.lines()
+        )
+        write_atomic(self.path, json_lines(kept))

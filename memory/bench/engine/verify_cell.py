@@ -1,0 +1,270 @@
+"""Whether what a cell left agrees with itself: its record and results from the journal, that against the traces.
+
+Where texts were kept and everyone plays by rules, replies, verdicts and scores are computed anew from the sections
+that were shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from memory.bench.data.timeline import Timeline, TimelineSet
+from memory.bench.engine.cell import foreign_phrases, kept_texts, state_fields, timings
+from memory.bench.engine.context import CellState
+from memory.bench.engine.deviations import Deviation, compared, read_traces, rows_differ, same
+from memory.bench.engine.files import CellJournal, file_hashes, read_lines
+from memory.bench.engine.manifest import CELL_FILE, MANIFEST_FILE, CellRecord, Manifest, read_cell
+from memory.bench.engine.planned import completed
+from memory.bench.engine.probe_session import ProbeSession
+from memory.bench.engine.replay import ReplayDriver, Row
+from memory.bench.engine.roles import Roles
+from memory.bench.engine.test_session import TestSessionRun, is_ready
+from memory.bench.scores.llm_use import llm_use
+from memory.bench.scores.records import ProbeRecord
+from memory.contract.errors import ConfigError
+from memory.contract.receipts import Trace
+from memory.contract.tokens import Utf8TokenCounter
+
+Traces = Sequence[tuple[Trace, str | None]]
+
+
+class CellCheck:
+    """A cell that is looked at.
+
+    Args:
+        directory: of the experiment.
+        manifest: the experiment's.
+        record: the cell's, as the manifest has it.
+        data: the timelines; None where they are not known.
+        roles: who played; None where that cannot be repeated.
+        unchecked: takes what could not be looked at, and why.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        manifest: Manifest,
+        record: CellRecord,
+        data: TimelineSet | None,
+        roles: Roles | None,
+        unchecked: list[str],
+    ) -> None:
+        self._manifest, self._record, self._roles, self._unchecked = manifest, record, roles, unchecked
+        self._directory = directory / "cells" / record.cell_id
+        self._name = f"cells/{record.cell_id}"
+        self._timelines = data.timelines if data else ()
+        own = [one for one in self._timelines if one.persona_id == record.persona_id]
+        self._timeline: Timeline | None = own[0] if own else None
+        variants = manifest.variants
+        self._variant = next((one for one in variants if one.label == record.label), variants[0])
+
+    @property
+    def _every_call_counts(self) -> bool:
+        """Not of a cell that stopped, or may have been taken up again: it has made others."""
+        runs, record = self._manifest.runs, self._record
+        once = len(runs) == 1 and runs[0].executor != "dask"
+        return once and record.status == "completed" and not record.resumed
+
+    def deviations(self) -> Iterator[Deviation]:
+        """What is not what it was computed from."""
+        record = self._record
+        if not (self._directory / CELL_FILE).exists():
+            if record.status in ("completed", "stopped"):
+                yield Deviation(f"{self._name}/{CELL_FILE}", "missing", record.status)
+            elif record.status != "not_run":
+                self._unchecked.append(f"{self._name}: it {record.status} and left no record")
+            return
+        try:
+            kept = read_cell(self._directory)
+            yield from compared(f"{self._name}/{CELL_FILE}", kept, record)
+            now = file_hashes(self._directory)
+            for name in {**kept.files, **now} if kept.files else ():
+                before, after = kept.files.get(name, "missing"), now.get(name, "missing")
+                yield from same(f"{self._name}/{name}", before[:12], after[:12])
+            yield from self._contents()
+        except ConfigError as error:
+            yield Deviation(self._name, "damaged", str(error))
+
+    def _contents(self) -> Iterator[Deviation]:
+        journal = self._directory / "journal.jsonl"
+        if not journal.exists() or not journal.read_bytes().endswith(b"\n"):
+            yield Deviation(f"{self._name}/journal.jsonl", "missing, or its last line is torn", "whole lines")
+            return
+        rows, state = list(CellJournal(journal).lines()), CellState()
+        try:
+            for row in rows:
+                state.add(row)
+            yield from self._state(state)
+            traces = read_traces(self._directory / "traces.jsonl")
+            yield from self._calls(rows, traces)
+            yield from self._verdicts(rows, traces)
+        except Exception as error:  # whatever a damaged line makes of itself
+            why = f"{type(error).__name__}: {error}".splitlines()[0][:120]
+            yield Deviation(f"{self._name}/journal.jsonl", "cannot be used", why)
+
+    # -- the record, the results and the texts from the journal ---------------------------------------------
+
+    def _state(self, state: CellState) -> Iterator[Deviation]:
+        record = self._record
+        usage = llm_use(read_lines(self._directory / "traces.jsonl"))
+        computed = CellRecord.model_validate(
+            {
+                **record.model_dump(),
+                **state_fields(state),
+                "timings": timings(self._directory),
+                "usage": usage,
+            }
+        )
+        yield from compared(f"{MANIFEST_FILE}: {self._name}", record, computed)
+        yield from self._results(state)
+        if (self._directory / "texts.jsonl").exists():
+            texts = kept_texts(state, record.persona_id)
+            kept = read_lines(self._directory / "texts.jsonl")
+            yield from rows_differ(f"{self._name}/texts.jsonl", kept, texts)
+        elif self._texts_kept and record.status == "completed" and state.records:
+            yield Deviation(f"{self._name}/texts.jsonl", "missing", "what was said and shown")
+
+    @property
+    def _texts_kept(self) -> bool:
+        keep = self._manifest.settings.get("keep_texts")
+        return self._manifest.settings.get("timeline") == "game" if keep is None else bool(keep)
+
+    def _results(self, state: CellState) -> Iterator[Deviation]:
+        where, record = f"{self._name}/results.jsonl", self._record
+        kept, known = read_lines(self._directory / "results.jsonl"), state.records
+        if self._timeline is not None:
+            answers = any(role.role == "assistant" and role.kind == "model" for role in self._manifest.roles)
+            error = record.error.type if record.error else None
+            known = completed(known, self._timeline, answers=answers, fault=record.fault, error=error)
+        yield from rows_differ(where, kept[: len(known)], [one.row() for one in known])
+        rest = {row.get("status") for row in kept[len(known) :]}
+        if rest:
+            expected = "failed" if record.fault == "provider" else "missing"
+            yield from same(f"{where}: requests it did not get to", sorted(map(str, rest)), [expected])
+        budget = self._variant.budget
+        for row in kept:
+            probe = f"{where}, {row.get('probe_id')}"
+            for name, limit in (("tokens", budget.max_tokens), ("items", budget.max_items)):
+                if limit is not None and (row.get(name) or 0) > limit:
+                    yield Deviation(f"{probe}: {name}", str(row[name]), f"at most {limit} by the budget")
+
+    # -- the journal against the traces -----------------------------------------------------------------------
+
+    def _calls(self, rows: Sequence[Row], traces: Traces) -> Iterator[Deviation]:
+        """Turns in their order, writes, and what test sessions offered."""
+        where = f"{self._name}/journal.jsonl"
+        asked = [(one.token_count, one.error) for one, probe in traces if _is(one, "retrieve") and not probe]
+        turns = [(row["tokens"], row["error"]) for row in rows if row["kind"] == "turn"]
+        yield from self._within(f"{where}: turns", turns, asked)
+        # A provider that keeps nothing is reminded of its clock, without a line in the journal.
+        sent = {(one.event_id, one.consistency or "unknown") for one, _ in traces if _is(one, "record_event")}
+        written = {(row["event"], row["status"]) for row in rows if row["kind"] == "written"}
+        in_bulk = any(_is(one, "record_events") for one, _ in traces)
+        for event, status in sorted(written - sent) if self._every_call_counts and not in_bulk else ():
+            yield Deviation(f"{where}: {event}", status, "no such write in traces.jsonl")
+        refused = sum(_is(one, "record_event") and bool(one.read_only) for one, _ in traces)
+        tests = sum(row["skipped"] for row in rows if row["kind"] in ("test", "probes"))
+        if tests > refused or (tests < refused and self._every_call_counts):
+            yield Deviation(f"{where}: skipped", str(tests), f"{refused} in traces.jsonl")
+
+    def _within(self, where: str, kept: Sequence[Any], seen: Sequence[Any]) -> Iterator[Deviation]:
+        if not self._every_call_counts:
+            left = iter(seen)
+            missing = next((one for one in kept if one not in left), None)
+            if missing is not None:
+                yield Deviation(where, str(missing), "not in traces.jsonl")
+            return
+        for place, one in enumerate(kept):
+            other = seen[place] if place < len(seen) else None
+            if one != other:
+                yield Deviation(f"{where}, {place + 1}", str(one), str(other))
+                return
+        if len(seen) > len(kept):
+            yield Deviation(where, str(len(kept)), f"{len(seen)} in traces.jsonl")
+
+    # -- verdicts and scores from what was shown --------------------------------------------------------------
+
+    def _verdicts(self, rows: Sequence[Row], traces: Traces) -> Iterator[Deviation]:
+        retrieved: dict[str, list[Trace]] = {}
+        for trace, probe in traces:
+            if probe is not None and _is(trace, "retrieve"):
+                retrieved.setdefault(probe, []).append(trace)
+        tests = [row for row in rows if row["kind"] in ("test", "probes")]
+        for record in (ProbeRecord.load(one) for row in tests for one in row["records"]):
+            yield from self._retrievals(record, retrieved.get(record.probe_id, []))
+        if not all("texts" in row for row in tests):
+            self._unchecked.append("verdicts: texts were not kept (keep_texts)")
+            return
+        if self._variant.counter != Utf8TokenCounter.name:
+            self._unchecked.append("verdicts: the token counter is not memslot's own")
+            return
+        yield from self._token_counts(tests, retrieved)
+        if self._timeline is not None and self._roles is not None:
+            for row in tests:
+                yield from anyio.run(self._again, row, retrieved, self._timeline, self._roles)
+
+    def _retrievals(self, record: ProbeRecord, traces: Sequence[Trace]) -> Iterator[Deviation]:
+        where = f"{self._name}/results.jsonl, {record.probe_id}"
+        turns = max(1, record.turns) if record.error is None else record.turns + 1
+        if len(traces) < turns:
+            yield Deviation(where, f"{turns} retrievals", f"{len(traces)} in traces.jsonl")
+            return
+        own = traces[-turns:]
+        yield from same(f"{where}: error", record.error, own[-1].error)
+        if record.error is None:
+            for name, kept, seen in (
+                ("tokens", record.tokens, own[0].token_count),
+                ("shortfall", record.shortfall, own[0].shortfall_tokens),
+                ("items", record.items, own[0].included_count or 0),
+                ("retrieved", record.retrieved, own[0].retrieved_count or 0),
+            ):
+                yield from same(f"{where}: {name}", kept, seen)
+
+    def _token_counts(
+        self, tests: Iterable[Row], retrieved: Mapping[str, Sequence[Trace]]
+    ) -> Iterator[Deviation]:
+        counter = Utf8TokenCounter()
+        shown: dict[str, list[int]] = {}
+        for row in (text for test in tests for text in test["texts"]):
+            shown.setdefault(row["probe_id"], []).append(counter.count(row["context"]))
+        for probe, tokens in shown.items():
+            seen = [one.token_count for one in retrieved.get(probe, ()) if one.error is None]
+            yield from same(f"{self._name}/texts.jsonl, {probe}: tokens", tokens, seen[-len(tokens) :])
+
+    async def _again(
+        self, row: Row, retrieved: Mapping[str, Sequence[Trace]], timeline: Timeline, roles: Roles
+    ) -> list[Deviation]:
+        """A test session once more, with the sections that were shown then."""
+        ready = is_ready(row["readiness"], self._variant.traits.consistency)
+        driver = ReplayDriver(
+            self._record,
+            self._variant,
+            roles,
+            timeline,
+            foreign_phrases(self._timelines, timeline),
+            row["texts"],
+            retrieved,
+            Utf8TokenCounter(),
+        )
+        run: TestSessionRun
+        if row["kind"] == "test":
+            test = next(one for one in timeline.tests if one.session_id == row["session"])
+            run = TestSessionRun(driver, timeline.persona_id, test)
+        else:
+            wanted = {record["probe_id"] for record in row["records"]}
+            probes = [probe for probe in timeline.probes if probe.probe_id in wanted]
+            run = ProbeSession(driver, timeline.persona_id, probes)
+        records, texts = await run.ask_all(row["readiness"], ready)
+        where = f"{self._name}/journal.jsonl, {row['session']}"
+        return [
+            *rows_differ(f"{where}: records", row["records"], [one.row() for one in records]),
+            *rows_differ(f"{where}: texts", row["texts"], texts),
+        ]
+
+
+def _is(trace: Trace, operation: str) -> bool:
+    return trace.operation == operation

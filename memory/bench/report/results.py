@@ -1,0 +1,149 @@
+"""What pages and tables are made of: one experiment, or several side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from memory.bench.engine.experiment import load_samples, measure
+from memory.bench.engine.manifest import CellRecord, Manifest, VariantRecord, read_manifest
+from memory.bench.scores.metrics import experiment_metrics
+from memory.bench.scores.model import Estimate, Measure, Metrics, ProviderMetrics
+
+FLOOR, CEILING = "no_memory", "oracle_ipas"
+"""The conditions that show nothing, and the truth: references, and nobody's rivals."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A provider with one setting, in one experiment.
+
+    Attributes:
+        variant: its record; the label is the one that tables use.
+        metrics: its figures.
+        cells: of each cell its directory and its record.
+        manifest: of its experiment.
+    """
+
+    variant: VariantRecord
+    metrics: ProviderMetrics
+    cells: tuple[tuple[Path, CellRecord], ...]
+    manifest: Manifest
+
+    @property
+    def shown(self) -> str:
+        """Its name in tables."""
+        return self.metrics.shown
+
+    @property
+    def is_architecture(self) -> bool:
+        """Whether it is a memory architecture, and no control."""
+        return self.variant.provider.kind == "architecture"
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is the floor or the ceiling."""
+        return self.variant.provider.condition in (FLOOR, CEILING)
+
+    def estimate(self, figure: str) -> Estimate:
+        """One of its figures."""
+        return self.measure(figure).estimate
+
+    def measure(self, figure: str) -> Measure:
+        """One of its figures, with its name and group."""
+        return next(one for one in self.metrics.measures if one.name == figure)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Experiments that are shown together, architectures first.
+
+    Attributes:
+        name: of the page.
+        manifests: of the experiments.
+        entries: their providers.
+        metrics: their figures.
+    """
+
+    name: str
+    manifests: tuple[Manifest, ...]
+    entries: tuple[Entry, ...]
+    metrics: Metrics
+
+    @property
+    def headline(self) -> str | None:
+        """The figure that decides; None where nothing is known."""
+        return next(iter(self.metrics.headlines), None)
+
+    def entry(self, label: str) -> Entry:
+        """The provider of a label."""
+        return next(one for one in self.entries if one.metrics.label == label)
+
+
+def results_of(directory: Path, manifest: Manifest, metrics: Metrics) -> Results:
+    """One experiment, whose figures are known."""
+    return Results(
+        manifest.experiment_id, (manifest,), _entries([(directory, manifest)], [{}], metrics), metrics
+    )
+
+
+def read_results(directories: Sequence[Path]) -> Results:
+    """Experiments, measured anew from what their cells left; where labels meet, the experiment tells them apart.
+
+    Raises:
+        ConfigError: an experiment cannot be read.
+    """
+    parts = [(directory, read_manifest(directory)) for directory in directories]
+    if len(parts) == 1:
+        ((directory, manifest),) = parts
+        return results_of(directory, manifest, measure(directory, manifest))
+    often = Counter(variant.label for _, manifest in parts for variant in manifest.variants)
+    labels = [
+        {
+            one.label: one.label if often[one.label] == 1 else f"{one.label}, {manifest.experiment_id}"
+            for one in manifest.variants
+        }
+        for _, manifest in parts
+    ]
+    metrics = experiment_metrics(
+        "several",
+        [
+            (names[one.label], load_samples(directory, [c for c in manifest.cells if c.label == one.label]))
+            for (directory, manifest), names in zip(parts, labels, strict=True)
+            for one in manifest.variants
+        ],
+        shown={
+            names[one.label]: one.shown.replace(one.label, names[one.label], 1)
+            for (_, manifest), names in zip(parts, labels, strict=True)
+            for one in manifest.variants
+        },
+    )
+    data = {tuple(sorted(one.sha256 for one in manifest.data.values())) for _, manifest in parts}
+    if len(data) > 1:  # requests of the same name are not the same
+        metrics = metrics.model_copy(update={"differences": ()})
+    manifests = tuple(manifest for _, manifest in parts)
+    return Results(f"{len(parts)} experiments", manifests, _entries(parts, labels, metrics), metrics)
+
+
+def _entries(
+    parts: Sequence[tuple[Path, Manifest]], labels: Sequence[dict[str, str]], metrics: Metrics
+) -> tuple[Entry, ...]:
+    figures = {one.label: one for one in metrics.providers}
+    entries = [
+        Entry(
+            variant,
+            figures[names.get(variant.label, variant.label)],
+            tuple(
+                (directory / "cells" / cell.cell_id, cell)
+                for cell in manifest.cells
+                if cell.label == variant.label
+            ),
+            manifest,
+        )
+        for (directory, manifest), names in zip(parts, labels, strict=True)
+        for variant in manifest.variants
+    ]
+    # Architectures, controls, then what is only there to be compared with.
+    return tuple(sorted(entries, key=lambda one: (not one.is_architecture, one.is_reference)))

@@ -1,0 +1,187 @@
+"""Tables of figures, the same for page, terminal and export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from memory.bench.engine.manifest import PhaseRecord
+from memory.bench.report.page import count, interval, share, spanned
+from memory.bench.report.results import Entry, Results
+from memory.bench.scores.model import Estimate
+
+BEHAVIOUR = ("style fit", "discrimination", "contamination", "detection", "reversion", "felt effort", "coherence",
+             "overall", "over-personalisation")  # fmt: skip
+ANSWERS = ("right answers",)
+_SHOWN = (
+    "shown",
+    "shown alone",
+    "stale rate",
+    "mixed contexts",
+    "decoys",
+    "detection",
+    "reversion",
+    "nothing shown",
+)
+_EVIDENCE = ("evidence recall", "evidence recall, pooled", "any evidence", "all evidence", "claimed recall",
+             "relevant tokens", "nothing shown")  # fmt: skip
+
+Table = tuple[list[str], list[list[str]]]
+"""Columns and rows."""
+
+
+def main_figures(results: Results) -> list[str]:
+    """The figures that say most: on behaviour, else on answers, and where nothing was answered, on retrieval."""
+    headline = results.headline
+    if headline == BEHAVIOUR[0]:
+        return [*BEHAVIOUR]
+    if headline == ANSWERS[0]:
+        return [*ANSWERS]
+    names = _SHOWN if headline == _SHOWN[0] else _EVIDENCE
+    return [name for name in names if known(results, name)]
+
+
+def retrieval_figures(results: Results) -> list[str]:
+    """The figures on retrieval that anything is known of."""
+    return [
+        one.name
+        for one in results.entries[0].metrics.measures
+        if one.group == "retrieval" and known(results, one.name)
+    ]
+
+
+def known(results: Results, name: str) -> bool:
+    """Whether anything is known of a figure."""
+    return any(entry.estimate(name).n for entry in results.entries)
+
+
+def summary(results: Results, figure: Callable[[Estimate], str] = spanned) -> Table:
+    """The figures that say most, side by side.
+
+    Args:
+        results: what.
+        figure: how each is written.
+    """
+    names = main_figures(results)
+    columns = ["provider", "kind", *names, "tokens", "requests in trouble", "personas"]
+    return columns, [
+        [
+            entry.shown,
+            kind_of(entry),
+            *(figure(entry.estimate(name)) for name in names),
+            count(entry.metrics.tokens.mean),
+            trouble(entry),
+            str(entry.estimate(names[0]).clusters) if names else "–",
+        ]
+        for entry in results.entries
+    ]
+
+
+def kind_of(entry: Entry) -> str:
+    """What a provider is, for a table."""
+    return "reference" if entry.is_reference else entry.variant.provider.kind
+
+
+def trouble(entry: Entry) -> str:
+    """Requests that did not go as planned."""
+    metrics = entry.metrics
+    named = (("failed", metrics.failed), ("unready", metrics.unready), ("missing", metrics.missing))
+    parts = [f"{number} {name}" for name, number in named if number]
+    return f"{', '.join(parts) or '0'} of {metrics.requests}"
+
+
+def differences(results: Results, figures: list[str] | None = None) -> Table:
+    """The paired differences of figures; of all that say most by default."""
+    wanted = main_figures(results) if figures is None else figures
+    shown = {entry.metrics.label: entry.shown for entry in results.entries}
+    columns = ["figure", "the one", "the other", "difference", "95 % interval", "requests", "personas"]
+    return columns, [
+        [
+            one.figure,
+            shown[one.first],
+            shown[one.second],
+            "–" if one.value is None else f"{one.value:+.1%}",
+            interval(one),
+            count(one.n),
+            count(one.clusters),
+        ]
+        for one in results.metrics.differences
+        if one.figure in wanted
+    ]
+
+
+def by_part(results: Results, figure: str, by: str) -> Table:
+    """A figure by attribute, category, context or persona."""
+    parts = {
+        entry.shown: {
+            part.label: part.estimate
+            for part in entry.metrics.parts
+            if (part.figure, part.by) == (figure, by)
+        }
+        for entry in results.entries
+    }
+    labels = sorted({label for found in parts.values() for label in found})
+    return [by, *parts], [
+        [label, *(share(found[label].value) if label in found else "–" for found in parts.values())]
+        for label in labels
+    ]
+
+
+COUNTS = {"events": "events", "written_tokens": "tokens written", "asked_tokens": "tokens asked",
+          "context_tokens": "tokens shown"}  # fmt: skip
+TIMES = {
+    "write": "write",
+    "wait": "until ready",
+    "retrieve": "retrieve",
+    "answer": "answer",
+    "judge": "judge",
+}
+
+
+def costs(results: Results) -> Table:
+    """What was written, asked and shown, and what the providers' own models took."""
+    columns = ["provider", "cells", *COUNTS.values(), "calls to write", "their tokens", "calls to retrieve",
+               "their tokens ", "cut by budget", "resumed"]  # fmt: skip
+    return columns, [
+        [
+            entry.shown,
+            f"{sum(cell.status == 'completed' for _, cell in entry.cells)} of {len(entry.cells)}",
+            *(f"{counted(entry, name):,}" for name in COUNTS),
+            *(
+                "unknown" if (number := used(entry, phase, what)) is None else f"{number:,}"
+                for phase in ("ingest", "retrieve")
+                for what in ("calls", "tokens")
+            ),
+            f"{entry.metrics.cut} of {entry.metrics.requests}",
+            str(sum(cell.resumed for _, cell in entry.cells)),
+        ]
+        for entry in results.entries
+    ]
+
+
+def times(results: Results) -> Table:
+    """Milliseconds by phase."""
+    columns = ["provider", *(f"{name}, ms" for name in TIMES.values())]
+    return columns, [[entry.shown, *(_time(entry, phase) for phase in TIMES)] for entry in results.entries]
+
+
+def counted(entry: Entry, name: str) -> int:
+    """A count over a provider's cells."""
+    return sum(cell.counts.get(name, 0) for _, cell in entry.cells)
+
+
+def used(entry: Entry, phase: str, what: str) -> int | None:
+    """Calls or tokens of a provider's own models; None where a cell does not say."""
+    found = [getattr(cell.usage[phase], what) for _, cell in entry.cells if phase in cell.usage]
+    return None if None in found else sum(found)
+
+
+def middle_time(entry: Entry, phase: str, quantile: str) -> float | None:
+    """A quantile of a phase, milliseconds; of a provider's cells the middle one's."""
+    seen: list[PhaseRecord] = [cell.timings[phase] for _, cell in entry.cells if phase in cell.timings]
+    values = sorted(value for one in seen if (value := getattr(one, quantile)) is not None)
+    return values[len(values) // 2] if values else None
+
+
+def _time(entry: Entry, phase: str) -> str:
+    found = [middle_time(entry, phase, quantile) for quantile in ("p50", "p95", "p99")]
+    return " / ".join("–" if value is None else f"{value:,.1f}" for value in found) if any(found) else "–"

@@ -1,0 +1,134 @@
+"""A context section as a reader sees it: entries, each with its labels and the group it stands under.
+
+What a memory shows is judged by this text alone, because this text alone reaches the assistant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from memory.bench.data.timeline import PreferenceTruth
+from memory.contract.formatting import clean_text
+
+LABELS = re.compile(r"- \(([^()]*)\) ")
+GROUP = re.compile(r"\[([^\[\]]+)\]\Z")
+_SPACE = re.compile(r"\s+")
+_FENCE = re.compile(r"</?memory-context\b[^<>]*>")
+_LONGEST_LABELS = 300
+_LABEL_END = re.compile(r"[:)\]>-] ")
+
+
+@dataclass(frozen=True, slots=True)
+class SectionEntry:
+    """An entry: its lines as they stand, what its labels say, and the group line above it; empty without."""
+
+    text: str
+    labels: str = ""
+    group: str = ""
+
+
+def entries_of(section: str) -> Iterator[SectionEntry]:
+    """The entries of a section; a line that is not indented begins one, unless it is a group's."""
+    group, labels, lines = "", "", list[str]()
+    for line in section.splitlines():
+        if _FENCE.fullmatch(line):
+            continue
+        if lines and line.startswith("  "):
+            lines.append(line)
+            continue
+        if lines:
+            yield SectionEntry("\n".join(lines), labels, group)
+            lines = []
+        if heading := GROUP.match(line):
+            group = heading[1]
+        elif line.strip():
+            match = LABELS.match(line)
+            labels, lines = match[1] if match else "", [line]
+    if lines:
+        yield SectionEntry("\n".join(lines), labels, group)
+
+
+def plain(text: str) -> str:
+    """As a section shows a text, without line breaks and indents, in lower case."""
+    return _SPACE.sub(" ", clean_text(text)).strip().casefold()
+
+
+def holds(text: str, phrases: Iterable[str]) -> bool:
+    """Whether a text that is :func:`plain` holds any of the phrases."""
+    return any(plain(phrase) in text for phrase in phrases)
+
+
+class WholeTurns:
+    """The turns of a conversation, found in a section by their whole text; part of a longer one is none.
+
+    A turn may stand on a line of its own or an entry of its own, after a label such as ``user:`` or a date in
+    brackets, and its line breaks may have become blanks. What quotes a turn within another is that other one.
+
+    Args:
+        texts: event id -> text of the turn.
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._plain = {turn: plain(text) for turn, text in texts.items()}
+        self._known = {text for text in self._plain.values() if text}
+        lines = {len([line for line in text.splitlines() if line.strip()]) for text in texts.values()}
+        self._heights = sorted(lines - {0}, reverse=True)
+
+    def shown(self, text: str) -> frozenset[str]:
+        """Event ids of the turns whose whole text is in a section, or in one of its entries."""
+        found: set[str] = set()
+        lines = [line for raw in text.splitlines() if (line := plain(raw))]
+        at = 0
+        while at < len(lines):
+            # The tallest first, so that the first line of a turn is not taken for a turn of one line.
+            for height in (*self._heights, 1):
+                whole = self._whole(" ".join(lines[at : at + height]), len(lines[at]))
+                if whole is not None:
+                    found.add(whole)
+                    break
+            at += height
+        return frozenset(turn for turn, text in self._plain.items() if text in found)
+
+    def words(self, turn: str) -> str:
+        """The text of a turn, as :func:`plain` has it."""
+        return self._plain[turn]
+
+    def _whole(self, text: str, first_line: int) -> str | None:
+        """The turn that a text is, whatever labels precede it in its first line, which has so many characters."""
+        within = min(first_line, _LONGEST_LABELS)
+        begins = [0, *(label.end() for label in _LABEL_END.finditer(text, 0, within))]
+        return next((text[at:] for at in begins if text[at:] in self._known), None)
+
+
+def settings_shown(
+    truth: PreferenceTruth, section: str, *, other_context: str | None, foreign: Sequence[str] = ()
+) -> dict[str, bool | None]:
+    """Which settings of a cell a section holds: the fields of a record that begin with ``shows``, and ``leaks``.
+
+    Args:
+        truth: the cell's markers.
+        section: the context section.
+        other_context: name of the context that was not asked for; None where there is none.
+        foreign: phrases of other personas.
+    """
+    text = plain(section)
+    unlabelled = other_context is not None and any(
+        holds(plain(entry.text), truth.other) and not _names(entry, other_context)
+        for entry in (entries_of(section) if holds(text, truth.other) else ())
+    )
+    return {
+        "shows_current": None if truth.current is None else holds(text, [truth.current]),
+        "shows_stale": holds(text, truth.stale),
+        "shows_other": holds(text, truth.other),
+        "shows_unlabelled": unlabelled,
+        "shows_decoy": holds(text, truth.decoys),
+        "leaks": holds(text, foreign),
+    }
+
+
+def _names(entry: SectionEntry, context: str) -> bool:
+    """Whether an entry says which context it belongs to: in its group's line, its labels or its words."""
+    name = re.compile(rf"\b{re.escape(context)}\b", re.IGNORECASE)
+    return any(name.search(text) for text in (entry.group, entry.text))

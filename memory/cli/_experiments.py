@@ -1,0 +1,216 @@
+"""Playing an experiment from the command line, and showing what came of it: for run, compare, bench and demo."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memory.cli._group import FAILED, tracebacks
+from memory.cli.doctor import tell_of_waiting
+from memory.plugins.console import complain, print_json, print_table, progress, say
+
+if TYPE_CHECKING:
+    from memory.bench.engine.experiment import Outcome
+    from memory.bench.engine.matrix import Experiment
+    from memory.bench.report.results import Results
+
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        help="The data set's file or directory; takes precedence over the file's data.", show_default=False
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Where the directory of the results is made; default: manifests.", show_default=False),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        help="Ask only the first so many questions of each conversation.", min=1, show_default=False
+    ),
+]
+NoDoctor = Annotated[bool, typer.Option("--no-doctor", help="Begin without the doctor's checks.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Play in so many worker processes of this machine.", min=1, max=64, show_default=False),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(help="Take up what is in this directory where it stopped.", show_default=False),
+]
+
+
+class Form(StrEnum):
+    """Forms of the figures for other programs."""
+
+    CSV = "csv"
+    MARKDOWN = "markdown"
+    LATEX = "latex"
+
+
+def overrides(
+    *,
+    data: Path | None = None,
+    out: Path | None = None,
+    limit: int | None = None,
+    no_doctor: bool = False,
+    workers: int | None = None,
+) -> dict[str, Any]:
+    """What the command line gives in place of fields of a block."""
+    given: dict[str, Any] = {
+        "data": data and data.expanduser().absolute(),
+        "output": out,
+        "limit_questions": limit,
+    }
+    if no_doctor:
+        given["doctor"] = False
+    if workers is not None:
+        given["executor"] = {"kind": "processes", "workers": workers}
+    return given
+
+
+def play(
+    context: typer.Context, experiment: Experiment, *, resume: Path | None = None, as_json: bool = False
+) -> Outcome:
+    """Play an experiment, or take one up, with its progress and its failures told.
+
+    Raises:
+        ConfigError, PluginError: it cannot begin; nothing was written.
+    """
+    from memory.bench.engine.experiment import Listeners, begin
+    from memory.bench.engine.experiment import resume as take_up
+    from memory.bench.report.report import write_page
+
+    place = resume
+
+    def made(directory: Path) -> None:
+        nonlocal place
+        place = directory
+        if not as_json:
+            say(f"writing to {directory}", "dim")
+
+    for left_out in () if as_json else experiment.left_out:
+        say(f"left out: {left_out.label}, which {left_out.why}", "yellow")
+    try:
+        with progress() as bars:
+            listeners = Listeners(
+                progress=lambda at: bars(at.label, at.done, at.total),
+                on_directory=made,
+                on_wait=tell_of_waiting,
+                on_error=tracebacks(context),
+                write_page=write_page,
+            )
+            if resume is not None:
+                return take_up(experiment, resume, listeners=listeners)
+            return begin(experiment, listeners=listeners)
+    except BaseException:
+        if place is not None and place.exists():
+            complain(f"incomplete: {place}; --resume {place} goes on", warning=True)
+        raise
+
+
+def show(outcome: Outcome, *, as_json: bool) -> None:
+    """What came of an experiment, on the terminal."""
+    from memory.bench.report.results import results_of
+
+    show_results(
+        results_of(outcome.directory, outcome.manifest, outcome.metrics),
+        outcome.directory,
+        outcome.report,
+        as_json=as_json,
+    )
+
+
+def show_results(results: Results, directory: Path, report: Path, *, as_json: bool) -> None:
+    """Figures side by side, what is to be known about them, who won, and where the page is."""
+    from memory.bench.report.fairness import problems, remarks, unequal
+    from memory.bench.report.tables import by_part, summary
+    from memory.bench.report.verdict import verdict
+
+    if as_json:
+        print_json(as_data(results, directory, report))
+        return
+    columns, rows = summary(results)
+    print_table(columns, rows)
+    if len(results.entries) == 1 and results.headline is not None:
+        for by in ("category", "context", "persona"):
+            parts = by_part(results, results.headline, by)
+            if len(parts[1]) > 1:
+                say("")
+                print_table(*parts)
+    for what in unequal(results):
+        say(what, "yellow")
+    for remark in remarks(results):
+        say(f"warning: {remark}", "yellow")
+    for problem in problems(results):
+        say(f"failed: {problem}", "bold red")
+    for sentence in verdict(results):
+        say(sentence, "bold")
+    say(f"report: {report}")
+
+
+def as_data(results: Results, directory: Path, report: Path) -> dict[str, Any]:
+    """The same for ``--json``."""
+    from memory.bench.report.fairness import problems, unequal
+    from memory.bench.report.verdict import verdict
+
+    return {
+        "directory": str(directory),
+        "report": str(report),
+        "status": [manifest.status for manifest in results.manifests],
+        "verdict": verdict(results),
+        "left_out": {one.label: one.why for manifest in results.manifests for one in manifest.left_out},
+        "problems": problems(results),
+        "unequal": unequal(results),
+        "metrics": results.metrics.model_dump(mode="json"),
+    }
+
+
+def end_badly(outcome: Outcome) -> None:
+    """Exit with 1 if anything failed; the figures have been shown all the same."""
+    if outcome.manifest.status != "completed":
+        raise typer.Exit(FAILED)
+
+
+def newest(directory: Path) -> Path:
+    """The directory itself if results are in it, else the one below it that ended last."""
+    names = ("several.json", "manifest.json", "experiment.json", "comparison.json")
+    if any((directory / name).exists() for name in names):
+        return directory
+    found = [path for name in names for path in directory.glob(f"*/{name}")]
+    return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else directory
+
+
+def timed(work: Callable[[], Outcome]) -> tuple[Outcome, float]:
+    """What work comes to, and the seconds it took."""
+    began = time.monotonic()
+    return work(), time.monotonic() - began
+
+
+def written(directories: Sequence[Path]) -> tuple[Path, Path, Results]:
+    """Make the page of results anew: of one experiment where it is, of several in a directory beside the first.
+
+    Returns:
+        The directory, the page, and what it shows.
+    """
+    from datetime import UTC, datetime
+
+    from memory.bench.engine.files import make_directory, new_id
+    from memory.bench.report.several import parts_of, write_several
+
+    parts = parts_of(directories)
+    if len(directories) == 1 and parts == [directories[0]]:
+        from memory.bench.report.report import write_report
+
+        return directories[0], *write_report(directories[0])
+    if len(directories) == 1:
+        return directories[0], *write_several(directories[0], parts)
+    place = directories[0].absolute().parent / new_id("compare", datetime.now(UTC))
+    make_directory(place)
+    return place, *write_several(place, parts)

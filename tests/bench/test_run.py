@@ -1,0 +1,731 @@
+"""A run from its configuration to its files, over a provider whose native system is watched and broken."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bench_support import (
+    SENTINEL,
+    config_of,
+    figure,
+    locomo_sample,
+    registry_with,
+    rows,
+    run,
+    verified,
+    write_locomo,
+)
+from jsonschema import Draft202012Validator
+
+from memory import BackendReadiness, BackendUnavailable, ConfigError
+from memory.adapter import BackendRejected, ContextEntry
+from memory.bench.engine.diagnostics import shape_of
+from memory.bench.engine.manifest import manifest_schema, read_manifest
+from memory.bench.engine.matrix import load_experiment
+from memory.bench.report.export import FORMS
+from memory.bench.report.report import write_report
+from memory.bench.report.results import results_of
+from memory.bench.report.several import parts_of, write_several
+from memory.bench.scores.llm_use import llm_use
+from memory.contract.errors import PluginNotFound
+from memory.doctor.report import CHECKS
+from memory.testing import FAKE_KEY, FakeBackend, FakeNativeStore
+
+GAME = {"game": {"users": 1, "sessions": 10, "tests": 4, "attributes": 5}}
+FILES = {"manifest.json", "metrics.json", "report.html", "cells", ".lock"}
+CELL_FILES = {"cell.json", "results.jsonl", "traces.jsonl", "journal.jsonl", "times.jsonl", ".lock"}
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture
+def talks(tmp_path):
+    return write_locomo(tmp_path / "talks.json", locomo_sample("one"), locomo_sample("two"))
+
+
+@pytest.fixture
+def go(tmp_path, talks):
+    """Runs a provider over two small conversations, or what ``block`` says, into ``tmp_path/out``."""
+
+    async def go(
+        adapter=None, provider="fake", *, block=None, registry=None, on_error=None, progress=None, **memory
+    ):
+        given = {"timeline": "locomo", "data": str(talks)} if block is None else block
+        config = config_of(provider, run={"output": str(tmp_path / "out"), **given}, **memory)
+        registry = registry or registry_with(adapter)
+        return await run(config, registry=registry, on_error=on_error, progress=progress)
+
+    return go
+
+
+def written(directory):
+    """Everything a run wrote, as one text."""
+    files = [path for path in directory.rglob("*") if path.is_file() and "store" not in path.parts]
+    return "\n".join(path.read_text(encoding="utf-8") for path in files)
+
+
+async def test_the_whole_history_holds_all_evidence_that_can_be_resolved(go):
+    outcome = await go(provider="full_history")
+    for name in ("evidence recall", "evidence recall, pooled", "all evidence", "claimed recall"):
+        assert figure(outcome, name).value == 1.0, name
+    assert figure(outcome, "evidence recall").n == 6
+    assert figure(outcome, "evidence recall, pooled").n == 8
+    assert sum(row["unresolved"] for row in rows(outcome)) == 4
+    assert outcome.manifest.status == "completed"
+    assert (await verified(outcome)).deviations == ()
+
+
+async def test_a_run_leaves_whole_files_and_a_manifest_that_fits_its_schema(go):
+    outcome = await go()
+    assert {path.name for path in outcome.directory.iterdir()} == FILES
+    for cell in outcome.manifest.cells:
+        place = outcome.directory / "cells" / cell.cell_id
+        assert {path.name for path in place.iterdir()} - {"store"} == CELL_FILES
+    content = json.loads((outcome.directory / "manifest.json").read_text(encoding="utf-8"))
+    Draft202012Validator(manifest_schema()).validate(content)
+    assert read_manifest(outcome.directory) == outcome.manifest
+    assert len(rows(outcome)) == outcome.manifest.data["7"].probes == 10
+    operations = [trace["operation"] for trace in rows(outcome, "traces.jsonl")]
+    assert operations.count("record_event") >= 10
+    assert operations.count("retrieve") == 10
+    schema = Path(__file__).parents[2] / "manifests" / "schema.json"
+    assert json.loads(schema.read_text(encoding="utf-8")) == manifest_schema()
+
+
+async def test_no_file_holds_user_text_or_a_secret_even_when_native_errors_repeat_both(go, talks):
+    store = FakeNativeStore()
+    store.faults.add("500", endpoint="search")
+    store.faults.add("401", endpoint="insert")
+    outcome = await go(FakeBackend(store), backends={"fake": {"api_key": "sk-secret-123456"}})
+    assert [fault.kind for fault in store.faults.fired][:1] == ["401"]
+    text = written(outcome.directory)
+    said = json.loads(talks.read_text(encoding="utf-8"))[0]
+    spoken = [turn["text"] for turn in said["conversation"]["session_2"] if turn["text"]]
+    spoken += [question["question"] for question in said["qa"]]
+    for secret in (SENTINEL, FAKE_KEY, "sk-secret-123456", str(talks.parent), *spoken):
+        assert secret not in text
+
+
+async def test_the_manifest_says_what_ran(go):
+    manifest = (await go(backends={"fake": {"api_key": "x"}})).manifest
+    (variant,) = manifest.variants
+    assert (variant.provider.backend, variant.provider.condition) == ("fake", None)
+    assert variant.config["memory"]["backends"]["fake"] == {"api_key": "***"}
+    assert (manifest.block, manifest.settings["mode"]) == ("run", "probe")
+    assert manifest.data["7"].name == "talks.json"
+    assert set(variant.capabilities) == {
+        "bulk_ingest", "feedback", "native_mutation", "native_query", "provenance", "readiness"
+    }  # fmt: skip
+    assert variant.traits.cs_filtering == "hard"
+    cell = manifest.cells[0]
+    assert cell.health.status == "ok"
+    assert (cell.status, cell.sessions, cell.counts["events"], cell.probes) == ("completed", 2, 5, 1)
+    assert cell.writes == {"committed": 5}
+    assert cell.native_scope["space"].startswith("locomo_2dfake")  # as this backend's alphabet escapes it
+    assert (cell.counts["native_records"], cell.readiness) == (5, {"ready": 1})
+    assert cell.counts["written_tokens"] > 0
+    assert cell.usage["ingest"].tokens is None
+    assert {"write", "wait", "retrieve", "open"} <= cell.timings.keys()
+    assert {"memslot", "pydantic"} <= set(manifest.versions.distributions)
+
+
+class Watched(FakeBackend):
+    """Keeps a log of what the harness did, and of the store while read-only."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.log = []
+        self.queries = []
+
+    async def set_mode(self, mode):
+        self.log.append((mode.read_only, mode.reason))
+        self.fingerprint = self.store.fingerprint()
+        return await super().set_mode(mode)
+
+    async def record_event(self, event):
+        self.log.append("write")
+        return await super().record_event(event)
+
+    async def retrieve(self, request):
+        self.log.append("ask")
+        self.queries.append(request)
+        assert self.store.fingerprint() == self.fingerprint
+        return await super().retrieve(request)
+
+
+def folded(log):
+    """The log with repetitions folded."""
+    return [entry for index, entry in enumerate(log) if index == 0 or entry != log[index - 1]]
+
+
+async def test_probes_are_read_only_and_accumulation_goes_on_after_them(go):
+    adapter = Watched()
+    await go(adapter, block=GAME)
+    each = ["write", (True, "test_session"), "ask", (False, "accumulation")]
+    assert folded(adapter.log) == [(False, "accumulation"), *each * 4]
+
+
+async def test_read_only_can_be_switched_off_and_the_page_says_so(go):
+    adapter = Watched()
+    adapter.fingerprint = None
+    adapter.retrieve = super(Watched, adapter).retrieve
+    outcome = await go(adapter, read_only_test_sessions=False)
+    assert not [entry for entry in adapter.log if entry != "write" and entry[0]]
+    assert outcome.manifest.variants[0].read_only is False
+
+
+@pytest.mark.parametrize(
+    ("cs", "passed"),
+    [(["context"], {"context"}), ([], set()), (["context", "attribute"], {"context", "attribute"})],
+)
+async def test_probes_pass_the_cs_fields_the_settings_name(go, cs, passed):
+    adapter = Watched()
+    await go(adapter, block={**GAME, "cs": cs})
+    for request in adapter.queries:
+        assert {name for name in ("scenario", "context", "attribute") if getattr(request, name)} == passed
+
+
+async def test_a_probe_across_contexts_is_filtered_by_none_and_says_so(tmp_path):
+    config = config_of(run={**GAME, "output": str(tmp_path)})
+    adapter = Watched()
+    registry = registry_with(adapter)
+    data = load_experiment(config, block="run", selected=True, registry=registry).timelines(7)
+    (timeline,) = data.timelines
+    first, *others = timeline.probes
+    probes = (replace(first, cross_context=True), *others)
+    given = replace(data, timelines=(replace(timeline, probes=probes),))
+    outcome = await run(config, registry=registry, timelines=given)
+    asked, *rest = adapter.queries
+    assert (asked.filters, asked.cs_filters) == ({"cross_context": True}, {})
+    assert all(not request.filters and request.cs_filters for request in rest)
+    assert [row["probe_id"] for row in rows(outcome) if row["cross_context"]] == [first.probe_id]
+
+
+async def test_each_run_has_scopes_of_its_own_even_in_one_store(go):
+    store = FakeNativeStore()
+    scope = {"run_id": "prod", "persona_id": "alice", "backend_namespace": "team"}
+    first = await go(FakeBackend(store), scope=scope)
+    kept = len(store.rows)
+    second = await go(FakeBackend(store), scope=scope)
+    assert figure(first, "evidence recall") == figure(second, "evidence recall")
+    assert kept == 10  # the scopes of a run stay for later analysis
+    assert len(store.rows) == 20
+    scopes = [cell.scope for outcome in (first, second) for cell in outcome.manifest.cells]
+    assert len(set(scopes)) == 4
+    assert all(one.backend_namespace == "team" for one in scopes)
+    assert first.manifest.variants[0].config_hash == second.manifest.variants[0].config_hash
+    assert first.manifest.variants[0].config_hash != (await go()).manifest.variants[0].config_hash
+
+
+async def test_bulk_ingest_writes_session_by_session_and_finds_the_same(go, talks):
+    store, block = FakeNativeStore(), {"timeline": "locomo", "data": str(talks), "bulk": True}
+    bulk = await go(FakeBackend(store), block=block)
+    assert store.operations.count("insert") == 4
+    assert bulk.metrics.providers == (await go()).metrics.providers
+    assert sum(cell.counts["events"] for cell in bulk.manifest.cells) == 10
+    assert (await verified(bulk)).deviations == ()
+
+
+class Nameless(FakeBackend):
+    """Does not say which events its rows come from."""
+
+    async def retrieve(self, request):
+        result = await super().retrieve(request)
+        bare = tuple(ContextEntry(entry.text) for entry in result.entries)
+        return result.model_copy(update={"entries": bare})
+
+
+class Boasting(FakeBackend):
+    """Shows two rows that name every event of the conversation."""
+
+    async def retrieve(self, request):
+        result = await super().retrieve(request)
+        every = tuple(sorted({event for entry in result.entries for event in entry.event_ids}))
+        claims = tuple(ContextEntry(text, event_ids=every) for text in ("I know.", "All of it."))
+        return result.model_copy(update={"entries": claims})
+
+
+async def test_evidence_is_what_was_shown_and_a_claim_is_a_claim(go):
+    named, nameless, boasting = await go(), await go(Nameless()), await go(Boasting())
+    found = [figure(one, "evidence recall").value for one in (named, nameless, boasting)]
+    assert found[0] == found[1] > 0
+    assert found[2] == 0.0
+    claimed = [figure(one, "claimed recall").value for one in (named, nameless, boasting)]
+    assert claimed[1] is None
+    assert claimed[2] == claimed[0] > 0
+
+
+async def test_a_provider_that_returns_nothing_scores_nothing(go):
+    outcome = await go(provider="no_memory")
+    assert figure(outcome, "evidence recall").value == 0.0
+    assert figure(outcome, "nothing shown").value == 1.0
+    assert outcome.metrics.providers[0].tokens.mean == 0.0
+    assert outcome.manifest.status == "completed"
+
+
+# -- readiness ------------------------------------------------------------------------------------------
+
+
+def always(state, detail="no worker runs"):
+    class Answering(FakeBackend):
+        async def wait_until_ready(self, scope, timeout_s):
+            return BackendReadiness(state=state, detail=detail)
+
+    return Answering()
+
+
+async def test_it_waits_until_what_was_written_can_be_found(go):
+    outcome = await go(FakeBackend(FakeNativeStore(derivation_s=0.05)))
+    assert outcome.manifest.cells[0].readiness == {"ready": 1}
+    assert outcome.manifest.cells[0].timings["wait"].total_ms >= 50
+    assert outcome.metrics.providers == (await go()).metrics.providers
+
+
+@pytest.mark.parametrize("state", ["pending", "unknown"])
+async def test_a_memory_that_is_not_known_to_be_ready_counts_as_it_behaves_and_is_marked(go, state):
+    """It cannot leave its hard requests out by never being ready; the best case stands beside it."""
+    outcome, ready = await go(always(state)), await go()
+    assert {(row["status"], row["readiness"]) for row in rows(outcome)} == {("unready", state)}
+    found, same = figure(outcome, "evidence recall"), figure(ready, "evidence recall")
+    assert (found.value, found.n, found.unready, found.best) == (same.value, same.n, same.n, 1.0)
+    assert outcome.metrics.providers[0].unready == 10
+    page = outcome.report.read_text(encoding="utf-8")
+    assert "10 of 10 requests were asked while nobody knew that the memory was ready" in page
+    assert f"a test session began while readiness was {state}: no worker runs" in page
+    assert outcome.manifest.status == "completed"
+
+
+async def test_a_provider_that_cannot_say_when_is_marked(go):
+    adapter = FakeBackend()
+    adapter.withheld_capabilities = frozenset({"readiness"})
+    adapter.traits = replace(adapter.traits, consistency="eventual")
+    outcome = await go(adapter)
+    assert {(row["status"], row["readiness"]) for row in rows(outcome)} == {("unready", "not_offered")}
+    assert any("cannot say when" in text for text in outcome.manifest.cells[0].warnings)
+
+
+async def test_a_failed_derivation_ends_its_cell_and_its_requests_are_misses(go):
+    store = FakeNativeStore()
+    store.derivation_fails = True
+    outcome = await go(FakeBackend(store))
+    assert outcome.manifest.status == "failed"
+    assert {(cell.status, cell.fault) for cell in outcome.manifest.cells} == {("failed", "provider")}
+    assert "rows were never derived" in outcome.manifest.cells[0].error.message, "why, as the backend says it"
+    found = figure(outcome, "evidence recall")
+    assert (found.value, found.n, found.failed) == (0.0, 6, 6)
+
+
+# -- failures -------------------------------------------------------------------------------------------
+
+
+async def test_a_failed_retrieval_is_a_miss_and_no_empty_one(go):
+    store = FakeNativeStore()
+    store.faults.add("500", endpoint="search")
+    outcome = await go(FakeBackend(store))
+    assert outcome.manifest.status == "failed", "and the command ends with 1"
+    assert [cell.status for cell in outcome.manifest.cells] == ["completed", "completed"]
+    assert sorted(row["status"] for row in rows(outcome)) == ["failed"] + ["scored"] * 9
+    whole, found = figure(await go(), "evidence recall"), figure(outcome, "evidence recall")
+    assert (found.n, found.failed) == (whole.n, 1)
+    assert found.value < whole.value
+    assert [row["error"] for row in rows(outcome)].count("BackendUnavailable") == 1
+    assert (await verified(outcome)).deviations == ()
+
+
+async def test_a_backend_that_keeps_failing_ends_its_cell_and_every_request_is_there(go):
+    store = FakeNativeStore()
+    store.faults.add("500", endpoint="search", times=5)
+    outcome = await go(FakeBackend(store))
+    first, second = outcome.manifest.cells
+    assert (first.status, first.error.type, first.fault) == ("failed", "BackendUnavailable", "provider")
+    assert first.error.diagnostics["status"] == 500
+    assert second.status == "completed"
+    assert [row["status"] for row in rows(outcome)] == ["failed"] * 5 + ["scored"] * 5
+    assert (await verified(outcome)).deviations == ()
+
+
+async def test_failures_between_successes_do_not_add_up(go):
+    class Flaky(FakeBackend):
+        calls = 0
+
+        async def retrieve(self, request):
+            self.calls += 1
+            if self.calls % 3:
+                raise BackendUnavailable("down for a moment")
+            return await super().retrieve(request)
+
+    outcome = await go(Flaky(), block=GAME)
+    (cell,) = outcome.manifest.cells
+    assert (cell.status, cell.error) == ("completed", None)
+    assert outcome.metrics.providers[0].failed > outcome.metrics.providers[0].requests / 2
+    assert outcome.manifest.status == "failed"
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+async def test_a_refused_write_ends_the_cell_because_the_timeline_would_have_a_gap(go, talks, bulk):
+    store = FakeNativeStore()
+    store.faults.add("422", endpoint="insert")
+    block = {"timeline": "locomo", "data": str(talks), "bulk": bulk}
+    outcome = await go(FakeBackend(store), block=block)
+    first, second = outcome.manifest.cells
+    assert (first.status, first.error.type) == ("failed", "BackendRejected")
+    assert second.status == "completed"
+    assert [row["status"] for row in rows(outcome)] == ["failed"] * 5 + ["scored"] * 5
+
+
+async def test_an_unanswered_write_is_counted_as_unknown(go):
+    class Blind(FakeBackend):
+        """Cannot look an event up."""
+
+        def __getattribute__(self, name):
+            if name == "find_event":
+                raise AttributeError(name)
+            return super().__getattribute__(name)
+
+    store = FakeNativeStore()
+    store.faults.add("lost", endpoint="insert")
+    outcome = await go(Blind(store))
+    assert outcome.manifest.cells[0].writes == {"unknown": 1, "committed": 4}
+    assert any("may or may not be stored" in text for text in outcome.manifest.cells[0].warnings)
+
+
+async def test_an_unavailable_backend_runs_nothing_and_says_why(go):
+    store = FakeNativeStore()
+    store.faults.add("refused", endpoint="ping", times=None)
+    outcome = await go(FakeBackend(store))
+    assert {(cell.status, cell.error.type) for cell in outcome.manifest.cells} == {("failed", "Stopped")}
+    assert outcome.manifest.cells[0].health.status == "unavailable"
+    assert set(store.operations) == {"ping"}
+    assert outcome.metrics.providers[0].failed == 10
+
+
+@pytest.mark.parametrize("back", [False, True])
+async def test_a_switch_that_failed_costs_its_own_cell_alone(go, back):
+    class Once(FakeBackend):
+        failed = False
+
+        async def set_mode(self, mode):
+            if (
+                mode.reason == ("accumulation" if back else "test_session")
+                and self.store.rows
+                and not self.failed
+            ):
+                self.failed = True
+                raise BackendUnavailable("gone for a moment")
+            return await super().set_mode(mode)
+
+    outcome = await go(Once())
+    first, second = outcome.manifest.cells
+    assert (first.status, first.error.type) == ("failed", "BackendUnavailable")
+    assert (second.status, second.writes) == ("completed", {"committed": 5})
+    assert [row["status"] for row in rows(outcome)][:5] == (["scored"] if back else ["failed"]) * 5
+
+
+async def test_a_defect_in_a_provider_is_its_own_and_its_message_is_withheld(go):
+    class Defective(FakeBackend):
+        async def setup_scope(self, scope):
+            raise TypeError(SENTINEL)
+
+    outcome = await go(Defective())
+    assert {(cell.status, cell.fault) for cell in outcome.manifest.cells} == {("failed", "provider")}
+    assert SENTINEL not in written(outcome.directory)
+
+
+async def test_a_leak_between_personas_is_seen(tmp_path):
+    class Shared(FakeBackend):
+        """Carries everybody's rows along."""
+
+        async def retrieve(self, request):
+            result = await super().retrieve(request)
+            every = [
+                row for space in self.store.spaces for row in await self.store.search(space, request.query)
+            ]
+            entries = (*result.entries, *(ContextEntry(str(row)) for row in every))
+            return result.model_copy(update={"entries": entries})
+
+    store = FakeNativeStore()
+    block = {"game": {**GAME["game"], "users": 2}, "output": str(tmp_path)}
+    outcome = await run(config_of(run=block), registry=registry_with(lambda: Shared(store)))
+    assert outcome.metrics.providers[0].leaks > 0
+    assert "the isolation is broken" in outcome.report.read_text(encoding="utf-8")
+
+
+# -- floors and ceilings --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("provider", "shown", "stale"),
+    [("oracle_ipas", 1.0, 0.0), ("no_memory", 0.0, 0.0), ("full_history", 1.0, 0.0)],
+)
+async def test_floor_and_ceilings_of_the_game(go, provider, shown, stale):
+    outcome = await go(provider=provider, block=GAME)
+    assert (figure(outcome, "shown").value, figure(outcome, "stale rate").value) == (shown, stale)
+
+
+async def test_what_was_known_at_the_start_goes_stale(go):
+    outcome = await go(provider="static_profile", block=GAME)
+    assert figure(outcome, "stale rate").value > 0
+    assert outcome.manifest.variants[0].wired == ("profiles",)
+
+
+async def test_a_condition_with_data_of_its_own_keeps_it(go):
+    own = {"static_profile": {"profiles": {"mara": "nothing"}}}
+    outcome = await go(provider="static_profile", block=GAME, conditions=own)
+    assert outcome.manifest.variants[0].wired == ()
+    assert figure(outcome, "shown").value == 0.0
+
+
+# -- texts, diagnostics, doctor ---------------------------------------------------------------------------
+
+
+async def test_contexts_are_kept_where_the_run_asks_for_it_and_nowhere_else(go, talks):
+    outcome = await go(block={"timeline": "locomo", "data": str(talks), "keep_texts": True})
+    kept = {row["probe_id"]: row for row in rows(outcome, "texts.jsonl") if row["persona_id"] == "one"}
+    first = kept[rows(outcome)[0]["probe_id"]]
+    assert first["user"] == "What did Ann order?"
+    assert "I ordered a kiln" in first["context"]
+    page = outcome.report.read_text(encoding="utf-8")
+    assert page.index("0 of 1 turns found") < page.index("1 of 1 turns found"), "those that lost first"
+    assert "it quotes questions and contexts" in page
+    assert (await verified(outcome, talks)).deviations == ()
+    without = await go()
+    assert not list(without.directory.rglob("texts.jsonl"))
+    assert "holds nothing that a user said" in without.report.read_text(encoding="utf-8")
+
+
+async def test_results_and_traces_join_by_probe(go):
+    outcome = await go()
+    asked = [trace for trace in rows(outcome, "traces.jsonl") if trace["operation"] == "retrieve"]
+    key = [(row["persona_id"], row["probe_id"]) for row in rows(outcome)]
+    assert [(trace["scope"]["persona_id"], trace["probe_id"]) for trace in asked] == key
+
+
+async def test_how_far_sections_stay_below_what_was_wanted(go):
+    outcome = await go(budget={"max_tokens": 400, "min_tokens": 300})
+    found = rows(outcome)
+    assert all(row["shortfall"] == max(0, 300 - row["tokens"]) for row in found)
+    assert outcome.metrics.providers[0].shortfall.most == max(row["shortfall"] for row in found)
+
+
+DIAGNOSED = {"count": {}, "list": {}, "census": {}}
+
+
+async def test_native_queries_are_asked_at_the_end_and_shapes_alone_are_kept(go, talks):
+    block = {"timeline": "locomo", "data": str(talks), "diagnostics": DIAGNOSED}
+    outcome = await go(block=block)
+    found = rows(outcome, "diagnostics.jsonl")
+    assert [row["operation"] for row in found] == [*DIAGNOSED, *DIAGNOSED]
+    assert [row["status"] for row in found[:3]] == ["answered", "answered", "not_supported"]
+    assert [row.get("shape") for row in found[:3]] == [{"count": 5}, {"rows": {"items": 5}}, None]
+    assert SENTINEL not in written(outcome.directory)
+    assert "diagnostics.jsonl" in outcome.manifest.cells[0].files
+    assert outcome.manifest.hashes == (await go()).manifest.hashes
+    kept = rows(await go(block={**block, "keep_texts": True}), "diagnostics.jsonl")
+    assert SENTINEL in json.dumps(kept[1]["raw"])
+
+
+class Refusing(FakeBackend):
+    async def native_query(self, request):
+        raise BackendRejected("fake: 422", operation="list_rows")
+
+
+class Broken(FakeBackend):
+    async def native_query(self, request):
+        raise RuntimeError(SENTINEL)
+
+
+@pytest.mark.parametrize("kind", [Refusing, Broken])
+async def test_a_query_that_fails_fails_no_run(go, talks, kind):
+    block = {"timeline": "locomo", "data": str(talks), "diagnostics": {"count": {}, "list": {"surprise": 1}}}
+    outcome = await go(kind(), block=block)
+    assert {row["status"] for row in rows(outcome, "diagnostics.jsonl")} == {"failed"}
+    assert SENTINEL not in written(outcome.directory)
+    assert outcome.manifest.status == "completed"
+
+
+def test_a_shape_holds_no_text():
+    raw = {"rows": [SENTINEL], "note": SENTINEL, "by": {SENTINEL: 1}, "n": 2, "full": True, "none": None}
+    assert shape_of(raw) == {
+        "rows": {"items": 1}, "note": {"characters": 15}, "by": {"fields": 1}, "n": 2, "full": True, "none": None
+    }  # fmt: skip
+
+
+def test_what_a_query_asks_of_models_is_no_cost_of_the_memory():
+    asked = {"operation": "native_query", "llm_calls": 3, "llm_tokens": 50}
+    wrote = {"operation": "record_event", "llm_calls": 2, "llm_tokens": None}
+    found = llm_use([asked, wrote, {**asked, "operation": "retrieve"}])
+    assert found == {"ingest": {"calls": 2, "tokens": None}, "retrieve": {"calls": 3, "tokens": 50}}
+
+
+async def test_the_doctor_s_checks_stand_in_the_manifest(go):
+    outcome = await go(block={**GAME, "doctor": True}, registry=registry_with(FakeBackend))
+    assert [check.name for check in outcome.manifest.variants[0].doctor] == list(CHECKS)
+    assert (await go(block=GAME)).manifest.variants[0].doctor is None
+
+
+async def test_a_run_whose_backend_fails_a_check_ends_there(go):
+    class Leaky(FakeBackend):
+        async def retrieve(self, request):
+            every = [
+                row for space in self.store.spaces for row in await self.store.search(space, request.query)
+            ]
+            return (await super().retrieve(request)).model_copy(update={"raw": every})
+
+    store = FakeNativeStore()
+    outcome = await go(block={**GAME, "doctor": True}, registry=registry_with(lambda: Leaky(store)))
+    (variant,) = outcome.manifest.variants
+    assert variant.error.message == "doctor: isolation: doctor-a was shown what was written for doctor-b"
+    assert outcome.manifest.status == "failed"
+    assert {cell.status for cell in outcome.manifest.cells} == {"not_run"}
+    assert not store.rows
+    assert outcome.metrics.providers[0].failed == outcome.metrics.providers[0].requests > 0
+
+
+# -- several ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compared(tmp_path):
+    async def go(*names, registry=None, **block):
+        content = {
+            "memory": {"condition": "no_memory", "budget": {"max_tokens": 400, "max_items": None}},
+            "run": {"doctor": False, "game": {**GAME["game"], "users": 2}, "output": str(tmp_path), **block},
+        }
+        return await run(content, registry=registry or registry_with(), providers=list(names))
+
+    return go
+
+
+async def test_providers_run_over_the_same_data_and_are_shown_side_by_side(compared):
+    outcome = await compared("no_memory", "full_history", "oracle_ipas", "fake")
+    shown = {one.label: figure(outcome, "shown", one.label).value for one in outcome.metrics.providers}
+    assert (shown["no_memory"], shown["oracle_ipas"]) == (0.0, 1.0)
+    results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
+    assert results.entries[0].metrics.label == "fake", "architectures come first"
+    assert len({(one.first, one.second) for one in outcome.metrics.differences}) == 6
+    page = outcome.report.read_text(encoding="utf-8")
+    assert "Paired differences" in page
+    outcome.report.unlink()
+    assert write_report(outcome.directory)[0].read_text(encoding="utf-8") == page
+
+
+async def test_one_that_lacks_its_sdk_is_left_out_and_said(compared):
+    """One policy for every command: what was never installed fails nobody."""
+    outcome = await compared("no_memory", "fake", registry=registry_with(sdk_modules=("no_such_sdk",)))
+    assert [one.label for one in outcome.manifest.variants] == ["no_memory"]
+    (left_out,) = outcome.manifest.left_out
+    assert (left_out.label, left_out.broken) == ("fake", False)
+    assert "no_such_sdk" in left_out.why
+    assert outcome.manifest.status == "completed"
+    with pytest.raises(ConfigError, match=r"leaves nobody: fake: needs .*no_such_sdk"):
+        await compared("fake", registry=registry_with(sdk_modules=("no_such_sdk",)))
+
+
+async def test_a_name_that_nobody_offers_is_said_before_anything_runs(compared, tmp_path):
+    with pytest.raises(PluginNotFound, match="did you mean full_history"):
+        await compared("no_memory", "full_histroy")
+    assert not list(tmp_path.iterdir())
+
+
+async def test_experiments_that_were_run_apart_can_be_shown_together(go, tmp_path):
+    first, second = await go(block=GAME), await go(provider="full_history", block=GAME)
+    third = await go(block={**GAME, "seeds": [8]})
+    place = tmp_path / "together"
+    place.mkdir()
+    page, results = write_several(place, [first.directory, second.directory])
+    assert [entry.shown for entry in results.entries] == ["fake", "full_history"]
+    assert {(one.first, one.second) for one in results.metrics.differences} == {("fake", "full_history")}
+    assert [part.resolve() for part in parts_of([place, first.directory])] == [
+        first.directory.resolve(), second.directory.resolve()
+    ]  # fmt: skip
+    _, other = write_several(place, [first.directory, third.directory])
+    assert not other.metrics.differences, "requests of the same name are not the same"
+    assert {entry.shown for entry in other.entries} == {
+        f"fake, {first.manifest.experiment_id}", f"fake, {third.manifest.experiment_id}"
+    }  # fmt: skip
+    said = page.read_text(encoding="utf-8")
+    assert "data differ" in said
+
+
+async def test_figures_for_other_programs_say_what_the_page_says(compared):
+    outcome = await compared("full_history", "oracle_ipas")
+    results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
+    told = list(csv.DictReader(io.StringIO(FORMS["csv"](results))))
+    row = next(one for one in told if (one["provider"], one["figure"]) == ("oracle_ipas", "shown"))
+    assert (row["value"], row["kind"], row["failed"]) == ("1.0", "reference", "0")
+    assert FORMS["markdown"](results).count("| --- |") == 2
+    latex = FORMS["latex"](results)
+    assert latex.count(r"\toprule") == latex.count(r"\caption{") == 2
+    assert r"oracle\_ipas & reference" in latex
+
+
+# -- what cannot begin, and what is old ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("block", "complaint"),
+    [
+        ({"timeline": "locomo"}, r"run: the timeline locomo needs data"),
+        ({"timeline": "locomo", "data": "none.json"}, r"none\.json does not exist"),
+        ({"data": "x.json"}, "is generated, and reads no data"),
+        ({"timelin": "game"}, r"run\.timelin: is not a known field; did you mean timeline"),
+        ({"game": {"users": 99}}, r"run\.game\.users: .*less than or equal to"),
+        ({"cs": ["mood"]}, r"run\.cs\.0: "),
+        ({"diagnostics": ["count"]}, r"run\.diagnostics"),
+        ({"timeline": "quickstart"}, r"run\.timeline: quickstart is now game"),
+        ({"users": 3}, r"run\.users: is now game\.users"),
+        ({"seed": 3}, r"run\.seed: is now seeds"),
+        ({"compare": ["no_memory"]}, r"run\.compare: is now providers"),
+        ({"budget": {"max_tokens": 3}}, r"run\.budget: stands in memory\.budget"),
+        ({"score_unknown": True}, r"run\.score_unknown: is gone"),
+    ],
+)
+async def test_bad_settings_and_old_names_are_refused_before_anything_is_written(
+    go, tmp_path, block, complaint
+):
+    with pytest.raises(ConfigError, match=complaint):
+        await go(block=block)
+    assert not (tmp_path / "out").exists()
+
+
+async def test_a_provider_that_cannot_be_built_leaves_nothing_behind(go, tmp_path):
+    with pytest.raises(ConfigError, match=r"memory\.backends\.fake\.api_kee: is not a known field"):
+        await go(backends={"fake": {"api_kee": "x"}})
+    assert not list(tmp_path.glob("out/*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("manifest.json", {"format_version": 1, "run_id": "x"}),
+        ("experiment.json", {"format_version": 1}),
+        ("comparison.json", {"format_version": 1}),
+    ],
+)
+def test_what_the_old_engine_made_is_refused_by_name(tmp_path, name, content):
+    (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"{name} was made by the old engine of memslot"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("{", "is not JSON; it is damaged"),
+        ("[]", "it is no object"),
+        ('{"format_version": 9}', "this memslot knows 2; upgrade"),
+        ('{"format_version": 2}', "is damaged: experiment_id: is required"),
+    ],
+)
+def test_a_damaged_manifest_says_so(tmp_path, content, complaint):
+    (tmp_path / "manifest.json").write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match=complaint):
+        read_manifest(tmp_path)
+    with pytest.raises(ConfigError, match="does not exist; give the directory of a run"):
+        read_manifest(tmp_path / "nowhere")
