@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -98,7 +98,7 @@ def compare(
     end_badly(outcome)
 
 
-def _timeline(config: Path, data: Path | None) -> dict[str, str]:
+def _timeline(config: Path, data: Path | None) -> dict[str, Any]:
     """``--data`` alone means LoCoMo."""
     from memory.plugins.yaml import load_yaml
 

@@ -231,7 +231,8 @@ class _Cell:
 
     async def run(self) -> CellRecord:
         began = time.perf_counter()
-        status, error, fault = "completed", None, None
+        status, error = "completed", None
+        fault: Fault | None = None
         try:
             await self._play()
         except CeilingReached as reached:

@@ -50,7 +50,8 @@ def planned_requests(persona_id: str, test: TestSession) -> Iterator[tuple[Beat,
                 has_other=bool(truth.other),
             ),
         )
-        met |= {attribute} - {None}
+        if attribute is not None:
+            met.add(attribute)
 
 
 class TestSessionRun:

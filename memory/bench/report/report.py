@@ -11,7 +11,7 @@ from memory.bench.engine.files import write_whole
 from memory.bench.engine.manifest import Manifest
 from memory.bench.report import tables
 from memory.bench.report.fairness import problems, remarks, tests_by, unequal
-from memory.bench.report.page import Block, Card, Page, share, stacked
+from memory.bench.report.page import Block, Card, Page, count, share, stacked
 from memory.bench.report.plots import FULL, NARROW, Bar, Line, bars, lines, own_colours, scatter
 from memory.bench.report.requests import INSTEAD, request_blocks
 from memory.bench.report.results import Entry, Results, read_results, results_of
@@ -168,7 +168,7 @@ def _table(results: Results, heading: str, names: Sequence[str], note: str) -> B
                 entry.shown,
                 tables.kind_of(entry),
                 *(stacked(entry.estimate(name)) for name in names),
-                tables.count(entry.metrics.tokens.mean),
+                count(entry.metrics.tokens.mean),
                 tables.trouble(entry),
             ]
             for entry in results.entries
