@@ -18,8 +18,7 @@ from memory.contract.requests import CROSS_CONTEXT
 from memory.contract.scope import MemoryScope
 from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
 from memory.slot.slot import MemorySlot
-from memory.slot.turns import event_from_turn
-from memory.slot.view import RecallFields, TurnFields
+from memory.slot.turns import RecallFields, TurnFields, event_from_turn
 
 _MAX_FAILURES = 5
 """Retrievals that may fail one after another before a cell is abandoned."""
