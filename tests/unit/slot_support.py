@@ -14,7 +14,7 @@ from memory import (
     RetrieveResult,
     WriteReceipt,
 )
-from memory.adapter import AdapterTraits, BaseAdapter, ContextEntry, ResetReceipt
+from memory.adapter import HTTPX_ERRORS, AdapterTraits, BaseAdapter, ContextEntry, ResetReceipt
 
 ALICE = MemoryScope(run_id="r", persona_id="alice")
 BOB = MemoryScope(run_id="r", persona_id="bob")
@@ -31,7 +31,7 @@ class Obedient(BaseAdapter):
     names_sessions = False
 
     def __init__(self, **traits):
-        self.traits = AdapterTraits(**traits)
+        self.traits = AdapterTraits(errors=HTTPX_ERRORS, **traits)
         self.rows = []
         self.calls = []
         self.next_write = []

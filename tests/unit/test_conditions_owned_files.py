@@ -28,7 +28,7 @@ from memory import (
     RetrieveRequest,
     SupportsReadiness,
 )
-from memory.adapter import MemoryAdapter, StoreError
+from memory.adapter import MemoryAdapter
 from memory.plugins.opening import build_slot
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
@@ -291,7 +291,7 @@ async def test_a_damaged_file_is_an_error_until_it_is_reset(kind: str, damage: s
     left = file.read_bytes()
     slot = opened(kind, tmp_path)
     with pytest.raises(
-        StoreError, match=r"restore it|give another path|remove it|no rolling summary|is damaged"
+        BackendUnavailable, match=r"restore it|give another path|remove it|no rolling summary|is damaged"
     ):
         async with slot:
             pass
@@ -310,7 +310,7 @@ async def test_a_log_without_its_count_and_a_count_without_its_log_are_errors(
 ) -> None:
     await filled("full_history", tmp_path)
     only(tmp_path, "*.jsonl" if name == "log" else "*.count").unlink()
-    with pytest.raises(StoreError, match="is missing"):
+    with pytest.raises(BackendUnavailable, match="is missing"):
         async with opened("full_history", tmp_path):
             pass
 
@@ -338,7 +338,7 @@ async def test_a_file_changed_while_it_is_open_takes_no_more(kind: str, change: 
         health = await slot.health()
         assert health.status == "degraded"
         assert re.search(complaint, str(health.warnings))
-        with pytest.raises(StoreError, match=complaint):
+        with pytest.raises(BackendUnavailable, match=complaint):
             await slot.record_event(event(9))
         found = await slot.retrieve(RetrieveRequest(query="?", scope=ALICE, session_id="t"))
         assert re.search(complaint, str(found.trace.warnings))
@@ -356,7 +356,7 @@ async def test_a_state_of_wrong_values_is_an_error(progress: str, tmp_path: Path
     await filled("rolling_summary", tmp_path)
     with closing(sqlite3.connect(file_of(tmp_path))) as file, file:
         file.execute("UPDATE summary SET content = ?, digest = ? WHERE seq = 0", _sealed(progress))
-    with pytest.raises(StoreError, match="is not as it was written"):
+    with pytest.raises(BackendUnavailable, match="is not as it was written"):
         async with opened("rolling_summary", tmp_path):
             pass
 
@@ -365,7 +365,7 @@ async def test_a_database_log_without_its_file_is_an_error(tmp_path: Path) -> No
     await filled("rolling_summary", tmp_path)
     file = file_of(tmp_path)
     file.rename(f"{file}-wal")
-    with pytest.raises(StoreError, match="is missing beside its log"):
+    with pytest.raises(BackendUnavailable, match="is missing beside its log"):
         async with opened("rolling_summary", tmp_path):
             pass
 
