@@ -26,6 +26,7 @@ NO_RESULT = {
     "chat",
     "mcp",  # a server
     "serve",  # a server
+    "setup",  # asks a person
     "scripted-llm",  # a server, or another command beside it
     "stigmem intent show",  # JSON, and nothing else
 }
