@@ -329,7 +329,10 @@ class Mem0Adapter(SynchronousWrites):
     async def health(self) -> BackendHealth:
         """Probe the store, and say what is configured and what is off."""
         details, warnings = await self._run(self._native.describe)
-        return self.health_of(details=details, warnings=tuple(warnings))
+        problems = self._native.problems()
+        return self.health_of(
+            "degraded" if problems else "ok", details=details, warnings=(*warnings, *problems)
+        )
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         """The configured ``llm``, ``embedder`` and ``reranker``, on the adapter's threads."""

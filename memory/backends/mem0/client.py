@@ -103,6 +103,10 @@ class NativeMem0:
         """What health says of the store besides."""
         return {}
 
+    def problems(self) -> list[str]:
+        """What is not as it should be with the store, so that health is ``degraded``."""
+        return []
+
     def close(self) -> None:
         """Free clients, pools, files and the store's lock."""
         models, self._models = self._models, None

@@ -10,7 +10,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from memory import ConfigError
-from memory.adapter import LEXICAL_OR_BLOCK, DataPath, IdAlphabet, ModelEndpoint, PluginOptions, Public
+from memory.adapter import (
+    LEXICAL_OR_BLOCK,
+    DataPath,
+    Durability,
+    IdAlphabet,
+    ModelEndpoint,
+    PluginOptions,
+    Public,
+)
 
 LEXICAL_DIMENSIONS = 1024
 _OPENAI_CLIENTS = frozenset(
@@ -142,6 +150,9 @@ class Mem0Options(PluginOptions):
     """Collection or table."""
     open_partitions: int = Field(default=64, gt=0)
     """Scopes whose partitions of the embedded store stay open; others are opened again when they are used."""
+    durability: Durability = "machine"
+    """What an acknowledged event survives in the embedded store: the end of the ``process``, or a power cut of the
+    ``machine`` too, which flushes the disk for each event."""
     path: DataPath | None = None
     """Directory of the embedded store and mem0's history. Default: ``<data_dir>/<backend name>``."""
     history_path: DataPath | None = None

@@ -6,6 +6,7 @@
         meta.json, collection/*/storage.sqlite           Qdrant's
         history.db                                       mem0's
         logs.json                                        which files' logs there are, while it is written to
+        rows                                             how many memories it holds, and how many are lost
 
 A partition that lacks a file, or has an empty one, was damaged from outside; it is never taken for a new one.
 
@@ -17,12 +18,13 @@ scores by where rows lie in memory, which opening the store again turns round.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sqlite3
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,7 @@ from qdrant_client.local.payload_filters import check_filter
 from qdrant_client.local.qdrant_local import META_INFO_FILENAME, QdrantLocal
 
 from memory import BackendError
-from memory.adapter import IdAlphabet, IsolationError
+from memory.adapter import Durability, IdAlphabet, IsolationError
 
 HISTORY = "history.db"
 TOMBSTONES = "CREATE TABLE IF NOT EXISTS memslot_deleted (memory_id TEXT PRIMARY KEY, session_scope TEXT)"
@@ -70,6 +72,44 @@ def partition_path(partitions: Path, ids: Mapping[str, str]) -> Path:
     return partitions / _NAMES.encode(ids["user_id"], ids["run_id"], ids.get("agent_id"))
 
 
+class RowCount:
+    """How many memories a partition holds, so that a log that was cut never reads as healthy.
+
+    Noted after they are inserted and before they are deleted: wherever the process ends, no fewer are stored.
+
+    Attributes:
+        lost: acknowledged memories that were missing when it was opened, until somebody removes the file.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "rows"
+        self.lost = 0
+
+    def compare(self, stored: int) -> None:
+        """Note how many there are, and how many there should be besides."""
+        with suppress(FileNotFoundError, ValueError):
+            noted, lost = map(int, self._path.read_bytes().split())
+            self.lost = lost + max(0, noted - stored)
+        self.note(stored)
+
+    def note(self, rows: int) -> None:
+        """Write it over what was noted before."""
+        file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
+        try:
+            os.write(file, b"%012d %012d\n" % (rows, self.lost))
+        finally:
+            os.close(file)
+
+    def warnings(self) -> list[str]:
+        """What is not as it should be, for health."""
+        if not self.lost:
+            return []
+        return [
+            f"{self.lost} acknowledged memories of {self._path.parent.name} are gone; restore the partition from a "
+            f"copy, or remove its file {self._path.name} to go on without them"
+        ]
+
+
 class Logs:
     """The write-ahead logs of a partition's SQLite files: a commit waits for the disk once, where SQLite's default
     waits several times.
@@ -79,8 +119,9 @@ class Logs:
     ends without closing anything lets SQLite close the files, so the note goes with whoever made it.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, durability: Durability) -> None:
         self._directory = directory
+        self._durability = durability
         self._connections: dict[str, sqlite3.Connection] = {}
         self._begun: set[str] = set()
         self.dropped = False
@@ -89,8 +130,12 @@ class Logs:
     def keep(self, file: str | Path, connection: sqlite3.Connection) -> None:
         """Keep one for a file below the directory, which has no other connection as long as this one is open."""
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA synchronous={'FULL' if self._durability == 'machine' else 'NORMAL'}")
         self._connections[str(file)] = connection
+
+    def opened(self) -> None:
+        """To be called once the files are open: the logs a killed process left have been read, and may be gone."""
+        (self._directory / _LOGS).unlink(missing_ok=True)
 
     def begin(self) -> None:
         """To be called before a write. Every log has a beginning before it is noted."""
@@ -232,16 +277,32 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         name: of the collection; made if there is none.
         client, logs: the partition's.
         ids: the scope's native ids, which every row carries.
+        count: of its memories; None for entities.
+
+    Raises:
+        BackendError: a memory is not as it was written.
     """
 
     def __init__(
-        self, native: Any, name: str, client: LocalClient, logs: Logs, ids: Mapping[str, str]
+        self,
+        native: Any,
+        name: str,
+        client: LocalClient,
+        logs: Logs,
+        ids: Mapping[str, str],
+        count: RowCount | None = None,
     ) -> None:
         self._ids = ids
         self._logs = logs
+        self._count = count
         super().__init__(name, native.embedding_model_dims, client=client, on_disk=native.on_disk)
         self.is_local = True
-        logs.keep(collection_file(Path(), name), client.collections[name].storage.storage)
+        rows = client.collections[name]
+        logs.keep(collection_file(Path(), name), rows.storage.storage)
+        if count is not None:
+            if any(_digest(payload) != payload.get("hash") for payload in rows.payload):
+                raise damaged(Path(client.location), "a memory is not as it was written")
+            count.compare(len(rows.ids))
 
     @property
     def length(self) -> int:
@@ -334,10 +395,16 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
             raise
         finally:
             kept.storage = connection
+        self._note(0)
+
+    def _note(self, fewer: int) -> None:
+        if self._count is not None:
+            self._count.note(len(self.client.collections[self.collection_name].ids) - fewer)
 
     def delete(self, vector_id: str) -> None:
         """As the native one."""
         self._logs.begin()
+        self._note(1)
         super().delete(vector_id)
 
     def update(self, vector_id: str, vector: Any = None, payload: dict[str, Any] | None = None) -> None:
@@ -350,6 +417,11 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
 
     def _beyond_scope(self, filters: Mapping[str, Any] | None) -> dict[str, Any]:
         return {name: value for name, value in (filters or {}).items() if self._ids.get(name) != value}
+
+
+def _digest(payload: Mapping[str, Any]) -> str:
+    """As mem0 computes it of a memory's text."""
+    return hashlib.md5(str(payload.get("data", "")).encode(), usedforsecurity=False).hexdigest()
 
 
 def _as_inserted(collection: Any) -> None:

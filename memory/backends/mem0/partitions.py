@@ -41,6 +41,7 @@ class ScopeMemory(Memory):  # type: ignore[misc]
 
     ids: Mapping[str, str]
     logs: partition.Logs
+    count: partition.RowCount
     shares_history: bool
     users = 0
     _entity_store: ScopeStore | None
@@ -121,6 +122,10 @@ class Partitions(NativeMem0):
         """What health says of the store besides."""
         found = sum(1 for path in self._root.iterdir() if not path.name.startswith("."))
         return {"partitions": found, "open_partitions": len(self._open)}
+
+    def problems(self) -> list[str]:
+        """What is not as it should be in the partitions that are open."""
+        return [warning for memory in self._open.values() for warning in memory.count.warnings()]
 
     def purge(self, ids: Mapping[str, str]) -> tuple[int | None, bool]:
         """Remove its directory; one that cannot be read goes as well, its memories uncounted."""
@@ -225,6 +230,7 @@ class Partitions(NativeMem0):
         memory = None
         try:
             memory = self._open_files(directory, ids)
+            memory.logs.opened()
             self._check_length(self._collection, memory.vector_store.length)
         except Exception as error:
             if memory is not None:
@@ -241,10 +247,11 @@ class Partitions(NativeMem0):
                 partition.mark(making, ids)
 
     def _open_files(self, directory: Path, ids: Mapping[str, str]) -> ScopeMemory:
-        client, logs = LocalClient(directory), partition.Logs(directory)
+        client, logs = LocalClient(directory), partition.Logs(directory, self._options.durability)
+        count = partition.RowCount(directory)
         history = self._history
         try:
-            store = ScopeStore(self._config.vector_store.config, self._collection, client, logs, ids)
+            store = ScopeStore(self._config.vector_store.config, self._collection, client, logs, ids, count)
             if history is None:
                 history = open_history(directory / partition.HISTORY, shared=False)
                 logs.keep(partition.HISTORY, history.connection)
@@ -255,5 +262,6 @@ class Partitions(NativeMem0):
             raise
         watch_inserts(store, self._notes)
         memory: ScopeMemory = assemble(ScopeMemory, self._config, self._start(), store, history)
-        memory.ids, memory.logs, memory.shares_history = ids, logs, self._history is not None
+        memory.ids, memory.logs, memory.count = ids, logs, count
+        memory.shares_history = self._history is not None
         return memory

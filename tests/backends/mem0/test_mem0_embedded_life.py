@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -317,3 +318,62 @@ async def test_an_event_cut_in_the_middle_leaves_nothing_and_a_repeat_stores_it_
         assert [row["memory"] for row in await stored(slot)] == ["before"]
         assert len((await slot.record_event(whole)).native_ids) == 40
         assert len(await stored(slot)) == 41
+
+
+# -- files that were cut or changed while nobody had them open ---------------------------------------------
+
+
+async def left_by_a_kill(tmp_path: Path) -> Path:
+    left = tmp_path / "left"
+    async with opened(tmp_path / "open") as slot:
+        for number in range(10):
+            await slot.record_event(event(f"I drink tea number {number}."))
+        await anyio.to_thread.run_sync(shutil.copytree, tmp_path / "open", left)
+    (left / "mem0" / "qdrant" / ".lock").unlink()
+    return left
+
+
+def rows_file(left: Path) -> Path:
+    (found,) = left.rglob("rows")
+    return found
+
+
+async def test_memories_that_are_torn_off_are_counted_until_that_is_acknowledged(tmp_path: Path) -> None:
+    left = await left_by_a_kill(tmp_path)
+    async with opened(left) as slot:
+        assert len(await stored(slot)) == 10
+        assert (await slot.health()).status == "ok", await slot.health()
+    shutil.rmtree(left)
+    left = await left_by_a_kill(tmp_path / "again")
+    (log,) = left.rglob("collection/*/storage.sqlite-wal")
+    os.truncate(log, log.stat().st_size // 2)
+    for _ in range(2):
+        async with opened(left) as slot:
+            kept = len(await stored(slot))
+            assert kept < 10
+            health = await slot.health()
+            assert health.status == "degraded"
+            assert f"{10 - kept} acknowledged memories" in str(health.warnings)
+    rows_file(left).unlink()
+    async with opened(left) as slot:
+        assert (await slot.health()).status == "ok"
+
+
+async def test_a_flipped_bit_in_a_memory_is_an_error(tmp_path: Path) -> None:
+    async with opened(tmp_path) as slot:
+        await slot.record_event(event("I drink oolong."))
+    file = rows_file(tmp_path).parent / "collection" / "memslot" / "storage.sqlite"
+    file.write_bytes(file.read_bytes().replace(b"I drink oolong.", b"I drink oolonG."))
+    with pytest.raises(BackendError, match="a memory is not as it was written"):
+        async with opened(tmp_path):
+            pass
+
+
+async def test_a_deleted_memory_is_not_missed(tmp_path: Path) -> None:
+    async with opened(tmp_path) as slot:
+        receipt = await slot.record_event(event("one", "two"))
+        await mutate(slot, "delete", receipt.native_ids[0])
+        await mutate(slot, "update", receipt.native_ids[1], text="three")
+    async with opened(tmp_path, durability="process") as slot:
+        assert [row["memory"] for row in await stored(slot)] == ["three"]
+        assert (await slot.health()).status == "ok"
