@@ -96,7 +96,8 @@ class BackendError(MemslotError):
         backend_name: the adapter that was called.
         operation: the native operation, such as ``Memory.search``.
         diagnostics: JSON-ready and redacted: ``exception``, ``status``, ``code``, ``request_id``,
-            ``retry_after_s``, ``causes``, ``module``; a key is absent where the native error does not tell.
+            ``retry_after_s``, ``causes``, ``module``, ``disk`` (what the system calls one that is full or must not
+            be written to); a key is absent where the native error does not tell.
         sent: False when the request certainly was not carried out: it never left, or was refused.
     """
 

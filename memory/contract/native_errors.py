@@ -7,6 +7,7 @@ only where the type itself, not a relative of it, is in that table and says so; 
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import socket
@@ -83,6 +84,14 @@ _OF_PYTHON: Mapping[type[BaseException], NativeError] = {
     json.JSONDecodeError: NativeError(BackendProtocolError),
     UnicodeDecodeError: NativeError(BackendProtocolError),
 }
+_DISK_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM})
+_SQLITE_DISK_FAULTS = (
+    "SQLITE_FULL",
+    "SQLITE_IOERR_WRITE",
+    "SQLITE_READONLY",
+    "SQLITE_CANTOPEN",
+    "SQLITE_PERM",
+)
 _SAFE_CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 
 
@@ -102,6 +111,8 @@ def normalise_error(
     if isinstance(error, BackendError):
         error.backend_name = error.backend_name or backend_name
         error.operation = error.operation or operation
+        if (disk := _disk(error)) is not None:
+            error.diagnostics.setdefault("disk", disk)
         return error
     links = _telling(error, table)
     diagnostics: dict[str, Any] = {"exception": _shown_name(type(error))}
@@ -116,6 +127,7 @@ def normalise_error(
             ("code", _safe_code(link, "code") or _safe_code(link, "error_code")),
             ("request_id", _safe_code(link, "request_id")),
             ("retry_after_s", _retry_after(link)),
+            ("disk", _disk(link)),
         ):
             if value is not None:
                 diagnostics.setdefault(key, value)
@@ -256,6 +268,17 @@ def _retry_after(error: BaseException) -> float | None:
         return float(value) if value is not None else None
     except (TypeError, ValueError):
         return None
+
+
+def _disk(error: BaseException) -> str | None:
+    """What the system, or SQLite, calls a disk that is full or must not be written to; None for other errors."""
+    for link in _chain(error):
+        if isinstance(link, OSError) and link.errno in _DISK_FAULTS:
+            return errno.errorcode[link.errno]
+        name = _attribute(link, "sqlite_errorname")
+        if isinstance(name, str) and name.startswith(_SQLITE_DISK_FAULTS):
+            return name
+    return None
 
 
 def _shown_name(kind: type) -> str:

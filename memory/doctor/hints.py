@@ -25,6 +25,7 @@ from memory.plugins.redaction import HIDDEN
 LEAK = "do not use this configuration: memory would leak between users"
 
 _REACHED = "it was reached and failed: the backend's own log says why"
+_FULL = frozenset({"ENOSPC", "EDQUOT", "EFBIG", "SQLITE_FULL", "SQLITE_IOERR_WRITE"})
 _ADDRESS_KEYS = frozenset({"url", "uri", "base_url", "host", "port"})
 _UNREACHED = re.compile(r"ConnectionRefused|ConnectError|ConnectTimeout|gaierror")
 
@@ -87,6 +88,8 @@ class Hints:
         """What to do about a health of ``unavailable``; None where its warnings are all there is to say."""
         if "module" in diagnostics:
             return self.install
+        if "disk" in diagnostics:
+            return self._disk(diagnostics["disk"])
         if unreached(diagnostics):
             return self._nobody_there()
         if "deadline_s" in diagnostics:
@@ -109,6 +112,8 @@ class Hints:
     def _backend(self, error: BackendError, model: str) -> str | None:
         if "module" in error.diagnostics:
             return self.install
+        if "disk" in error.diagnostics:
+            return self._disk(error.diagnostics["disk"])
         if isinstance(error, BackendAuthError):
             return self._key(model)
         if isinstance(error, BackendRateLimited):
@@ -120,6 +125,13 @@ class Hints:
         if isinstance(error, BackendUnavailable):
             return _REACHED
         return None
+
+    def _disk(self, code: str) -> str:
+        where = str(self._config.data_dir) if self._config else "the directory of memory.data_dir"
+        full = code in _FULL
+        what = "the disk, or a quota of it, is full" if full else "this user must not write"
+        mend = "make room" if full else "change its owner or mode"
+        return f"{what} ({code}) at {where} or at a path among its options: {mend}, or set another memory.data_dir"
 
     def _nobody_there(self, model: str = "") -> str:
         return f"start it, or correct {self._places(model)}"

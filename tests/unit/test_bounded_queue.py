@@ -175,3 +175,21 @@ def test_recent_keys_are_forgotten_in_order():
     keys.discard_where(lambda key: key == "a")
     assert keys.add("a")
     assert not keys.add("c")
+
+
+async def test_room_is_given_to_who_waits_for_it_as_soon_as_there_is_some():
+    queue, placed = BoundedQueue(2), []
+    queue.offer("a", 1)
+    queue.offer("b", 2)
+
+    async def put(item):
+        placed.append((item, await queue.put("c", item, 60)))
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(put, 3)
+            await anyio.wait_all_tasks_blocked()
+            queue.lease("a").end()
+            await anyio.wait_all_tasks_blocked()
+            assert placed == [(3, True)]
+            assert queue.weight == 2

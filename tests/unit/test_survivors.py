@@ -1,0 +1,212 @@
+"""Lines of the core whose loss no other test noticed, each with what goes wrong without it."""
+
+import errno
+import sqlite3
+import threading
+import time
+
+import anyio
+import pytest
+from journals import key
+from slot_support import ALICE, Lookup, Obedient, event
+
+from memory import (
+    BackendUnavailable,
+    ContextBudget,
+    Deadlines,
+    InputError,
+    MemorySlot,
+    SupportsBulkIngest,
+    WriteReceipt,
+)
+from memory.adapter import (
+    BackendProtocolError,
+    BackendRejected,
+    ContextEntry,
+    JsonHttp,
+    NativeWorker,
+    ShieldedCalls,
+    SqliteFile,
+    SqliteLayout,
+    StoreError,
+    Utf8TokenCounter,
+    check_url,
+    fit_entries,
+    normalise_error,
+)
+from memory.adapter._http import _may_pass
+from memory.doctor.hints import Hints
+from memory.plugins.config import load_config
+from memory.slot.journal import Journal
+from memory.slot.journal_past import JournalPast
+
+
+async def test_a_look_up_waits_for_the_write_that_was_given_up():
+    """Asked while it still runs, the backend says "not stored", and the event would be sent a second time."""
+
+    class Slow(Lookup):
+        shielded = ShieldedCalls()
+        stored = False
+
+        async def record_event(self, event):
+            async def write():
+                await go_on.wait()
+                self.stored = True
+                return WriteReceipt(event_id=event.event_id, status="committed")
+
+            return await self.shielded.run(event.scope, write)
+
+        async def find_event(self, event):
+            asked.append(self.stored)
+            return (event.event_id,) if self.stored else None
+
+    go_on, asked, receipts = anyio.Event(), [], []
+    deadlines = Deadlines(write_s=0.05, query_s=30.0)
+    async with MemorySlot(Slow(), scope=ALICE, deadlines=deadlines) as slot:
+
+        async def write():
+            receipts.append(await slot.record_event(event(1)))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(write)
+            await anyio.sleep(0.2)
+            assert asked == [], "the write may still be carried out"
+            go_on.set()
+    assert asked == [True]
+    assert receipts[0].status == "committed"
+
+
+def test_what_sqlite_fails_with_is_raised(tmp_path):
+    """Swallowed, an event that is not on the disk would be acknowledged."""
+    layout = SqliteLayout(
+        what="thing", application_id=1, version=1, tables="CREATE TABLE things (name TEXT);"
+    )
+    file = SqliteFile(tmp_path / "things.db", layout)
+    with pytest.raises(StoreError, match="cannot be used") as caught:
+        file.sync(lambda: file.db.execute("INSERT INTO nothing VALUES (1)"))
+    assert isinstance(caught.value.__cause__, sqlite3.Error)
+    file.close()
+    with pytest.raises(StoreError, match="is closed"):
+        file.sync(lambda: None)
+
+
+@pytest.mark.parametrize(
+    "answer", [["text"], [None], [], [WriteReceipt(event_id="another", status="committed")]]
+)
+async def test_a_bulk_answer_of_another_shape_is_no_receipt(answer):
+    """Taken for one, an event of which nothing is known would be called stored."""
+
+    class Bulk(Obedient):
+        async def record_events(self, events):
+            return answer
+
+    async with MemorySlot(Bulk(), scope=ALICE) as slot:
+        bulk = slot.capability(SupportsBulkIngest)
+        with pytest.raises(BackendProtocolError, match="a write") as caught:
+            await bulk.record_events([event(1)])
+        assert caught.value.receipts == ()
+
+
+def test_a_journal_is_shared_also_by_threads_that_open_it_at_once(tmp_path, monkeypatch):
+    """Each with its own, the second one is told that another process has it open."""
+    begin, opened = JournalPast.__init__, []
+
+    def slowly(self, *given):
+        time.sleep(0.05)
+        begin(self, *given)
+
+    monkeypatch.setattr(JournalPast, "__init__", slowly)
+    threads = [
+        threading.Thread(target=lambda: opened.append(Journal.shared(tmp_path / "j.db"))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(opened) == 4
+    assert len(set(opened)) == 1
+    for journal in opened:
+        assert not journal.closed
+        journal.close()
+    assert opened[0].closed
+
+
+async def test_a_call_of_a_closed_worker_was_never_sent():
+    """Else a write refused by an adapter that is closed would be "unknown", and looked up in vain."""
+    worker = NativeWorker(name="memslot-test")
+    await worker.aclose()
+    with pytest.raises(BackendUnavailable) as caught:
+        await worker.run(lambda: 1)
+    assert not caught.value.ambiguous
+
+
+def failure(kind, **more):
+    status = more.pop("status", None)
+    return kind("x", diagnostics={"status": status} if status else {}, **more)
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (failure(BackendUnavailable, status=500), True),
+        (failure(BackendUnavailable, status=503), True),
+        (failure(BackendUnavailable, status=501), False),
+        (failure(BackendRejected, status=422), False),
+        (failure(BackendUnavailable), True),
+        (failure(BackendUnavailable, sent=False), False),
+        (failure(BackendProtocolError), False),
+    ],
+)
+def test_a_request_is_repeated_only_where_the_failure_may_pass(error, again):
+    assert _may_pass(error) is again
+
+
+@pytest.mark.parametrize("url", ["http://me:secret@host", "https://token@host/path", "http://@host"])
+def test_credentials_in_an_address_are_refused(url):
+    """They would stand in errors, logs and manifests, where addresses are shown."""
+    for refuse in (check_url, lambda url: JsonHttp(check_url(url), backend="b")):
+        with pytest.raises(InputError, match="must not hold credentials") as caught:
+            refuse(url)
+        assert "secret" not in str(caught.value)
+
+
+def test_the_label_of_a_group_costs_of_the_budget():
+    """Not counted, every group made a section longer than it may be."""
+    counter = Utf8TokenCounter()
+    entries = [ContextEntry("tea", group="a rather long label of a group " * 4), ContextEntry("tea")]
+    plain = [ContextEntry("tea"), ContextEntry("tea")]
+    budget = ContextBudget(max_tokens=20)
+    assert fit_entries(plain, budget, counter, overhead=0) == (0, 1)
+    assert fit_entries(entries, budget, counter, overhead=0) == (1,)
+    same = [ContextEntry("tea", group="g"), ContextEntry("tea", group="g"), ContextEntry("tea", group="g")]
+    assert len(fit_entries(same, budget, counter, overhead=0)) == 3, "it is shown once"
+
+
+async def test_a_caller_that_has_given_up_keeps_nothing_in_the_journal(tmp_path):
+    """Kept behind its back, an event would be delivered that nobody was told of."""
+    with Journal(tmp_path / "j.db") as journal:
+        with anyio.CancelScope() as given_up:
+            given_up.cancel()
+            await journal.append(key(ALICE), [event(1)])
+        assert given_up.cancelled_caught
+        assert list(journal.entries()) == []
+
+
+@pytest.mark.parametrize(
+    ("native", "remedy"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "is full (ENOSPC)"),
+        (OSError(errno.EROFS, "Read-only file system"), "must not write (EROFS)"),
+        (PermissionError(errno.EACCES, "Permission denied"), "must not write (EACCES)"),
+    ],
+)
+def test_a_full_or_read_only_disk_is_named_with_its_place(native, remedy):
+    own = BackendUnavailable("it cannot be written", sent=False)
+    own.__cause__ = native
+    config = load_config({"memory": {"backend": "mem0", "data_dir": "/somewhere/else"}})
+    for error in (native, own):
+        failed = normalise_error(error, backend_name="mem0", operation="record_event")
+        for hint in (Hints(config).fix(failed), Hints(config).unavailable(failed.diagnostics)):
+            assert remedy in hint
+            assert "/somewhere/else" in hint
+            assert "reached" not in hint
