@@ -4,8 +4,10 @@ import csv
 import io
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 from bench_support import (
     SENTINEL,
@@ -25,8 +27,9 @@ from memory.adapter import BackendRejected, ContextEntry
 from memory.bench.engine.diagnostics import shape_of
 from memory.bench.engine.manifest import manifest_schema, read_manifest
 from memory.bench.engine.matrix import load_experiment
+from memory.bench.engine.verify import verify
 from memory.bench.report.export import FORMS
-from memory.bench.report.report import write_report
+from memory.bench.report.report import rendered, write_report
 from memory.bench.report.results import results_of
 from memory.bench.report.several import parts_of, write_several
 from memory.bench.scores.llm_use import llm_use
@@ -729,3 +732,10 @@ def test_a_damaged_manifest_says_so(tmp_path, content, complaint):
         read_manifest(tmp_path)
     with pytest.raises(ConfigError, match="does not exist; give the directory of a run"):
         read_manifest(tmp_path / "nowhere")
+
+
+async def test_the_example_is_one_that_this_version_reads_and_verifies():
+    example = Path(__file__).parents[2] / "manifests" / "example"
+    found = await anyio.to_thread.run_sync(partial(verify, example, render=rendered))
+    versions = [one for one in found.deviations if "report.html" not in one.where]
+    assert versions == []
