@@ -65,24 +65,28 @@ def experiment_metrics(
         groups: label -> experiment group; providers of different groups are not compared.
     """
     requests = {label: Requests(samples) for label, samples in providers}
-    headlines = tuple(
-        name
-        for name in HEADLINES
-        if any(unit for one in requests.values() for unit in BY_NAME[name].units(one))
-    )
+    units = {
+        label: {figure.name: _averaged(figure.units(one)) for figure in FIGURES}
+        for label, one in requests.items()
+    }
+    headlines = tuple(name for name in HEADLINES if any(found[name] for found in units.values()))
     return Metrics(
         experiment_id=experiment_id,
         headlines=headlines,
         providers=tuple(
-            provider_metrics(label, one, headlines, (shown or {}).get(label))
+            provider_metrics(label, one, headlines, (shown or {}).get(label), units[label])
             for label, one in requests.items()
         ),
-        differences=tuple(_differences(requests, groups or {})),
+        differences=tuple(_differences(units, groups or {})),
     )
 
 
 def provider_metrics(
-    label: str, requests: Requests, headlines: Sequence[str], shown: str | None = None
+    label: str,
+    requests: Requests,
+    headlines: Sequence[str],
+    shown: str | None = None,
+    units: Mapping[str, list[Unit]] | None = None,
 ) -> ProviderMetrics:
     """The figures of one provider.
 
@@ -91,7 +95,9 @@ def provider_metrics(
         requests: of all its cells.
         headlines: figures that parts are given of.
         shown: the name as tables are to show it.
+        units: what each figure is over, replicates averaged, where the caller knows it.
     """
+    units = units or {figure.name: _averaged(figure.units(requests)) for figure in FIGURES}
     records = [record for _, record, _ in requests.samples]
     answered = [record for record in records if record.answered]
     status = Counter(record.status for record in records)
@@ -113,7 +119,7 @@ def provider_metrics(
                 name=one.name,
                 group=one.group,
                 better=one.better,
-                estimate=estimated(one, one.units(requests)),
+                estimate=_estimated(one, units[one.name]),
             )
             for one in FIGURES
         ),
@@ -135,7 +141,10 @@ def provider_metrics(
 
 def estimated(figure: Figure, units: Iterable[Unit]) -> Estimate:
     """A figure over units, each averaged over its replicates; bounds stand beside it where something went wrong."""
-    averaged = _averaged(units)
+    return _estimated(figure, _averaged(units))
+
+
+def _estimated(figure: Figure, averaged: Sequence[Unit]) -> Estimate:
     known = [(unit.cluster, unit.value) for unit in averaged if unit.value is not None]
     found = estimate(known)
     counts = Counter(unit.status for unit in averaged)
@@ -164,6 +173,9 @@ def _averaged(units: Iterable[Unit]) -> list[Unit]:
         found.setdefault((unit.cluster, unit.key), []).append(unit)
     averaged = []
     for (cluster, key), same in found.items():
+        if len(same) == 1:
+            averaged += same
+            continue
         known = [unit for unit in same if unit.value is not None]
         value = fmean(unit.value for unit in known if unit.value is not None) if known else None
         status = worst_status(unit.status for unit in (known or same))
@@ -217,16 +229,19 @@ def _curve(
                 yield CurvePoint(at=at, estimate=found)
 
 
-def _differences(requests: Mapping[str, Requests], groups: Mapping[str, str | None]) -> Iterator[Difference]:
+def _differences(
+    units: Mapping[str, Mapping[str, list[Unit]]], groups: Mapping[str, str | None]
+) -> Iterator[Difference]:
     for figure in FIGURES:
-        found = [(label, _values(figure, one)) for label, one in requests.items()]
+        found = [
+            (
+                label,
+                {(unit.cluster, unit.key): unit.value for unit in one[figure.name] if unit.value is not None},
+            )
+            for label, one in units.items()
+        ]
         for place, (second, others) in enumerate(found):
             for first, values in found[:place]:
                 both = [(key[0], values[key] - others[key]) for key in values if key in others]
                 if both and groups.get(first) == groups.get(second):
                     yield difference(figure.name, first, second, both)
-
-
-def _values(figure: Figure, requests: Requests) -> dict[tuple[str, str], float]:
-    averaged = _averaged(figure.units(requests))
-    return {(unit.cluster, unit.key): unit.value for unit in averaged if unit.value is not None}
