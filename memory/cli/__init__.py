@@ -9,6 +9,11 @@ import warnings
 
 def main() -> None:
     """Entry point of the ``memslot`` script; ends the process with the command's exit code."""
+    if sys.argv[1:2] == ["stigmem"]:
+        from memory.stigmem.spool import hand_over
+
+        if hand_over(sys.argv[2:]):
+            return
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115

@@ -100,6 +100,7 @@ class Rendering:
         Raises:
             BackendProtocolError: the adapter's own rendering is no section, or never fits.
         """
+        result = _each_once(result)
         budget = result.request.budget
         included = tuple(index for index, entry in enumerate(result.entries) if entry.text.strip())
         if surely_exceeds(result.entries, budget):
@@ -155,3 +156,17 @@ class Rendering:
         result = result.model_copy(update={"included": included})
         section = self.section(result)
         return result, section, self._counter.count(section) if section else 0
+
+
+def _each_once(result: RetrieveResult) -> RetrieveResult:
+    """Without the rows that are there already: some servers give a record twice, or in several groups."""
+    seen: set[tuple[str, str]] = set()
+    kept: list[ContextEntry] = []
+    for entry in result.entries:
+        key = (entry.native_id or "", entry.text)
+        if entry.prose or entry.native_id is None or key not in seen:
+            kept.append(entry)
+            seen.add(key)
+    if len(kept) == len(result.entries):
+        return result
+    return result.model_copy(update={"entries": tuple(kept)})

@@ -239,10 +239,11 @@ class StigmemAbi(WriteQueue):
         pause = self._retry_pause_s if retry_pause_s is None else retry_pause_s
         return StigmemNode(self._url or "", self._api_key, timeout_s=self._timeout_s, retry_pause_s=pause)
 
-    async def perform(self, write: Write) -> tuple[Fact, ...]:
+    async def perform(self, write: Write, on_fact: Callable[[Fact], None] | None = None) -> tuple[Fact, ...]:
         """Send a write now and wait for it: for tools of a process, whose caller is to hear of a failure.
 
-        A ping is not sent, and no fact returned, while anybody's last one of the task is valid.
+        ``on_fact`` is told of each fact as soon as it exists. A ping is not sent, and no fact returned, while
+        anybody's last one of the task is valid.
 
         Raises:
             InputError, BackendError: as :func:`carry_out`.
@@ -256,7 +257,7 @@ class StigmemAbi(WriteQueue):
                     entity=write.entity, relation=relation, scope=scope, include_contradicted=True, limit=1
                 ):
                     return ()
-            return await carry_out(node, write)
+            return await carry_out(node, write, on_fact)
 
     def __enter__(self) -> Self:
         return self

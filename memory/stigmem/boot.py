@@ -122,7 +122,7 @@ async def probe(node: StigmemNode) -> NodeInfo:
         BackendError: it cannot be reached, or leaves out a field that 12.3.1 requires.
     """
     info = await node.well_known()
-    absent = ", ".join(name for name, told in vars(info).items() if told is None)
+    absent = ", ".join(name for name, value in vars(info).items() if value is None)
     if absent:
         raise BackendProtocolError(f"stigmem: the node does not state {absent}", backend_name="stigmem")
     return info

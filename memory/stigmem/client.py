@@ -101,8 +101,8 @@ class StigmemNode:
 
     async def well_known(self) -> NodeInfo:
         """``GET /.well-known/stigmem``; needs no key."""
-        told = await self.object("GET", "/.well-known/stigmem")
-        values = (told.get(field.name) for field in fields(NodeInfo))
+        answer = await self.object("GET", "/.well-known/stigmem")
+        values = (answer.get(field.name) for field in fields(NodeInfo))
         return NodeInfo(*(None if value is None else str(value) for value in values))
 
     async def me(self) -> dict[str, Any]:
@@ -126,6 +126,9 @@ class StigmemNode:
             )
         answer = await self.object("GET", "/v1/facts", params={**narrowed, "limit": limit})
         rows = expect(list, answer.get("facts"), "stigmem: GET /v1/facts: facts")
+        if len(rows) < limit < MAX_LIMIT and not narrowed.get("include_contradicted"):
+            # The node leaves out contradicted facts after it has counted them into the limit.
+            return (await self.query(**narrowed))[:limit]
         return [Fact(**expect(dict, row, "stigmem: GET /v1/facts: a fact")) for row in rows]
 
     async def recall(

@@ -215,9 +215,9 @@ class FactValue(Frozen):
         kind = info.data.get("type")
         if kind is None:
             return value  # an unknown type is an error of its own
-        types, told, check = _CHECKS[kind]
+        types, expected, check = _CHECKS[kind]
         if not isinstance(value, types) or (isinstance(value, bool) and kind != "boolean"):
-            raise ValueError(f"must be {told} for type {kind}")
+            raise ValueError(f"must be {expected} for type {kind}")
         return check(value) if check else value
 
 

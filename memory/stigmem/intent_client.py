@@ -185,8 +185,8 @@ class IntentClient:
         unreadable: dict[str, str] = {}
         senders: set[str] = set()
         if any(names_envelope(fact.entity) is None for fact in goals):
-            told = await self._node.query(relation="intent:from", source=sender, scope="company")
-            senders = {fact.entity for fact in told}
+            sent = await self._node.query(relation="intent:from", source=sender, scope="company")
+            senders = {fact.entity for fact in sent}
         for fact in goals:
             if not (names_envelope(fact.entity) or fact.entity in senders):
                 continue

@@ -76,19 +76,19 @@ def _numbered(relation: str, position: int) -> str:
     return relation if position == 0 else f"{relation}:{position}"
 
 
-def _values(told: Any, place: Any, position: int = 0) -> Iterator[tuple[str, FactValue]]:
+def _values(values: Any, place: Any, position: int = 0) -> Iterator[tuple[str, FactValue]]:
     """What a part of an envelope holds, by the relations of its place in ``_FACTS``."""
-    if told is None:
+    if values is None:
         return
     if isinstance(place, list):
-        for number, row in enumerate(told):
+        for number, row in enumerate(values):
             yield from _values(row, place[0], number)
     elif isinstance(place, dict):
         for name, inner in place.items():
-            yield from _values(told[name], inner, position)
+            yield from _values(values[name], inner, position)
     else:
         relation, kind = place
-        value = FactValue(**told) if kind is None else FactValue(type=kind, v=told)
+        value = FactValue(**values) if kind is None else FactValue(type=kind, v=values)
         yield _numbered(relation, position), value
 
 
@@ -135,17 +135,17 @@ def from_facts(facts: Iterable[Fact]) -> IntentRecord | None:
     # Anyone may say something about an envelope; what it is, only its sender says.
     by_relation = {fact.relation: fact for fact in facts if fact.source == goal.source}
     count = by_relation.get(_COUNT)
-    told = count.value.v if count is not None else "an unknown number of"
-    if told != len(by_relation):
+    expected = count.value.v if count is not None else "an unknown number of"
+    if expected != len(by_relation):
         raise BackendProtocolError(
-            f"stigmem: the envelope {goal.entity} is not whole: {len(by_relation)} of {told} facts can be read"
+            f"stigmem: the envelope {goal.entity} is not whole: {len(by_relation)} of {expected} facts can be read"
         )
     body = {
         "id": goal.entity.rsplit("/", 1)[-1],
         "goal": goal.value.v,
         "scope": goal.scope,
         "to": [],
-        **_told(by_relation, _FACTS),
+        **_details(by_relation, _FACTS),
     }
     return _record(body, goal.entity)
 
@@ -153,15 +153,15 @@ def from_facts(facts: Iterable[Fact]) -> IntentRecord | None:
 _ABSENT: Any = MappingProxyType({})
 
 
-def _told(by_relation: Mapping[str, Fact], place: Any, position: int = 0) -> Any:
+def _details(by_relation: Mapping[str, Fact], place: Any, position: int = 0) -> Any:
     """The part of an envelope that :func:`_values` would make these facts of."""
     if isinstance(place, list):
         rows: list[Any] = []
-        while (row := _told(by_relation, place[0], len(rows))) is not _ABSENT:
+        while (row := _details(by_relation, place[0], len(rows))) is not _ABSENT:
             rows.append(row)
         return rows or _ABSENT
     if isinstance(place, dict):
-        parts = {name: _told(by_relation, inner, position) for name, inner in place.items()}
+        parts = {name: _details(by_relation, inner, position) for name, inner in place.items()}
         return {name: part for name, part in parts.items() if part is not _ABSENT} or _ABSENT
     relation, kind = place
     fact = by_relation.get(_numbered(relation, position))

@@ -190,6 +190,7 @@ class Surfaces:
     Attributes:
         source: the agent's URI, the source of every fact.
         authority: the node authority of the entities minted here.
+        unique: of what the ids of new entities are made; by chance where it is empty.
 
     Every method raises InputError, naming the argument and the fix, for what Spec-19 or the node would not bear.
     Where an id is taken, a URI is taken as well.
@@ -197,6 +198,7 @@ class Surfaces:
 
     source: str
     authority: str
+    unique: str = ""
 
     def checkout(self, task: str) -> Write:
         """The agent claimed a task."""
@@ -289,10 +291,10 @@ class Surfaces:
         given = {"source": self.source, "scope": "company", **more}
         return NewFact(entity=entity, relation=relation, value=typed, **given)
 
-    def _write(self, what: str, entity: str, *told: tuple[str, Any, str], **more: Any) -> Write:
+    def _write(self, what: str, entity: str, *given: tuple[str, Any, str], **more: Any) -> Write:
         """Facts by relation, value and the argument that errors name, of the type and scope of the relation."""
         facts = []
-        for relation, value, where in told:
+        for relation, value, where in given:
             rule = _RULES[relation]
             try:
                 fact = self.fact(entity, relation, rule.type, value, scope=rule.scope, **more)
@@ -326,7 +328,8 @@ class Surfaces:
         return self._shared("fact_refs", "fact", ref.id if isinstance(ref, Fact) else ref)
 
     def _minted(self, kind: str) -> str:
-        return build_uri(self.authority, kind, str(uuid.uuid4()))
+        name = uuid.uuid5(uuid.NAMESPACE_OID, self.unique) if self.unique else uuid.uuid4()
+        return build_uri(self.authority, kind, str(name))
 
 
 async def carry_out(

@@ -333,7 +333,7 @@ class MemosAdapter(SequentialBulk):
             trace=self.trace(
                 request.scope,
                 "product/search",
-                warnings=(f"{made} texts were made for this answer and are stored nowhere",) if made else (),
+                warnings=(f"{made} texts came without the id of a stored memory",) if made else (),
             ),
         )
 

@@ -154,9 +154,14 @@ class StigmemAdapter(SequentialBulk):
         return RetrieveResult(request=request, raw=answer, entries=entries, trace=trace)
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """Facts can be recalled once the node has answered; pending only while an abandoned write is under way."""
+        """Facts can be recalled once the node has answered, so one question to it tells."""
         if self.shielded.busy(scope_id(scope)):
             return BackendReadiness(state="pending", detail="a write past its deadline is still under way")
+
+        async def ask(opened: OpenScope) -> None:
+            await self._facts(opened, limit=1)
+
+        await self._scopes.call(scope, ask)
         return BackendReadiness(state="ready", detail="facts can be recalled at once")
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
@@ -170,15 +175,15 @@ class StigmemAdapter(SequentialBulk):
                 facts = [await opened.node.get_fact(request.native_id)]
                 if facts[0].source != opened.ids.source:
                     raise ScopeError("native_id: belongs to another scope, or to none")
-                told = await opened.node.provenance(facts[0].id)
-                raw: Any = {"fact": facts[0].model_dump(mode="json"), "provenance": told}
+                derivation = await opened.node.provenance(facts[0].id)
+                raw: Any = {"fact": facts[0].model_dump(mode="json"), "provenance": derivation}
             else:
                 since, until = request.since, request.until
                 found = await self._facts(opened, after=since.isoformat() if since else None)
                 facts = [fact for fact in found if not until or (fact.stored_at and fact.stored_at <= until)]
                 raw = _as_json(facts)
-            said = [one for fact in facts for one in fact.derived_from if isinstance(one, dict)]
-            events = dict.fromkeys(str(one["event_id"]) for one in said if "event_id" in one)
+            sources = [source for fact in facts for source in fact.derived_from if isinstance(source, dict)]
+            events = dict.fromkeys(str(source["event_id"]) for source in sources if "event_id" in source)
             ids = tuple(fact.id for fact in facts)
             trace = self.trace(request.scope, "GET /v1/facts", native_ids=ids)
             return ProvenanceResult(raw=raw, native_ids=ids, event_ids=tuple(events), trace=trace)
@@ -234,8 +239,8 @@ class StigmemAdapter(SequentialBulk):
         nodes = {}
         for node in self._scopes.known_nodes():
             info, who = vars(await node.well_known()), await node.me()
-            told = {name: info[name] for name in ("node_id", "version", "auth")}
-            nodes[node.url] = {**told, "permissions": who.get("permissions")}
+            known = {name: info[name] for name in ("node_id", "version", "auth")}
+            nodes[node.url] = {**known, "permissions": who.get("permissions")}
         warnings = []
         unfit = self._options.isolation == "tenant" and not all(
             "admin" in (node["permissions"] or ()) for node in nodes.values()

@@ -154,8 +154,8 @@ class Scopes:
 
     async def _leave_all(self) -> None:
         with anyio.move_on_after(_CLOSING_S):
-            for scope in list(self._opened):
-                await self.leave(scope)
+            if self._keys is not None:
+                await self._keys.drop_all(list(self._opened.values()))
         self._opened.clear()
 
     def _node(self, address: NodeAddress) -> StigmemNode:

@@ -52,7 +52,7 @@ class StigmemOptions(PluginOptions):
     def _accept_bare_urls(cls, nodes: Any) -> Any:
         if not isinstance(nodes, dict):
             return nodes
-        return {scope: {"url": one} if isinstance(one, str) else one for scope, one in nodes.items()}
+        return {scope: {"url": node} if isinstance(node, str) else node for scope, node in nodes.items()}
 
     @model_validator(mode="after")
     def _isolates(self) -> Self:

@@ -111,7 +111,8 @@ def to_entry(hit: Mapping[str, Any], ids: ScopeIds) -> ContextEntry:
     fact = Fact(**hit["fact"])
     score = hit.get("score")
     score = float(score) if isinstance(score, (int, float)) else None
-    provenance = next((one for one in fact.derived_from if isinstance(one, dict) and "scope" in one), None)
+    sources = (source for source in fact.derived_from if isinstance(source, dict))
+    provenance = next((source for source in sources if "scope" in source), None)
     if fact.relation != UTTERANCE or provenance is None:
         return ContextEntry(
             f"{fact.relation}: {render_value(fact)}",

@@ -76,7 +76,7 @@ def _ending() -> Iterator[None]:
             from memory.plugins.console import complain
 
             with suppress(OSError):
-                complain(f"warning: {_line(error)}", warning=True)
+                complain(f"warning: {failure_line(error)}", warning=True)
         raise typer.Exit(0) from None
     finally:
         for stream in (sys.stdout, sys.stderr):
@@ -91,7 +91,8 @@ def _drain(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _line(error: Exception) -> str:
+def failure_line(error: Exception) -> str:
+    """What went wrong, in one line."""
     from memory import MemslotError
     from memory.plugins.console import usage_line
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from memory.plugins.console import AsJson, print_json
 from memory.stigmem.commands import _conformance, _intents, strict
-from memory.stigmem.commands._shared import Wait, from_stdin, within
+from memory.stigmem.commands._shared import Wait, check_wait, from_stdin, go_on_waiting, within
 
 if TYPE_CHECKING:
+    from memory.stigmem.facts import Fact
     from memory.stigmem.intents import Priority
     from memory.stigmem.writers import Surfaces, Write
 
@@ -61,11 +65,11 @@ def boot(
         typer.echo(context.summary)
 
 
-def _on_task(name: str, surface: str, told: str) -> None:
+def _on_task(name: str, surface: str, explained: str) -> None:
     def command(task: Task, wait: Wait = 5.0, as_json: AsJson = False) -> None:
         _write(lambda build: getattr(build, surface)(task), wait, as_json)
 
-    app.command(name, help=told)(command)
+    app.command(name, help=explained)(command)
 
 
 _on_task("checkout", "checkout", "The agent claimed a task.")
@@ -127,18 +131,41 @@ def escalate(
     _write(lambda build: build.escalation(to, from_stdin(goal), level), wait, as_json)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """A write that a command line asks for, and how long it may take, seconds."""
+
+    build: Callable[[Surfaces], Write]
+    wait: float
+    as_json: bool
+
+
+handed_over: ContextVar[list[Wanted] | None] = ContextVar("handed_over", default=None)
+"""Where set, writes are put there in place of being sent: by the sender, for the hooks that handed them over."""
+
+
 def _write(build: Callable[[Surfaces], Write], wait: float, as_json: bool) -> None:
     """Send one write and print the URI it is stored under."""
+    check_wait(wait)
+    if (collected := handed_over.get()) is not None:
+        collected.append(Wanted(build, wait, as_json))
+        return
 
-    async def send() -> tuple[Write, dict[str, str]]:
+    async def send() -> tuple[Write, tuple[Fact, ...]]:
         from memory.stigmem.abi import StigmemAbi
 
         abi = StigmemAbi.from_env("process")
         write = build(abi.surfaces)
-        return write, {fact.id: fact.relation for fact in await abi.perform(write)}
+        return write, await abi.perform(write, go_on_waiting)
 
     write, facts = within(wait, send)
-    if as_json:
-        print_json({"what": write.what, "entity": write.entity, "facts": facts})
-    else:
-        typer.echo(write.entity)
+    typer.echo(result_line(write, facts, as_json=as_json), nl=False)
+
+
+def result_line(write: Write, facts: Sequence[Fact], *, as_json: bool) -> str:
+    """What a command prints of a write: its URI, or all of it as JSON."""
+    if not as_json:
+        return f"{write.entity}\n"
+    relations = {fact.id: fact.relation for fact in facts}
+    result = {"what": write.what, "entity": write.entity, "facts": relations}
+    return f"{json.dumps(result, indent=2, ensure_ascii=False)}\n"

@@ -58,11 +58,11 @@ def conformance(
 
     counts = {status.value: sum(row.status is status for row in rows) for status in Status}
     if as_json:
-        told = [
+        results = [
             {"id": row.id, "set": row.group, "ours": row.ours, "result": row.status.value, "why": row.why}
             for row in rows
         ]
-        print_json({"counts": counts, "vectors": told})
+        print_json({"counts": counts, "vectors": results})
     else:
         shown = [(row.id, row.group + " (ours)" * row.ours, row.status.value, row.why) for row in rows]
         print_table(("vector", "set", "result", "why"), shown)

@@ -94,11 +94,11 @@ async def _decay_scope_filter(wire: Wire) -> None:
 
 async def _decay_dry_run(wire: Wire) -> None:
     entity = await _store(wire, _BELOW, "team")
-    told = await _sweep(wire, "team", min_confidence=_FLOOR, dry_run="true")
+    swept = await _sweep(wire, "team", min_confidence=_FLOOR, dry_run="true")
     require(await _live(wire, entity, "team"), "the dry run retired the fact")
-    would = told.get("scanned", told.get("dry_run_would_retract"))
+    would = swept.get("scanned", swept.get("dry_run_would_retract"))
     require(isinstance(would, int) and would >= 1, "the dry run does not count the fact")
-    require(told.get("decayed", told.get("facts_retracted")) == 0, "the dry run claims to have written")
+    require(swept.get("decayed", swept.get("facts_retracted")) == 0, "the dry run claims to have written")
 
 
 async def _decay_exempt(wire: Wire) -> None:

@@ -66,7 +66,7 @@ def load_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"vectors: the file cannot be read as JSON ({type(error).__name__})") from error
     sets = [data[name] for name in ("sdk_py", "data_conformance") if isinstance(data, dict) and name in data]
-    if not sets or not all(isinstance(one, dict) for one in sets):
+    if not sets or not all(isinstance(given, dict) for given in sets):
         raise InputError("vectors: the file holds neither sdk_py nor data_conformance, or no objects there")
     return dict(data)
 
@@ -118,9 +118,9 @@ async def _context(wire: Wire, url: str, has_key: bool) -> Context:
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
             failure.args = (f"{failure}: nobody answers at {url}",)
         raise failure from error
-    told = info.body if info.status == 200 and isinstance(info.body, dict) else {}
-    authority = urlsplit(str(told.get("node_url") or url)).netloc
-    return Context(authority=authority, auth=told.get("auth"), has_key=has_key)
+    known = info.body if info.status == 200 and isinstance(info.body, dict) else {}
+    authority = urlsplit(str(known.get("node_url") or url)).netloc
+    return Context(authority=authority, auth=known.get("auth"), has_key=has_key)
 
 
 async def _given_rows(
@@ -144,8 +144,8 @@ async def _given_rows(
 async def _assert(wire: Wire, vector: Mapping[str, Any]) -> None:
     answer = await wire.send("POST", "/v1/facts", json=filled(vector["request"]))
     body = answer.expect_status(vector["expected_status"]).object()
-    told = {"value_type": body.get("value", {}).get("type"), "confidence": body.get("confidence")}
-    for name, found in told.items():
+    stored = {"value_type": body.get("value", {}).get("type"), "confidence": body.get("confidence")}
+    for name, found in stored.items():
         wanted = vector.get(f"expected_{name}", found)
         require(found == wanted, f"{name.replace('_', '.')} is not {wanted}")
 

@@ -50,8 +50,8 @@ class Context:
 
 def statuses(vector: Mapping[str, Any]) -> tuple[int, ...]:
     """The statuses a vector allows."""
-    one = (vector["expected_status"],) if "expected_status" in vector else ()
-    return one or tuple(vector.get("expected_status_in", ()))
+    single = (vector["expected_status"],) if "expected_status" in vector else ()
+    return single or tuple(vector.get("expected_status_in", ()))
 
 
 def filled(value: Any) -> Any:
@@ -124,8 +124,8 @@ def _each(test: Callable[[Any, Any], bool], problem: str) -> Callable[[Any, Any]
 
     def check(body: Any, wanted: Mapping[str, Any]) -> None:
         for name, value in wanted.items():
-            told = ", ".join(map(str, value)) if isinstance(value, list) else value
-            require(test(_at(body, [name]), value), problem.format(name, told))
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+            require(test(_at(body, [name]), value), problem.format(name, shown))
 
     return check
 
@@ -158,7 +158,7 @@ def _contains(found: Any, wanted: Any, where: str) -> None:
     elif isinstance(wanted, list):
         require(isinstance(found, list) and (wanted or not found), f"{where} is not the list expected")
         for item in wanted:
-            require(any(_holds(one, item) for one in found), f"{where} lacks an expected entry")
+            require(any(_holds(row, item) for row in found), f"{where} lacks an expected entry")
     else:
         require(found == wanted and type(found) is type(wanted), f"{where} is not {wanted!r}")
 
@@ -180,7 +180,7 @@ _EXPECTATIONS: Mapping[str, Callable[[Any, Any], object]] = {
     "expected_nested": lambda body, wanted: _contains(
         {path: _at(body, path.split(".")) for path in wanted}, wanted, "body"
     ),
-    "expected_body_list_contains": _each(lambda found, one: one in found, "{} does not hold {}"),
+    "expected_body_list_contains": _each(lambda found, item: item in found, "{} does not hold {}"),
     "expected_body_value_in": _each(lambda found, allowed: found in allowed, "{} is none of {}"),
     "expected_field_length": _each(
         lambda found, length: len(str(found)) == length, "{} is not {} characters long"

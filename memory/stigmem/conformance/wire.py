@@ -112,10 +112,10 @@ class Wire:
         job = f"{jobs}/{answer.object().get('job_id')}"
         with anyio.move_on_after(_JOB_PATIENCE_S):
             while True:
-                told = (await self.send("GET", job)).expect_status(200).object()
-                if told.get("status") == "done":
-                    return dict(told.get("result") or {})
-                if told.get("status") == "failed":
+                answer_now = (await self.send("GET", job)).expect_status(200).object()
+                if answer_now.get("status") == "done":
+                    return dict(answer_now.get("result") or {})
+                if answer_now.get("status") == "failed":
                     raise Problem("the node's job failed")
                 await anyio.sleep(0.2)
         raise Problem(f"the node's job did not end within {_JOB_PATIENCE_S:.0f} s")

@@ -54,7 +54,7 @@ async def test_fine_searches_rewrite_and_say_so(double):
         (entry,) = result.entries
         assert "oolong" in entry.text
         assert entry.native_id is None
-        assert "stored nowhere" in result.trace.warnings[0]
+        assert "without the id" in result.trace.warnings[0]
         assert result.raw["text_mem"][0]["memories"][0]["id"] not in receipt.native_ids
         double.model.model_down = True
         with pytest.raises(BackendUnavailable, match="search_mode"):

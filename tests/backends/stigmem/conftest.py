@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import stigmem_double_more  # noqa: F401 (registers lint, decay, synthesis, intents and gardens)
@@ -27,3 +28,10 @@ def tenant_double() -> Iterator[StigmemDouble]:
     """A node with auth and the multi-tenant plugin; ``ADMIN_KEY`` is its admin key."""
     with StigmemDouble(auth=True, multi_tenant=True) as node:
         yield node
+
+
+@pytest.fixture(autouse=True)
+def own_spool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Hooks of one test meet nobody else's."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

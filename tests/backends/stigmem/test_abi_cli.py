@@ -237,7 +237,7 @@ def test_the_command_line_imports_no_http_client() -> None:
 def test_without_the_extra_the_line_to_install_it_is_said(flags: str, code: int) -> None:
     result = python(
         "import sys; sys.modules['httpx'] = None; from memory.cli import main; "
-        f"sys.argv = ['memslot', 'stigmem', 'done', 't-1'{flags}]; main()",
+        f"sys.argv = ['memslot', 'stigmem', 'intent', 'list'{flags}]; main()",
         STIGMEM_URL="http://127.0.0.1:1",
     )
     assert (result.returncode, result.stdout) == (code, "")

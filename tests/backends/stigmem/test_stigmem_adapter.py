@@ -18,6 +18,7 @@ from stigmem_node_model import ADMIN_KEY
 
 from memory import (
     BackendError,
+    BackendUnavailable,
     CapabilityNotSupported,
     ConfigError,
     ContextBudget,
@@ -34,6 +35,7 @@ from memory import (
     SupportsBulkIngest,
     SupportsNativeQuery,
     SupportsProvenance,
+    SupportsReadiness,
     open_memory,
 )
 from memory.adapter import IsolationError
@@ -517,7 +519,8 @@ async def test_a_native_query_of_wrong_types_names_the_argument(
         assert sent(double, "/v1/facts", "GET")[1:] == []
         right = {"limit": 5, "min_confidence": 0, "include_expired": True, "after": "2024-01-01T00:00:00Z"}
         await query.native_query(NativeQueryRequest(scope=ADA, operation="facts", arguments=right))
-    asked = sent(double, "/v1/facts", "GET")[-1].params
+    asked, again = (request.params for request in sent(double, "/v1/facts", "GET")[-2:])
+    assert again["limit"] == "500", "fewer than the limit: the node may have counted contradicted ones"
     assert (asked["limit"], asked["include_expired"], asked["after"]) == (
         "5",
         "true",
@@ -538,3 +541,27 @@ async def test_health_says_what_is_weak(double: StigmemDouble, tenant_double: St
         assert health.status == "degraded"
         assert "no admin key" in health.warnings[0]
         assert ADMIN_KEY not in health.model_dump_json()
+
+
+async def test_a_dead_node_is_not_ready(double: StigmemDouble) -> None:
+    async with memory_on(double) as memory:
+        await memory.record_event(event("I like tea."))
+        readiness = memory.capability(SupportsReadiness)
+        assert readiness is not None
+        assert (await readiness.readiness(ADA)).state == "ready"
+        double.faults.add("reset", endpoint="*", times=None)
+        with pytest.raises(BackendUnavailable):
+            await readiness.readiness(ADA)
+
+
+async def test_the_keys_of_many_scopes_are_deleted_by_the_first_of_them(tenant_double: StigmemDouble) -> None:
+    """A node tries its keys one by one on each request, so the last of many is heard last."""
+    scopes = [MemoryScope(run_id="r", persona_id=f"p{number}") for number in range(21)]
+    async with memory_on(tenant_double, scopes[0]) as memory:
+        for scope in scopes[1:]:
+            await memory.setup_scope(scope)
+        assert len(tenant_double.node.keys) == 1 + len(scopes)
+    deleted = [request for request in tenant_double.requests if request.method == "DELETE"]
+    assert len(deleted) == len(scopes)
+    assert len({request.headers["authorization"] for request in deleted}) == 1
+    assert len(tenant_double.node.keys) == 1

@@ -229,3 +229,13 @@ async def test_keys_that_no_header_carries(key: str) -> None:
     with pytest.raises(InputError, match="api_key") as raised:
         StigmemNode("http://127.0.0.1:1", key)
     assert key.strip() not in str(raised.value) or len(key.strip()) == 1
+
+
+async def test_a_contradicted_fact_does_not_hide_others_behind_the_limit(double: StigmemDouble) -> None:
+    """A node drops contradicted facts after its limit, so three may be none."""
+    async with node_of(double) as node:
+        for number in range(3):
+            await node.assert_fact(fact(number))
+        for word in ("a", "b", "c"):
+            await node.assert_fact(fact(9, FactValue(type="text", v=word)))
+        assert len(await node.query(relation="memory:note", scope="team", limit=3)) == 3

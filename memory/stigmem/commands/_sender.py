@@ -1,0 +1,147 @@
+"""Sends what hooks have handed over (:mod:`memory.stigmem.spool`): one process for all that come at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from memory.stigmem.abi import StigmemAbi
+from memory.stigmem.commands import _abi, commands, failure_line, strict
+from memory.stigmem.spool import JOB, RESULT, write_whole
+
+_AT_A_TIME = 8
+_LINGER_S = 2.0
+_POLL_S = 0.02
+_HANGING_S = 2.0
+_ABANDONED_S = 120.0
+
+_stderr: ContextVar[list[str]] = ContextVar("_stderr")
+
+
+class _ToTheHook(logging.Handler):
+    """What a write logs is said by the hook that wanted it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if (lines := _stderr.get(None)) is not None:
+            lines.append(f"{record.getMessage()}\n")
+
+
+@dataclass
+class Sender:
+    """Works on one directory until nothing came for :data:`_LINGER_S` seconds."""
+
+    directory: Path
+    _under_way: dict[str, float] = field(default_factory=dict)  # job -> when it hangs, by the monotonic clock
+
+    async def run(self) -> None:
+        """Send, answer, and clean up what hooks that were killed left."""
+        threading.Thread(target=self._watch, daemon=True).start()
+        limiter = anyio.CapacityLimiter(_AT_A_TIME)
+        idle_since = time.monotonic()
+        async with anyio.create_task_group() as tasks:
+            while self._under_way or time.monotonic() - idle_since < _LINGER_S:
+                for path in sorted(self.directory.glob(f"*{JOB}")):
+                    if path.stem not in self._under_way:
+                        self._under_way[path.stem] = float("inf")
+                        tasks.start_soon(self._handle, path.stem, limiter)
+                if self._under_way:
+                    idle_since = time.monotonic()
+                await anyio.sleep(_POLL_S)
+        for path in self.directory.glob("*.*"):
+            with contextlib.suppress(OSError):
+                if path.suffix != JOB and path.stat().st_mtime < time.time() - _ABANDONED_S:
+                    path.unlink()
+
+    async def _handle(self, name: str, limiter: anyio.CapacityLimiter) -> None:
+        lines: list[str] = []
+        _stderr.set(lines)
+        async with limiter:
+            stdout = await self._send(name, lines)
+        self._answer(name, stdout, "".join(lines))
+        del self._under_way[name]
+
+    async def _send(self, name: str, lines: list[str]) -> str:
+        wanted: _abi.Wanted | None = None
+        try:
+            wanted, refused = _read_command(self.directory / (name + JOB))
+            if wanted is None:
+                lines.append(refused)
+                return ""
+            abi = StigmemAbi.from_env("process")
+            # Its own name stands in for chance, so that a job sent again by the next sender is the same write.
+            write = wanted.build(replace(abi.surfaces, unique=name))
+            with anyio.fail_after(wanted.wait) as limit:
+                go_on = partial(self._go_on, name, limit, wanted.wait)
+                go_on()
+                facts = await abi.perform(write, go_on)
+            return _abi.result_line(write, facts, as_json=wanted.as_json)
+        except TimeoutError:
+            within = f" within {wanted.wait:g} s" if wanted else ""
+            lines.append(f"warning: stigmem: not finished{within}\n")
+        except Exception as error:
+            lines.append(f"warning: {failure_line(error)}\n")
+        return ""
+
+    def _go_on(self, name: str, limit: anyio.CancelScope, wait: float, *_: object) -> None:
+        """The node has answered, or is asked for the first time: the wait begins."""
+        limit.deadline = anyio.current_time() + wait
+        self._under_way[name] = time.monotonic() + wait + _HANGING_S
+
+    def _answer(self, name: str, stdout: str, stderr: str) -> None:
+        with contextlib.suppress(OSError):
+            write_whole(
+                str(self.directory / (name + RESULT)), json.dumps({"stdout": stdout, "stderr": stderr})
+            )
+        with contextlib.suppress(OSError):
+            (self.directory / (name + JOB)).unlink()
+
+    def _watch(self) -> None:
+        """End the process where even giving up hangs: nothing cancels the look-up of a name."""
+        while True:
+            time.sleep(_HANGING_S / 4)
+            if any(hangs < time.monotonic() for hangs in list(self._under_way.values())):
+                for name, hangs in list(self._under_way.items()):
+                    if hangs != float("inf"):
+                        self._answer(name, "", "warning: stigmem: not finished in time\n")
+                os._exit(1)
+
+
+def _read_command(job: Path) -> tuple[_abi.Wanted | None, str]:
+    """What a hook's command line wants written; or None, and what to say of it."""
+    arguments: list[str] = json.loads(job.read_bytes())["arguments"]
+    collected: list[_abi.Wanted] = []
+    said = io.StringIO()
+    _abi.handed_over.set(collected)
+    strict.set(False)
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            commands.main(args=arguments, prog_name="memslot stigmem", standalone_mode=False)
+        except Exception as error:
+            said.write(f"warning: {failure_line(error)}\n")
+    return (collected[0] if collected else None), said.getvalue()
+
+
+def main(directory: str, run: Callable[..., Any] = anyio.run) -> None:
+    """Send for the hooks that meet in a directory; whoever starts us holds its lock, and hands it to us."""
+    log = logging.getLogger("memslot.stigmem")
+    log.addHandler(_ToTheHook())
+    log.propagate = False
+    run(Sender(Path(directory)).run)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
