@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from memory import ConfigError
 from memory.bench.data.locomo import load_locomo, split_evidence
+from memory.bench.data.timeline import AbstainTruth
 
 
 @pytest.fixture
@@ -50,15 +51,15 @@ def test_all_questions_are_asked_after_the_last_session_with_their_evidence(talk
         "open-domain",
         "adversarial",
     ]
-    assert [probe.truth.turns for probe in talk.probes] == [
+    *answered, trap = [probe.truth for probe in talk.probes]
+    assert trap == AbstainTruth(trap="Bo")
+    assert [truth.turns for truth in answered] == [
         ("talk-1:D1:1",),
         ("talk-1:D1:3", "talk-1:D2:2"),
         ("talk-1:D2:1",),
         (),
-        (),
     ]
-    assert [probe.truth.unresolved for probe in talk.probes] == [0, 0, 0, 0, 2]
-    assert [probe.truth.answer for probe in talk.probes] == ["a kiln", "7", "Monday", "yes", "Bo"]
+    assert [truth.answer for truth in answered] == ["a kiln", "7", "Monday", "yes"]
 
 
 KNOWN = {"D1:1", "D8:6", "D9:17", "D30:5"}

@@ -245,7 +245,7 @@ class _Life:
         )
 
     def _some_known(self, context: str, sessions: int) -> Cell | None:
-        cells = {one.cell for one in self.history if one.since <= sessions and one.cell[0] == context}
+        cells = {entry.cell for entry in self.history if entry.since <= sessions and entry.cell[0] == context}
         return self.dice.pick(sorted(cells)) if cells else None
 
     def _decoy(self, context: str, index: int) -> Beat:
@@ -309,15 +309,15 @@ class _Life:
     def _neutral(self, context: str, sessions: int) -> Beat:
         """A request without a place for the user's own ways: none was ever told here, or it is someone else's."""
         forms = self.language.forms
-        empty = [one for one in self.attributes if (context, one.name) not in self.values]
-        told = {one.cell[1] for one in self.history if one.since <= sessions}
-        ripe = [one for one in empty if one.name in told]
+        empty = [entry for entry in self.attributes if (context, entry.name) not in self.values]
+        told = {entry.cell[1] for entry in self.history if entry.since <= sessions}
+        ripe = [entry for entry in empty if entry.name in told]
         if ripe and self.dice.chance(0.6):
             attribute = self.dice.pick(ripe)
             said = self._request(attribute, context, named=self.dice.chance(0.5))
         else:
             attribute = self.dice.pick(
-                [one for one in self.attributes if one.name in told] or self.attributes
+                [entry for entry in self.attributes if entry.name in told] or self.attributes
             )
             request = self._request(attribute, context, named=False)
             said = self.dice.pick(forms.for_others).format(request=request, **self._props(context))
@@ -325,7 +325,7 @@ class _Life:
             self._truth((context, attribute.name), sessions),
             current=None,
             stale=(),
-            other=_each(one.value for one in self._known(attribute.name, sessions)),
+            other=_each(entry.value for entry in self._known(attribute.name, sessions)),
             change=None,
         )
         return Beat(
@@ -339,18 +339,18 @@ class _Life:
         )
 
     def _known(self, name: str, sessions: int) -> list[_Known]:
-        return [one for one in self.history if one.cell[1] == name and one.since <= sessions]
+        return [entry for entry in self.history if entry.cell[1] == name and entry.since <= sessions]
 
     def _truth(self, cell: Cell, sessions: int) -> PreferenceTruth:
         context, name = cell
         known = self._known(name, sessions)
-        own = [one for one in known if one.cell[0] == context]
+        own = [entry for entry in known if entry.cell[0] == context]
         current = own[-1] if own else None
-        mine = {one.value for one in own}
+        mine = {entry.value for entry in own}
         return PreferenceTruth(
             current=current.value if current else None,
-            stale=_each(one.value for one in own[:-1] if current and one.value != current.value),
-            other=_each(one.value for one in known if one.value not in mine),
+            stale=_each(entry.value for entry in own[:-1] if current and entry.value != current.value),
+            other=_each(entry.value for entry in known if entry.value not in mine),
             decoys=_each(marker for about, marker, at in self.decoys if about == name and at <= sessions),
             change=current.change if current else None,
             since=current.since if current else 0,
@@ -366,7 +366,7 @@ class _Life:
     def _tests(self) -> list[TestSession]:
         tests, told = [], 0
         for number, after in enumerate(self._points(), start=1):
-            changes = [one for one in self.history if one.change and told < one.since <= after]
+            changes = [entry for entry in self.history if entry.change and told < entry.since <= after]
             told = after
             # What has just changed is tested first; else the contexts take turns.
             context = changes[-1].cell[0] if changes else CONTEXTS[number % 2]
@@ -384,14 +384,14 @@ class _Life:
 
     def _tested(self, context: str, after: int) -> list[Cell]:
         """Up to three cells that are known: those that changed before the others."""
-        known = [one for one in self.history if one.since <= after and one.cell[0] == context]
-        changed = self.dice.shuffled(sorted({one.cell for one in known if one.change}))
-        steady = self.dice.shuffled(sorted({one.cell for one in known} - set(changed)))
+        known = [entry for entry in self.history if entry.since <= after and entry.cell[0] == context]
+        changed = self.dice.shuffled(sorted({entry.cell for entry in known if entry.change}))
+        steady = self.dice.shuffled(sorted({entry.cell for entry in known} - set(changed)))
         return [*changed[:2], *steady][:3]
 
 
 def _other(context: str) -> str:
-    return next(one for one in CONTEXTS if one != context)
+    return next(entry for entry in CONTEXTS if entry != context)
 
 
 def _each(values: Iterable[str]) -> tuple[str, ...]:

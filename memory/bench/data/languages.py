@@ -16,7 +16,7 @@ def language_of(data: TimelineSet) -> DataLanguage:
     for timeline in data.timelines:
         for known in timeline.preferences:
             values.setdefault(known.attribute, {})[known.value] = None
-        scripts = [one.script for one in timeline.sessions] + [one.script for one in timeline.tests]
+        scripts = [entry.script for entry in timeline.sessions] + [entry.script for entry in timeline.tests]
         for beat in (beat for script in scripts if script is not None for beat in script.beats):
             if beat.attribute is not None:
                 requests[beat.goal] = beat.attribute

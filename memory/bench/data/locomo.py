@@ -2,7 +2,9 @@
 
 The data (Maharana et al. 2024, CC BY-NC 4.0) is not part of this package; a path to it is given. A file is a
 list of samples: ``sample_id``, ``conversation`` with ``speaker_a``, ``speaker_b``, ``session_N`` and
-``session_N_date_time``, and ``qa`` with ``question``, ``category`` and ``evidence``.
+``session_N_date_time``, and ``qa`` with ``question``, ``category``, ``evidence`` and ``answer``. Category 5 asks
+for what was never said: its ``adversarial_answer`` is the trap, and the right reply is that it was not mentioned;
+where a question of it has an ``answer`` all the same, that is the right one.
 """
 
 from __future__ import annotations
@@ -11,26 +13,39 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from memory.bench.data.canonical import canonical_hash
 from memory.bench.data.nodes import Node, read_json
-from memory.bench.data.timeline import EvidenceTruth, Probe, Session, Timeline, TimelineSet, Turn
+from memory.bench.data.timeline import (
+    AbstainTruth,
+    EvidenceTruth,
+    Probe,
+    Session,
+    Timeline,
+    TimelineSet,
+    Turn,
+)
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 """Names by the data's own evaluation code; the numbers do not follow the paper's order of presentation."""
 
+_USED = {
+    "sample": {"sample_id", "conversation", "qa"},
+    "conversation": {"speaker_a", "speaker_b"},
+    "turn": {"speaker", "dia_id", "text", "blip_caption"},
+    "question": {"question", "category", "evidence", "answer", "adversarial_answer"},
+}
 _SESSION = re.compile(r"session_(\d+)\Z")
+_NUMBER = re.compile(r"\d+")
 _GAP = re.compile(r"[;,\s\[\](){}'\"]+")
 _TURN_ID = re.compile(r"D(\d+):(\d+)\Z", re.IGNORECASE)
 _DATE = re.compile(
     r"\A\s*(\d{1,2}):(\d{2})\s*([ap]m)\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*\Z", re.IGNORECASE
 )
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-
-T = TypeVar("T")
 
 
 def load_locomo(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
@@ -63,8 +78,34 @@ def load_locomo(path: str | Path, *, limit_questions: int | None = None) -> Time
         timelines=tuple(timelines.values()),
         data_hash=canonical_hash(data),
         data_name=source.name,
-        notes=("LoCoMo by Maharana et al., CC BY-NC 4.0",),
+        notes=("LoCoMo by Maharana et al., CC BY-NC 4.0", *_unused(samples)),
     )
+
+
+def _unused(samples: list[Node]) -> Iterator[str]:
+    """What the files hold and nobody reads, as a note."""
+    found: set[str] = set()
+
+    def look(kind: str, fields: dict[str, Any], used: set[str]) -> None:
+        found.update(f"{_NUMBER.sub('N', name)} of {kind}" for name in fields if name not in used)
+
+    for sample in samples:
+        look("sample", sample.value, _USED["sample"])
+        conversation = sample.value["conversation"]
+        held = {name for name in conversation if _SESSION.match(name) and conversation[name]}
+        look(
+            "conversation",
+            conversation,
+            _USED["conversation"] | held | {f"{entry}_date_time" for entry in held},
+        )
+        for turn in (turn for name in held for turn in conversation[name]):
+            look("turn", turn, _USED["turn"])
+        for question in sample.value["qa"]:
+            look("question", question, _USED["question"])
+        if any(entry["category"] == 5 and "answer" not in entry for entry in sample.value["qa"]):
+            found.add("evidence of category 5, which holds the trap")
+    if found:
+        yield f"not used: {', '.join(sorted(found))}"
 
 
 def split_evidence(evidence: list[str], known: set[str]) -> tuple[tuple[str, ...], int]:
@@ -97,8 +138,17 @@ def _sample(sample: Node, persona: str, limit: int | None) -> Timeline:
         twice = next(name for index, name in enumerate(dia_ids) if name in dia_ids[:index])
         raise conversation.wrong("", f"has the dia_id {twice} twice; evidence would be ambiguous")
     questions = sample.get("qa").items()[:limit]
+    now = max((turn.timestamp for session in sessions for turn in session.turns), default=None)
     probes = tuple(
-        _probe(item, f"{persona}:q{number}", persona, known, len(sessions))
+        Probe(
+            probe_id=f"{persona}:q{number}",
+            after=len(sessions),
+            query=item.text("question"),
+            category=_category(item),
+            truth=_truth(item, persona, known),
+            session_id="test",
+            asked_at=now,
+        )
         for number, item in enumerate(questions, start=1)
     )
     return Timeline(persona_id=persona, sessions=sessions, probes=probes)
@@ -157,23 +207,31 @@ def _moment(conversation: Node, name: str) -> datetime:
     raise conversation.wrong(name, "is not a time like '1:56 pm on 8 May, 2023'")
 
 
-def _probe(item: Node, probe_id: str, persona: str, known: set[str], sessions: int) -> Probe:
+def _category(item: Node) -> str:
     category = item.get("category").typed(int)
     if category not in CATEGORIES:
         raise item.wrong("category", f"is {category}; LoCoMo has 1 to 5")
+    return CATEGORIES[category]
+
+
+def _truth(item: Node, persona: str, known: set[str]) -> EvidenceTruth | AbstainTruth:
+    evidence = [text.typed(str) for text in item.get("evidence").items()]
     fields = item.typed(dict)
-    evidence = item.get("evidence").items() if fields.get("evidence") else []
-    turns, unresolved = split_evidence([text.typed(str) for text in evidence], known)
-    answer = fields.get("answer", fields.get("adversarial_answer"))
-    return Probe(
-        probe_id=probe_id,
-        after=sessions,
-        query=item.text("question"),
-        category=CATEGORIES[category],
-        truth=EvidenceTruth(
-            turns=tuple(f"{persona}:{turn}" for turn in turns),
-            unresolved=unresolved,
-            answer=None if answer is None else str(answer),
-        ),
-        session_id="test",
+    if fields["category"] == 5:
+        trap = _answer(item, "adversarial_answer")
+        if "answer" not in fields:
+            return AbstainTruth(trap=trap)
+    turns, unresolved = split_evidence(evidence, known)
+    return EvidenceTruth(
+        turns=tuple(f"{persona}:{turn}" for turn in turns),
+        unresolved=unresolved,
+        answer=_answer(item, "answer"),
     )
+
+
+def _answer(item: Node, name: str) -> str:
+    """An answer, which may be a number, such as a year."""
+    value = item.get(name).value
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
+        raise item.wrong(name, "must be text that is not blank, or a number")
+    return str(value)

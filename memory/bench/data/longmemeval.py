@@ -1,8 +1,9 @@
 """Reading LongMemEval: questions, each with a history of its own, and the sessions that hold the answer.
 
 The data (Wu et al. 2024) is not part of this package; a path to one of its JSON files is given. A file is a list of
-questions: ``question_id``, ``question_type``, ``question``, ``answer``, ``haystack_sessions`` (lists of messages),
-``haystack_session_ids``, ``haystack_dates`` and ``answer_session_ids``.
+questions: ``question_id``, ``question_type``, ``question``, ``question_date``, ``answer``, ``haystack_sessions``
+(lists of messages), ``haystack_session_ids``, ``haystack_dates`` and ``answer_session_ids``. A question whose id
+ends in ``_abs`` has no answer in its sessions; its ``answer`` says why.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from pathlib import Path
 
 from memory.bench.data.canonical import canonical_hash
 from memory.bench.data.nodes import Node, read_json
-from memory.bench.data.timeline import EvidenceTruth, Probe, Session, Timeline, TimelineSet, Turn
+from memory.bench.data.timeline import (
+    AbstainTruth,
+    EvidenceTruth,
+    Probe,
+    Session,
+    Timeline,
+    TimelineSet,
+    Turn,
+)
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
@@ -33,11 +42,14 @@ _KNOWN = {
 }
 
 
+_MESSAGE = {"role", "content", "has_answer"}
+
+
 def load_longmemeval(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
     """One timeline for each question: its sessions by date, then the question.
 
-    Gold are the turns marked ``has_answer``, or where none is marked, all of the sessions that hold the answer; a
-    question that cannot be answered has none.
+    Gold are the turns marked ``has_answer``, or where none is marked, all of the sessions that hold the answer. A
+    question that cannot be answered has none. It is asked at ``question_date``.
 
     Args:
         path: the JSON file.
@@ -58,26 +70,34 @@ def load_longmemeval(path: str | Path, *, limit_questions: int | None = None) ->
         if name in timelines or "*" in name:
             raise question.wrong("question_id", f"{name!r} occurs twice, or is no id")
         ignored |= set(question.typed(dict)) - _KNOWN
+        messages = (
+            entry for session in question.get("haystack_sessions").items() for entry in session.items()
+        )
+        ignored |= {
+            f"{name} of message" for entry in messages for name in entry.typed(dict) if name not in _MESSAGE
+        }
+        if _abstains(name):
+            ignored.add("has_answer and answer_session_ids of questions without an answer")
         timelines[name] = _timeline(question, name)
-    told = [f"fields that are not used: {', '.join(sorted(ignored))}"] if ignored else []
+    unused = [f"not used: {', '.join(sorted(ignored))}"] if ignored else []
     return TimelineSet(
         name="longmemeval",
         timelines=tuple(timelines.values()),
         data_hash=canonical_hash([question.value for question in questions]),
         data_name=source.name,
-        notes=("LongMemEval by Wu et al.", *told),
+        notes=("LongMemEval by Wu et al.", *unused),
     )
 
 
 def _timeline(question: Node, name: str) -> Timeline:
     sessions = question.get("haystack_sessions").items()
-    ids = [one.typed(str) for one in question.get("haystack_session_ids").items()]
-    dates = [_moment(one) for one in question.get("haystack_dates").items()]
+    ids = [entry.typed(str) for entry in question.get("haystack_session_ids").items()]
+    dates = [_moment(entry) for entry in question.get("haystack_dates").items()]
     if not len(sessions) == len(ids) == len(dates):
         raise question.wrong(
             "haystack_sessions", f"has {len(sessions)} sessions, {len(ids)} ids and {len(dates)} dates"
         )
-    answers = {one.typed(str) for one in question.get("answer_session_ids").items()}
+    answers = {entry.typed(str) for entry in question.get("answer_session_ids").items()}
     ordered = sorted(range(len(sessions)), key=lambda place: (dates[place], place))
     built, marked, whole = [], [], []
     for number, place in enumerate(ordered, start=1):
@@ -89,7 +109,10 @@ def _timeline(question: Node, name: str) -> Timeline:
             if ids[place] in answers:
                 whole.append(turn.event_id)
         built.append(Session(f"s{number:03}", tuple(turns)))
-    known = set(ids)
+    answer = _answer(question.get("answer"))
+    truth: EvidenceTruth | AbstainTruth = AbstainTruth(reason=answer)
+    if not _abstains(name):
+        truth = EvidenceTruth(turns=tuple(marked or whole), unresolved=len(answers - set(ids)), answer=answer)
     return Timeline(
         persona_id=name,
         sessions=tuple(built),
@@ -99,20 +122,22 @@ def _timeline(question: Node, name: str) -> Timeline:
                 after=len(built),
                 query=question.text("question"),
                 category=question.text("question_type"),
-                truth=EvidenceTruth(
-                    turns=tuple(marked or whole),
-                    unresolved=len(answers - known),
-                    answer=_answer(question.get("answer")),
-                ),
+                truth=truth,
                 session_id="question",
+                asked_at=_moment(question.get("question_date")),
             ),
         ),
     )
 
 
+def _abstains(name: str) -> bool:
+    return name.endswith("_abs")
+
+
 def _answer(given: Node) -> str:
-    if isinstance(given.value, bool) or not isinstance(given.value, str | int | float) or given.value == "":
-        raise given.wrong("", f"must be text or a number; is this {_WHAT}?")
+    value = given.value
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
+        raise given.wrong("", f"must be text that is not blank, or a number; is this {_WHAT}?")
     return str(given.value)
 
 

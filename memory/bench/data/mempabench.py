@@ -58,8 +58,8 @@ def load_mempabench(path: str | Path) -> TimelineSet:
         ConfigError: a file is missing or malformed; the message names file and line.
     """
     root = Path(path).expanduser()
-    users = sorted(one for one in root.iterdir() if one.is_dir()) if root.is_dir() else []
-    users = [one for one in users if any(_ACCUMULATION.match(file.name) for file in one.rglob("*"))]
+    users = sorted(entry for entry in root.iterdir() if entry.is_dir()) if root.is_dir() else []
+    users = [entry for entry in users if any(_ACCUMULATION.match(file.name) for file in entry.rglob("*"))]
     if not users:
         raise ConfigError(
             f"run.data: {root} holds no user's directory with acc_001.yaml; give MemPABench's data"
@@ -71,13 +71,13 @@ def load_mempabench(path: str | Path) -> TimelineSet:
         files = _Files(user, ignored)
         timelines.append(_User(user.name, files).timeline())
         read[user.name] = files.read
-    told = [f"not used: {', '.join(sorted(ignored))}"] if ignored else []
+    unused = [f"not used: {', '.join(sorted(ignored))}"] if ignored else []
     return TimelineSet(
         name="mempabench",
         timelines=tuple(timelines),
         data_hash=canonical_hash(read),
         data_name=root.name,
-        notes=("MemPABench's layout; times are made up, sessions a day apart", *told),
+        notes=("MemPABench's layout; times are made up, sessions a day apart", *unused),
     )
 
 
@@ -292,19 +292,22 @@ class _User:
         node = self.files.node(self.files.schedule)
         node.fields("sessions")
         found: list[TestSession] = []
-        for number, one in enumerate(node.get("sessions").items(), start=1):
-            one.fields("id", "after", *_SCRIPT)
-            after = self._after(one)
+        for number, entry in enumerate(node.get("sessions").items(), start=1):
+            entry.fields("id", "after", *_SCRIPT)
+            after = self._after(entry)
             # Changes that follow the script an insertion point names come before it.
             place = max(
                 (at + 1 for at, name in enumerate(self.order) if self._scripts_before(name) <= after),
                 default=0,
             )
             start = (self.starts[self.order[place - 1]] if place else _START) + timedelta(hours=2)
-            name = one.text("id", empty=True) or f"test_{number:02}"
+            name = entry.text("id", empty=True) or f"test_{number:02}"
             if name in {*self.order, *(test.session_id for test in found)}:
-                raise one.wrong(f"has the id {name}, which another session has")
-            found.append(TestSession(place, name, self._script(one, start, place, tested=True)))
+                raise entry.wrong(f"has the id {name}, which another session has")
+            script = self._script(entry, start, place, tested=True)
+            if all(beat.truth is None for beat in script.beats):
+                raise entry.get("beats").wrong("name no attribute, so that nothing is tested")
+            found.append(TestSession(place, name, script))
         yield from sorted(found, key=lambda test: test.after)
 
     def _scripts_before(self, name: str) -> int:
@@ -325,21 +328,21 @@ class _User:
         """Values of a cell, and after how many sessions each is known."""
         given = node.items() if isinstance(node.value, list) else [node]
         last = -1
-        for one in given:
-            phased = isinstance(one.value, Mapping)
+        for entry in given:
+            phased = isinstance(entry.value, Mapping)
             if phased:
-                one.fields("value", "from")
-            value = one.get("value") if phased else one
+                entry.fields("value", "from")
+            value = entry.get("value") if phased else entry
             if not isinstance(value.value, str) or not value.value.strip():
                 raise value.wrong("must be text")
             since = 0
-            if phased and "from" in one.value:
-                name = one.text("from")
+            if phased and "from" in entry.value:
+                name = entry.text("from")
                 if name not in self.order:
-                    raise one.get("from").wrong(f"names {name!r}, which is no script and no change")
+                    raise entry.get("from").wrong(f"names {name!r}, which is no script and no change")
                 since = self.order.index(name) + 1
             if since <= last:
-                raise one.wrong("does not follow the value before it; put them in order of time")
+                raise entry.wrong("does not follow the value before it; put them in order of time")
             last = since
             yield value.value.strip(), since
 
@@ -349,25 +352,25 @@ class _User:
             for cell, phases in self.phases.items()
             for value, since in phases
         ]
-        yield from sorted(known, key=lambda one: one.since)
+        yield from sorted(known, key=lambda entry: entry.since)
 
     def _truth(self, context: str, attribute: str, sessions: int) -> PreferenceTruth | None:
-        own = [one for one in self.phases.get((context, attribute), ()) if one[1] <= sessions]
+        own = [entry for entry in self.phases.get((context, attribute), ()) if entry[1] <= sessions]
         if not own:
             return None
         value, since = own[-1]
         other = [
-            one[0]
+            entry[0]
             for name in CONTEXTS
             if name != context
-            for one in self.phases.get((name, attribute), ())
-            if one[1] <= sessions
+            for entry in self.phases.get((name, attribute), ())
+            if entry[1] <= sessions
         ]
-        mine = {one[0] for one in own}
+        mine = {entry[0] for entry in own}
         return PreferenceTruth(
             current=value,
-            stale=tuple(dict.fromkeys(one[0] for one in own[:-1] if one[0] != value)),
-            other=tuple(dict.fromkeys(one for one in other if one not in mine)),
+            stale=tuple(dict.fromkeys(entry[0] for entry in own[:-1] if entry[0] != value)),
+            other=tuple(dict.fromkeys(entry for entry in other if entry not in mine)),
             change=f"{self.persona}:{context}:{attribute}:{since}" if len(own) > 1 else None,
             since=since,
         )

@@ -51,14 +51,14 @@ def load_personamem(path: str | Path, *, limit_questions: int | None = None) -> 
     """
     questions, contexts = _files(Path(path).expanduser())
     asked, ignored = _questions(questions, limit_questions)
-    held = dict(_contexts(contexts, set(asked)))
+    held = dict(_contexts(contexts, set(asked), ignored))
     for context, rows in asked.items():
         if context not in held:
             raise rows[0].wrong(
                 "shared_context_id", f"names {context!r}, which {contexts.name} does not hold"
             )
     timelines = tuple(_timeline(context, held[context], rows) for context, rows in asked.items())
-    told = [f"columns that are not used: {', '.join(sorted(ignored))}"] if ignored else []
+    unused = [f"not used: {', '.join(sorted(ignored))}"] if ignored else []
     return TimelineSet(
         name="personamem",
         timelines=timelines,
@@ -66,7 +66,7 @@ def load_personamem(path: str | Path, *, limit_questions: int | None = None) -> 
             {"questions": {key: [row.value for row in rows] for key, rows in asked.items()}, "contexts": held}
         ),
         data_name=questions.name,
-        notes=("PersonaMem by Jiang et al.; times are made up, a minute apart", *told),
+        notes=("PersonaMem by Jiang et al.; times are made up, a minute apart", *unused),
     )
 
 
@@ -109,7 +109,9 @@ def _questions(path: Path, limit: int | None) -> tuple[dict[str, list[Node]], se
     return asked, {name for name in reader.fieldnames or () if name not in _NEEDED}
 
 
-def _contexts(path: Path, names: Iterable[str]) -> Iterator[tuple[str, list[dict[str, str]]]]:
+def _contexts(
+    path: Path, names: Iterable[str], ignored: set[str]
+) -> Iterator[tuple[str, list[dict[str, str]]]]:
     seen: Counter[str] = Counter()
     for number, line in enumerate(read_text(path, _WHAT).splitlines(), start=1):
         if not line.strip():
@@ -120,10 +122,10 @@ def _contexts(path: Path, names: Iterable[str]) -> Iterator[tuple[str, list[dict
             if seen[name] > 1:
                 raise content.wrong("", f"holds the context {name!r} a second time")
             if name in names:
-                messages = [
-                    {"role": one.text("role"), "content": one.get("content").typed(str)}
-                    for one in content.get(name).items()
-                ]
+                messages = []
+                for entry in content.get(name).items():
+                    messages.append({"role": entry.text("role"), "content": entry.get("content").typed(str)})
+                    ignored.update(f"{key} of message" for key in entry.value if key not in messages[-1])
                 for place, message in enumerate(messages):
                     if message["role"] not in ("user", "assistant", "system"):
                         raise content.wrong(f"{name}[{place}].role", f"is {message['role']!r}")
@@ -147,7 +149,7 @@ def _timeline(context: str, messages: list[dict[str, str]], rows: Sequence[Node]
         for number, (first, last) in enumerate(pairwise(bounds), start=1)
     )
     order = sorted(range(len(rows)), key=lambda place: ends[place])
-    probes = tuple(_probe(rows[place], bounds.index(ends[place])) for place in order)
+    probes = tuple(_probe(rows[place], bounds.index(ends[place]), ends[place]) for place in order)
     return Timeline(persona_id=context, sessions=sessions, probes=probes)
 
 
@@ -171,7 +173,7 @@ def _turns(context: str, session: int, first: int, messages: Sequence[dict[str, 
             yield Turn(turn_id, f"{context}:{place}", _START + timedelta(minutes=place), said)
 
 
-def _probe(row: Node, after: int) -> Probe:
+def _probe(row: Node, after: int, end: int) -> Probe:
     options = _options(row)
     letter = row.text("correct_answer").strip("() ").lower()
     right = ord(letter) - ord("a") if len(letter) == 1 else -1
@@ -186,6 +188,7 @@ def _probe(row: Node, after: int) -> Probe:
         category=row.text("question_type"),
         truth=ChoiceTruth(options, right),
         session_id="question",
+        asked_at=_START + timedelta(minutes=end),
     )
 
 
@@ -195,10 +198,10 @@ def _options(row: Node) -> tuple[str, ...]:
         found = ast.literal_eval(raw)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         found = None
-    if not isinstance(found, list) or len(found) < 2 or not all(isinstance(one, str) for one in found):
+    if not isinstance(found, list) or len(found) < 2 or not all(isinstance(entry, str) for entry in found):
         raise row.wrong("all_options", "is not a list of texts")
     # Answers bring their letters along, as in "(a) Of course."
     return tuple(
-        one[3:].strip() if one[:3].lower() == f"({chr(ord('a') + place)})" else one.strip()
-        for place, one in enumerate(found)
+        entry[3:].strip() if entry[:3].lower() == f"({chr(ord('a') + place)})" else entry.strip()
+        for place, entry in enumerate(found)
     )

@@ -95,7 +95,8 @@ _ACTED = {
 ENGLISH = Language(
     name="en",
     attributes=tuple(
-        Attribute(one.name, one.topic, one.task, one.markers, _ACTED[one.name]) for one in text.ATTRIBUTES
+        Attribute(entry.name, entry.topic, entry.task, entry.markers, _ACTED[entry.name])
+        for entry in text.ATTRIBUTES
     ),
     worlds=text.WORLDS,
     forms=Forms(

@@ -184,6 +184,19 @@ class EvidenceTruth:
 
 
 @dataclass(frozen=True, slots=True)
+class AbstainTruth:
+    """A question that the conversation does not answer: the right reply says so.
+
+    Attributes:
+        trap: the wrong answer that the question suggests, or None where the data names none.
+        reason: what the data says of why there is no answer, or None.
+    """
+
+    trap: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PreferenceTruth:
     """Which phrases tell a cell's preference apart at the time of the probe; compared ignoring case.
 
@@ -231,24 +244,28 @@ class Probe:
         scenario, context, attribute: where the question belongs. The runner's settings say which of them are
             passed to the provider.
         cross_context: ask across contexts on purpose (spec section 5.2): the provider filters by none of them.
+        asked_at: timezone-aware; what is "now" for the assistant. None: nobody says.
     """
 
     probe_id: str
     after: int
     query: str
     category: str
-    truth: EvidenceTruth | PreferenceTruth | ChoiceTruth
+    truth: EvidenceTruth | PreferenceTruth | ChoiceTruth | AbstainTruth
     session_id: str
     scenario: str | None = None
     context: str | None = None
     attribute: str | None = None
     cross_context: bool = False
+    asked_at: datetime | None = None
 
     @property
-    def kind(self) -> Literal["evidence", "preference", "choice"]:
+    def kind(self) -> Literal["evidence", "preference", "choice", "abstain"]:
         """How it is scored."""
         if isinstance(self.truth, ChoiceTruth):
             return "choice"
+        if isinstance(self.truth, AbstainTruth):
+            return "abstain"
         return "evidence" if isinstance(self.truth, EvidenceTruth) else "preference"
 
 
@@ -304,14 +321,14 @@ class Timeline:
         if points != sorted(points) or any(not 0 <= at <= len(self.sessions) for at in points):
             raise InputError(f"{where}: a test session is out of order or past the last session")
         played: tuple[Session | TestSession, ...] = (*self.sessions, *self.tests)
-        names = [one.session_id for one in played]
+        names = [entry.session_id for entry in played]
         if len(set(names)) != len(names):
             twice = next(name for place, name in enumerate(names) if name in names[:place])
             raise InputError(f"{where}: the session id {twice} occurs twice")
-        for one in played:
-            beats = [beat.beat_id for beat in one.script.beats] if one.script else []
+        for entry in played:
+            beats = [beat.beat_id for beat in entry.script.beats] if entry.script else []
             if len(set(beats)) != len(beats):
-                raise InputError(f"{where}, {one.session_id}: a beat id occurs twice")
+                raise InputError(f"{where}, {entry.session_id}: a beat id occurs twice")
         for test in self.tests:
             if all(beat.truth is None for beat in test.script.beats):
                 raise InputError(f"{where}: no beat of the test session {test.session_id} has a truth")

@@ -80,4 +80,5 @@ def _probes(persona_id: str, test: TestSession) -> Iterator[Probe]:
             scenario=test.script.scenario,
             context=test.script.context,
             attribute=beat.attribute,
+            asked_at=test.script.start,
         )

@@ -72,7 +72,7 @@ def test_personamem_asks_once_what_may_be_known_is_ingested(tmp_path: Path) -> N
     assert before == [3, 6]
     truth = timeline.probes[0].truth
     assert truth == ChoiceTruth(("Try welding metal.", "Shape some clay, as pottery."), 1)
-    assert data.notes[-1] == "columns that are not used: persona_id, topic"
+    assert data.notes[-1] == "not used: persona_id, topic"
     assert (
         load_personamem(tmp_path / "questions_32k.csv", limit_questions=1).timelines[0].probes[0].probe_id
         == "q2"
@@ -175,7 +175,7 @@ def test_longmemeval_is_a_timeline_for_each_question(tmp_path: Path) -> None:
     assert [one.turns[0].text for one in timeline.sessions] == ["I drink sencha.", "Now it is oolong."]
     (probe,) = timeline.probes
     assert probe.truth == EvidenceTruth(("lme1:002.0",), answer="oolong")
-    assert data.notes[-1] == "fields that are not used: extra"
+    assert data.notes[-1] == "not used: extra"
 
 
 def test_longmemeval_is_played_and_its_evidence_found(tmp_path: Path) -> None:
@@ -199,8 +199,8 @@ def test_longmemeval_is_played_and_its_evidence_found(tmp_path: Path) -> None:
             r"sessions\[0\]\[0\]\.role is 'cat'",
         ),
         ({"answer_session_ids": None}, r"answer_session_ids must be a list"),
-        ({"answer": None}, r"\[0\]\.answer must be text or a number"),
-        ({"answer": ["tea"]}, r"\[0\]\.answer must be text or a number"),
+        ({"answer": None}, r"\[0\]\.answer must be text that is not blank, or a number"),
+        ({"answer": ["tea"]}, r"\[0\]\.answer must be text that is not blank, or a number"),
         ({"question": "\ud800?"}, r"\[0\]\.question holds half of a surrogate pair"),
         (
             {"haystack_sessions": [[{"role": "user", "content": "\udc00"}], []]},
