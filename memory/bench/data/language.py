@@ -1,4 +1,9 @@
-"""What a language of the game consists of: attributes, worlds and sentence forms."""
+"""What a language of the game consists of: attributes, worlds, sentence forms, and the meaning of each wording.
+
+A user lets a setting be known in many ways: outright, or to be understood from a complaint, praise, an example or
+a correction. All wordings of a setting mean the same here; no provider sees which belong together, because nothing
+but the sentences reaches it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,38 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from itertools import islice
 from typing import Literal
 
+from memory.bench.data.dice import Dice
 from memory.bench.data.timeline import CONTEXTS
 
 LanguageName = Literal["en", "zh"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value of an attribute.
+
+    Attributes:
+        acted: what a reply shows that follows it; no wording and no part of one.
+        explicit: phrases that ask for it outright, to be used in a sentence; the first one is its name.
+        implied: whole sentences from which it is to be understood.
+    """
+
+    acted: str
+    explicit: tuple[str, ...]
+    implied: tuple[str, ...] = ()
+
+    @property
+    def marker(self) -> str:
+        """Its name: the truth is written in these."""
+        return self.explicit[0]
+
+    @property
+    def wordings(self) -> tuple[str, ...]:
+        """Every way in which it is said."""
+        return (*self.explicit, *self.implied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +52,27 @@ class Attribute:
     Attributes:
         name: short id, the same in all languages.
         topic: how one speaks of it.
-        task: a request to which it matters, without naming it; filled with a matter or a person.
-        markers: the settings, each as the phrase by which the user tells it. No marker is part of another sentence.
-        acted: the settings, each as what a reply shows that follows it; no marker and no part of one.
+        settings: its values.
+        requests: to which it matters, without naming it, filled with a matter or a person. The first half is made
+            in practice and the second in tests, so that no test repeats what was said before.
+        talk: sentences that share words with its wordings and mean none of them.
     """
 
     name: str
     topic: str
-    task: str
-    markers: tuple[str, ...]
-    acted: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    requests: tuple[str, ...] = ()
+    talk: tuple[str, ...] = ()
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Names of its settings."""
+        return tuple(setting.marker for setting in self.settings)
+
+    def practised(self, *, tested: bool) -> tuple[str, ...]:
+        """The requests of practice, or those of tests."""
+        half = len(self.requests) // 2
+        return self.requests[half:] if tested else self.requests[:half]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +96,27 @@ class Forms:
     """Sentences, filled with ``str.format``. ``{lead}`` names the context, or is empty.
 
     Attributes:
-        stated, announced, plain, repeated, reverted: a preference becomes known: at first, as a change, as a
-            change that is not called one, once more, as a return to how it was.
+        stated, announced, plain, reverted: a preference becomes known: at first, as a change, as a change that is
+            not called one, as a return to how it was. ``{marker}`` is an explicit wording.
         corrected: after a behaviour that did not suit.
         complaint: the same without saying what would.
         hearsay, exception: somebody else's habit, and a single case.
         disowned: what in a sentence says that it is not the user's own lasting wish.
         filler: talk without any preference.
         named: a request that names what matters to it; ``{request}`` and ``{topic}``.
-        for_others: a request in which the user's own ways do not belong; ``{request}`` and ``{person}``.
-        plainly: what in such a request says so.
-        not_mine: the complaint after such a request was answered in the user's own way.
+        not_mine: the complaint after the user's own way was shown where it does not belong.
         leads: per context, how a sentence names it.
         life: per context, the situation a session begins in, told to simulators that write.
         scenarios: per context.
         neutral_reply: a reply in no particular way.
         replies: what the assistant says to statements and talk.
-        lead_in: how a reply begins; ``{subject}`` is what it is about.
+        lead_in: how a reply begins.
     """
 
     stated: tuple[str, ...]
     announced: tuple[str, ...]
     plain: tuple[str, ...]
     reverted: tuple[str, ...]
-    repeated: tuple[str, ...]
     corrected: tuple[str, ...]
     complaint: tuple[str, ...]
     hearsay: tuple[str, ...]
@@ -84,8 +124,6 @@ class Forms:
     disowned: tuple[str, ...]
     filler: tuple[str, ...]
     named: tuple[str, ...]
-    for_others: tuple[str, ...]
-    plainly: tuple[str, ...]
     not_mine: tuple[str, ...]
     leads: Mapping[str, tuple[str, ...]]
     life: Mapping[str, tuple[str, ...]]
@@ -120,42 +158,70 @@ class Language:
 
     @cached_property
     def settings(self) -> dict[str, tuple[str, str]]:
-        """Marker in lower case -> attribute, and the marker as it is written."""
+        """Wording in lower case -> attribute, and the name of the setting that it means."""
         return {
-            marker.casefold(): (attribute.name, marker)
+            wording.casefold(): (attribute.name, setting.marker)
             for attribute in self.attributes
-            for marker in attribute.markers
+            for setting in attribute.settings
+            for wording in setting.wordings
         }
 
     @cached_property
-    def any_marker(self) -> re.Pattern[str]:
-        """Finds the markers in a text in lower case."""
-        return re.compile("|".join(map(re.escape, sorted(self.settings, key=len, reverse=True))) or r"(?!)")
+    def any_wording(self) -> re.Pattern[str]:
+        """Finds the wordings in a text in lower case, also where they are broken over lines."""
+        begins: dict[str, list[str]] = {}
+        for wording in sorted(self.settings, key=len, reverse=True):
+            begins.setdefault(wording[:2], []).append(wording[2:])
+        # By their first letters, so that a position of the text is compared with few of them.
+        groups = (
+            rf"{_over_lines(begin)}(?:{'|'.join(_over_lines(rest) for rest in rests)})"
+            for begin, rests in begins.items()
+        )
+        return re.compile("|".join(groups) or r"(?!)")
+
+    @cached_property
+    def _by_marker(self) -> dict[str, Setting]:
+        return {setting.marker: setting for attribute in self.attributes for setting in attribute.settings}
+
+    def wordings(self, marker: str) -> tuple[str, ...]:
+        """Every wording of a setting by its name; of a name nobody knows, the name."""
+        known = self._by_marker.get(marker)
+        return known.wordings if known else (marker,)
+
+    def in_play(self, marker: str, seed: int) -> Setting:
+        """A setting with the half of its wordings that a seed's game uses; the others are held out."""
+        whole = self._by_marker[marker]
+        dice = Dice(f"wordings/{seed}/{marker}")
+        asked = max(1, len(whole.wordings) // 4)
+        explicit, implied = dice.shuffled(whole.explicit), dice.shuffled(whole.implied)
+        return Setting(whole.acted, tuple(islice(explicit, asked)), tuple(islice(implied, asked)))
 
     def acted(self, attribute: str, marker: str) -> str:
         """What a reply shows that follows a setting."""
         known = self.by_name[attribute]
-        return known.acted[known.markers.index(marker)]
+        return known.settings[known.markers.index(marker)].acted
 
     def shown(self, attribute: str, reply: str) -> str | None:
         """The setting of an attribute that a reply shows, as its marker; None where it shows none.
 
         A reply that shows several shows the first.
         """
-        known, text = self.by_name[attribute], reply.casefold()
+        text = reply.casefold()
         places = [
-            (text.find(acted.casefold()), marker)
-            for acted, marker in zip(known.acted, known.markers, strict=True)
+            (text.find(setting.acted.casefold()), setting.marker)
+            for setting in self.by_name[attribute].settings
         ]
         return min(((at, marker) for at, marker in places if at >= 0), default=(0, None))[1]
 
     @cached_property
     def _requests(self) -> list[tuple[re.Pattern[str], str]]:
-        """Of each attribute its request, with anything in the places that are filled in."""
+        """Of each attribute its requests, with anything in the places that are filled in."""
         found = []
         for attribute in self.attributes:
-            parts = re.split(r"\{\w+\}", attribute.task)
-            found.append((re.compile(".+?".join(map(re.escape, parts)), re.IGNORECASE), attribute.name))
+            for request in attribute.requests:
+                parts = re.split(r"\{\w+\}", request)
+                pattern = ".+?".join(map(re.escape, parts))
+                found.append((re.compile(pattern, re.IGNORECASE), attribute.name))
         return found
 
     def matters_to(self, request: str) -> str | None:
@@ -176,6 +242,10 @@ class Language:
     def word(word: str) -> re.Pattern[str]:
         """Finds a word; one of a script without spaces has no edges to look for."""
         return re.compile(rf"\b{re.escape(word)}\b" if word.isascii() else re.escape(word), re.IGNORECASE)
+
+
+def _over_lines(text: str) -> str:
+    return r"\s+".join(map(re.escape, text.split(" ")))
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,35 @@
-"""The languages there are, by name, and the one that data which is read makes for itself."""
+"""The languages there are, by name, and the one that data which is read makes for itself.
+
+Wordings and names of one stand in ``words_en.yaml`` and ``worlds_en.yaml``, its sentence forms in ``text_en``.
+"""
 
 from __future__ import annotations
 
-from memory.bench.data.language import Attribute, DataLanguage, Language
-from memory.bench.data.text_en import ENGLISH
-from memory.bench.data.text_zh import CHINESE
-from memory.bench.data.timeline import TimelineSet
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from memory.bench.data import text_en, text_zh
+from memory.bench.data.language import Attribute, DataLanguage, Language, Setting, World
+from memory.bench.data.timeline import CONTEXTS, TimelineSet
 from memory.contract.errors import ConfigError
+from memory.plugins.yaml import load_yaml
+
+_IMPLIED = ("complaint", "praise", "example", "correction")
+
+
+@cache
+def load_language(name: str) -> Language:
+    """A language by its short name.
+
+    Raises:
+        ConfigError: the game is not written in it.
+    """
+    if name == "en":
+        return Language("en", _attributes("en"), _worlds("en"), text_en.FORMS)
+    if name == "zh":
+        return Language("zh", _attributes("zh"), _worlds("zh"), text_zh.FORMS, text_zh.CONTEXT_WORDS)
+    raise ConfigError(f"language: is {name!r}; the game speaks en and zh")
 
 
 def language_of(data: TimelineSet) -> DataLanguage:
@@ -16,7 +39,7 @@ def language_of(data: TimelineSet) -> DataLanguage:
     for timeline in data.timelines:
         for known in timeline.preferences:
             values.setdefault(known.attribute, {})[known.value] = None
-        scripts = [entry.script for entry in timeline.sessions] + [entry.script for entry in timeline.tests]
+        scripts = [entry.script for entry in (*timeline.sessions, *timeline.tests)]
         for beat in (beat for script in scripts if script is not None for beat in script.beats):
             if beat.attribute is not None:
                 requests[beat.goal] = beat.attribute
@@ -24,23 +47,52 @@ def language_of(data: TimelineSet) -> DataLanguage:
         Attribute(
             name,
             name,
-            "",
-            tuple(markers),
-            tuple(f"(acts by setting {number} of {name})" for number in range(1, len(markers) + 1)),
+            tuple(
+                Setting(f"(acts by setting {number} of {name})", (marker,))
+                for number, marker in enumerate(markers, start=1)
+            ),
         )
         for name, markers in values.items()
     )
     return DataLanguage("en", attributes, (), load_language("en").forms, requests=requests)
 
 
-def load_language(name: str) -> Language:
-    """A language by its short name.
+def _read(name: str) -> dict[str, Any]:
+    content, _ = load_yaml(Path(__file__).with_name(f"{name}.yaml"))
+    return dict(content)
 
-    Raises:
-        ConfigError: the game is not written in it.
-    """
-    if name == "en":
-        return ENGLISH
-    if name == "zh":
-        return CHINESE
-    raise ConfigError(f"language: is {name!r}; the game speaks en and zh")
+
+def _attributes(language: str) -> tuple[Attribute, ...]:
+    return tuple(
+        Attribute(
+            name,
+            given["topic"],
+            tuple(
+                Setting(
+                    entry["acted"],
+                    tuple(entry["explicit"]),
+                    tuple(said for kind in _IMPLIED for said in entry[kind]),
+                )
+                for entry in given["settings"]
+            ),
+            tuple(given["requests"]),
+            tuple(given["talk"]),
+        )
+        for name, given in _read(f"words_{language}").items()
+    )
+
+
+def _worlds(language: str) -> tuple[World, ...]:
+    """Personas out of parts; what makes a name unique is used once."""
+    parts = _read(f"worlds_{language}")
+    worlds = []
+    for number, persona_id in enumerate(parts["personas"]):
+        matters, people = {}, {}
+        for context in CONTEXTS:
+            given = parts[context]
+            nouns = [given["matters"][(3 * number + step) % len(given["matters"])] for step in range(3)]
+            matters[context] = tuple(noun.format(given["places"][number]) for noun in nouns)
+            called = given["called"][number % len(given["called"])]
+            people[context] = (given["friends"][number], called.format(given["others"][number]))
+        worlds.append(World(persona_id, matters, people))
+    return tuple(worlds)

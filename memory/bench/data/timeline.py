@@ -357,7 +357,7 @@ class TimelineSet:
     """Everything one run goes through.
 
     Attributes:
-        name: the kind of timeline, such as ``locomo`` or ``quickstart``.
+        name: the kind of timeline, such as ``locomo`` or ``game``.
         timelines: one for each persona.
         data_hash: SHA-256 of the data as canonical JSON, so that equal data in differing files compare equal.
         data_name: file name of the data, without its directory; None for generated data.

@@ -47,14 +47,9 @@ class Reader:
         self._words = [
             (context, language.word(word)) for context in CONTEXTS for word in language.context_words[context]
         ]
-        markers = sorted(language.settings, key=len, reverse=True)
-        self._markers = re.compile(
-            "|".join(r"\s+".join(map(re.escape, one.split(" "))) for one in markers) or r"(?!)"
-        )
         self._objections = tuple(line.casefold() for line in (*forms.complaint, *forms.not_mine))
         # How corrections begin: what stands between the lead and the setting.
         self._corrections = [form.replace("{lead}", "").split("{")[0].casefold() for form in forms.corrected]
-        self._others = tuple(phrase.casefold() for phrase in forms.plainly)
         self._disowned = tuple(phrase.casefold() for phrase in forms.disowned)
 
     def read(self, section: str) -> list[SettingMention]:
@@ -72,7 +67,7 @@ class Reader:
 
     def _mentions(self, text: str, labels: str, group: str | None, moment: str) -> Iterator[SettingMention]:
         text = text.casefold()
-        for match in self._markers.finditer(text):
+        for match in self._language.any_wording.finditer(text):
             # A marker may be broken over lines; what else is said of it stands on its own lines.
             begin, end = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.end())
             line = slice(
@@ -113,8 +108,3 @@ class Reader:
         if any(line in text for line in self._objections):
             return True
         return any(opening in text for opening in self._corrections)
-
-    def for_others(self, request: str) -> bool:
-        """Whether a request says that the user's own ways do not belong in it."""
-        text = request.casefold()
-        return any(phrase in text for phrase in self._others)

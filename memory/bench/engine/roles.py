@@ -128,14 +128,12 @@ class RuleAssistant:
         if options := _OPTION.findall(said[-1]):
             return _likeliest(section, options)
         forms, reader = self._language.forms, self._reader
-        attribute, request = self._called_for(said)
+        attribute, _ = self._called_for(said)
         if attribute is None:
             return forms.replies[zlib.crc32(said[-1].encode()) % len(forms.replies)]
-        setting: str | None = None
-        if not reader.for_others(request):
-            setting = reader.own_words(said, attribute, context) or reader.choose(
-                reader.read(section), attribute, context
-            )
+        setting = reader.own_words(said, attribute, context) or reader.choose(
+            reader.read(section), attribute, context
+        )
         shown = self._language.acted(attribute, setting) if setting else forms.neutral_reply
         return f"{forms.lead_in} {shown}"
 

@@ -9,11 +9,12 @@ from collections import Counter
 import pytest
 
 from memory import ConfigError
-from memory.bench.data.generate import CHANGES, GameSize, make_game
+from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.languages import load_language
+from memory.bench.data.plan import CHANGES, TESTS_PER_CHANGE
 from memory.bench.data.timeline import Timeline
 
-GOLDEN = "d9a2cc00b89545ea7981cc69e185c982ffe7c4c49e1ea3a509ee427b862ac6fa"
+GOLDEN = "ea660f0a58457ba903bccff49ed4be8903d66ada039851d6ea3e999964c15bcf"
 SMALL = GameSize(users=2, sessions=14, tests=6, attributes=6)
 
 
@@ -57,26 +58,63 @@ def test_another_process_makes_the_same_game(hash_seed: str) -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_what_is_tested_was_told_before_and_can_be_told_apart(language: str, seed: int) -> None:
     words = load_language(language)
-    size = SMALL.model_copy(update={"language": language})
+    size = SMALL.model_copy(update={"language": language, "tests": 21})
+
+    def told(marker: str, text: str) -> bool:
+        return any(wording.casefold() in text for wording in words.in_play(marker, seed).wordings)
+
     for timeline in make_game(size, seed=seed).timelines:
         for test in timeline.tests:
-            told = texts(timeline, test.after)
+            said = texts(timeline, test.after)
             for beat in test.script.beats:
                 truth = beat.truth
                 assert truth is not None
                 assert words.matters_to(beat.goal) == beat.attribute
+                assert all(told(marker, said) for marker in (*truth.stale, *truth.other, *truth.decoys))
                 if truth.current is None:
                     assert beat.kind == "neutral"
+                    assert truth.other, "a memory that shows it without its context fails"
                     continue
-                assert truth.current.casefold() in told
-                assert all(
-                    marker.casefold() in told for marker in (*truth.stale, *truth.other, *truth.decoys)
-                )
+                assert told(truth.current, said)
                 assert truth.current not in (*truth.stale, *truth.other, *truth.decoys)
-                assert truth.current.casefold() in beat.hint.casefold()
+                assert told(truth.current, beat.hint.casefold())
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_no_test_asks_in_words_that_were_heard_before(language: str) -> None:
+    for timeline in make_game(GameSize(users=10, language=language)).timelines:
+        said = texts(timeline, len(timeline.sessions))
+        for test in timeline.tests:
+            for beat in test.script.beats:
+                assert beat.goal.casefold() not in said
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_change_has_four_tests_before_the_next_and_no_first_value_is_right_after_it(seed: int) -> None:
+    points, insertions = set(), set()
+    for timeline in make_game(GameSize(users=10), seed=seed).timelines:
+        first: dict[tuple[str, str], str] = {}
+        for known in timeline.preferences:
+            first.setdefault((known.context, known.attribute), known.value)
+        asked: Counter[str] = Counter()
+        for test in timeline.tests:
+            met = set()
+            for beat in test.script.beats:
+                truth = beat.truth
+                assert truth is not None
+                assert beat.attribute is not None
+                if truth.change is not None and beat.attribute not in met:
+                    asked[truth.change] += 1
+                    assert truth.current != first[test.script.context or "", beat.attribute]
+                met.add(beat.attribute)
+        assert len(asked) == CHANGES
+        assert min(asked.values()) >= TESTS_PER_CHANGE
+        points.add(tuple(at for at, session in enumerate(timeline.sessions) if session.change))
+        insertions.add(tuple(test.after for test in timeline.tests))
+    assert len(points) == len(insertions) == 10, "each persona changes and is tested at times of its own"
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -88,20 +126,21 @@ def test_all_that_makes_it_hard_is_there(seed: int) -> None:
     assert any(truth.stale for truth in truths)
     assert any(truth.other for truth in truths)
     assert any(truth.decoys for truth in truths)
-    changes = {known.change for known in truths if known.change}
-    assert len(changes) >= 3
     history: dict[tuple[str, str], list[str]] = {}
     for known in timeline.preferences:
         history.setdefault((known.context, known.attribute), []).append(known.value)
-    back = [values for values in history.values() if len(values) == 3]
-    assert [values[0] == values[2] != values[1] for values in back] == [True]
+    (back,) = [values for values in history.values() if len(values) > 2]
+    assert back[1] == back[3] != back[2] != back[0] != back[1], "taken back, but not to the first value"
     neutral = [beat for test in timeline.tests for beat in test.script.beats if beat.kind == "neutral"]
-    cells = {(known.context, known.attribute) for known in timeline.preferences}
-    elsewhere = [test for test in timeline.tests if any(beat in neutral for beat in test.script.beats)]
-    assert elsewhere
-    assert any(
-        (test.script.context, beat.attribute) not in cells for test in timeline.tests for beat in neutral
-    )
+    assert len(neutral) == 36
+
+
+@pytest.mark.parametrize("tests", [1, 4, 6, 20, 21])
+def test_few_tests_are_of_few_changes(tests: int) -> None:
+    for timeline in make_game(SMALL.model_copy(update={"tests": tests})).timelines:
+        assert len(timeline.tests) == tests
+        changes = sum(session.change for session in timeline.sessions)
+        assert changes == {1: 1, 4: 1, 6: 1, 20: 3, 21: 5}[tests]
 
 
 def test_another_seed_is_another_game_and_other_sizes_too() -> None:
@@ -111,6 +150,11 @@ def test_another_seed_is_another_game_and_other_sizes_too() -> None:
     assert len(hashes) == 7
 
 
+def test_more_users_leave_the_first_ones_alone() -> None:
+    few, many = (make_game(SMALL.model_copy(update={"users": users})) for users in (1, 3))
+    assert many.timelines[:1] == few.timelines
+
+
 def test_more_users_than_worlds_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"timeline\.users: is 5; in zh there are 4"):
-        make_game(GameSize(users=5, language="zh"))
+    with pytest.raises(ConfigError, match=r"timeline\.users: is 41; in zh there are 40"):
+        make_game(GameSize.model_construct(users=41, language="zh"))

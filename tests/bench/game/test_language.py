@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -17,19 +18,9 @@ def language(request: pytest.FixtureRequest) -> Language:
     return load_language(request.param)
 
 
-def sentences(language: Language) -> list[str]:
+def form_groups(language: Language) -> list[tuple[str, ...]]:
     forms = language.forms
-    found = [form for group in vars_of(forms) for form in group]
-    return [
-        *found,
-        *(one.topic for one in language.attributes),
-        *(one.task for one in language.attributes),
-        *(name for world in language.worlds for name in world.names),
-    ]
-
-
-def vars_of(forms: object) -> list[tuple[str, ...]]:
-    values = [getattr(forms, name) for name in forms.__dataclass_fields__]  # type: ignore[attr-defined]
+    values = [getattr(forms, name) for name in forms.__dataclass_fields__]
     groups: list[tuple[str, ...]] = []
     for value in values:
         if isinstance(value, str):
@@ -41,41 +32,109 @@ def vars_of(forms: object) -> list[tuple[str, ...]]:
     return groups
 
 
-def test_both_languages_have_the_same_attributes_and_enough_worlds(language: Language) -> None:
+def sentences(language: Language) -> list[str]:
+    return [
+        *(form for group in form_groups(language) for form in group),
+        *(one.topic for one in language.attributes),
+        *(said for one in language.attributes for said in (*one.requests, *one.talk)),
+        *(name for world in language.worlds for name in world.names),
+    ]
+
+
+def test_both_languages_have_the_same_attributes_and_forty_worlds(language: Language) -> None:
     assert [one.name for one in language.attributes] == [one.name for one in load_language("en").attributes]
     assert len(language.attributes) == 14
-    assert len(language.worlds) >= 4
+    assert all(len(one.settings) == 4 and len(one.requests) == 4 for one in language.attributes)
+    assert len({world.persona_id for world in language.worlds}) == 40
 
 
-def test_no_marker_and_no_sign_of_a_setting_is_part_of_anything_else(language: Language) -> None:
-    told = [
+def test_every_setting_has_eight_wordings_of_five_kinds(language: Language) -> None:
+    for attribute in language.attributes:
+        for setting in attribute.settings:
+            assert len(setting.explicit) == 3
+            assert len(setting.wordings) == 8
+            assert language.wordings(setting.marker) == setting.wordings
+    assert language.wordings("never heard of") == ("never heard of",)
+
+
+def test_a_name_belongs_to_one_world_alone(language: Language) -> None:
+    names = [name for world in language.worlds for name in world.names]
+    for name in names:
+        assert [other for other in names if name in other] == [name]
+
+
+def test_no_wording_and_no_sign_of_a_setting_is_part_of_anything_else(language: Language) -> None:
+    phrases = [
         phrase.casefold()
         for one in language.attributes
-        for group in (one.markers, one.acted)
-        for phrase in group
+        for setting in one.settings
+        for phrase in (*setting.wordings, setting.acted)
     ]
     said = [sentence.casefold() for sentence in sentences(language)]
-    assert len(set(told)) == len(told) == 14 * 8
-    for phrase in told:
-        assert [other for other in told if phrase in other] == [phrase]
+    assert len(set(phrases)) == len(phrases) == 14 * 4 * 9
+    for phrase in phrases:
+        assert [other for other in phrases if phrase in other] == [phrase]
         assert not [sentence for sentence in said if phrase in sentence]
+        assert language.says_context(phrase) is None
+        assert language.matters_to(phrase) is None
+        assert not [sign for sign in language.forms.disowned if sign in phrase]
+
+
+def test_every_wording_is_found_alone_and_broken_over_lines(language: Language) -> None:
+    for wording, meant in language.settings.items():
+        text = f"a {wording} z".replace(" ", "\n  ")
+        (found,) = language.any_wording.finditer(text)
+        assert language.settings[" ".join(found[0].split())] == meant
+    assert not language.any_wording.search("")
+
+
+def test_a_seed_plays_half_of_the_wordings_and_another_one_other_halves(language: Language) -> None:
+    markers = [marker for one in language.attributes for marker in one.markers]
+    games = [
+        {marker: set(language.in_play(marker, seed).wordings) for marker in markers} for seed in range(6)
+    ]
+    for game in games:
+        assert {len(wordings) for wordings in game.values()} == {4}
+        assert all(game[marker] <= set(language.wordings(marker)) for marker in markers)
+    for game, other in itertools.pairwise(games):
+        shared = sum(len(game[marker] & other[marker]) for marker in markers)
+        assert shared < 0.65 * sum(map(len, game.values())), (
+            "a list made of one seed's game lacks much of the next"
+        )
+    ever = {wording for game in games for wordings in game.values() for wording in wordings}
+    assert len(ever) > 0.9 * len(language.settings), "and none is held out for good"
 
 
 def test_every_request_calls_for_its_attribute_alone_however_it_is_wrapped(language: Language) -> None:
     forms = language.forms
-    for world in language.worlds:
+    for world in language.worlds[:3]:
         for context in CONTEXTS:
             props = {"matter": world.matters[context][0], "person": world.people[context][0]}
             for one in language.attributes:
-                request = one.task.format(**props)
-                assert language.matters_to(request) == one.name
-                for form in (*forms.named, *forms.for_others):
-                    assert (
-                        language.matters_to(form.format(request=request, topic=one.topic, **props))
-                        == one.name
-                    )
+                assert not set(one.practised(tested=True)) & set(one.practised(tested=False))
+                for request in (form.format(**props) for form in one.requests):
+                    assert language.matters_to(request) == one.name
+                    for form in forms.named:
+                        wrapped = form.format(request=request, topic=one.topic, **props)
+                        assert language.matters_to(wrapped) == one.name
+                for talk in one.talk:
+                    assert language.matters_to(talk.format(**props)) is None
             for form in forms.filler:
                 assert language.matters_to(form.format(**props)) is None
+
+
+@pytest.mark.parametrize("name", ["en", "zh"])
+def test_idle_talk_shares_words_with_wordings(name: str) -> None:
+    language = load_language(name)
+    size = 4 if name == "en" else 2
+
+    def grams(text: str) -> set[str]:
+        words = re.findall(r"\w{4,}", text.casefold())
+        return set(words) if name == "en" else {text[at : at + size] for at in range(len(text))}
+
+    for attribute in language.attributes:
+        own = set().union(*(grams(word) for setting in attribute.settings for word in setting.wordings))
+        assert all(len(grams(talk) & own) >= 2 for talk in attribute.talk), attribute.name
 
 
 def test_leads_name_their_context_and_nothing_else_names_one(language: Language) -> None:

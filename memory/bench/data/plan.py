@@ -1,0 +1,157 @@
+"""Who wants what in a game and when, where it changes, and when it is tested: numbers and names, no words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from memory.bench.data.dice import Dice
+from memory.bench.data.language import Attribute
+from memory.bench.data.timeline import CONTEXTS
+
+CHANGES = 5
+"""Forced changes of a persona with room for them: announced; said as if it had always been so; told in the other
+context; and of one more cell two announced ones, of which the second is taken back. The value that is taken back to
+is not the first one: who never learns anything is wrong after every change."""
+TESTS_PER_CHANGE = 4
+"""Tests that ask for what has changed before it changes again, or the game ends."""
+
+Cell = tuple[str, str]
+"""Context and attribute."""
+Way = Literal["announced", "plain", "elsewhere", "reverted"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """One change: in which session, of what, to which value, and how it is said."""
+
+    index: int
+    cell: Cell
+    value: str
+    way: Way
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTest:
+    """One test session: after how many sessions, where, and a cell that it must ask for, if any."""
+
+    after: int
+    context: str
+    cell: Cell | None = None
+
+
+@dataclass
+class Plan:
+    """One persona's plan.
+
+    Args:
+        dice: decides.
+        attributes: what there is to want.
+        sessions: played sessions; the changes come on top.
+        test_count: test sessions.
+
+    Attributes:
+        length: sessions, with the changes.
+        contexts: of each session.
+        values: what is wanted at first; a cell without one has no preference for good.
+        spare: per attribute, values that nobody wants at first.
+        changes: in their order.
+        tests: in their order.
+    """
+
+    dice: Dice
+    attributes: Sequence[Attribute]
+    sessions: int
+    test_count: int
+    length: int = field(init=False)
+    contexts: list[str] = field(init=False)
+    values: dict[Cell, str] = field(default_factory=dict)
+    spare: dict[str, list[str]] = field(default_factory=dict)
+    changes: list[PlannedChange] = field(default_factory=list)
+    tests: list[PlannedTest] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._choose_values()
+        names = self.dice.shuffled([name for name in self.spare if self._differs(name)])
+        ways = [(number, way) for number, way in self._ways() if number < len(names)]
+        self.length = self.sessions + len(ways)
+        first = self.dice.below(2)
+        self.contexts = [CONTEXTS[(index + first) % 2] for index in range(self.length)]
+        self._place_changes(names, ways)
+        self._place_tests()
+
+    @property
+    def known_by(self) -> int:
+        """Sessions in which everything is said for the first time; changes come later."""
+        return self.length * 2 // 5
+
+    def _choose_values(self) -> None:
+        """Some attributes are the same in both contexts, some matter in one of them alone; the others differ."""
+        count = len(self.attributes)
+        same, one_sided = count // 5, max(2, count // 5)
+        for position, attribute in enumerate(self.attributes):
+            markers = self.dice.shuffled(attribute.markers)
+            wanted = dict.fromkeys(CONTEXTS, markers[0])
+            if position >= same:
+                wanted["personal"] = markers[1]
+            if same <= position < same + one_sided:
+                del wanted[CONTEXTS[position % 2]]
+            self.spare[attribute.name] = [marker for marker in markers if marker not in wanted.values()]
+            self.values.update({(context, attribute.name): value for context, value in wanted.items()})
+
+    def _ways(self) -> list[tuple[int, Way]]:
+        """Which of the cells that change does so, and how, in order of time."""
+        room = max(1, min(CHANGES, (self.test_count - 1) // TESTS_PER_CHANGE))
+        others: list[tuple[int, Way]] = [(1, "plain"), (2, "elsewhere")]
+        if room < CHANGES:
+            return [(0, "announced"), *others][:room]
+        # Where the cell that changes three times comes among the others.
+        places = sorted(self.dice.shuffled(range(CHANGES))[:3])
+        again: list[tuple[int, Way]] = [(0, "announced"), (0, "announced"), (0, "reverted")]
+        others = self.dice.shuffled(others)
+        return [again.pop(0) if place in places else others.pop(0) for place in range(CHANGES)]
+
+    def _place_changes(self, names: Sequence[str], ways: Sequence[tuple[int, Way]]) -> None:
+        cells = [(self.dice.pick(CONTEXTS), name) for name in names[:3]]
+        begin, end = self.known_by, self.length * 17 // 20
+        gap = max(1, self.length // 20)
+        room = max(len(ways), end - begin - (len(ways) - 1) * (gap - 1))
+        drawn = sorted(self.dice.shuffled(range(room))[: len(ways)])
+        times = [0, 0, 0]
+        for place, (number, way) in enumerate(ways):
+            index, cell = begin + drawn[place] + place * (gap - 1), cells[number]
+            # B, C, then B again.
+            value = self.spare[cell[1]][times[number] % 2]
+            times[number] += 1
+            self.contexts[index] = other_context(cell[0]) if way == "elsewhere" else cell[0]
+            self.changes.append(PlannedChange(index, cell, value, way))
+
+    def _differs(self, name: str) -> bool:
+        first, second = (self.values.get((context, name)) for context in CONTEXTS)
+        return first is not None and second is not None and first != second
+
+    def until(self, change: PlannedChange) -> int:
+        """Sessions up to which a change holds."""
+        later = [other.index for other in self.changes if other.cell == change.cell]
+        return min((index for index in later if index > change.index), default=self.length)
+
+    def _place_tests(self) -> None:
+        """Some for each change, while it holds; the others anywhere, and the last one at the end."""
+        first, count = max(2, self.length // 8), self.test_count
+        each = min(TESTS_PER_CHANGE, (count - 1) // len(self.changes))
+        for change in self.changes:
+            room = range(change.index + 1, self.until(change) + 1)
+            for number in range(each):
+                # Spread over the time it holds, at a place of its own in each part.
+                part = room[len(room) * number // each : len(room) * (number + 1) // each] or room
+                self.tests.append(PlannedTest(self.dice.pick(part), change.cell[0], change.cell))
+        for number in range(count - len(self.tests)):
+            after = self.length if number == 0 else first + self.dice.below(self.length - first + 1)
+            self.tests.append(PlannedTest(after, CONTEXTS[number % 2]))
+        self.tests.sort(key=lambda test: test.after)
+
+
+def other_context(context: str) -> str:
+    """The one of the two that it is not."""
+    return next(name for name in CONTEXTS if name != context)
