@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memory.bench.data.timeline import (
+    AbstainTruth,
     Beat,
     ChoiceTruth,
     EvidenceTruth,
@@ -24,14 +25,15 @@ from memory.bench.data.timeline import (
 )
 from memory.bench.engine.conversation import Conversation
 from memory.bench.engine.driver import SessionDriver
-from memory.bench.engine.roles import Exchange
+from memory.bench.engine.roles import Exchange, RuleJudge
 from memory.bench.engine.test_session import TestSessionRun
 from memory.bench.scores.records import ProbeRecord, ProbeStatus
-from memory.bench.scores.sections import plain
+from memory.bench.scores.sections import abstains, plain
 from memory.contract.receipts import RetrieveResult
 
 _LETTER = re.compile(r"\(([a-z])\)")
 _WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+"""When a question is asked of which the data says nothing."""
 
 
 def planned_probe(persona_id: str, probe: Probe, *, answers: bool) -> ProbeRecord:
@@ -55,6 +57,8 @@ def planned_probe(persona_id: str, probe: Probe, *, answers: bool) -> ProbeRecor
         cross_context=probe.cross_context,
     )
     truth = probe.truth
+    if isinstance(truth, AbstainTruth):
+        return replace(record, judged=answers)
     if isinstance(truth, EvidenceTruth):
         judged = answers and truth.answer is not None
         return replace(record, judged=judged, gold=len(truth.turns), unresolved=truth.unresolved)
@@ -82,7 +86,7 @@ class ProbeSession(TestSessionRun):
 
     def __init__(self, driver: SessionDriver, persona_id: str, probes: Sequence[Probe]) -> None:
         beats = tuple(Beat(probe.probe_id, "other", probe.query) for probe in probes)
-        script = Script("", None, None, _WHEN, beats)
+        script = Script("", None, None, probes[0].asked_at or _WHEN, beats)
         super().__init__(driver, persona_id, TestSession(probes[0].after, probes[0].session_id, script))
         self._probes = probes
 
@@ -94,7 +98,7 @@ class ProbeSession(TestSessionRun):
 
     async def _ask(self, probe: Probe, readiness: str, ready: bool) -> None:
         planned = planned_probe(self._persona_id, probe, answers=self._context.roles.answers)
-        script = Script("", probe.scenario, probe.context, _WHEN, ())
+        script = Script("", probe.scenario, probe.context, probe.asked_at or _WHEN, ())
         conversation = Conversation(
             self._driver, self._persona_id, probe.session_id, script, turns=self._skipped, probe=probe
         )
@@ -104,7 +108,11 @@ class ProbeSession(TestSessionRun):
             fields = {} if error else _chosen(truth, self._earlier[-1].reply)
         elif planned.judged and isinstance(truth, EvidenceTruth):
             result, error = await self._turn(conversation, probe.probe_id, probe.query)
-            fields = {} if error else await self._judged_answer(script, probe, truth.answer or "")
+            wish = f"the reply says: {truth.answer}"
+            fields = {} if error else await self._judged_answer(script, probe, wish)
+        elif planned.judged and isinstance(truth, AbstainTruth):
+            result, error = await self._turn(conversation, probe.probe_id, probe.query)
+            fields = {} if error else await self._judged_abstention(script, probe, truth)
         else:
             result, error = await self._retrieved(conversation, probe)
         if result is not None:
@@ -147,14 +155,20 @@ class ProbeSession(TestSessionRun):
             self._keep(probe.probe_id, Exchange(probe.query, ""), recall)
         return recall.result, error
 
-    async def _judged_answer(self, script: Script, probe: Probe, answer: str) -> dict[str, Any]:
-        """What the judge says of the last reply, by the reference answer."""
+    async def _judged_abstention(self, script: Script, probe: Probe, truth: AbstainTruth) -> dict[str, Any]:
+        """Whether the last reply says that this was never mentioned: by the judge if it reads, else by rules."""
+        if isinstance(self._context.roles.judge, RuleJudge):
+            fit = abstains(self._earlier[-1].reply, truth.trap)
+            return {"turns": 1, "fit_first": fit, "fit_last": fit}
+        wish = "the reply says that this was not mentioned or is not known"
+        if truth.trap:
+            wish += f", and does not claim: {truth.trap}"
+        return await self._judged_answer(script, probe, wish)
+
+    async def _judged_answer(self, script: Script, probe: Probe, wish: str) -> dict[str, Any]:
+        """What the judge says of the last reply, by what a right one says."""
         beat = Beat(
-            probe.probe_id,
-            "other",
-            probe.query,
-            constraint=answer,
-            truth=PreferenceTruth(current=f"the reply says: {answer}"),
+            probe.probe_id, "other", probe.query, constraint=wish, truth=PreferenceTruth(current=wish)
         )
         verdict = await self._driver.judge(script, beat, self._earlier[-1:])
         return {

@@ -133,7 +133,13 @@ class RoleSet:
             simulator = ModelSimulator(model)
         if model := self._model("judge", roles.judge):
             judge = ModelJudge(model, roles.judge.votes)
-        self.roles = Roles(assistant, simulator, judge, answers=roles.assistant.provider is not None)
+        self.roles = Roles(
+            assistant,
+            simulator,
+            judge,
+            answers=roles.assistant.provider is not None,
+            wordings=language.wordings,
+        )
 
     def _model(self, role: RoleName, chosen: RoleSettings) -> RoleModel | None:
         if chosen.provider is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -85,6 +85,8 @@ class Roles:
     judge: Judge
     answers: bool = False
     """Whether the assistant answers questions in words of its own, and the judge reads them."""
+    wordings: Callable[[str], Sequence[str]] = lambda marker: (marker,)
+    """Every way in which a setting is said, by its name."""
 
 
 class RuleAssistant:

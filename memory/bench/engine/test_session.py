@@ -13,7 +13,7 @@ from memory.bench.engine.driver import SessionDriver
 from memory.bench.engine.errors import Stopped
 from memory.bench.engine.roles import Exchange, Verdict
 from memory.bench.scores.records import ProbeRecord, ProbeStatus, Shown
-from memory.bench.scores.sections import plain, settings_shown
+from memory.bench.scores.sections import sentences_with, settings_shown
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.receipts import ConsistencyModel, RetrieveResult
 from memory.contract.requests import AdapterMode
@@ -233,17 +233,18 @@ class TestSessionRun:
     ) -> dict[str, Any]:
         section = result.formatted_context
         other = next((name for name in CONTEXTS if name != context), None) if context else None
+        wordings = self._context.roles.wordings
         fields: dict[str, Any] = dict(
-            settings_shown(truth, section, other_context=other, foreign=self._context.foreign)
+            settings_shown(
+                truth, section, other_context=other, foreign=self._context.foreign, wordings=wordings
+            )
         )
-        if fields["shows_current"]:
-            fields["first_relevant_tokens"] = self._tokens_upto(section, truth.current or "")
+        if truth.current is not None:
+            relevant, before = sentences_with(section, wordings(truth.current))
+            count = self._slot.token_counter.count
+            fields["relevant_tokens"] = sum(count(said) for said in relevant)
+            fields["first_relevant_tokens"] = None if before is None else count(before)
         return fields
-
-    def _tokens_upto(self, section: str, phrase: str) -> int:
-        """Tokens of a section up to the end of a phrase that stands in it."""
-        text, wanted = plain(section), plain(phrase)
-        return self._slot.token_counter.count(text[: text.find(wanted) + len(wanted)])
 
     async def _offer_artefacts(self) -> None:
         """Hand over what else a test session leaves behind, beside its turns."""

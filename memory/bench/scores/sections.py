@@ -6,8 +6,9 @@ What a memory shows is judged by this text alone, because this text alone reache
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from memory.bench.data.timeline import PreferenceTruth
 from memory.contract.formatting import clean_text
@@ -16,6 +17,11 @@ LABELS = re.compile(r"- \(([^()]*)\) ")
 GROUP = re.compile(r"\[([^\[\]]+)\]\Z")
 _SPACE = re.compile(r"\s+")
 _FENCE = re.compile(r"</?memory-context\b[^<>]*>")
+_SENTENCE = re.compile(r"(?<=[.!?]) |(?<=[\u3002\uff01\uff1f])")
+_ABSTAINS = re.compile(
+    r"\b(not|never|n't|nothing|no (information|mention|record|idea|answer)|unknown|unclear|cannot|unable)\b|n't\b"
+    "|没有|没提|不知道|不清楚|未提|从未|无法"
+)
 _LONGEST_LABELS = 300
 _LABEL_END = re.compile(r"[:)\]>-] ")
 
@@ -57,7 +63,31 @@ def plain(text: str) -> str:
 
 def holds(text: str, phrases: Iterable[str]) -> bool:
     """Whether a text that is :func:`plain` holds any of the phrases."""
-    return any(plain(phrase) in text for phrase in phrases)
+    return any(_plain_phrase(phrase) in text for phrase in phrases)
+
+
+@lru_cache(maxsize=4096)
+def _plain_phrase(phrase: str) -> str:
+    return plain(phrase)
+
+
+def sentences_with(section: str, phrases: Sequence[str]) -> tuple[list[str], str | None]:
+    """The sentences of a section that hold a phrase, and its text up to the end of the first one that does.
+
+    Sentences and no entries, so that an entry that holds everything counts no more than what is in it.
+    """
+    text = plain(section)
+    ends = [at + len(own) for own in map(_plain_phrase, phrases) if (at := text.find(own)) >= 0]
+    if not ends:
+        return [], None
+    found = [said for said in _SENTENCE.split(text) if holds(said, phrases)]
+    return found or [phrase for phrase in map(_plain_phrase, phrases) if phrase in text], text[: min(ends)]
+
+
+def abstains(reply: str, trap: str | None = None) -> bool:
+    """Whether a reply says that something was never mentioned, and does not claim the trap all the same."""
+    text = plain(reply)
+    return bool(_ABSTAINS.search(text)) and not (trap and len(trap) > 3 and holds(text, [trap]))
 
 
 class WholeTurns:
@@ -103,7 +133,12 @@ class WholeTurns:
 
 
 def settings_shown(
-    truth: PreferenceTruth, section: str, *, other_context: str | None, foreign: Sequence[str] = ()
+    truth: PreferenceTruth,
+    section: str,
+    *,
+    other_context: str | None,
+    foreign: Sequence[str] = (),
+    wordings: Callable[[str], Sequence[str]] = lambda marker: (marker,),
 ) -> dict[str, bool | None]:
     """Which settings of a cell a section holds: the fields of a record that begin with ``shows``, and ``leaks``.
 
@@ -112,18 +147,24 @@ def settings_shown(
         section: the context section.
         other_context: name of the context that was not asked for; None where there is none.
         foreign: phrases of other personas.
+        wordings: every way in which a setting is said.
     """
     text = plain(section)
+
+    def said(*markers: str) -> list[str]:
+        return [wording for marker in markers for wording in wordings(marker)]
+
+    other = said(*truth.other)
     unlabelled = other_context is not None and any(
-        holds(plain(entry.text), truth.other) and not _names(entry, other_context)
-        for entry in (entries_of(section) if holds(text, truth.other) else ())
+        holds(plain(entry.text), other) and not _names(entry, other_context)
+        for entry in (entries_of(section) if holds(text, other) else ())
     )
     return {
-        "shows_current": None if truth.current is None else holds(text, [truth.current]),
-        "shows_stale": holds(text, truth.stale),
-        "shows_other": holds(text, truth.other),
+        "shows_current": None if truth.current is None else holds(text, said(truth.current)),
+        "shows_stale": holds(text, said(*truth.stale)),
+        "shows_other": holds(text, other),
         "shows_unlabelled": unlabelled,
-        "shows_decoy": holds(text, truth.decoys),
+        "shows_decoy": holds(text, said(*truth.decoys)),
         "leaks": holds(text, foreign),
     }
 

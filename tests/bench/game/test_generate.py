@@ -14,7 +14,7 @@ from memory.bench.data.languages import load_language
 from memory.bench.data.plan import CHANGES, TESTS_PER_CHANGE
 from memory.bench.data.timeline import Timeline
 
-GOLDEN = "ea660f0a58457ba903bccff49ed4be8903d66ada039851d6ea3e999964c15bcf"
+GOLDEN = "179b66039ad5c766be5c3c5f6a7699785f958b424ddc68865abe4bba18eab97d"
 SMALL = GameSize(users=2, sessions=14, tests=6, attributes=6)
 
 

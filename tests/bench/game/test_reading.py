@@ -124,12 +124,6 @@ def test_what_was_said_in_this_conversation_counts_more_than_memory() -> None:
     assert ENGLISH.shown("verbosity", reply(told, complaint, ASKED)) == SHORT
 
 
-def test_what_is_done_for_somebody_else_is_plain() -> None:
-    told = section(entry(f"{SHORT}.", 3))
-    for form in ENGLISH.forms.for_others:
-        assert ENGLISH.shown("verbosity", reply(told, form.format(person="Ilse", request=ASKED))) is None
-
-
 def test_talk_is_acknowledged_the_same_way_every_time() -> None:
     said = f"About how long your answers are: {LONG}."
     assert reply("", said) == reply("", said)
