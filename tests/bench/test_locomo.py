@@ -59,6 +59,7 @@ def test_all_questions_are_asked_after_the_last_session_with_their_evidence(talk
         ("talk-1:D2:1",),
         (),
     ]
+    assert [truth.unresolved for truth in answered] == [0, 0, 0, 2]
     assert [truth.answer for truth in answered] == ["a kiln", "7", "Monday", "yes"]
 
 

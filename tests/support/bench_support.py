@@ -46,11 +46,16 @@ def locomo_sample(sample_id="talk-1", **changes):
             {"question": "What did Ann order?", "answer": "a kiln", "evidence": ["D1:1"], "category": 4},
             {"question": "Which colour?", "answer": 7, "evidence": ["D1:3; D2:2"], "category": 1},
             {"question": "When does it arrive?", "answer": "Monday", "evidence": ["D2:01"], "category": 2},
-            {"question": "Would Bo like it?", "answer": "yes", "evidence": [], "category": 3},
+            {
+                "question": "Would Bo like it?",
+                "answer": "yes",
+                "evidence": ["D:11:26", "D4:36"],
+                "category": 3,
+            },
             {
                 "question": "Who sold it?",
                 "adversarial_answer": "Bo",
-                "evidence": ["D:11:26", "D4:36"],
+                "evidence": ["D1:1"],
                 "category": 5,
             },
         ],
