@@ -39,7 +39,12 @@ def left(directory: Path) -> dict[str, Any]:
     found["metrics"] = json.loads((directory / "metrics.json").read_text("utf-8"))
     found["metrics"].pop("experiment_id")
     for cell in cells:
-        found[cell.name] = [row for row in lines(cell / "journal.jsonl") if row["kind"] != "resumed"]
+        # That an event was there already, because the kill fell between its writing and the note, is said.
+        found[cell.name] = [
+            {name: value for name, value in row.items() if name != "warnings"}
+            for row in lines(cell / "journal.jsonl")
+            if row["kind"] != "resumed"
+        ]
     stored = [
         row["event_id"]
         for file in directory.glob("cells/*/store/full_history/*.jsonl")
