@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from memory import BackendUnavailable, CapabilityNotSupported, InputError, MemoryScope
+from memory import InputError, MemoryScope
+from memory.hosts._item_store import ItemStore, Namespace
 from memory.hosts._items import fits, matches, text_of
 from memory.hosts._registry import tested
-from memory.runtime import HostStore, HostTurns, MemoryItems, TurnMemory
+from memory.runtime import HostTurns, TurnMemory
 from memory.runtime import Item as Memory
 
 with tested("langchain"):
@@ -34,10 +35,6 @@ with tested("langchain"):
         validate_op_namespace,
     )
 
-Namespace = tuple[str, ...]
-_ITEMS, _NAMESPACES = "langgraph item", "langgraph namespace"
-_ALL = MemoryScope(run_id="langgraph", persona_id="namespaces")
-
 
 class SlotStore(BaseStore):  # type: ignore[misc]
     """Every namespace a scope of its own.
@@ -55,22 +52,17 @@ class SlotStore(BaseStore):  # type: ignore[misc]
         scope_of: the scope of a namespace; by default a persona named by its labels, joined by dots.
     """
 
-    __slots__ = ("_scope_of", "_store", "_turns")
+    __slots__ = ("_items", "_turns")
 
     def __init__(
         self, memory: TurnMemory, *, scope_of: Callable[[Namespace], MemoryScope] | None = None
     ) -> None:
-        slot = memory.slot
-        run_id = slot.scope.run_id if slot.scope else "langgraph"
-        self._scope_of = scope_of or (
-            lambda namespace: MemoryScope(run_id=run_id, persona_id=".".join(namespace))
-        )
         self._turns = HostTurns(memory, "langgraph")
-        self._store = HostStore(slot.backend_name, slot.host_file, max_objects=2**62)
+        self._items = ItemStore(memory.slot, "langgraph", scope_of)
 
     def close(self) -> None:
         """Give the file of values back. Idempotent."""
-        self._store.close()
+        self._items.close()
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Reads first, then the last write of each key.
@@ -97,131 +89,49 @@ class SlotStore(BaseStore):  # type: ignore[misc]
                 raise NotImplementedError("a memory keeps items until they are deleted; leave ttl out")
         writes = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
         results: list[Result] = [await self._read(op) for op in ops]
-        for op in writes.values():
-            await (self._delete(op) if op.value is None else self._put(op))
+        for (namespace, key), op in writes.items():
+            if op.value is None:
+                await self._items.delete(namespace, key)
+            else:
+                await self._items.put(namespace, key, op.value, _text(op.value, op.index))
         return results
 
     async def _read(self, op: Op) -> Result:
         if isinstance(op, PutOp):
             return None
         if isinstance(op, GetOp):
-            row = self._store.get(_ITEMS, self._scope_of(op.namespace), op.key)
+            row = self._items.get(op.namespace, op.key)
             return None if row is None else _item(Item, row)
         if isinstance(op, ListNamespacesOp):
             return self._list(op)
         if isinstance(op, SearchOp):
-            found = [item async for item in self._search(op)]
-            return found[op.offset : op.offset + op.limit]
+            return (await self._search(op))[op.offset : op.offset + op.limit]
         raise InputError(f"{type(op).__name__} is no operation of LangGraph's store")
 
-    # -- reading ----------------------------------------------------------------------------------------
-
-    async def _search(self, op: SearchOp) -> Any:
-        spaces = [
-            space for space in self._namespaces() if space[: len(op.namespace_prefix)] == op.namespace_prefix
-        ]
+    async def _search(self, op: SearchOp) -> list[SearchItem]:
+        prefix = op.namespace_prefix
+        spaces = [space for space in self._items.namespaces() if space[: len(prefix)] == prefix]
         if not (op.query or "").strip():
-            for space in spaces:
-                for row in reversed(self._store.all(_ITEMS, self._scope_of(space))):
-                    if fits(row["value"], op.filter):
-                        yield _item(SearchItem, row)
-            return
+            rows = [row for space in spaces for row in self._items.rows(space)]
+            return [_item(SearchItem, row) for row in rows if fits(row["value"], op.filter)]
         hits: list[SearchItem] = []
         for space in spaces:
-            hits.extend(await self._recalled(space, op))
-        for hit in sorted(hits, key=lambda hit: -(hit.score or 0.0)) if len(spaces) > 1 else hits:
-            yield hit
-
-    async def _recalled(self, space: Namespace, op: SearchOp) -> list[SearchItem]:
-        scope = self._scope_of(space)
-        rows = {row["event_id"]: row for row in self._store.all(_ITEMS, scope)}
-        # A filter is applied to what was recalled, so there has to be more of it.
-        limit = (op.offset + op.limit) * (4 if op.filter else 1)
-        hits: dict[str, SearchItem] = {}
-        for memory in await MemoryItems(self._turns.memory.slot, scope).search(op.query or "", max(limit, 1)):
-            own = [event_id for event_id in memory.event_ids if event_id.startswith("langgraph:")]
-            row = next((rows[event_id] for event_id in own if event_id in rows), None)
-            if row is not None and fits(row["value"], op.filter):
-                hits.setdefault(row["key"], _item(SearchItem, row, score=memory.score))
-            elif not own and not op.filter:
-                hit = _derived(space, memory)
-                hits.setdefault(hit.key, hit)
-        return list(hits.values())
-
-    def _namespaces(self) -> list[Namespace]:
-        return sorted(tuple(row["namespace"]) for row in self._store.all(_NAMESPACES, _ALL))
+            for found, row in await self._items.recall(
+                space, op.query or "", op.offset + op.limit, op.filter
+            ):
+                hits.append(_item(SearchItem, row, score=found.score) if row else _derived(space, found))
+        return sorted(hits, key=lambda hit: -(hit.score or 0.0)) if len(spaces) > 1 else hits
 
     def _list(self, op: ListNamespacesOp) -> list[Namespace]:
         conditions = op.match_conditions or ()
         found = [
             space
-            for space in self._namespaces()
+            for space in self._items.namespaces()
             if all(matches(one.match_type, one.path, space) for one in conditions)
         ]
         if op.max_depth is not None:
             found = sorted({space[: op.max_depth] for space in found})
         return found[op.offset : op.offset + op.limit]
-
-    # -- writing ----------------------------------------------------------------------------------------
-
-    async def _put(self, op: PutOp) -> None:
-        scope, value = self._scope_of(op.namespace), dict(op.value or {})
-        before = self._store.get(_ITEMS, scope, op.key)
-        now, event_id = datetime.now(UTC).isoformat(), f"langgraph:{uuid.uuid4().hex}"
-        native_ids: tuple[str, ...] = ()
-        if text := _text(value, op.index):
-            items = MemoryItems(self._turns.memory.slot, scope)
-            receipt = await items.store(
-                text,
-                session_id="langgraph",
-                event_id=event_id,
-                agent_id="langgraph",
-                metadata={"key": op.key},
-            )
-            if receipt.status == "skipped_read_only":
-                return
-            if receipt.status == "unknown":
-                raise BackendUnavailable(
-                    f"{items.slot.backend_name} did not say whether it has the item; put it again"
-                )
-            native_ids = receipt.native_ids
-        row = {
-            "namespace": list(op.namespace),
-            "key": op.key,
-            "value": value,
-            "created_at": before["created_at"] if before else now,
-            "updated_at": now,
-            "event_id": event_id,
-            "native_ids": list(native_ids),
-            "indexed": bool(text),
-        }
-        name = ".".join(op.namespace)
-        self._store.put(_NAMESPACES, _ALL, [(name, {"namespace": list(op.namespace)})], scope)
-        self._store.put(_ITEMS, scope, [(op.key, row)])
-        if before is not None and "forget" in self._offered(scope):
-            await self._forget(scope, before)
-
-    async def _delete(self, op: PutOp) -> None:
-        scope = self._scope_of(op.namespace)
-        row = self._store.get(_ITEMS, scope, op.key)
-        if row is None:
-            return
-        if row["indexed"] and not (row["native_ids"] and "forget" in self._offered(scope)):
-            raise CapabilityNotSupported(
-                f"{self._turns.memory.slot.backend_name} cannot delete a single memory, so the item stays; put it "
-                "with index=False, or reset the scope"
-            )
-        await self._forget(scope, row)
-        self._store.drop(_ITEMS, scope, op.key)
-        if not self._store.all(_ITEMS, scope):
-            self._store.drop(_NAMESPACES, _ALL, ".".join(op.namespace))
-
-    async def _forget(self, scope: MemoryScope, row: Mapping[str, Any]) -> None:
-        for native_id in row["native_ids"]:
-            await MemoryItems(self._turns.memory.slot, scope).forget(native_id)
-
-    def _offered(self, scope: MemoryScope) -> tuple[str, ...]:
-        return MemoryItems(self._turns.memory.slot, scope).offered
 
 
 def _item(kind: Any, row: Mapping[str, Any], **more: Any) -> Any:

@@ -1,0 +1,137 @@
+"""Items with a namespace and a key over a memory: values kept as they are, their text remembered and found."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from memory import BackendUnavailable, CapabilityNotSupported, MemoryScope, MemorySlot
+from memory.hosts._items import fits
+from memory.runtime import HostStore, Item, MemoryItems
+
+Namespace = tuple[str, ...]
+Row = Mapping[str, Any]
+_ITEMS, _NAMESPACES = "langgraph item", "langgraph namespace"
+
+
+class ItemStore:
+    """What a store of items needs of a slot; used in the slot's event loop.
+
+    Args:
+        slot: its ``host_file`` keeps the values; without one they are kept as long as this.
+        owner: who writes; prefix of event ids.
+        scope_of: the scope of a namespace; by default a persona named by its labels, joined by dots.
+    """
+
+    def __init__(
+        self, slot: MemorySlot, owner: str, scope_of: Callable[[Namespace], MemoryScope] | None = None
+    ) -> None:
+        run_id = slot.scope.run_id if slot.scope else owner
+        self._slot = slot
+        self._owner = owner
+        self._scope_of = scope_of or (
+            lambda namespace: MemoryScope(run_id=run_id, persona_id=".".join(namespace))
+        )
+        self._all = MemoryScope(run_id=run_id, persona_id=f"{owner} namespaces")
+        self._store = HostStore(slot.backend_name, slot.host_file, max_objects=2**62)
+
+    def close(self) -> None:
+        """Give the file of values back. Idempotent."""
+        self._store.close()
+
+    def namespaces(self) -> list[Namespace]:
+        """Those that hold an item, sorted."""
+        return sorted(tuple(row["namespace"]) for row in self._store.all(_NAMESPACES, self._all))
+
+    def get(self, namespace: Namespace, key: str) -> Row | None:
+        """An item's row: namespace, key, value, created_at, updated_at, and what the memory calls it."""
+        return self._store.get(_ITEMS, self._scope_of(namespace), key)
+
+    def rows(self, namespace: Namespace) -> list[Row]:
+        """Every item of a namespace, oldest first."""
+        return self._store.all(_ITEMS, self._scope_of(namespace))[::-1]
+
+    async def recall(
+        self, namespace: Namespace, query: str, limit: int, wanted: Row | None
+    ) -> list[tuple[Item, Row | None]]:
+        """What the memory has for a query, best first: each with the item it is, or None where it was derived.
+
+        What was replaced or deleted is left out, and, where fields are wanted, what has none.
+        """
+        rows = {row["event_id"]: row for row in self.rows(namespace)}
+        # A filter is applied to what was recalled, so there has to be more of it.
+        items = await self._memories(namespace).search(query, max(limit * (4 if wanted else 1), 1))
+        found: dict[str, tuple[Item, Row | None]] = {}
+        for item in items:
+            own = [event_id for event_id in item.event_ids if event_id.startswith(f"{self._owner}:")]
+            row = next((rows[event_id] for event_id in own if event_id in rows), None)
+            if row is not None and fits(row["value"], wanted):
+                found.setdefault(f"key {row['key']}", (item, row))
+            elif not own and not wanted:
+                found.setdefault(f"text {item.id or item.content}", (item, None))
+        return list(found.values())
+
+    async def put(self, namespace: Namespace, key: str, value: Mapping[str, Any], text: str) -> None:
+        """Keep a value, in place of an older one; ``text`` is what the memory is told, nothing where it is empty.
+
+        Raises:
+            BackendError: the memory failed, or does not say whether it has the text. The older value stays.
+        """
+        scope, before = self._scope_of(namespace), self.get(namespace, key)
+        now, event_id = datetime.now(UTC).isoformat(), f"{self._owner}:{uuid.uuid4().hex}"
+        native_ids: tuple[str, ...] = ()
+        if text:
+            receipt = await self._memories(namespace).store(
+                text, session_id=self._owner, event_id=event_id, agent_id=self._owner, metadata={"key": key}
+            )
+            if receipt.status == "skipped_read_only":
+                return
+            if receipt.status == "unknown":
+                raise BackendUnavailable(
+                    f"{self._slot.backend_name} did not say whether it has the item; put it again"
+                )
+            native_ids = receipt.native_ids
+        row = {
+            "namespace": list(namespace),
+            "key": key,
+            "value": dict(value),
+            "created_at": before["created_at"] if before else now,
+            "updated_at": now,
+            "event_id": event_id,
+            "native_ids": list(native_ids),
+            "indexed": bool(text),
+        }
+        named = [(".".join(namespace), {"namespace": list(namespace)})]
+        self._store.put(_NAMESPACES, self._all, named, scope)
+        self._store.put(_ITEMS, scope, [(key, row)])
+        if before is not None and "forget" in self._memories(namespace).offered:
+            await self._forget(namespace, before)
+
+    async def delete(self, namespace: Namespace, key: str) -> None:
+        """Delete an item, where there is one, from the memory and from what is kept beside it.
+
+        Raises:
+            CapabilityNotSupported: the backend cannot delete a single memory; the item stays.
+            BackendError: the memory failed.
+        """
+        row = self.get(namespace, key)
+        if row is None:
+            return
+        if row["indexed"] and not (row["native_ids"] and "forget" in self._memories(namespace).offered):
+            raise CapabilityNotSupported(
+                f"{self._slot.backend_name} cannot delete a single memory, so the item stays; put it without an "
+                "index, or reset the scope"
+            )
+        await self._forget(namespace, row)
+        self._store.drop(_ITEMS, self._scope_of(namespace), key)
+        if not self.rows(namespace):
+            self._store.drop(_NAMESPACES, self._all, ".".join(namespace))
+
+    async def _forget(self, namespace: Namespace, row: Row) -> None:
+        for native_id in row["native_ids"]:
+            await self._memories(namespace).forget(native_id)
+
+    def _memories(self, namespace: Namespace) -> MemoryItems:
+        return MemoryItems(self._slot, self._scope_of(namespace))
