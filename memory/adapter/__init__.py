@@ -53,12 +53,9 @@ from memory.contract.errors import (
 from memory.contract.formatting import (
     clean_text,
     entry_cost,
-    fit_entries,
-    render_entry,
     render_section,
     section_overhead,
     strip_context,
-    wrap_section,
 )
 from memory.contract.native_errors import (
     HTTPX_ERRORS,
@@ -69,15 +66,11 @@ from memory.contract.native_errors import (
 )
 from memory.contract.operations import NotBlank, Operation
 from memory.contract.receipts import (
-    ConditionKind,
-    ConsistencyModel,
     ContextEntry,
-    CsFiltering,
     FeedbackReceipt,
     ModeReceipt,
     NativeMutationReceipt,
     NativeQueryResult,
-    PetObservability,
     ProvenanceResult,
     ResetReceipt,
 )
@@ -112,10 +105,7 @@ __all__ = [
     "BareLibrary",
     "BaseAdapter",
     "BoundedQueue",
-    "ConditionKind",
-    "ConsistencyModel",
     "ContextEntry",
-    "CsFiltering",
     "DataPath",
     "FeedbackReceipt",
     "FileLock",
@@ -139,7 +129,6 @@ __all__ = [
     "NotBlank",
     "Operation",
     "PluginError",
-    "PetObservability",
     "PluginInfo",
     "PluginLoadError",
     "PluginOptions",
@@ -172,7 +161,6 @@ __all__ = [
     "environment_kept",
     "expect",
     "first_problem",
-    "fit_entries",
     "trim_heap",
     "hookimpl",
     "normalise",
@@ -183,7 +171,6 @@ __all__ = [
     "quiet_loggers",
     "release",
     "remove_directory",
-    "render_entry",
     "render_section",
     "replace_file",
     "route",
@@ -194,7 +181,6 @@ __all__ = [
     "sweep_directories",
     "none_if_404",
     "without_nul",
-    "wrap_section",
     "warnings_only",
 ]
 

@@ -35,8 +35,8 @@ from memory.adapter import (
     ProvenanceResult,
     ResetReceipt,
     clean_text,
-    wrap_section,
 )
+from memory.contract.formatting import wrap_section
 from memory.testing import ConformanceProfile, FakeBackend
 
 

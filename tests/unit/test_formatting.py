@@ -13,14 +13,11 @@ from memory.adapter import (
     ContextEntry,
     Utf8TokenCounter,
     clean_text,
-    fit_entries,
-    render_entry,
     render_section,
     section_overhead,
     strip_context,
-    wrap_section,
 )
-from memory.contract.formatting import is_well_formed, strip_json
+from memory.contract.formatting import fit_entries, is_well_formed, render_entry, strip_json, wrap_section
 
 COUNTER = Utf8TokenCounter()
 FENCES = [

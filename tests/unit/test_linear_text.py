@@ -22,9 +22,8 @@ from memory.adapter import (
     normalise,
     render_section,
     strip_context,
-    wrap_section,
 )
-from memory.contract.formatting import is_well_formed, strip_json
+from memory.contract.formatting import is_well_formed, strip_json, wrap_section
 
 HANDLERS = {
     "strip": strip_context,

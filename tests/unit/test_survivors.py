@@ -31,10 +31,10 @@ from memory.adapter import (
     StoreError,
     Utf8TokenCounter,
     check_url,
-    fit_entries,
     normalise_error,
 )
 from memory.adapter._http import _may_pass
+from memory.contract.formatting import fit_entries
 from memory.doctor.hints import Hints
 from memory.plugins.config import load_config
 from memory.slot.journal import Journal
