@@ -26,7 +26,7 @@ def bounded_answers(backend: str, max_bytes: int = MAX_ANSWER_BYTES) -> Callable
 
     async def bound(response: Any) -> None:
         encoding = response.headers.pop("content-encoding", "identity").strip().lower()
-        stream = _stream_class(type(response.stream))
+        stream = _stream_class(type(response.stream))  # type: ignore[arg-type]  # a class is hashable
         response.stream = stream(response.stream, backend, encoding, max_bytes)
 
     return bound

@@ -19,7 +19,7 @@ def bounded_protocol(header_s: float, max_per_address: int) -> type[asyncio.Prot
     """
     connections: Counter[str] = Counter()
 
-    class Bounded(AutoHTTPProtocol):  # type: ignore[misc]
+    class Bounded(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         def connection_made(self, transport: Any) -> None:
             peer = transport.get_extra_info("peername")
             self._address = str(peer[0]) if isinstance(peer, tuple) and peer else ""

@@ -10,7 +10,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -115,10 +115,10 @@ ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
 """HTTP method, path, method of :class:`RuntimeAdapterServer`, body; in this order, since ids may hold a slash."""
 
 
-class _SignetRoute(APIRoute):  # type: ignore[misc]
+class _SignetRoute(APIRoute):
     """A request from its caller to its answer: admitted, checked, and every error one sentence."""
 
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
 
         async def answered(request: Request) -> Response:
