@@ -146,7 +146,7 @@ def show_results(results: Results, directory: Path, report: Path, *, as_json: bo
                 print_table(*parts)
     for what in unequal(results):
         say(what, "yellow")
-    for remark in remarks(results):
+    for remark in remarks(results) if len(results.entries) == 1 else ():
         say(f"warning: {remark}", "yellow")
     for problem in problems(results):
         say(f"failed: {problem}", "bold red")

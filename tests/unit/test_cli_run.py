@@ -199,5 +199,5 @@ def test_the_demo_plays_mem0_against_the_controls(out: Path, monkeypatch: pytest
     lines = result.stdout.splitlines()
     first = next(line for line in lines if line.startswith("mem0"))
     assert first.split()[3] == "architecture"
-    assert lines[-2].startswith("At 600 tokens, mem0 (lexical embedder) has a style fit of ")
+    assert lines[-2].startswith("At 600 tokens, mem0 (lexical embedder) reaches ")
     assert lines[-1] == f"report: {only(out) / 'report.html'}"

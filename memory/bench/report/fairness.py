@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
 from memory.bench.report.results import Entry, Results
+
+_TIMES = re.compile(r" \(\d+x\)\Z")
 
 
 def problems(results: Results) -> list[str]:
@@ -118,7 +121,7 @@ def remarks(results: Results) -> list[str]:
             for check in entry.variant.doctor or ()
             if check.status in ("failed", "pending")
         ]
-        every += [f"{entry.shown}: {text}" for text in dict.fromkeys(found)]
+        every += [f"{entry.shown}: {text}" for text in dict.fromkeys(_TIMES.sub("", one) for one in found)]
     return every
 
 

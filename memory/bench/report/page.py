@@ -15,14 +15,6 @@ from memory.bench.scores.model import Difference, Estimate
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """A table cell that leads elsewhere; ``href`` is relative."""
-
-    text: str
-    href: str
-
-
-@dataclass(frozen=True, slots=True)
 class Card:
     """A headline figure."""
 
@@ -36,18 +28,19 @@ class Block:
     """A section: any of a plot, a table, points and preformatted text, with a note below.
 
     ``half`` puts two side by side. A table without ``columns`` is a list of facts. ``details`` are titles,
-    each with a text that opens below it.
+    each with a text that opens below it. ``groups`` tell rows apart: architecture, control or reference.
     """
 
     heading: str
     plot: Markup | None = None
     columns: Sequence[str] = ()
-    rows: Sequence[Sequence[str | Link]] = ()
+    rows: Sequence[Sequence[str]] = ()
     points: Sequence[str] = ()
     code: str = ""
     details: Sequence[tuple[str, str]] = ()
     note: str = ""
     half: bool = False
+    groups: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,7 @@ def _table(results: Results, heading: str, names: Sequence[str], note: str) -> B
             for entry in results.entries
         ],
         note=note,
+        groups=[tables.kind_of(entry) for entry in results.entries],
     )
 
 

@@ -30,14 +30,14 @@ def _sentence(results: Results, figure: str, budget: int | None, entries: list[E
     if not rivals:
         return f"{where}, no provider's {figure} is known."
     best = _best(architectures or controls, figure)
-    told = f"{best.shown} has a {figure} of {share(best.estimate(figure).value)}"
+    reached = f"{best.shown} reaches {share(best.estimate(figure).value)} in {figure}"
     if not architectures:
-        return f"{where}, no memory architecture was played; of the controls {told}, the highest."
-    lead = ", the highest of the architectures" if len(architectures) > 1 else ""
+        return f"{where}, no memory architecture was played; of the controls {reached}, the most."
+    lead = ", the most of the architectures" if len(architectures) > 1 else ""
     if not controls:
-        return f"{where}, {told}{lead}; no control was played beside it."
+        return f"{where}, {reached}{lead}; no control was played beside it."
     control = _best(controls, figure)
-    return f"{where}, {told}{lead}; {_against(results, figure, best, control)}."
+    return f"{where}, {reached}{lead}; {_against(results, figure, best, control)}."
 
 
 def _best(entries: list[Entry], figure: str) -> Entry:

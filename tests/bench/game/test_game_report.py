@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from html import unescape
+from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -209,7 +210,7 @@ def _won(low: float | None, high: float | None, value: float = 0.25) -> str:
 def test_who_won_is_said_with_how_sure_it_is() -> None:
     """The best architecture against the best control: floor and ceiling are nobody's rivals."""
     assert _won(0.1, 0.4) == (
-        "At 600 tokens, mem0 has a style fit of 75.0%; 25.0 points more than rag, the best control "
+        "At 600 tokens, mem0 reaches 75.0% in style fit; 25.0 points more than rag, the best control "
         "(95 % interval +10.0% to +40.0%)."
     )
     unsure = "not distinguishable from rag, the best control (+25.0%; 95 % interval -10.0% to +60.0%)"
@@ -221,8 +222,8 @@ def test_who_won_is_said_with_how_sure_it_is() -> None:
 def test_without_an_architecture_nobody_is_said_to_have_won() -> None:
     (sentence,) = verdict(_fits(one=[True], two=[False]))
     assert sentence == (
-        "At 600 tokens, no memory architecture was played; of the controls one has a style fit of 100.0%, "
-        "the highest."
+        "At 600 tokens, no memory architecture was played; of the controls one reaches 100.0% in style fit, "
+        "the most."
     )
     assert verdict(_results({"one": []})) == ["Nothing could be scored."]
 
@@ -307,3 +308,42 @@ def test_a_page_of_questions_shows_right_answers_and_no_behaviour(tmp_path: Path
     results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
     assert tables.main_figures(results) == ["right answers"]
     assert "style fit" not in page.lower()
+
+
+class _Tags(HTMLParser):
+    """Checks that every tag is closed, and collects what a page would load."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str | None] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.loads += [value for name, value in attributes if name in ("src", "xlink:href", "data", "action")]
+        self.loads += [
+            value for name, value in attributes if name == "href" and not (value or "").startswith("#")
+        ]
+        if tag not in ("meta", "br", "hr", "img", "link", "input"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_a_page_loads_nothing_and_escapes_what_it_shows(tmp_path: Path) -> None:
+    page = play(tmp_path, "full_history", {"name": "<b>&", "provider": "no_memory"}).report.read_text("utf-8")
+    assert _Tags(page).loads == []
+    assert not re.search(r"https?://|@import|url\(|fetch\(|<iframe|<link", page)
+    assert "<b>" not in page
+    assert "&lt;b&gt;&amp;" in page
+
+
+def test_architectures_controls_and_references_stand_apart(tmp_path: Path) -> None:
+    page = play(tmp_path, "no_memory", "full_history", "oracle_ipas").report.read_text("utf-8")
+    rows = re.findall(r'<tr class="group-(\w+)"><td>([^<]*)</td>', page)
+    assert rows[:3] == [("control", "full_history"), ("reference", "no_memory"), ("reference", "oracle_ipas")]
+    contents = re.findall(r'<a href="#(b\d+)">', page)
+    assert len(contents) == page.count("<section id=")
