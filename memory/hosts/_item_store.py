@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,7 +49,7 @@ class ItemStore:
         """An item's row: namespace, key, value, created_at, updated_at, and what the memory calls it."""
         return self._store.get(_ITEMS, self._scope_of(namespace), key)
 
-    def rows(self, namespace: Namespace) -> list[Row]:
+    def rows(self, namespace: Namespace) -> Sequence[Row]:
         """Every item of a namespace, oldest first."""
         return self._store.all(_ITEMS, self._scope_of(namespace))[::-1]
 
