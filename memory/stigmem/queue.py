@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
-import queue
 import threading
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ import anyio
 import anyio.to_thread
 
 from memory import BackendError, MemslotError
+from memory.adapter import BoundedQueue
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import Fact
 from memory.stigmem.writers import Write, carry_out
@@ -30,6 +30,7 @@ from memory.stigmem.writers import Write, carry_out
 MAX_QUEUED_FACTS = 1000
 _CANCEL_GRACE_S = 1.0
 _EXIT_GRACE_S = 1.0
+_LANE = "facts"  # one lane: a node gets the writes in their order
 
 WriteState = Literal["queued", "written", "failed", "refused", "dropped", "abandoned", "skipped"]
 
@@ -107,56 +108,53 @@ class WriteQueue:
 
     def __init__(self, open_node: Callable[[], StigmemNode], *, max_facts: int = MAX_QUEUED_FACTS) -> None:
         self._open_node = open_node
-        self._max_facts = max_facts
-        self._jobs: queue.SimpleQueue[tuple[Write, Ticket] | None] = queue.SimpleQueue()
+        self._jobs: BoundedQueue[str, tuple[Write, Ticket]] = BoundedQueue(max_facts)
         self._lock = threading.Lock()
-        self._facts = 0
         self._counts: Counter[str] = Counter()
         self._full = False
-        self._closed = False
         self._abandoning = False
         self._thread: threading.Thread | None = None
-        self._open: dict[Ticket, Write] = {}
+        self._under_way: Ticket | None = None
         self._node: StigmemNode | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
 
     def submit(self, write: Write) -> Ticket:
         """Take a write, or drop it where there is no room. Never waits, never raises."""
+        ticket = Ticket(write.what, write.entity, "queued")
         with self._lock:
-            room = (
-                not self._closed and self._facts + len(write.facts) <= self._max_facts and self._has_thread()
-            )
+            room = self._has_thread() and self._jobs.offer(_LANE, (write, ticket), len(write.facts))
             newly_full, self._full = not room and not self._full, not room
-            if room:
-                ticket = Ticket(write.what, write.entity, "queued")
-                self._open[ticket] = write
-                self._facts += len(write.facts)
-                self._counts.update(accepted=1, waiting=1)
-                self._jobs.put((write, ticket))
-                return ticket
-            self._counts.update(dropped=1)
+            self._counts.update({"accepted": 1, "waiting": 1} if room else {"dropped": 1})
+        if room:
+            return ticket
         if newly_full:
-            why = "closed" if self._closed else f"full ({self._max_facts} facts)"
+            why = "closed" if self._jobs.closed else f"full ({self._jobs.size} facts)"
             log.warning("stigmem: the write queue is %s; this and further writes are dropped", why)
         return Ticket(write.what, write.entity, "dropped")
 
     def _has_thread(self) -> bool:
-        # After a fork, the child has the queue and no thread.
-        if self._thread is None or not self._thread.is_alive():
-            thread = threading.Thread(target=self._run, name="memslot-stigmem", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # the interpreter is ending, or the process has no thread left
-                return False
-            self._thread = thread
-            atexit.register(self.close, _EXIT_GRACE_S)
+        if self._jobs.closed:
+            return False
+        if self._thread is not None and self._thread.is_alive():
+            return True
+        if self._thread is not None:
+            # A fork: the child has no thread, and what waited or was under way is its parent's.
+            self._jobs = BoundedQueue(self._jobs.size)
+            self._counts.clear()
+        thread = threading.Thread(target=self._run, name="memslot-stigmem", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter is ending, or the process has no thread left
+            return False
+        self._thread = thread
+        atexit.register(self.close, _EXIT_GRACE_S)
         return True
 
     @property
     def queued_facts(self) -> int:
         """Facts waiting or under way; never more than ``max_facts``."""
-        return self._facts
+        return self._jobs.weight
 
     def report(self) -> QueueReport:
         """What became of the writes so far."""
@@ -170,10 +168,8 @@ class WriteQueue:
         """
         deadline = time.monotonic() + timeout_s
         atexit.unregister(self.close)
-        with self._lock:
-            self._closed = True
-            thread = self._thread
-            self._jobs.put(None)
+        self._jobs.close()
+        thread = self._thread
         if thread is not None:
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
@@ -191,8 +187,9 @@ class WriteQueue:
                 self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
         thread.join(_CANCEL_GRACE_S)
         # A thread that hangs in a system call finishes nothing itself.
-        for ticket in list(self._open):
-            self._finish(ticket, "abandoned")
+        for ticket in (self._under_way, *(ticket for _, ticket in self._jobs.withdraw())):
+            if ticket is not None:
+                self._finish(ticket, "abandoned")
 
     async def aclose(self, timeout_s: float = 5.0) -> QueueReport:
         """:meth:`close`, without blocking the event loop."""
@@ -203,8 +200,11 @@ class WriteQueue:
     def _run(self) -> None:
         with asyncio.Runner() as runner:
             self._loop, self._node = runner.get_loop(), None
-            while (job := self._jobs.get()) is not None:
-                runner.run(self._send(*job))
+            while (lease := self._jobs.wait_lease(_LANE)) is not None:
+                write, self._under_way = lease.item
+                runner.run(self._send(write, self._under_way))
+                lease.end()
+                self._under_way = None
             runner.run(self._close_node())
 
     async def _send(self, write: Write, ticket: Ticket) -> None:
@@ -234,10 +234,9 @@ class WriteQueue:
 
     def _finish(self, ticket: Ticket, state: WriteState, error: MemslotError | None = None) -> None:
         with self._lock:
-            write = self._open.pop(ticket, None)
-            if write is None:
+            if ticket.state != "queued":
                 return
-            self._facts -= len(write.facts)
+            ticket.state = state
             self._counts.update({"waiting": -1, state: 1})
         if error is not None:
             # 12.6: a node that answered 4xx or 5xx is an error, one that did not answer a warning.
