@@ -18,7 +18,9 @@ class Mcp(ConformanceProfile):
     limits_natively = False
 
     def fingerprint(self, adapter: Any) -> Any:
-        files = sorted(path for path in adapter.directory.rglob("*") if path.is_file() and path.stat().st_size)
+        files = sorted(
+            path for path in adapter.directory.rglob("*") if path.is_file() and path.stat().st_size
+        )
         return [(str(path), path.read_bytes()) for path in files if "health" not in path.parts]
 
     @contextmanager
@@ -48,4 +50,6 @@ class InFiles(ConformanceProfile):
     """Controls that keep their files in the data directory."""
 
     def fingerprint(self, adapter: Any) -> Any:
-        return {str(path): path.read_bytes() for path in sorted(Path(self.data_dir).rglob("*")) if path.is_file()}
+        return {
+            str(path): path.read_bytes() for path in sorted(Path(self.data_dir).rglob("*")) if path.is_file()
+        }

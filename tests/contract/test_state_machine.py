@@ -123,6 +123,14 @@ class SlotOverNativeStore(RuleBasedStateMachine):
             assert (receipt.verified, receipt.removed) == (True, len(self.written[scope]))
             self.written[scope] = []
 
+    @rule()
+    def close_and_open_again(self) -> None:
+        self.run(self.slot.aclose)
+        self.kit = Kit(FakeBackend(self.store), self.store.fingerprint)
+        self.slot, self.read_only = self.kit.slot, False
+        for scope in self.written:
+            self.run(self.slot.setup_scope, scope)
+
     @precondition(lambda self: self.store.rows)
     @rule(data=st.data(), scope=scopes)
     def delete_one(self, data: st.DataObject, scope: MemoryScope) -> None:

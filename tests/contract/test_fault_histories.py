@@ -1,0 +1,60 @@
+"""Concurrent writers through faults: nothing acknowledged is lost, nothing crosses, nothing is there unasked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from fault_history import History, play
+from mutant_runs import FakeProfile
+from mutants import SwallowsWriteErrors
+
+from memory.adapter import ContextEntry
+from memory.testing import FakeBackend, FakeNativeStore
+
+KINDS = ("500", "refused", "lost", "unreadable", "429")
+
+
+def over(adapter: type[FakeBackend], seed: int, loop: str = "asyncio", **settings: Any) -> History:
+    """The history of an adapter over one store."""
+    store, profile = FakeNativeStore(), FakeProfile(Path())
+
+    async def run() -> History:
+        return await play(
+            lambda: adapter(store, **settings), profile.native_fault, KINDS, operations=300, seed=seed
+        )
+
+    return anyio.run(run, backend=loop)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", pytest.param("trio", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_lost_invented_or_in_another_scope(seed: int, loop: str) -> None:
+    history = over(FakeBackend, seed, loop, write_retries=1)
+    assert (history.lost, history.invented, history.foreign, history.doubled) == ([], [], [], [])
+    assert history.outcomes["committed"] > 100
+    assert history.outcomes["refused"] > 10, "no fault was met, and nothing is shown"
+
+
+def test_an_adapter_that_swallows_write_errors_is_seen() -> None:
+    assert over(SwallowsWriteErrors, 0).lost
+
+
+class StoresEverywhere(FakeBackend):
+    """Reads every space."""
+
+    async def retrieve(self, request: Any) -> Any:
+        result = await super().retrieve(request)
+        rows = [
+            row
+            for space in sorted(self.store.spaces)
+            for row in await self.store.search(space, request.query)
+        ]
+        entries = tuple(ContextEntry(row["text"]) for row in rows)
+        return result.model_copy(update={"entries": entries})
+
+
+def test_rows_of_another_scope_are_seen() -> None:
+    assert over(StoresEverywhere, 0).foreign
