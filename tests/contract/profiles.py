@@ -1,9 +1,9 @@
-"""What the kit needs to know of memories that memslot ships and of strangers', for ``memslot conform --profile``."""
+"""What the kit needs to know of our memories and of strangers', for ``memslot conform --profile profiles:NAME``."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,3 +53,95 @@ class InFiles(ConformanceProfile):
         return {
             str(path): path.read_bytes() for path in sorted(Path(self.data_dir).rglob("*")) if path.is_file()
         }
+
+
+class RollingSummary(InFiles):
+    """One document, which is a summary."""
+
+    without_ids = {"native_id": "a summary is one text"}  # noqa: RUF012
+    rewrites = "a summary keeps what it takes for important"
+    native_query = ("memory", {})
+
+    def native_rows(self, raw: Any) -> list[Any]:
+        return [raw["memory"]]
+
+
+class FaultyClient:
+    """mem0's own Qdrant client, with something happening before each of its calls."""
+
+    def __init__(self, client: Any, before: Callable[[str], None]) -> None:
+        self._client = client
+        self._before = before
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._client, name)
+        if not callable(value):
+            return value
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._before(f"{args} {kwargs}")
+            return value(*args, **kwargs)
+
+        return call
+
+
+def partitions_of(adapter: Any) -> list[Any]:
+    """The ``Memory`` of each scope whose partition is open."""
+    return list(adapter._native._open.values())
+
+
+class Mem0(ConformanceProfile):
+    """mem0 over embedded Qdrant: its own points and tables; its client fails as Qdrant's does."""
+
+    late_s = 0.5
+    native_query = ("list", {})
+    native_mutations = {"delete": {}, "update": {"text": "I have no passport."}}  # noqa: RUF012
+
+    async def fingerprint(self, adapter: Any) -> Any:
+        """Every point and every row of mem0's own tables, of all partitions, read on mem0's thread."""
+
+        def dump() -> tuple[Any, ...]:
+            memories = partitions_of(adapter)
+            points = [
+                (found.name, point.id, str(point.payload))
+                for memory in memories
+                for found in memory.vector_store.client.get_collections().collections
+                for point in memory.vector_store.client.scroll(found.name, limit=10_000)[0]
+            ]
+            tables = [
+                row
+                for memory in memories
+                for table in ("history", "messages")
+                for row in memory.db.connection.execute(f"SELECT * FROM {table}").fetchall()
+            ]
+            return sorted(points), sorted(map(str, tables))
+
+        return await adapter.worker.run(dump)
+
+    @contextmanager
+    def native_fault(self, adapter: Any, kind: str) -> Iterator[None]:
+        """Qdrant fails as its server does when it cannot be reached, or takes its time."""
+
+        def fail(said: str) -> None:
+            from qdrant_client.http.exceptions import ResponseHandlingException
+
+            raise ResponseHandlingException(ConnectionError(f"{FAKE_KEY} {said}"))
+
+        stores = [memory.vector_store for memory in partitions_of(adapter)]
+        clients = [store.client for store in stores]
+        for store in stores:
+            store.client = FaultyClient(
+                store.client, fail if kind == "500" else lambda _: time.sleep(self.late_s)
+            )
+        try:
+            yield
+        finally:
+            for store, client in zip(stores, clients, strict=True):
+                store.client = client
+
+
+class Mem0Infer(Mem0):
+    """mem0 with a model."""
+
+    rewrites = "a model extracts facts"
+    concurrent_scopes = 16

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from profiles import Mem0, Mem0Infer
 
 from memory import Deadlines
 from memory.adapter import MemoryAdapter
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing import FAKE_KEY, FaultInjector, Fingerprint, Kit, MemoryContract, ScriptedLLM
+from memory.testing import FaultInjector, Fingerprint, Kit, MemoryContract, ScriptedLLM
 
 
 def backend(name: str, **options: Any) -> dict[str, Any]:
@@ -25,90 +24,14 @@ def condition(name: str, **options: Any) -> dict[str, Any]:
     return {"memory": {"condition": name, "conditions": {name: options}}}
 
 
-class FaultyClient:
-    """mem0's own Qdrant client, with something happening before each of its calls."""
-
-    def __init__(self, client: Any, before: Callable[[str], None]) -> None:
-        self._client = client
-        self._before = before
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._client, name)
-        if not callable(value):
-            return value
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            self._before(f"{args} {kwargs}")
-            return value(*args, **kwargs)
-
-        return call
-
-
-def partitions_of(adapter: Any) -> list[Any]:
-    """The ``Memory`` of each scope whose partition is open."""
-    return list(adapter._native._open.values())
-
-
 class Mem0Contract(MemoryContract):
-    late_s = 0.5
-    native_query = ("list", {})
-    native_mutations = {"delete": {}, "update": {"text": "I have no passport."}}  # noqa: RUF012
-
-    @pytest.fixture
-    def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint:
-        """Every point and every row of mem0's own tables, of all partitions, read on mem0's thread."""
-
-        def dump() -> tuple[Any, ...]:
-            memories = partitions_of(adapter)
-            points = [
-                (found.name, point.id, str(point.payload))
-                for memory in memories
-                for found in memory.vector_store.client.get_collections().collections
-                for point in memory.vector_store.client.scroll(found.name, limit=10_000)[0]
-            ]
-            tables = [
-                row
-                for memory in memories
-                for table in ("history", "messages")
-                for row in memory.db.connection.execute(f"SELECT * FROM {table}").fetchall()
-            ]
-            return sorted(points), sorted(map(str, tables))
-
-        async def state() -> Any:
-            return await adapter.worker.run(dump)
-
-        return state
-
-    @pytest.fixture
-    def native_fault(self, adapter: MemoryAdapter) -> FaultInjector:
-        """Qdrant fails as its server does when it cannot be reached, or takes its time."""
-
-        def fail(said: str) -> None:
-            from qdrant_client.http.exceptions import ResponseHandlingException
-
-            raise ResponseHandlingException(ConnectionError(f"{FAKE_KEY} {said}"))
-
-        @contextmanager
-        def inject(kind: str) -> Iterator[None]:
-            stores = [memory.vector_store for memory in partitions_of(adapter)]
-            clients = [store.client for store in stores]
-            for store in stores:
-                store.client = FaultyClient(
-                    store.client, fail if kind == "500" else lambda _: time.sleep(self.late_s)
-                )
-            try:
-                yield
-            finally:
-                for store, client in zip(stores, clients, strict=True):
-                    store.client = client
-
-        return inject
+    profile = Mem0
 
     async def test_the_flip_waits_for_an_abandoned_native_call(
-        self, kit: Kit, adapter: MemoryAdapter, fault: FaultInjector
+        self, kit: Kit, adapter: MemoryAdapter, fault: FaultInjector, profiled: Mem0
     ) -> None:
         """The fingerprint is read on the thread that writes, so it alone could not show the order."""
-        self.late_s = 2.0
+        profiled.late_s = 2.0
         slot = kit.make_slot(deadlines=Deadlines(write_s=0.3, query_s=0.3))
         await slot.setup_scope(kit.scope)
         with fault("late"):
@@ -131,11 +54,9 @@ class TestSimpleRag(Mem0Contract):
 class TestMem0Infer(Mem0Contract):
     """mem0 as its authors mean it: a model extracts; every answer is made of the request's own text."""
 
-    rewrites = "a model extracts facts"
-
+    profile = Mem0Infer
     config = backend("mem0", infer=True, llm={"base_url": "http://127.0.0.1:9/v1"})
     anyio_backends = ("asyncio",)
-    concurrent_scopes = 16
 
     @pytest.fixture
     def adapter_factory(self, tmp_path: Path) -> Iterator[Callable[[], MemoryAdapter]]:

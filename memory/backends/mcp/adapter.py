@@ -32,7 +32,8 @@ from memory.adapter import (
 from memory.backends.mcp.options import McpOptions, Tool
 from memory.backends.mcp.servers import Servers, at
 
-_WORD = re.compile(r"\w+")
+_SIGN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # Chinese, Japanese, Korean: no blanks between words
+_WORD = re.compile(rf"[{_SIGN}]|[^\W{_SIGN}]+")
 _SHORTEST = 3
 """Words of fewer letters are in every text, and asking for them costs a call each."""
 

@@ -43,8 +43,8 @@ class Row(BaseModel):
 class McpOptions(PluginOptions):
     """The block ``memory.backends.mcp``."""
 
-    preset: Literal["server-memory"] | None = None
-    """A known server: what the block leaves out is then filled in."""
+    preset: Literal["server-memory"] | None = "server-memory"
+    """A known server, which fills in what the block leaves out. None: the block says everything."""
     command: list[str] = Field(default_factory=list)
     """How the server is started, over stdio."""
     env: dict[str, str] = Field(default_factory=dict)
@@ -73,8 +73,10 @@ class McpOptions(PluginOptions):
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, given: Any) -> Any:
-        preset = PRESETS.get(given.get("preset") or "") if isinstance(given, Mapping) else None
-        return {**preset, **given} if preset else given
+        if not isinstance(given, Mapping):
+            return given
+        preset = PRESETS.get(given.get("preset", "server-memory") or "", {})
+        return {**preset, **{name: value for name, value in given.items() if value or name not in preset}}
 
     @model_validator(mode="after")
     def _complete(self) -> McpOptions:
