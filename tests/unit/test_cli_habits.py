@@ -27,6 +27,7 @@ NO_RESULT = {
     "mcp",  # a server
     "serve",  # a server
     "setup",  # asks a person
+    "new-plugin",  # files, and nothing else
     "scripted-llm",  # a server, or another command beside it
     "stigmem intent show",  # JSON, and nothing else
 }
@@ -61,7 +62,7 @@ def shell(instruction: str, words: str = "") -> Any:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("memslot co", ["compare", "config"]),
+        ("memslot co", ["compare", "config", "conform"]),
         ("memslot config ", ["show"]),
         ("memslot stig", ["stigmem"]),
         ("memslot init --backend hon", ["honcho"]),

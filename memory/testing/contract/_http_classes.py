@@ -210,7 +210,9 @@ class LoopbackContract(ContractBase):
         """It raises, or says that it was not verified; once the server is back it succeeds."""
         await kit.remember("blue")
         with process.failing(fault):
-            await self._raised(kit, fault, "reset", lambda: kit.slot.reset_scope(kit.scope), told="verified")
+            await self._raised(
+                kit, fault, "reset", lambda: kit.slot.reset_scope(kit.scope), denies="verified"
+            )
         receipt = await kit.slot.reset_scope(kit.scope)
         assert receipt.verified, "a reset is not verified though the server works again"
         assert not await kit.recalls("blue"), "what was reset is still recalled"
@@ -305,7 +307,7 @@ class LoopbackContract(ContractBase):
         fault: FaultKind,
         call: str,
         perform: Callable[[], Awaitable[Any]],
-        told: str | None = None,
+        denies: str | None = None,
     ) -> BackendError | None:
         """The error of a call, checked; None where the answer itself says enough."""
         answer, error = await _attempt(perform)
@@ -313,7 +315,7 @@ class LoopbackContract(ContractBase):
             assert isinstance(error, RAISED[fault]), f"{fault} raised {type(error).__name__}"
             assert_explained(kit, error)
             return error
-        if told is not None and getattr(answer, told) is False:
+        if denies is not None and getattr(answer, denies) is False:
             assert_no_leak(kit, answer.model_dump_json())
             return None
         assert (fault, call) in self.no_error, f"{call} answered as if nothing had happened"

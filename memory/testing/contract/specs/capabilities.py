@@ -117,8 +117,10 @@ async def bulk_ingest_gives_one_receipt_per_event_in_order(kit: Kit) -> None:
     ]
     native: Any = kit.adapter
     alone = [kit.event(kit.fact(f"alone{number}")) for number in range(3)]
-    told = [receipt.event_id for receipt in await native.record_events(alone)]
-    assert told == [event.event_id for event in alone], "the adapter's receipts, before the slot mends them"
+    receipt_ids = [receipt.event_id for receipt in await native.record_events(alone)]
+    assert receipt_ids == [event.event_id for event in alone], (
+        "the adapter's receipts, before the slot mends them"
+    )
     receipts = await bulk.record_events(events)
     assert [receipt.event_id for receipt in receipts] == [event.event_id for event in events], (
         "not one receipt per event, in order"
@@ -189,7 +191,7 @@ async def a_native_record_can_be_changed(kit: Kit) -> None:
         as_json(receipt.raw)
         await kit.until_ready()
         after = (await kit.ask(f"to {operation}")).entries
-        assert (entry.native_id, entry.text) not in [(one.native_id, one.text) for one in after], (
+        assert (entry.native_id, entry.text) not in [(found.native_id, found.text) for found in after], (
             f"the record is as before its {operation}"
         )
 

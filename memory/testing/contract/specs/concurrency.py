@@ -130,7 +130,9 @@ async def _calls(kit: Kit, scope: MemoryScope) -> list[Callable[[], Awaitable[An
     if query is not None and asked is not None:
         made.append(lambda: query.native_query(asked))
     if mutate is not None:
-        made += [partial(mutate.native_mutation, one) for one in kit.declared.mutations(scope, entries[:1])]
+        made += [
+            partial(mutate.native_mutation, request) for request in kit.declared.mutations(scope, entries[:1])
+        ]
     if feedback is not None:
         made.append(lambda: feedback.apply_feedback(kit.feedback(scope=scope)))
     return made

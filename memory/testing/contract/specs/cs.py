@@ -50,7 +50,7 @@ async def soft_cs_fields_have_an_effect(kit: Kit) -> None:
         ranked = []
         for value in ("work", "holiday"):
             entries = (await kit.ask(field, **{field: value})).entries
-            assert any(unique_word(field + value) in one.text for one in entries), (
+            assert any(unique_word(field + value) in entry.text for entry in entries), (
                 f"{field} hides its own fact"
             )
             best = (await kit.ask(field, budget=ContextBudget(max_items=1), **{field: value})).entries

@@ -20,6 +20,7 @@ from memory import (
     SupportsNativeQuery,
     SupportsProvenance,
 )
+from memory.testing.contract._failure import shown
 from memory.testing.contract._kit import Kit, as_json, raises, unique_word
 from memory.testing.contract._spec import promise
 
@@ -137,18 +138,22 @@ async def a_mutation_cannot_reach_another_scope(kit: Kit) -> None:
 async def lookalike_scopes_never_meet(kit: Kit) -> None:
     """DESIGN 7: siblings, separators, case, unicode forms, over-long ids, absent optional fields."""
     for number, pair in enumerate(LOOKALIKES):
-        one, two = (_in_run(kit, fields, number) for fields in pair)
+        first, second = (_in_run(kit, fields, number) for fields in pair)
         try:
-            await kit.setup(one, two)
+            await kit.setup(first, second)
         except ScopeError:
             # Refusing an optional field that no id template uses is safe; refusing the others is not.
-            assert {"agent_id", "backend_namespace"} & {*pair[0], *pair[1]}, pair
+            assert {"agent_id", "backend_namespace"} & {*pair[0], *pair[1]}, f"{_named(pair)}: refused"
             continue
-        assert kit.slot.native_scope(one) != kit.slot.native_scope(two), pair
-        await kit.remember(f"first {number}", scope=one)
-        for scope, known in ((one, True), (two, False)):
+        assert kit.slot.native_scope(first) != kit.slot.native_scope(second), (
+            f"{_named(pair)}: two scopes have one native id"
+        )
+        await kit.remember(f"first {number}", scope=first)
+        for scope, known in ((first, True), (second, False)):
             text = await kit.shown(f"first {number}", scope=scope)
-            assert (unique_word(f"first {number}") in text) == (known and kit.recalls_writes), pair
+            assert (unique_word(f"first {number}") in text) == (known and kit.recalls_writes), (
+                f"{_named(pair)}: one sees what the other was told, or not what it was"
+            )
 
 
 @promise(AREA)
@@ -268,6 +273,11 @@ async def a_reset_outlives_the_adapter(kit: Kit) -> None:
         await again.setup(kit.scope)
         shown = await again.shown("old", scope=kit.scope)
     assert unique_word("old") not in shown, "another adapter still finds what was reset"
+
+
+def _named(pair: tuple[dict[str, str], dict[str, str]]) -> str:
+    """Two scopes that look alike, with the code points that tell them apart."""
+    return " / ".join(", ".join(f"{name}={shown(value)}" for name, value in each.items()) for each in pair)
 
 
 def _in_run(kit: Kit, fields: dict[str, str], number: int) -> MemoryScope:

@@ -26,9 +26,11 @@ _LOOP_THREADS = ("AnyIO worker thread", "Trio thread", "asyncio_")
 @promise(AREA)
 async def is_an_adapter(kit: Kit) -> None:
     """DESIGN 4: the contract is structural; the slot satisfies it as well."""
-    for one in (kit.adapter, kit.slot):
-        assert isinstance(one, MemoryAdapter), f"{type(one).__name__} lacks methods of MemoryAdapter"
-        assert one.backend_name == kit.slot.backend_name != "", (
+    for contract in (kit.adapter, kit.slot):
+        assert isinstance(contract, MemoryAdapter), (
+            f"{type(contract).__name__} lacks methods of MemoryAdapter"
+        )
+        assert contract.backend_name == kit.slot.backend_name != "", (
             "adapter and slot need one name that is not empty"
         )
 

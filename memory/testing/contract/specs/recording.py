@@ -88,12 +88,12 @@ async def raw_keeps_the_native_provenance(kit: Kit) -> None:
         assert unique_word("blue") in raw, "what was told is not in the payload"
     scores = [entry.score for entry in result.entries if entry.score is not None]
     times = [entry.timestamp for entry in result.entries if entry.timestamp is not None]
-    told = {
+    traced = {
         "top_score": max(scores, default=None),
         "newest_retrieved_at": max(times, default=None),
         "oldest_retrieved_at": min(times, default=None),
     }
-    for name, seen in told.items():
+    for name, seen in traced.items():
         assert getattr(result.trace, name) == seen, f"the trace has another {name} than the entries"
 
 
@@ -129,7 +129,7 @@ async def a_receipt_names_records_that_there_are(kit: Kit) -> None:
     lost = [native_id for native_id in receipt.native_ids if native_id not in found]
     provenance = kit.slot.capability(SupportsProvenance)
     if provenance is not None:
-        lost = [one for one in lost if not await _known(provenance, kit.scope, one)]
+        lost = [native_id for native_id in lost if not await _known(provenance, kit.scope, native_id)]
     assert not lost, (
         "a receipt names records that are found nowhere; if its ids are not of records, say so in without_ids"
     )
