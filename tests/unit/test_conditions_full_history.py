@@ -29,7 +29,6 @@ from memory import (
 from memory.adapter import (
     ContextEntry,
     IsolationError,
-    StoreError,
     Utf8TokenCounter,
     entry_cost,
     section_overhead,
@@ -346,7 +345,7 @@ async def test_damage_in_the_middle_is_an_error_and_nothing_is_lost(tmp_path: Pa
     (file,) = files(tmp_path)
     damaged = file.read_text().replace('"session_id"', '"sessoin_id"', 1)
     file.write_text(damaged)
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(BackendUnavailable) as caught:
         await written(provider(tmp_path), [])
     assert "record 1 of 2" in str(caught.value)
     assert "secret" not in str(caught.value)

@@ -28,8 +28,7 @@ from graphiti_support import (
     reset_leaves_the_bystander,
 )
 
-from memory import BackendError, MemorySlot
-from memory.adapter import StoreError
+from memory import BackendError, BackendUnavailable, MemorySlot
 from memory.testing import ScriptedLLM
 
 pytestmark = [
@@ -202,7 +201,7 @@ async def test_a_log_that_is_missing_or_changed_never_reads_as_healthy(
     else:
         ends = [int(line.split()[0]) for line in (left / "graphiti" / "saves").read_text().splitlines()]
         log.write_bytes(content[: ends[len(ends) // 2]])
-    with pytest.raises(StoreError, match="restore it from a copy, or remove saves"):
+    with pytest.raises(BackendUnavailable, match="restore it from a copy, or remove saves"):
         async with opened(llm, left, **LITE):
             pass
     log.write_bytes(content)

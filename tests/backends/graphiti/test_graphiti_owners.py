@@ -31,7 +31,7 @@ from graphiti_support import (
 )
 
 from memory import BackendError, BackendUnavailable, MemorySlot, SupportsBulkIngest, open_memory
-from memory.adapter import FileLock, StoreError
+from memory.adapter import FileLock
 from memory.backends.graphiti.opening import import_sdk
 from memory.testing import ScriptedLLM
 
@@ -371,7 +371,7 @@ async def test_a_log_that_is_missing_or_changed_never_reads_as_healthy(
     else:
         ends = [int(line.split()[0]) for line in log.with_name("saves").read_text().splitlines()]
         log.write_bytes(content[: ends[len(ends) // 2]])
-    with pytest.raises(StoreError, match="restore it from a copy, or remove saves") as raised:
+    with pytest.raises(BackendUnavailable, match="restore it from a copy, or remove saves") as raised:
         async with opened(llm, left, ingest="triplet"):
             pass
     assert str(raised.value).startswith("graph.kuzu.wal is ")
