@@ -152,7 +152,7 @@ def request_of(
         InputError: a field is malformed, or nothing but recalled context was said.
     """
     _check_text("user", user)
-    given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    given = _given(fields, RecallFields)
     given["filters"] = dict(given.get("filters", {}))
     return RetrieveRequest(query=strip_json(user), scope=scope, session_id=session_id, **given)
 
@@ -163,7 +163,7 @@ def event_from_turn(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFi
     Raises:
         InputError: a field is malformed, or nothing was said.
     """
-    given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    given = _given(fields, TurnFields)
     user, assistant = given.pop("user", None), given.pop("assistant", None)
     for name, half in (("user", user), ("assistant", assistant)):
         if half is not None:
@@ -175,6 +175,13 @@ def event_from_turn(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFi
     fresh = {"event_id": uuid.uuid4().hex, "turn_id": uuid.uuid4().hex, "timestamp": datetime.now(UTC)}
     given["metadata"] = dict(given.get("metadata", {}))
     return MemoryEvent(scope=scope, session_id=session_id, messages=tuple(said), **{**fresh, **given})
+
+
+def _given(fields: Mapping[str, Any], known: type) -> dict[str, Any]:
+    """The fields that are not left to their defaults; a misspelt one is refused as Python refuses any argument."""
+    for name in fields.keys() - known.__annotations__.keys():
+        raise TypeError(f"{name!r} is no argument of it; there are {', '.join(known.__annotations__)}")
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _check_text(name: str, said: object) -> None:
