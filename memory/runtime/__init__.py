@@ -8,6 +8,7 @@
 - :class:`RuntimeAdapter`, :func:`create_adapter`, :class:`AdapterClient`, :class:`RuntimeAdapterServer`: Signet's
   runtime contract.
 
+- :func:`open_shared`: a memory that several processes of one user share.
 - :func:`load_config`, :func:`build_slot`: what a host that reads a configuration file begins with.
 
 Enters: what a host would otherwise write itself. Stays out: SDKs of one host (``memory.hosts``) or of one backend.
@@ -24,6 +25,7 @@ from memory.contract._late import loader as _loader
 if TYPE_CHECKING:
     from memory.plugins.config import MemslotConfig, load_config
     from memory.plugins.opening import build_slot
+    from memory.runtime._attach import open_shared
     from memory.runtime._channel import (
         AgentOutput,
         Attachment,
@@ -123,6 +125,7 @@ __all__ = [
     "event_from_turn",
     "load_config",
     "memory_tools",
+    "open_shared",
     "open_turn_memory",
     "open_turn_memory_sync",
     "run_session",
@@ -133,6 +136,7 @@ _LATE = _by_name(
         "plugins.config": "MemslotConfig load_config",
         "plugins.opening": "build_slot",
         "runtime._policy": "Recall TurnMemory TurnPolicy",
+        "runtime._attach": "open_shared",
         "runtime._channel": "AgentOutput Attachment Channel ChannelClosed CommandLine HttpChannel UserTurn",
         "runtime._conversations": "Conversations",
         "runtime._hosting": "HostTurns open_turn_memory open_turn_memory_sync",

@@ -12,8 +12,8 @@ from memory.contract.formatting import without_controls
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig, load_config
-from memory.plugins.opening import open_memory
 from memory.runtime._agent import AgentSettings
+from memory.runtime._attach import open_shared
 from memory.runtime._channel import AgentOutput, ChannelClosed, CommandLine, UserTurn
 from memory.runtime._loop import AgentSession, TurnReport
 from memory.runtime._policy import TurnMemory, TurnPolicy
@@ -107,7 +107,7 @@ class Chat:
         """Open a memory, and only then close the one before; the conversation goes on."""
         async with AsyncExitStack() as stack:
             scope = config.memory.scope or MemoryScope(run_id="chat", persona_id="user")
-            slot = await stack.enter_async_context(open_memory(config, scope=scope))
+            slot = await stack.enter_async_context(open_shared(config, scope=scope))
             policy = TurnPolicy(**dict(self._settings.policy))
             memory = await stack.enter_async_context(TurnMemory(slot, policy))
             before = getattr(self, "session", None)

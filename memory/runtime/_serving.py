@@ -18,9 +18,9 @@ from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.installed import entry_points
-from memory.plugins.opening import open_memory
 from memory.plugins.redaction import DataPath, Public
 from memory.runtime._agent import AgentSettings
+from memory.runtime._attach import open_shared
 from memory.runtime._conversations import Conversations
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
@@ -156,7 +156,7 @@ async def serve(config: MemslotConfig, settings: ServeSettings, ready: Callable[
                 block = config.section("agent", AgentSettings)
                 agent = block, block.model(config)
                 stack.push_async_callback(agent[1].aclose)
-            slot = await stack.enter_async_context(open_memory(config))
+            slot = await stack.enter_async_context(open_shared(config))
             await answer(slot, settings, listener, ready, agent)
 
 

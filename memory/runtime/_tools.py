@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import anyio
 
 from memory.contract._model import Frozen, Id, Text
-from memory.contract.errors import ConfigError, MemslotError, PluginLoadError
+from memory.contract.errors import ConfigError, InputError, MemslotError, PluginLoadError
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime._provider import ToolCall, ToolDefinition, encodable
@@ -213,7 +213,7 @@ def _row(item: Item) -> dict[str, Any]:
 
 async def _search(items: MemoryItems, given: Mapping[str, Any], context: ToolContext) -> Any:
     found = await items.search(given["query"], given.get("limit", 10), session_id=context.session_key)
-    return [_row(item) for item in found]
+    return [_row(item) for item in found] or "no memories were found"
 
 
 async def _store(items: MemoryItems, given: Mapping[str, Any], _: ToolContext) -> Any:
@@ -223,7 +223,9 @@ async def _store(items: MemoryItems, given: Mapping[str, Any], _: ToolContext) -
 
 async def _get(items: MemoryItems, given: Mapping[str, Any], _: ToolContext) -> Any:
     item = await items.get(given["id"])
-    return {"error": "not found"} if item is None else {"id": item.id, "content": item.content}
+    if item is None:
+        raise InputError("there is no memory of this id")
+    return {"id": item.id, "content": item.content}
 
 
 async def _modify(items: MemoryItems, given: Mapping[str, Any], _: ToolContext) -> Any:

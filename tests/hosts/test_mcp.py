@@ -48,7 +48,8 @@ async def client(
 async def use(session: ClientSession, name: str, **arguments: Any) -> Any:
     result = await session.call_tool(name, arguments)
     assert not result.isError, result.content
-    return json.loads(result.content[0].text)
+    said = result.content[0].text
+    return [] if said == "no memories were found" else json.loads(said)
 
 
 async def refused(session: ClientSession, name: str, arguments: Any) -> str:
@@ -75,7 +76,7 @@ async def test_five_tools_over_one_memory(store: FakeNativeStore) -> None:
         assert (await use(session, "memory_get", id=memory["id"]))["content"] == "I like sencha."
         await use(session, "memory_forget", id=memory["id"])
         assert await use(session, "memory_search", query="What do I like?") == []
-        assert (await use(session, "memory_get", id=memory["id"])) == {"error": "not found"}
+        assert "no memory of this id" in await refused(session, "memory_get", {"id": memory["id"]})
 
 
 async def test_readiness_and_provenance_are_resources(store: FakeNativeStore) -> None:
@@ -109,7 +110,7 @@ async def test_one_scope_reaches_no_other(store: FakeNativeStore) -> None:
         stored = await use(session, "memory_store", content="Bob's secret.")
     async with client(store) as (session, _):
         assert await use(session, "memory_search", query="What is the secret?") == []
-        assert await use(session, "memory_get", id=stored["id"]) == {"error": "not found"}
+        assert "no memory of this id" in await refused(session, "memory_get", {"id": stored["id"]})
         await refused(session, "memory_forget", {"id": stored["id"]})
         await refused(session, "memory_modify", {"id": stored["id"], "content": "mine"})
         shown = (await session.read_resource(f"memory://provenance/{stored['id']}")).contents[0].text
@@ -303,3 +304,60 @@ async def test_what_cannot_be_served_is_told_before_anything_starts(tmp_path: Pa
 
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="--port"):
         await running.serve_http(load_config(configured(tmp_path)), taken.getsockname()[1], print)
+
+
+async def test_it_starts_although_the_node_is_down_and_its_tools_say_so(tmp_path: Path) -> None:
+    """Six of eight starts against a dead node ended, and two hung for a minute."""
+    file = tmp_path / "memory.yaml"
+    block = {"honcho": {"base_url": "http://127.0.0.1:9", "timeout_s": 1}}
+    scope = {"run_id": "r", "persona_id": "ada"}
+    memory = {"backend": "honcho", "scope": scope, "data_dir": "kept", "backends": block}
+    file.write_text(json.dumps({"memory": memory}))
+    params = StdioServerParameters(
+        command=sys.executable, args=["-c", "from memory.cli import main; main()", "mcp", str(file)]
+    )
+    with anyio.fail_after(60):
+        async with stdio_client(params) as streams, ClientSession(*streams) as client:
+            started = await client.initialize()
+            assert "memory" in (started.instructions or "")
+            for _ in range(2):
+                result = await client.call_tool("memory_search", {"query": "tea"})
+                assert result.isError
+
+
+async def test_two_windows_share_a_memory_and_the_second_outlives_the_first(tmp_path: Path) -> None:
+    file = tmp_path / "memory.yaml"
+    scope = {"run_id": "r", "persona_id": "ada"}
+    file.write_text(json.dumps({"memory": {"backend": "mem0", "scope": scope, "data_dir": "kept"}}))
+    params = StdioServerParameters(
+        command=sys.executable, args=["-c", "from memory.cli import main; main()", "mcp", str(file)]
+    )
+
+    async def found(client: ClientSession) -> str:
+        result = await client.call_tool("memory_search", {"query": "bike"})
+        assert not result.isError
+        return str(result.content[0])
+
+    greeting = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": greeting})
+    first = await anyio.open_process([params.command, *params.args], stderr=None)
+    try:
+        assert first.stdin is not None
+        assert first.stdout is not None
+        with anyio.fail_after(120):
+            await first.stdin.send(f"{line}\n".encode())
+            assert b"memslot" in await first.stdout.receive()
+            async with stdio_client(params) as streams, ClientSession(*streams) as second:
+                await second.initialize()
+                assert "no memories were found" in await found(second)
+                await second.call_tool("memory_store", {"content": "My bike is red."})
+                assert "My bike is red." in await found(second)
+                await first.stdin.aclose()
+                await first.wait()
+                assert "My bike is red." in await found(second)
+    finally:
+        await first.aclose()

@@ -12,10 +12,10 @@ from typing import Any
 
 import anyio
 
-from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, ScopeError, open_memory
+from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, ScopeError
 from memory.adapter import LifecycleError, quiet_loggers
 from memory.hosts.mcp.server import build_server
-from memory.runtime import MemslotConfig, TurnMemory, stop_at_signals
+from memory.runtime import MemslotConfig, TurnMemory, open_shared, stop_at_signals
 
 HOST = "127.0.0.1"
 _GRACE_S = 5
@@ -27,7 +27,7 @@ async def _opened(config: MemslotConfig, read_only: bool) -> AsyncIterator[Memor
         raise ScopeError(
             f"{config.source}: memory.scope says whose memory is served; add run_id and persona_id"
         )
-    async with open_memory(config) as slot:
+    async with open_shared(config, setup=read_only) as slot:  # which a read-only slot could not do later
         if read_only:
             await slot.set_mode(AdapterMode(read_only=True, reason="mcp --read-only"))
         yield slot

@@ -1,0 +1,149 @@
+"""Two windows on one memory: later processes attach to the first, and one of them takes over when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from memory import BackendUnavailable, MemorySlot, SupportsNativeMutation, SupportsProvenance
+from memory.runtime import MemoryItems, TurnMemory, load_config, open_shared
+from memory.runtime._attach import _Place
+
+OWNER = """
+import sys, json, anyio
+from memory.runtime import open_shared
+async def main():
+    async with open_shared(json.loads(sys.argv[1])) as slot:
+        await slot.after_turn(user="My bike is red.", session_id="s")
+        print("open", flush=True)
+        await anyio.sleep_forever()
+anyio.run(main)
+"""
+
+
+def config(tmp_path: Path, **memory: Any) -> dict[str, Any]:
+    given = {
+        "backend": "mem0",
+        "scope": {"run_id": "r", "persona_id": "ada"},
+        "data_dir": str(tmp_path / "kept"),
+    }
+    return {"memory": {**given, **memory}}
+
+
+def place(tmp_path: Path) -> Path:
+    return _Place.of(load_config(config(tmp_path))).socket
+
+
+async def text(slot: MemorySlot, query: str = "bike tea") -> str:
+    return await slot.before_turn(query, session_id="asking")
+
+
+@pytest.mark.parametrize(
+    "memory", [{}, {"backend": None, "condition": "full_history"}], ids=["mem0", "full_history"]
+)
+async def test_what_one_window_writes_the_other_reads(tmp_path: Path, memory: dict[str, Any]) -> None:
+    given = config(tmp_path, **memory)
+    given["memory"] = {name: value for name, value in given["memory"].items() if value is not None}
+    async with open_shared(given) as first, open_shared(given) as second:
+        assert first.capabilities() == second.capabilities()
+        await first.after_turn(user="My bike is red.", session_id="a")
+        receipt = await second.after_turn(user="My tea is oolong.", session_id="b")
+        assert receipt.status == "committed"
+        for slot in (first, second):
+            assert "My bike is red." in await text(slot)
+            assert "My tea is oolong." in await text(slot)
+        assert (await second.health()).status == "ok"
+        assert second.scope is not None
+        await second.reset_scope(second.scope)
+        assert await text(first) == ""
+
+
+async def test_capabilities_and_errors_come_through(tmp_path: Path) -> None:
+    async with open_shared(config(tmp_path)) as first, open_shared(config(tmp_path)) as second:
+        assert second.scope is not None
+        receipt = await first.after_turn(user="My bike is red.", session_id="a")
+        items = MemoryItems(second)
+        found = await items.get(receipt.native_ids[0])
+        assert found is not None
+        assert found.content == "My bike is red."
+        await items.modify(receipt.native_ids[0], "My bike is blue.")
+        assert "blue" in await text(first)
+        assert await items.get("nobody") is None
+        assert second.capability(SupportsProvenance) is not None
+        assert second.capability(SupportsNativeMutation) is not None
+
+
+async def test_the_journal_is_the_owners_and_keeps_before_it_answers(tmp_path: Path) -> None:
+    given = config(tmp_path, journal=True)
+    async with open_shared(given) as first, open_shared(given) as second, TurnMemory(second) as memory:
+        assert memory.queued_in == "journal"
+        assert await memory.record_turn(session_id="s", user="My bike is red.")
+        with anyio.fail_after(20):
+            while "red" not in await text(first):  # noqa: ASYNC110
+                await anyio.sleep(0.02)
+
+
+async def test_a_killed_owner_is_succeeded_and_loses_nothing(tmp_path: Path) -> None:
+    given = config(tmp_path)
+    with subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-c", OWNER, json.dumps(given)], stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        assert await anyio.to_thread.run_sync(owner.stdout.readline) == "open\n"
+        async with open_shared(given) as second, open_shared(given) as third:
+            await second.after_turn(user="My tea is oolong.", session_id="s")
+            owner.kill()
+            await anyio.to_thread.run_sync(owner.wait)
+            for slot in (second, third):
+                assert "red" in await text(slot)
+                assert "oolong" in await text(slot)
+            await third.after_turn(user="My hat is green.", session_id="s")
+            assert "green" in await text(second, "hat")
+    async with open_shared(given) as again:
+        assert "green" in await text(again, "hat")
+
+
+async def test_only_its_user_may_enter(tmp_path: Path) -> None:
+    async with open_shared(config(tmp_path)):
+        socket = place(tmp_path)
+        assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+        assert stat.S_IMODE(socket.parent.stat().st_mode) & 0o077 == 0
+    assert not socket.exists()
+
+
+async def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
+    given = config(tmp_path, data_dir=str(tmp_path / ("long" * 30)))
+    async with open_shared(given) as first, open_shared(given) as second:
+        await first.after_turn(user="My bike is red.", session_id="a")
+        assert "red" in await text(second)
+
+
+async def test_nonsense_on_the_socket_disturbs_nobody(tmp_path: Path) -> None:
+    async with open_shared(config(tmp_path)) as first, open_shared(config(tmp_path)) as second:
+        socket = place(tmp_path)
+        for sent in (b"tea\n", b"{}\n", b'{"method": "aclose", "arguments": []}\n', b"[" * 1000):
+            _, writer = await asyncio.open_unix_connection(str(socket))
+            writer.write(sent)
+            await writer.drain()
+            writer.close()
+        await second.after_turn(user="My bike is red.", session_id="a")
+        assert "red" in await text(first)
+
+
+async def test_it_opens_although_the_backend_is_down(tmp_path: Path) -> None:
+    block = {"honcho": {"base_url": "http://127.0.0.1:9", "timeout_s": 1}}
+    given = config(tmp_path, backend="honcho", backends=block)
+    async with open_shared(given, setup=False) as first, open_shared(given, setup=False) as second:
+        for slot in (first, second):
+            assert slot.scope is not None
+            with pytest.raises(BackendUnavailable):
+                await slot.setup_scope(slot.scope)
