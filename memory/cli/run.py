@@ -24,7 +24,7 @@ from memory.cli._experiments import (
     written,
 )
 from memory.cli.backends import complete_provider
-from memory.plugins.console import AsJson
+from memory.plugins.console import AsJson, print_json, print_table
 
 
 def run(
@@ -106,6 +106,45 @@ def _timeline(config: Path, data: Path | None) -> dict[str, Any]:
         return {}
     content, _ = load_yaml(config)
     return {} if "timeline" in (content.get("run") or {}) else {"timeline": "locomo"}
+
+
+def failures(
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="RUN_DIR", help="Directory of a run or an experiment.", show_default=False),
+    ],
+    provider: Annotated[
+        str | None, typer.Option(help="Of this one alone, by its label.", show_default=False)
+    ] = None,
+    most: Annotated[int, typer.Option("--max", help="At most so many of each provider.", min=1)] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the requests that lost, worst first: failed, missing, not shown, or not what the user wanted."""
+    from memory.bench.report.requests import judged_requests
+    from memory.bench.report.results import read_results
+
+    lost = [
+        {
+            "provider": entry.shown,
+            "verdict": verdict,
+            **record.row(),
+            "asked": said[0]["user"] if said else None,
+        }
+        for entry in read_results([newest(directory)]).entries
+        if provider in (None, entry.metrics.label)
+        for rank, verdict, record, said in judged_requests(entry)[:most]
+        if rank < 3
+    ]
+    if as_json:
+        print_json(lost)
+        return
+    columns = ("provider", "verdict", "persona", "attribute or category", "after", "asked")
+    rows = [
+        (row["provider"], row["verdict"], row["persona_id"], row["attribute"] or row["category"] or row["kind"],
+         str(row["after"]), row["asked"] or row["probe_id"])
+        for row in lost
+    ]  # fmt: skip
+    print_table(columns, rows)
 
 
 def report(

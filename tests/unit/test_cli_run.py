@@ -201,3 +201,14 @@ def test_the_demo_plays_mem0_against_the_controls(out: Path, monkeypatch: pytest
     assert first.split()[3] == "architecture"
     assert lines[-2].startswith("At 600 tokens, mem0 (lexical embedder) reaches ")
     assert lines[-1] == f"report: {only(out) / 'report.html'}"
+
+
+def test_what_lost_is_listed_worst_first(small: Path, out: Path) -> None:
+    config = write(small, "memory: {condition: no_memory}", SMALL)
+    assert invoke("run", config, "--out", out).exit_code == 0
+    lines = invoke("failures", out, "--max", "3").stdout.splitlines()
+    assert len(lines) == 4
+    assert all(line.split()[:3] == ["no_memory", "not", "shown"] for line in lines[1:])
+    rows = json.loads(invoke("failures", out, "--provider", "no_memory", "--json").stdout)
+    assert {row["verdict"] for row in rows} == {"not shown"}
+    assert json.loads(invoke("failures", out, "--provider", "nobody", "--json").stdout) == []

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from memory.bench.data.languages import language_of, load_language
 from memory.bench.data.timeline import TimelineSet
@@ -151,7 +152,9 @@ class RoleSet:
             self._own.append(provider)
             address = options.get("base_url")
         limits = (self._limits.requests_per_minute, self._limits.tokens_per_minute)
-        pace = pace_of(f"{chosen.provider} {address}", *(limit and limit / self._workers for limit in limits))
+        pace = pace_of(
+            _server(chosen.provider, address), *(limit and limit / self._workers for limit in limits)
+        )
         seed = None if chosen.seed is None else chosen.seed + self._earlier_seeds
         self._models[role] = RoleModel(provider, self._meter, chosen.temperature, seed, pace)
         return self._models[role]
@@ -170,3 +173,12 @@ class RoleSet:
         return {
             role: spent for role, model in self._models.items() if any((spent := model.take_usage()).values())
         }
+
+
+def _server(provider: str, address: str | None) -> str:
+    """One server is one pace, whatever names its address has."""
+    if address is None:
+        return provider
+    found = urlsplit(address)
+    host = "127.0.0.1" if found.hostname in ("localhost", "::1", "0.0.0.0") else found.hostname
+    return f"{host}:{found.port or {'http': 80, 'https': 443}.get(found.scheme)}"

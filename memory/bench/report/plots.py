@@ -135,47 +135,6 @@ def bars(title: str, rows: Sequence[Bar], *, share: bool = True, width: int = HA
     return _svg(width, height, title, body)
 
 
-def histogram(
-    title: str,
-    values: Sequence[float],
-    unit: str,
-    *,
-    marks: Sequence[tuple[str, float]] = (),
-    width: int = HALF,
-) -> Markup:
-    """How often values occur, up to their 99th percentile; ``marks`` are positions such as p95."""
-    height, left, right, bottom, top = 196, 34, width - 22, 156, 26
-    ordered = sorted(values)
-    if not ordered:
-        return _svg(width, 60, title, [_text(width / 2, 34, "nothing was measured", "tick", "middle")])
-    cap = ordered[min(len(ordered) - 1, math.ceil(len(ordered) * 0.99) - 1)]
-    ticks = nice_steps(max([cap, *(value for _, value in marks)]) or 1.0, 5)
-    end, bins = ticks[-1], 40
-    counts = [0] * bins
-    for value in ordered:
-        counts[min(int(value / end * bins), bins - 1)] += 1
-    most, step = max(counts), (right - left) / bins
-
-    def x(value: float) -> float:
-        return left + (right - left) * min(value / end, 1.0)
-
-    body = [_rule(left, bottom, right, bottom, "axis")]
-    body.extend(_text(x(tick), bottom + 16, _number(tick), "tick", "middle") for tick in ticks)
-    body.append(_text((left + right) / 2, bottom + 34, unit, "tick", "middle"))
-    body.append(_text(left - 6, top + 8, str(most), "tick", "end"))
-    for index, count in enumerate(counts):
-        if count:
-            tall = max((bottom - top) * count / most, 1.0)
-            body.append(
-                f'<rect x="{left + index * step + 0.5:.1f}" y="{bottom - tall:.1f}" width="{step - 1:.1f}" '
-                f'height="{tall:.1f}" fill="{PALETTE[0]}"/>'
-            )
-    body.extend(_rule(x(value), top - 6, x(value), bottom, "mark") for _, value in marks)
-    told = ", ".join(f"{label} {_number(value)}" for label, value in marks)
-    body.append(_text(left, top - 12, told, "value"))
-    return _svg(width, height, title, body)
-
-
 def _dot(x: float, y: float, line: Line, size: float) -> str:
     """The mark of a line's points: dot, square, triangle or diamond."""
     colour = escape(line.colour)

@@ -530,3 +530,16 @@ def test_texts_of_models_are_kept_beside_the_scores(tmp_path: Path) -> None:
     texts = lines(done.directory / "cells" / "01-s7-r1-p1" / "texts.jsonl")
     assert texts
     assert set(texts[0]) == {"persona_id", "probe_id", "user", "reply", "context", "event_ids"}
+
+
+def test_one_server_is_one_pace_whatever_it_is_called() -> None:
+    from memory.bench.engine.role_set import _server
+
+    names = ("http://localhost:8099/v1", "http://127.0.0.1:8099", "http://0.0.0.0:8099/v1/")
+    assert {_server("openai", name) for name in names} == {"127.0.0.1:8099"}
+    assert (
+        _server("openai", "https://api.example/v1")
+        == _server("anthropic", "https://API.example:443")
+        != "openai"
+    )
+    assert _server("openai", None) == "openai"
