@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -85,12 +85,15 @@ def _offer(install: bool | None, *, as_json: bool) -> None:
 
 @contextmanager
 def _scripted_model() -> Iterator[None]:
-    """The scripted endpoint, its address in the environment as the configuration expects it."""
+    """The scripted endpoint, its address in the environment as the configuration expects it.
+
+    Without mem0, which alone asks for it and is left out then, nothing listens there.
+    """
     from memory.testing import ScriptedLLM
 
     before = os.environ.get(_ADDRESS)
-    with ScriptedLLM(record=False) as llm:
-        os.environ[_ADDRESS] = llm.base_url
+    with ScriptedLLM(record=False) if importlib.util.find_spec("mem0") else nullcontext() as llm:
+        os.environ[_ADDRESS] = llm.base_url if llm else "http://127.0.0.1:1"
         try:
             yield
         finally:
