@@ -11,6 +11,7 @@ from journals import key
 from slot_support import ALICE, Lookup, Obedient, event
 
 from memory import (
+    AdapterMode,
     BackendUnavailable,
     ContextBudget,
     Deadlines,
@@ -31,9 +32,11 @@ from memory.adapter import (
     StoreError,
     Utf8TokenCounter,
     check_url,
+    expect,
     normalise_error,
 )
 from memory.adapter._http import _may_pass
+from memory.contract.adapter import capabilities_of
 from memory.contract.formatting import fit_entries
 from memory.doctor.hints import Hints
 from memory.plugins.config import load_config
@@ -210,3 +213,52 @@ def test_a_full_or_read_only_disk_is_named_with_its_place(native, remedy):
             assert remedy in hint
             assert "/somewhere/else" in hint
             assert "reached" not in hint
+
+
+def test_a_capability_is_offered_only_where_it_is_implemented_and_not_withheld():
+    """Offered without either, a host would call what is not there, or what the configuration rules out."""
+
+    class Bulk(Obedient):
+        async def record_events(self, events):
+            return []
+
+    assert capabilities_of(Obedient()) == frozenset()
+    assert capabilities_of(Bulk()) == {"bulk_ingest"}
+    Bulk.withheld_capabilities = frozenset({"bulk_ingest"})
+    assert capabilities_of(Bulk()) == frozenset()
+
+
+async def test_a_switch_of_the_mode_waits_for_what_was_given_up_on_a_worker():
+    """Else a write lands in a test session that is read-only."""
+
+    class Working(Obedient):
+        pass
+
+    adapter, go_on, done = Working(), threading.Event(), []
+    adapter.worker = NativeWorker(name="memslot-test")
+
+    def write():
+        go_on.wait(10)
+        done.append("written")
+
+    with anyio.move_on_after(0.05):
+        await adapter.worker.run(write)
+    async with anyio.create_task_group() as group:
+
+        async def switch():
+            await adapter.set_mode(AdapterMode(read_only=True))
+            done.append("switched")
+
+        group.start_soon(switch)
+        await anyio.sleep(0.05)
+        go_on.set()
+    assert done == ["written", "switched"]
+    await adapter.worker.aclose()
+
+
+@pytest.mark.parametrize(("kind", "answer"), [(dict, []), (list, {}), (str, 1), (int, "1")])
+def test_an_answer_of_another_form_is_named(kind, answer):
+    """Passed on, it fails later, without saying where, or reads as empty."""
+    with pytest.raises(BackendProtocolError, match="GET /notes: expected"):
+        expect(kind, answer, "GET /notes")
+    assert expect(kind, kind(), "x") == kind()
