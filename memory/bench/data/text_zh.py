@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memory.bench.data.language import Forms
 
-CONTEXT_WORDS = {"work": ("工作", "work"), "personal": ("私事", "personal")}
+CONTEXT_WORDS: dict[str, tuple[str, ...]] = {"work": ("工作", "work"), "personal": ("私事", "personal")}
 FORMS = Forms(
     stated=(
         "{lead}关于{topic}：{marker}。",

@@ -220,7 +220,19 @@ def measure(directory: Path, manifest: Manifest) -> Metrics:
         ],
         shown={variant.label: variant.shown for variant in manifest.variants},
         groups={variant.label: variant.group for variant in manifest.variants},
+        primary=_primary(manifest),
     )
+
+
+def _primary(manifest: Manifest) -> tuple[str, str] | None:
+    """The comparison that the matrix's order names: its first architecture with the first control that is neither
+    the floor nor the ceiling; without an architecture, the first two such controls."""
+    kinds: dict[bool, list[str]] = {True: [], False: []}
+    for variant in manifest.variants:
+        if variant.provider.condition not in ("no_memory", "oracle_ipas"):
+            kinds[variant.provider.kind == "architecture"].append(variant.label)
+    pair = [*kinds[True][:1], *kinds[False]][:2]
+    return (pair[0], pair[1]) if len(pair) == 2 else None
 
 
 def read_metrics(directory: Path) -> Metrics:

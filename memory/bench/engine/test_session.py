@@ -288,9 +288,9 @@ class TestSessionRun:
         }
         if planned.attribute is not None and planned.kind != "neutral":
             if planned.attribute in self._seen:
-                # Two older settings contradict each other, too.
+                # Two older settings contradict each other, too. What a hint brought about is not as before.
                 fields["coherent"] = (fields["first"], first.shown) == self._seen[planned.attribute]
-            self._seen[planned.attribute] = (fields["last"], last.shown)
+            self._seen[planned.attribute] = (fields["first"], first.shown)
         return fields
 
 

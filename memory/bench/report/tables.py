@@ -9,8 +9,8 @@ from memory.bench.report.page import count, interval, share, spanned
 from memory.bench.report.results import Entry, Results
 from memory.bench.scores.model import Estimate
 
-BEHAVIOUR = ("style fit", "discrimination", "contamination", "detection", "reversion", "felt effort", "coherence",
-             "overall", "over-personalisation")  # fmt: skip
+BEHAVIOUR = ("style fit", "discrimination", "contamination", "detection", "stale reversion", "forgetting",
+             "felt effort", "coherence", "overall", "over-personalisation")  # fmt: skip
 ANSWERS = ("right answers",)
 _SHOWN = (
     "shown",
@@ -19,7 +19,8 @@ _SHOWN = (
     "mixed contexts",
     "decoys",
     "detection",
-    "reversion",
+    "stale reversion",
+    "forgetting",
     "nothing shown",
 )
 _EVIDENCE = ("evidence recall", "evidence recall, pooled", "any evidence", "all evidence", "claimed recall",

@@ -34,7 +34,7 @@ class Change:
     """A change of a preference: the requests that ask for it afterwards, in their order.
 
     Attributes:
-        noticed: place of the first one that shows it; None if none does.
+        noticed: place of the first of two in a row that show it; None if no two do.
     """
 
     cluster: str
@@ -46,14 +46,27 @@ class Change:
 
     @property
     def status(self) -> ProbeStatus:
-        """That of the requests that decide: up to the one that shows it."""
-        upto = self.requests[: None if self.noticed is None else self.noticed + 1]
+        """That of the requests that decide: up to the two that show it."""
+        upto = self.requests[: None if self.noticed is None else self.noticed + 2]
         return worst_status(one.status for one in upto)
 
     @property
     def latency(self) -> int | None:
-        """Sessions from the change to the request that shows it; None if none does."""
+        """Sessions from the change to the first request that shows it; None if none does."""
         return None if self.noticed is None else self.requests[self.noticed].after - self.since
+
+    @property
+    def waited(self) -> int:
+        """Sessions until it was noticed, or looked for in vain for the last time."""
+        return self.requests[-1 if self.noticed is None else self.noticed].after - self.since
+
+    @property
+    def by_chance(self) -> float:
+        """How probably replies at random, one of four settings at a time, would notice it."""
+        alone, last = 1.0, 0.0  # not noticed yet, and the last reply did not show it, or did
+        for _ in self.requests:
+            alone, last = (alone + last) * 3 / 4, alone / 4
+        return 1 - alone - last
 
 
 class Requests:
@@ -76,7 +89,8 @@ class Requests:
         changes = []
         for (cluster, replicate, name, since), records in found.items():
             records.sort(key=lambda record: (record.after, record.probe_id))
-            place = next((at for at, record in enumerate(records) if suits(record)), None)
+            shown = [bool(suits(record)) for record in records]
+            place = next((at for at in range(len(shown) - 1) if shown[at] and shown[at + 1]), None)
             changes.append(Change(cluster, replicate, name, since, tuple(records), place))
         return changes
 
@@ -187,14 +201,27 @@ def _detection(requests: Requests) -> Iterator[Unit]:
         yield Unit(change.cluster, change.name, value, change.status)
 
 
-def _reversion(requests: Requests) -> Iterator[Unit]:
+def _after_noticing(requests: Requests, lost: Callable[[ProbeRecord], bool]) -> Iterator[Unit]:
     for change in requests.changes:
-        for record in () if change.noticed is None else change.requests[change.noticed + 1 :]:
+        for record in () if change.noticed is None else change.requests[change.noticed + 2 :]:
             value: float | None = None
             if not is_missing(record, of_replies=record.judged):
-                stale = record.first == "stale" if record.judged else not record.shows_current
-                value = float(record.status == "failed" or stale)
+                value = float(record.status == "failed" or lost(record))
             yield Unit(change.cluster, record.probe_id, value, record.status)
+
+
+def _is_stale(record: ProbeRecord) -> bool:
+    if record.judged:
+        return record.first == "stale"
+    return bool(record.shows_stale) and not record.shows_current
+
+
+def _stale_reversion(requests: Requests) -> Iterator[Unit]:
+    yield from _after_noticing(requests, _is_stale)
+
+
+def _forgetting(requests: Requests) -> Iterator[Unit]:
+    yield from _after_noticing(requests, lambda record: not suits(record) and not _is_stale(record))
 
 
 def _overall(requests: Requests) -> Iterator[Unit]:
@@ -221,9 +248,10 @@ FIGURES: tuple[Figure, ...] = (
     ),
     of_requests(
         "discrimination", "CS", "higher",
-        "Of the first replies that show this context's setting or the other's, where these differ: this one's.",
+        "Of all first replies where the settings of the contexts differ: 1 for this one's, 0 for the other's, one "
+        "half for neither. Who cannot tell the contexts apart, or shows nothing, has 50 %.",
         applies=_differing,
-        value=lambda one: one.first == "current" if one.first in ("current", "other") else None,
+        value=lambda one: {"current": 1.0, "other": 0.0}.get(one.first or "", 0.5),
     ),
     of_requests(
         "contamination", "CS", "lower",
@@ -232,14 +260,20 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "detection", "PET", "higher",
-        "Changes that some request after them shows.",
+        "Changes that two requests in a row show after them.",
         _detection,
     ),
     Figure(
-        "reversion", "PET", "lower",
+        "stale reversion", "PET", "lower",
         "Of the requests after a change was noticed: first replies that show an older setting again; where nobody "
-        "replies, sections that no longer show the new one.",
-        _reversion,
+        "replies, sections that hold an older one and not the new one.",
+        _stale_reversion,
+    ),
+    Figure(
+        "forgetting", "PET", "lower",
+        "Of the same requests: first replies that do not suit for any other reason; where nobody replies, sections "
+        "that hold neither.",
+        _forgetting,
     ),
     of_requests(
         "felt effort", "IQI", "lower",
@@ -248,8 +282,10 @@ FIGURES: tuple[Figure, ...] = (
     ),
     of_requests(
         "coherence", "IQI", "higher",
-        "Of the attributes met again in a session: they are shown as before.",
-        applies=lambda one: _judged(one) and one.repeated, value=lambda one: one.coherent,
+        "Of the attributes met again in a session: both first replies show the same setting. One that a hint of "
+        "the user's brought about is not the same, and nothing shown is none.",
+        applies=lambda one: _judged(one) and one.repeated,
+        value=lambda one: None if one.coherent is None else one.coherent and one.first != "nothing",
     ),
     Figure("overall", "IQI", "higher", "Test sessions in which every first reply suited.", _overall),
     of_requests(
@@ -326,10 +362,10 @@ FIGURES: tuple[Figure, ...] = (
     ),
     of_requests(
         "relevant tokens", "retrieval", "higher",
-        "Of the tokens of a section: those of entries that hold evidence or the setting in force.",
+        "Of the tokens of a section: those of the turns that hold the answer, or of the sentences that tell the "
+        "setting in force; an entry that holds everything counts by what is in it. An empty section has 0 %.",
         applies=lambda one: one.gold > 0 or _wanted(one),
-        value=lambda one: one.relevant_tokens / one.tokens if one.relevant_tokens is not None and one.tokens
-        else None,
+        value=lambda one: min(1.0, (one.relevant_tokens or 0) / one.tokens) if one.tokens else 0.0,
     ),
     of_requests(
         "nothing shown", "retrieval", "lower",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from memory.bench.scores.figures import BY_NAME, FIGURES, HEADLINES, Figure, Requests, Unit, worst_status
-from memory.bench.scores.intervals import difference, estimate
+from memory.bench.scores.intervals import corrected, difference, estimate
 from memory.bench.scores.model import (
     CurvePoint,
     Difference,
@@ -21,6 +21,7 @@ from memory.bench.scores.model import (
     Spread,
 )
 from memory.bench.scores.records import ProbeRecord, Sample
+from memory.bench.scores.survival import Waited, latency
 
 MAX_MISSING = 0.02
 """Share of a figure's requests that may be missing before it has no value."""
@@ -55,6 +56,7 @@ def experiment_metrics(
     *,
     shown: Mapping[str, str] | None = None,
     groups: Mapping[str, str | None] | None = None,
+    primary: tuple[str, str] | None = None,
 ) -> Metrics:
     """The figures of an experiment.
 
@@ -63,6 +65,8 @@ def experiment_metrics(
         providers: label and records of each, in the order of the file; clusters as all of them share them.
         shown: label -> what tables are to show for it.
         groups: label -> experiment group; providers of different groups are not compared.
+        primary: labels of the two whose difference in the first headline figure was of interest before anything was
+            played; the p values of all other comparisons are corrected.
     """
     requests = {label: Requests(samples) for label, samples in providers}
     units = {
@@ -77,8 +81,23 @@ def experiment_metrics(
             provider_metrics(label, one, headlines, (shown or {}).get(label), units[label])
             for label, one in requests.items()
         ),
-        differences=tuple(_differences(units, groups or {})),
+        differences=_compared(list(_differences(units, groups or {})), headlines, primary),
     )
+
+
+def _compared(
+    found: Sequence[Difference], headlines: Sequence[str], primary: tuple[str, str] | None
+) -> tuple[Difference, ...]:
+    chosen = next(
+        (
+            difference
+            for difference in found
+            if difference.figure in headlines[:1]
+            and {difference.first, difference.second} == set(primary or ())
+        ),
+        None,
+    )
+    return tuple(corrected(found, chosen))
 
 
 def provider_metrics(
@@ -125,6 +144,10 @@ def provider_metrics(
         ),
         turns=spread(record.turns for record in own),
         latency=spread(latencies),
+        time_to_notice=latency(_waits(requests)),
+        detection_by_chance=fmean(change.by_chance for change in requests.changes)
+        if requests.changes
+        else None,
         changes=len(latencies),
         noticed=sum(latency is not None for latency in latencies),
         tokens=spread(record.tokens for record in answered),
@@ -137,6 +160,21 @@ def provider_metrics(
         after_change=tuple(_curve(headlines, requests, _age)),
         shifts=tuple(sorted({change.since for change in requests.changes})),
     )
+
+
+def _waits(requests: Requests) -> list[Waited]:
+    """Waits for changes to be noticed; a change counts once, however often it was played."""
+    known = [change for change in requests.changes if change.status != "missing"]
+    often = Counter((change.cluster, change.name) for change in known)
+    return [
+        Waited(
+            change.cluster,
+            change.waited,
+            change.noticed is not None,
+            1 / often[change.cluster, change.name],
+        )
+        for change in known
+    ]
 
 
 def estimated(figure: Figure, units: Iterable[Unit]) -> Estimate:

@@ -59,6 +59,27 @@ class Difference(_Figures):
     """Lower end of the 95 % interval by persona; null with too few of them."""
     high: float | None
     """Upper end."""
+    p: float | None = None
+    """Two-sided p value by persona; of all but the primary comparison corrected by Holm's method."""
+    primary: bool = False
+    """Whether it is the one comparison that was chosen before anything was played."""
+
+
+class Latency(_Figures):
+    """How long it takes until something is noticed, as Kaplan and Meier estimate it; null where nobody knows."""
+
+    median: float | None
+    """Sessions until half have happened; null where fewer did while anybody looked."""
+    n: int
+    """What was waited for."""
+    clusters: int
+    """Personas."""
+    censored: int
+    """Of ``n``: had not happened when it was looked for last."""
+    low: float | None = None
+    """Lower end of the 95 % interval by persona."""
+    high: float | None = None
+    """Upper end; null where it may take longer than anybody looked."""
 
 
 class Spread(_Figures):
@@ -135,6 +156,10 @@ class ProviderMetrics(_Figures):
     """Replies until a request was done or given up."""
     latency: Spread
     """Of the changes that were noticed: sessions from the change to the first request that shows it."""
+    time_to_notice: Latency
+    """The same of all changes, those that were never noticed among them."""
+    detection_by_chance: float | None
+    """Share of the changes that replies at random would notice, one of four settings at a time."""
     changes: int
     """Changes that were tested."""
     noticed: int

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -110,7 +110,7 @@ def test_contexts_are_told_apart_or_mixed_up() -> None:
             beat(first="other"),
         ]
     )
-    assert figure(variant, "discrimination") == (0.5, 2)
+    assert figure(variant, "discrimination") == (0.5, 3), "neither is one half, and no way out"
     assert figure(variant, "contamination") == (pytest.approx(1 / 3), 3)
 
 
@@ -119,17 +119,38 @@ def test_a_change_is_noticed_once_and_may_be_forgotten_again() -> None:
         return beat(first=first, after=after, change=change, since=10)
 
     variant = of(
-        [at(11, "stale"), at(14, "current"), at(17, "stale"), at(20, "current"), at(11, "stale", change="c2")]
+        [
+            *(at(11 + number, first) for number, first in enumerate(("stale", "current", "stale"))),
+            *(at(14 + number, "current") for number in range(2)),
+            *(
+                at(16 + number, first)
+                for number, first in enumerate(("stale", "nothing", "current", "other"))
+            ),
+            *(at(11 + number, first, "c2") for number, first in enumerate(("current", "stale", "current"))),
+        ]
     )
-    assert figure(variant, "detection") == (0.5, 2)
-    assert figure(variant, "reversion") == (0.5, 2)
+    assert figure(variant, "detection") == (0.5, 2), "one lucky reply is no notice"
+    assert figure(variant, "stale reversion") == (0.25, 4)
+    assert figure(variant, "forgetting") == (0.5, 4)
     assert (variant.changes, variant.noticed) == (2, 1)
     assert (variant.latency.mean, variant.shifts) == (4.0, (10,))
+    waited = variant.time_to_notice
+    assert (waited.n, waited.censored, waited.median, waited.low) == (2, 1, 4.0, None)
+
+
+def test_who_never_learns_notices_by_chance_what_the_page_says() -> None:
+    change = {"change": "c1", "since": 10, "first": "stale"}
+    variant = of([beat(after=11 + number, **change) for number in range(4)])
+    # Of 4^4 rows of replies: two right ones in a row somewhere.
+    rows = [[place // 4**power % 4 == 0 for power in range(4)] for place in range(256)]
+    noticed = sum(any(a and b for a, b in pairwise(row)) for row in rows)
+    assert variant.detection_by_chance == pytest.approx(noticed / 256)
+    assert figure(variant, "detection") == (0.0, 1)
 
 
 def test_a_change_of_another_persona_is_another_change() -> None:
     fields = {"change": "c1", "since": 10, "after": 11}
-    variant = of([beat("ada", **fields), beat("bob", **fields, first="stale")])
+    variant = of([beat("ada", **fields), beat("ada", **fields), beat("bob", **fields, first="stale")])
     assert figure(variant, "detection") == (0.5, 2)
 
 
@@ -209,8 +230,8 @@ def test_replicates_do_not_notice_for_each_other() -> None:
     change = {"change": "c1", "since": 10, "session_id": "t1"}
     variant = of(
         [
-            beat(replicate=1, probe_id="p", after=12, first="stale", **change),
-            beat(replicate=2, probe_id="p", after=12, first="current", **change),
+            *(beat(replicate=1, probe_id=f"p{n}", after=12, first="stale", **change) for n in range(2)),
+            *(beat(replicate=2, probe_id=f"p{n}", after=12, first="current", **change) for n in range(2)),
         ]
     )
     assert figure(variant, "detection") == (0.5, 1)
@@ -240,7 +261,6 @@ bob 1 s4 c nothing
 bob 1 s4 d current
 """
 OTHER = HAND.replace("b other", "b current").replace("d current", "d nothing").replace("a current", "a other")
-QUANTILE = 12.7062  # Student's t at 97.5 % with one degree of freedom, for two personas
 
 
 def hand(table: str) -> list[Sample]:
@@ -255,9 +275,9 @@ def hand(table: str) -> list[Sample]:
 def test_figures_are_those_worked_out_by_hand() -> None:
     metrics = experiment_metrics("game", [("one", hand(HAND)), ("two", hand(OTHER))])
     one, two = metrics.providers
-    # Five of eight suit, 2 of ada's four and 3 of bob's; of the six that show either setting five show this one's.
+    # Five of eight suit, 2 of ada's four and 3 of bob's; one shows the other's setting, two show neither.
     assert figure(one, "style fit") == (5 / 8, 8)
-    assert figure(one, "discrimination") == (5 / 6, 6)
+    assert figure(one, "discrimination") == (6 / 8, 8)
     assert figure(one, "contamination") == (1 / 8, 8)
     assert figure(one, "felt effort") == (3 / 8, 8)
     assert figure(one, "overall") == (1 / 4, 4)
@@ -267,23 +287,10 @@ def test_figures_are_those_worked_out_by_hand() -> None:
     assert figure(two, "overall") == (0.0, 4)
     fit = next(measure.estimate for measure in one.measures if measure.name == "style fit")
     assert fit.clusters == 2
-    # Variance between personas: deviations from 4 x 5/8 are -1/2 and +1/2, so 2/1 x (1/4 + 1/4) / 8^2 = 1/64;
-    # of a simple random sample with it there would be (5/8 x 3/8) / (1/64) = 15, more than the eight there are.
-    square = QUANTILE**2 / 8
-    middle, half = (
-        (5 / 8 + square / 2) / (1 + square),
-        math.sqrt(square * (15 / 64 + square / 4)) / (1 + square),
-    )
-    assert (fit.low, fit.high) == (pytest.approx(middle - half), pytest.approx(middle + half))
+    assert fit.low is None, "of two personas nothing can be said"
     # Pairs: a +1 for both, b -1 for ada, d +1 for both: +4 -1 of 8. Ada +1, bob +2; 4 x 3/8 = 1 1/2 each.
     (paired,) = [each for each in metrics.differences if each.figure == "style fit"]
     assert (paired.value, paired.n, paired.clusters) == (3 / 8, 8, 2)
-    between = 2 * (0.25 + 0.25) / 64
-    least = (
-        4.5 + 1.5 - (4.5 - 1.5) ** 2 / 10
-    ) / 100  # Agresti and Min: half a pair more each way, two in all
-    assert paired.low == max(-1.0, 3 / 8 - QUANTILE * math.sqrt(max(between, least)))
-    assert paired.high == min(1.0, 3 / 8 + QUANTILE * math.sqrt(max(between, least)))
     (mixed,) = [each for each in metrics.differences if each.figure == "contamination"]
     assert (mixed.value, mixed.n) == (-1 / 8, 8)
     (whole,) = [each for each in metrics.differences if each.figure == "overall"]
@@ -306,13 +313,14 @@ def test_a_change_is_noticed_by_what_was_seen_and_unknown_where_the_first_look_i
             at(11, "c1", status="missing", **BROKEN),
             at(14, "c1"),
             at(11, "c2"),
+            at(12, "c2"),
             at(14, "c2", status="failed", **BROKEN),
             at(11, "c3", status="failed", **BROKEN),
         ]
     )
     found = estimate(variant, "detection")
     assert (found.n, found.missing, found.worst, found.best) == (2, 1, pytest.approx(1 / 3), 1.0)
-    assert figure(variant, "reversion") == (1.0, 1), "a request that failed shows nothing new"
+    assert figure(variant, "stale reversion") == (1.0, 1), "a request that failed shows nothing new"
 
 
 def test_questions_have_a_figure_of_their_own() -> None:

@@ -267,6 +267,7 @@ def test_two_wrong_settings_contradict_each_other() -> None:
     assert coherent("wordy") is None, "not met before"
     assert coherent("wordy") is True
     assert coherent("vague", "terse") is False, "both are older settings, and not the same"
-    assert coherent("terse", None) is True
+    assert coherent("vague", None) is True, "before any hint, and whatever the hint led to"
+    assert coherent(None) is False
     assert coherent(None) is True, "a judge that reads does not say which"
     assert coherent(None, fit=True) is False

@@ -82,7 +82,7 @@ def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) 
 
 
 def test_figures_for_papers_have_their_intervals(tmp_path: Path) -> None:
-    outcome = play(tmp_path, "no_memory", "oracle_ipas", game={**SIZE, "users": 2})
+    outcome = play(tmp_path, "no_memory", "oracle_ipas", game={**SIZE, "users": 5, "sessions": 10})
     for form in ("markdown", "latex"):
         told = told_by("report", outcome.directory, "--as", form).replace("\\", "")
         assert re.search(r"100\.0% \(\d+\.\d% to 100\.0%\)", told), form
