@@ -49,7 +49,15 @@ def test_the_truth_scores_all_and_nothing_scores_nothing(outcome: Outcome) -> No
     oracle, nothing = told["oracle_ipas"], told["no_memory"]
     for name in ("style fit", "discrimination", "detection", "coherence", "overall", "shown"):
         assert oracle[name] == 1.0, name
-    for name in ("contamination", "stale reversion", "forgetting", "felt effort", "over-personalisation", "stale rate"):
+    none = (
+        "contamination",
+        "stale reversion",
+        "forgetting",
+        "felt effort",
+        "over-personalisation",
+        "stale rate",
+    )
+    for name in none:
         assert oracle[name] == 0.0, name
     assert nothing["style fit"] == nothing["overall"] == nothing["detection"] == nothing["shown"] == 0.0
     assert nothing["over-personalisation"] == 0.0
