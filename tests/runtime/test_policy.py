@@ -22,7 +22,7 @@ from memory import (
     MemorySlot,
     ScopeError,
 )
-from memory.contract.errors import LifecycleError
+from memory.contract.errors import BackendRejected, LifecycleError
 from memory.runtime import _circuit as circuit
 from memory.runtime import _writing as writing
 from memory.runtime._policy import TurnMemory, TurnPolicy
@@ -50,8 +50,9 @@ async def slot(adapter: Obedient, sink: Sink) -> AsyncIterator[MemorySlot]:
         yield opened
 
 
-class Refused(Exception):
-    status_code = 422
+class Refused(BackendRejected):
+    def __init__(self) -> None:
+        super().__init__("refused")
 
 
 class Clock:

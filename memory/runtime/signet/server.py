@@ -193,9 +193,9 @@ class RuntimeAdapterServer:
         grants = {token: TokenGrant(scope, token in read_only) for token, scope in (tokens or {}).items()}
         self._callers = Callers(grants, memory.slot.scope)
         self._started = datetime.now(UTC)
-        most = self.limits.at_once
-        per_caller = self.limits.per_caller or (max(1, most // 2) if len(grants) > 1 else most)
-        self.work = Work(most, per_caller)
+        max_requests = self.limits.at_once
+        per_caller = self.limits.per_caller or (max(1, max_requests // 2) if len(grants) > 1 else max_requests)
+        self.work = Work(max_requests, per_caller)
         self._looking = anyio.Lock()
         self._looked: tuple[float, BackendHealth] | None = None
         self.port: int | None = None
