@@ -194,7 +194,9 @@ class RuntimeAdapterServer:
         self._callers = Callers(grants, memory.slot.scope)
         self._started = datetime.now(UTC)
         max_requests = self.limits.at_once
-        per_caller = self.limits.per_caller or (max(1, max_requests // 2) if len(grants) > 1 else max_requests)
+        per_caller = self.limits.per_caller or (
+            max(1, max_requests // 2) if len(grants) > 1 else max_requests
+        )
         self.work = Work(max_requests, per_caller)
         self._looking = anyio.Lock()
         self._looked: tuple[float, BackendHealth] | None = None
