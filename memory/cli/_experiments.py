@@ -165,7 +165,7 @@ def as_data(results: Results, directory: Path, report: Path) -> dict[str, Any]:
         "report": str(report),
         "status": [manifest.status for manifest in results.manifests],
         "verdict": verdict(results),
-        "left_out": {one.label: one.why for manifest in results.manifests for one in manifest.left_out},
+        "left_out": {item.label: item.why for manifest in results.manifests for item in manifest.left_out},
         "problems": problems(results),
         "unequal": unequal(results),
         "metrics": results.metrics.model_dump(mode="json"),

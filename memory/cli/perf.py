@@ -53,9 +53,11 @@ def perf(
     if quick:
         sizes = Sizes(max(2, scopes // 5), max(20, memories // 4), max(20, large // 10), max(3, rounds // 3))
 
-    with progress() as tell, _places(directory) as (place, in_memory):
+    with progress() as report_progress, _places(directory) as (place, in_memory):
         found = anyio.run(
-            lambda: measure(backend, place, sizes=sizes, in_memory=in_memory, tell=tell),
+            lambda: measure(
+                backend, place, sizes=sizes, in_memory=in_memory, report_progress=report_progress
+            ),
         )
     if as_json:
         print_json({"backend": backend, **found.to_json()})

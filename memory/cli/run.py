@@ -116,7 +116,7 @@ def failures(
     provider: Annotated[
         str | None, typer.Option(help="Of this one alone, by its label.", show_default=False)
     ] = None,
-    most: Annotated[int, typer.Option("--max", help="At most so many of each provider.", min=1)] = 20,
+    max_rows: Annotated[int, typer.Option("--max", help="At max_rows so many of each provider.", min=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List the requests that lost, worst first: failed, missing, not shown, or not what the user wanted."""
@@ -132,7 +132,7 @@ def failures(
         }
         for entry in read_results([newest(directory)]).entries
         if provider in (None, entry.metrics.label)
-        for rank, verdict, record, said in judged_requests(entry)[:most]
+        for rank, verdict, record, said in judged_requests(entry)[:max_rows]
         if rank < 3
     ]
     if as_json:

@@ -42,11 +42,11 @@ def verify(
         directory: compute_anew(directory, data, render=rendered) for directory in parts_of(directories)
     }
     if as_json:
-        told = [
+        payload = [
             {"directory": str(directory), "ok": not found.deviations, **asdict(found)}
             for directory, found in all_found.items()
         ]
-        print_json(told[0] if len(told) == 1 else told)
+        print_json(payload[0] if len(payload) == 1 else payload)
     else:
         for directory, found in all_found.items():
             _show(found, f"{directory}: " if len(all_found) > 1 else "")
@@ -55,12 +55,12 @@ def verify(
 
 
 def _show(found: Verified, of: str) -> None:
-    for one in found.checked:
-        say(f"checked: {one}", "dim")
-    for one in found.unchecked:
-        say(f"not checked: {one}", "yellow")
+    for item in found.checked:
+        say(f"checked: {item}", "dim")
+    for item in found.unchecked:
+        say(f"not checked: {item}", "yellow")
     for deviation in found.deviations:
-        told = f"recorded {deviation.recorded}, computed {deviation.computed or 'nothing'}"
-        say(f"differs: {deviation.where}: {told}", "bold red")
+        payload = f"recorded {deviation.recorded}, computed {deviation.computed or 'nothing'}"
+        say(f"differs: {deviation.where}: {payload}", "bold red")
     many = len(found.deviations)
     say(f"{of}{many or 'no'} deviation{'s' if many > 1 else ''}")

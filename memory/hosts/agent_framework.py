@@ -44,9 +44,13 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
         Raises:
             ConfigError: the agent has a second memory.
         """
-        if [one for one in agent.context_providers or () if isinstance(one, type(self))] not in ([self], []):
+        if [
+            context_provider
+            for context_provider in agent.context_providers or ()
+            if isinstance(context_provider, type(self))
+        ] not in ([self], []):
             raise ConfigError("this agent has a memory already; one agent takes one SlotContextProvider")
-        said = "\n".join(one.content for one in _spoken(context.input_messages) if one.role == "user")
+        said = "\n".join(item.content for item in _spoken(context.input_messages) if item.role == "user")
         turn = state["turn"] = uuid.uuid4().hex
         recall = await self._turns.recall(turn, said, session_id=_session(session, context))
         if recall.section:
@@ -67,7 +71,7 @@ def _session(session: Any, context: Any) -> str:
 
 def _spoken(messages: Iterable[Any]) -> list[Message]:
     """What user and assistant said in words."""
-    found = [(str(getattr(one.role, "value", one.role)), one.text or "") for one in messages]
+    found = [(str(getattr(message.role, "value", message.role)), message.text or "") for message in messages]
     return [
         Message.model_validate({"role": role, "content": text})
         for role, text in found

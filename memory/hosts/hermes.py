@@ -48,14 +48,14 @@ class _Session:
 
 def config_path(hermes_home: str | Path) -> Path:
     """``MEMSLOT_CONFIG``, else what ``hermes memory setup`` wrote, else ``memslot.yaml`` in Hermes' home."""
-    home = Path(hermes_home)
+    directory = Path(hermes_home)
     if named := os.environ.get("MEMSLOT_CONFIG"):
         return Path(named).expanduser()
     try:
-        written = json.loads((home / "memslot.json").read_text("utf-8"))
+        written = json.loads((directory / "memslot.json").read_text("utf-8"))
         return Path(str(written["config"])).expanduser()
     except (OSError, ValueError, KeyError, TypeError):
-        return home / "memslot.yaml"
+        return directory / "memslot.yaml"
 
 
 class SlotProvider(MemoryProvider):  # type: ignore[misc]

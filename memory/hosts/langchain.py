@@ -133,9 +133,9 @@ class _Turns:
         asked = self._asked(messages, runtime)
         at = last_human(messages)
         answers = [
-            Message(role="assistant", content=str(one.text))
-            for one in messages[at or 0 :]
-            if isinstance(one, AIMessage) and not one.tool_calls and str(one.text).strip()
+            Message(role="assistant", content=str(message.text))
+            for message in messages[at or 0 :]
+            if isinstance(message, AIMessage) and not message.tool_calls and str(message.text).strip()
         ]
         return {**asked, "messages": answers} if asked and answers else {}
 

@@ -127,7 +127,7 @@ class SlotStore(BaseStore):  # type: ignore[misc]
         found = [
             space
             for space in self._items.namespaces()
-            if all(matches(one.match_type, one.path, space) for one in conditions)
+            if all(matches(condition.match_type, condition.path, space) for condition in conditions)
         ]
         if op.max_depth is not None:
             found = sorted({space[: op.max_depth] for space in found})

@@ -62,8 +62,8 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
 
     async def search(self, query: str, options: Mapping[str, Any] | None = None) -> list[Any]:
         """What the memory has, best first; what to do where it fails says the turn policy."""
-        most = (options or {}).get("max_search_results") or self.max_search_results
-        budget = ContextBudget(max_tokens=self._turns.memory.slot.budget.max_tokens, max_items=most)
+        max_items = (options or {}).get("max_search_results") or self.max_search_results
+        budget = ContextBudget(max_tokens=self._turns.memory.slot.budget.max_tokens, max_items=max_items)
         recall = await self._turns.recall(uuid.uuid4().hex, query, session_id=self._session_id, budget=budget)
         entries = recall.result.context_entries if recall.result else ()
         return [

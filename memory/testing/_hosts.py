@@ -359,7 +359,9 @@ class HostContract(ABC):
             assert stage.memory.status()["recalls_failed"] == 1
             assert [what for what, _ in stage.troubles][:1] == ["recall"]
             assert [
-                one for one in caplog.records if one.levelno >= logging.WARNING and "recall" in one.message
+                record
+                for record in caplog.records
+                if record.levelno >= logging.WARNING and "recall" in record.message
             ]
 
     async def test_a_closed_memory_costs_no_turn_and_is_reported(
@@ -370,7 +372,7 @@ class HostContract(ABC):
             await stage.slot.aclose()
             assert "Answer 1." in await stage.host.ask(LIKES)
             await stage.host.flush()
-            assert [one for one in caplog.records if "closed" in one.message]
+            assert [record for record in caplog.records if "closed" in record.message]
             assert not stage.store.rows
 
     async def test_works_from_another_event_loop(self) -> None:
@@ -412,7 +414,7 @@ class HostContract(ABC):
             if refused:
                 assert "loop" in refused
             else:
-                assert [one for one in caplog.records if "await" in one.message]
+                assert [record for record in caplog.records if "await" in record.message]
                 assert await stage.recorded() == [LIKES, "Answer 1."]
 
     async def test_a_second_memory_on_an_agent_is_refused(self) -> None:

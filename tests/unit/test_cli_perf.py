@@ -125,7 +125,7 @@ def report() -> Report:
 
     return Report(
         Sizes(scopes=50, rounds=3),
-        one=figure("one", [4.0, 8.0, 2.0], [2.0, 2.0, 2.0], **{"async": [5.0, 5.0, 5.0]}),
+        single=figure("one", [4.0, 8.0, 2.0], [2.0, 2.0, 2.0], **{"async": [5.0, 5.0, 5.0]}),
         large=figure("large", [200.0], [10.0]),
         many=figure("many", [40.0, 40.0, 40.0], [2.0, 3.0, 4.0]),
         add=figure("add", [4.0], [2.0]),
@@ -137,8 +137,8 @@ def report() -> Report:
 
 def test_ratios_are_of_one_round_not_of_medians() -> None:
     found = report()
-    assert found.one.ratios() == [0.5, 0.25, 1.0]
-    assert found.one.ratios("async") == [0.4, 0.4, 0.4]
+    assert found.single.ratios() == [0.5, 0.25, 1.0]
+    assert found.single.ratios("async") == [0.4, 0.4, 0.4]
     assert found.growth("memslot") == {"search": [1.0, 1.5, 2.0], "add": [1.5]}
     assert found.growth("bare")["search"] == [10.0, 5.0, 20.0]
     assert found.large.median("async") is None

@@ -100,7 +100,7 @@ class CellState:
             for count in ("skipped", "recalled", "dated", "versioned"):
                 self.counts[count] += row[count]
             self.records += (
-                one if isinstance(one, ProbeRecord) else ProbeRecord.load(one) for one in row["records"]
+                item if isinstance(item, ProbeRecord) else ProbeRecord.load(item) for item in row["records"]
             )
             self.texts += row.get("texts", ())
         if warnings := row.get("warnings"):

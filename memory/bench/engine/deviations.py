@@ -62,8 +62,8 @@ def same(where: str, recorded: object, computed: object) -> Iterator[Deviation]:
 def compared(where: str, recorded: Any, computed: Any) -> Iterator[Deviation]:
     """What differs, leaf by leaf, in two records, or two values of JSON."""
     before, now = (
-        dict(_leaves(one.model_dump(mode="json") if isinstance(one, BaseModel) else one))
-        for one in (recorded, computed)
+        dict(_leaves(item.model_dump(mode="json") if isinstance(item, BaseModel) else item))
+        for item in (recorded, computed)
     )
     for name in {**before, **now}:
         yield from same(f"{where}: {name}", before.get(name, "absent"), now.get(name, "absent"))
@@ -85,8 +85,8 @@ def rows_differ(
     where: str, recorded: Sequence[Mapping[str, Any]], computed: Sequence[Mapping[str, Any]]
 ) -> Iterator[Deviation]:
     """Rows against rows, as JSON has them."""
-    for number, (one, other) in enumerate(zip_longest(recorded, computed), start=1):
-        yield from compared(f"{where}, line {number}", one, json.loads(json.dumps(other)))
+    for number, (item, other) in enumerate(zip_longest(recorded, computed), start=1):
+        yield from compared(f"{where}, line {number}", item, json.loads(json.dumps(other)))
 
 
 def page_differs(where: str, recorded: str, computed: str) -> Iterator[Deviation]:
@@ -94,20 +94,20 @@ def page_differs(where: str, recorded: str, computed: str) -> Iterator[Deviation
     if recorded == computed:
         return
     pairs = zip(recorded.splitlines(), computed.splitlines(), strict=False)
-    place, (one, other) = next(
+    place, (first, other) = next(
         ((at, pair) for at, pair in enumerate(pairs, start=1) if pair[0] != pair[1]),
         (0, ("shorter", "longer")),
     )
-    yield Deviation(f"{where}, line {place}", one.strip()[:80], other.strip()[:80])
+    yield Deviation(f"{where}, line {place}", first.strip()[:80], other.strip()[:80])
 
 
 def few(found: Iterable[Deviation]) -> Iterator[Deviation]:
     """The first ones, and how many more there are."""
     more: Counter[str] = Counter()
-    for number, one in enumerate(found):
+    for number, item in enumerate(found):
         if number < _MAX_LINES:
-            yield one
+            yield item
         else:
-            more[one.where.split(",")[0].split(":")[0]] += 1
+            more[item.where.split(",")[0].split(":")[0]] += 1
     for file, count in more.items():
         yield Deviation(file, f"{count} further deviations", "")

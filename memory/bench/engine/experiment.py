@@ -215,8 +215,13 @@ def measure(directory: Path, manifest: Manifest) -> Metrics:
     return experiment_metrics(
         manifest.experiment_id,
         [
-            (one.label, load_samples(directory, [cell for cell in manifest.cells if cell.label == one.label]))
-            for one in manifest.variants
+            (
+                each_variant.label,
+                load_samples(
+                    directory, [cell for cell in manifest.cells if cell.label == each_variant.label]
+                ),
+            )
+            for each_variant in manifest.variants
         ],
         shown={variant.label: variant.shown for variant in manifest.variants},
         groups={variant.label: variant.group for variant in manifest.variants},
@@ -303,7 +308,7 @@ class _Run:
     def _finish(self, runs: tuple[RunRecord, ...]) -> Outcome:
         """Figures and page, and only then the word that it has ended."""
         metrics = measure(self.directory, self.manifest)
-        troubled = any(one.failed for one in metrics.providers)
+        troubled = any(provider.failed for provider in metrics.providers)
         status = self.manifest.outcome(troubled=troubled)
         ended = self.manifest.model_copy(
             update={"runs": runs, "status": status, "files": file_hashes(self.directory)}

@@ -80,10 +80,10 @@ def first_manifest(
             "diagnostics": sorted(settings.diagnostics),
         },
         left_out=tuple(
-            LeftOutRecord(label=one.label, why=one.why, broken=one.broken) for one in experiment.left_out
+            LeftOutRecord(label=item.label, why=item.why, broken=item.broken) for item in experiment.left_out
         ),
         hashes={},
-        data={seed: data_record(one) for seed, one in data.items()},
+        data={seed: data_record(item) for seed, item in data.items()},
         roles=role_records(settings),
         variants=tuple(variants),
         cells=tuple(

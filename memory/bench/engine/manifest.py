@@ -258,7 +258,7 @@ class Manifest(Record):
         decisive = {name: value for name, value in self.settings.items() if name not in left_aside}
         return {
             "settings": canonical_hash(decisive),
-            "data": canonical_hash({seed: one.sha256 for seed, one in self.data.items()}),
+            "data": canonical_hash({seed: item.sha256 for seed, item in self.data.items()}),
             "roles": canonical_hash(
                 [
                     role.model_dump(mode="json", exclude=None if role.options_hash else {"options_hash"})
@@ -276,7 +276,7 @@ class Manifest(Record):
             troubled: whether a provider failed a request.
         """
         statuses = {cell.status for cell in self.cells}
-        broken = any(variant.error for variant in self.variants) or any(one.broken for one in self.left_out)
+        broken = any(variant.error for variant in self.variants) or any(item.broken for item in self.left_out)
         if broken or troubled or statuses & {"failed", "died"}:
             return "failed"
         return "completed" if statuses == {"completed"} else "stopped"

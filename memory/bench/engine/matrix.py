@@ -268,7 +268,7 @@ def _without_absent(experiment: Experiment, registry: MemoryAdapterRegistry, pro
         else:
             left_out.append(reason)
     if not kept:
-        reasons = "; ".join(f"{one.label}: {one.why}" for one in left_out)
+        reasons = "; ".join(f"{item.label}: {item.why}" for item in left_out)
         raise problem(where, f"leaves nobody: {reasons}")
     settings = experiment.settings.model_copy(update={"providers": tuple(kept)})
     return replace(experiment, settings=settings, left_out=tuple(left_out))

@@ -108,7 +108,7 @@ class CellPlayer:
     async def _ask(self, number: int) -> None:
         """The probes of one point, some at a time; those that a crash or a failure has left are asked alone."""
         answered = {record.probe_id for record in self.state.records}
-        probes = [one for one in self._timeline.probes_after(number) if one.probe_id not in answered]
+        probes = [item for item in self._timeline.probes_after(number) if item.probe_id not in answered]
         for start in range(0, max(1, len(probes)), _PROBES_AT_A_TIME):
             some = probes[start : start + _PROBES_AT_A_TIME]
             last = start + _PROBES_AT_A_TIME >= len(probes)

@@ -140,8 +140,8 @@ class ProbeSession(TestSessionRun):
         if found:
             counter, text = self._slot.token_counter, plain(section)
             words = [self._context.turns.words(turn) for turn in found]
-            fields["relevant_tokens"] = sum(counter.count(one) for one in words)
-            end = min((at + len(one) for one in words if (at := text.find(one)) >= 0), default=len(text))
+            fields["relevant_tokens"] = sum(counter.count(word) for word in words)
+            end = min((at + len(word) for word in words if (at := text.find(word)) >= 0), default=len(text))
             fields["first_relevant_tokens"] = counter.count(text[:end])
         return fields
 

@@ -73,7 +73,7 @@ class ReplayDriver(SessionDriver):
         rows = self._rows.get(self._probe)
         if not rows:
             return Recall("", failure=BackendError("nothing was shown"))
-        answered = [one for one in self._retrieved.get(self._probe, ()) if one.error is None]
+        answered = [item for item in self._retrieved.get(self._probe, ()) if item.error is None]
         trace, row = answered[-len(rows)], rows.popleft()
         self._event_ids = row["event_ids"]
         section = row["context"]

@@ -178,7 +178,7 @@ class ExperimentSettings(Block):
     @classmethod
     def _bare_names(cls, given: Any) -> Any:
         if isinstance(given, Sequence) and not isinstance(given, str):
-            return tuple({"provider": one} if isinstance(one, str) else one for one in given)
+            return tuple({"provider": item} if isinstance(item, str) else item for item in given)
         return given
 
     @field_validator("seeds")

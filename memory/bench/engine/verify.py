@@ -82,7 +82,7 @@ class _Check:
         computed = kept.parts()
         for part in {**kept.hashes, **computed}:
             yield from same(f"{MANIFEST_FILE}: hashes.{part}", kept.hashes.get(part), computed.get(part))
-        troubled = any(one.failed for one in self.metrics.providers)
+        troubled = any(provider.failed for provider in self.metrics.providers)
         yield from same(f"{MANIFEST_FILE}: status", kept.status, kept.outcome(troubled=troubled))
         yield from self._cells()
 
@@ -97,12 +97,15 @@ class _Check:
             for number, variant in enumerate(kept.variants)
         ]
         expected, seen = (
-            [f"{one.cell_id} ({one.label}, seed {one.seed}, replicate {one.replicate})" for one in cells]
+            [
+                f"{each_cell.cell_id} ({each_cell.label}, seed {each_cell.seed}, replicate {each_cell.replicate})"
+                for each_cell in cells
+            ]
             for cells in (planned, kept.cells)
         )
         for cell in sorted({*expected, *seen}):
             yield from same(f"{MANIFEST_FILE}: {cell}", seen.count(cell), expected.count(cell))
-        known = {one.cell_id for one in kept.cells}
+        known = {each_cell.cell_id for each_cell in kept.cells}
         for place in sorted((self.directory / "cells").glob("*")):
             if place.name not in known:
                 yield Deviation(f"cells/{place.name}", "present", f"no cell of {MANIFEST_FILE}")
@@ -111,7 +114,7 @@ class _Check:
         """The data again, by seed: generated, or read from the path that the caller gives."""
         given = self.manifest.settings
         if given.get("timeline") != "game" and self.data is None:
-            (name,) = {one.name for one in self.manifest.data.values()}
+            (name,) = {item.name for item in self.manifest.data.values()}
             self.unchecked.append(f"data, verdicts: give {name} with --data")
             return {}, []
         self.settings = ExperimentSettings.model_validate({**given, "data": self.data, "diagnostics": {}})
@@ -125,7 +128,7 @@ class _Check:
 
     def _roles(self, data: Mapping[int, TimelineSet]) -> Roles | None:
         """Who played, where all of them play alike again."""
-        models = [one.role for one in self.manifest.roles if one.kind == "model"]
+        models = [role.role for role in self.manifest.roles if role.kind == "model"]
         if models:
             self.unchecked.append(f"verdicts: what a model says is not asked again ({', '.join(models)})")
         if models or not data:

@@ -57,10 +57,10 @@ class CellCheck:
         self._directory = directory / "cells" / record.cell_id
         self._name = f"cells/{record.cell_id}"
         self._timelines = data.timelines if data else ()
-        own = [one for one in self._timelines if one.persona_id == record.persona_id]
+        own = [timeline for timeline in self._timelines if timeline.persona_id == record.persona_id]
         self._timeline: Timeline | None = own[0] if own else None
         variants = manifest.variants
-        self._variant = next((one for one in variants if one.label == record.label), variants[0])
+        self._variant = next((variant for variant in variants if variant.label == record.label), variants[0])
 
     @property
     def _every_call_counts(self) -> bool:
@@ -140,7 +140,7 @@ class CellCheck:
             answers = any(role.role == "assistant" and role.kind == "model" for role in self._manifest.roles)
             error = record.error.type if record.error else None
             known = completed(known, self._timeline, answers=answers, fault=record.fault, error=error)
-        yield from rows_differ(where, kept[: len(known)], [one.row() for one in known])
+        yield from rows_differ(where, kept[: len(known)], [item.row() for item in known])
         rest = {row.get("status") for row in kept[len(known) :]}
         if rest:
             expected = "failed" if record.fault == "provider" else "missing"
@@ -157,16 +157,24 @@ class CellCheck:
     def _calls(self, rows: Sequence[Row], traces: Traces) -> Iterator[Deviation]:
         """Turns in their order, writes, and what test sessions offered."""
         where = f"{self._name}/journal.jsonl"
-        asked = [(one.token_count, one.error) for one, probe in traces if _is(one, "retrieve") and not probe]
+        asked = [
+            (trace.token_count, trace.error)
+            for trace, probe in traces
+            if _is(trace, "retrieve") and not probe
+        ]
         turns = [(row["tokens"], row["error"]) for row in rows if row["kind"] == "turn"]
         yield from self._within(f"{where}: turns", turns, asked)
         # A provider that keeps nothing is reminded of its clock, without a line in the journal.
-        sent = {(one.event_id, one.consistency or "unknown") for one, _ in traces if _is(one, "record_event")}
+        sent = {
+            (trace.event_id, trace.consistency or "unknown")
+            for trace, _ in traces
+            if _is(trace, "record_event")
+        }
         written = {(row["event"], row["status"]) for row in rows if row["kind"] == "written"}
-        in_bulk = any(_is(one, "record_events") for one, _ in traces)
+        in_bulk = any(_is(trace, "record_events") for trace, _ in traces)
         for event, status in sorted(written - sent) if self._every_call_counts and not in_bulk else ():
             yield Deviation(f"{where}: {event}", status, "no such write in traces.jsonl")
-        refused = sum(_is(one, "record_event") and bool(one.read_only) for one, _ in traces)
+        refused = sum(_is(trace, "record_event") and bool(trace.read_only) for trace, _ in traces)
         tests = sum(row["skipped"] for row in rows if row["kind"] in ("test", "probes"))
         if tests > refused or (tests < refused and self._every_call_counts):
             yield Deviation(f"{where}: skipped", str(tests), f"{refused} in traces.jsonl")
@@ -174,14 +182,14 @@ class CellCheck:
     def _within(self, where: str, kept: Sequence[Any], seen: Sequence[Any]) -> Iterator[Deviation]:
         if not self._every_call_counts:
             left = iter(seen)
-            missing = next((one for one in kept if one not in left), None)
+            missing = next((item for item in kept if item not in left), None)
             if missing is not None:
                 yield Deviation(where, str(missing), "not in traces.jsonl")
             return
-        for place, one in enumerate(kept):
+        for place, item in enumerate(kept):
             other = seen[place] if place < len(seen) else None
-            if one != other:
-                yield Deviation(f"{where}, {place + 1}", str(one), str(other))
+            if item != other:
+                yield Deviation(f"{where}, {place + 1}", str(item), str(other))
                 return
         if len(seen) > len(kept):
             yield Deviation(where, str(len(kept)), f"{len(seen)} in traces.jsonl")
@@ -194,7 +202,7 @@ class CellCheck:
             if probe is not None and _is(trace, "retrieve"):
                 retrieved.setdefault(probe, []).append(trace)
         tests = [row for row in rows if row["kind"] in ("test", "probes")]
-        for record in (ProbeRecord.load(one) for row in tests for one in row["records"]):
+        for record in (ProbeRecord.load(item) for row in tests for item in row["records"]):
             yield from self._retrievals(record, retrieved.get(record.probe_id, []))
         if not all("texts" in row for row in tests):
             self._unchecked.append("verdicts: texts were not kept (keep_texts)")
@@ -232,7 +240,7 @@ class CellCheck:
         for row in (text for test in tests for text in test["texts"]):
             shown.setdefault(row["probe_id"], []).append(counter.count(row["context"]))
         for probe, tokens in shown.items():
-            seen = [one.token_count for one in retrieved.get(probe, ()) if one.error is None]
+            seen = [item.token_count for item in retrieved.get(probe, ()) if item.error is None]
             yield from same(f"{self._name}/texts.jsonl, {probe}: tokens", tokens, seen[-len(tokens) :])
 
     async def _again(
@@ -252,7 +260,7 @@ class CellCheck:
         )
         run: TestSessionRun
         if row["kind"] == "test":
-            test = next(one for one in timeline.tests if one.session_id == row["session"])
+            test = next(each_test for each_test in timeline.tests if each_test.session_id == row["session"])
             run = TestSessionRun(driver, timeline.persona_id, test)
         else:
             wanted = {record["probe_id"] for record in row["records"]}
@@ -261,7 +269,7 @@ class CellCheck:
         records, texts = await run.ask_all(row["readiness"], ready)
         where = f"{self._name}/journal.jsonl, {row['session']}"
         return [
-            *rows_differ(f"{where}: records", row["records"], [one.row() for one in records]),
+            *rows_differ(f"{where}: records", row["records"], [each_record.row() for each_record in records]),
             *rows_differ(f"{where}: texts", row["texts"], texts),
         ]
 

@@ -63,7 +63,7 @@ class Report:
     """All figures of a run."""
 
     sizes: Sizes
-    one: Figure
+    single: Figure
     large: Figure
     many: Figure
     add: Figure
@@ -74,11 +74,11 @@ class Report:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """In the order of a table."""
-        return (self.one, self.large, self.many, self.add, self.spread, self.open, self.cold)
+        return (self.single, self.large, self.many, self.add, self.spread, self.open, self.cold)
 
     def growth(self, contestant: str) -> dict[str, list[float]]:
         """What many scopes cost beside one, a ratio for each round: of searches, and of adds."""
-        pairs = {"search": (self.many, self.one), "add": (self.spread, self.add)}
+        pairs = {"search": (self.many, self.single), "add": (self.spread, self.add)}
         return {
             name: [
                 late / early

@@ -36,7 +36,7 @@ _START = datetime(2024, 1, 1, tzinfo=UTC)
 _TOP_K = 20
 _INNER = 3  # calls of one contestant in a round
 
-Tell = Callable[[str, int, int], None]
+ReportProgress = Callable[[str, int, int], None]
 Call = Callable[[int], Callable[[], Awaitable[object]]]
 """Prepares a call to be timed, so that building events and requests is not. Told a number that always differs."""
 
@@ -61,7 +61,7 @@ async def measure(
     *,
     sizes: Sizes,
     in_memory: Path | None = None,
-    tell: Tell = lambda what, done, total: None,
+    report_progress: ReportProgress = lambda what, done, total: None,
 ) -> Report:
     """Measure a backend on its default configuration side by side with its library.
 
@@ -70,7 +70,7 @@ async def measure(
         directory: an empty one on the disk that adding is to be measured on; files stay there.
         sizes: how much.
         in_memory: an empty one where the stores that are only searched are filled faster.
-        tell: told what is done: what, how much of it, of how much.
+        report_progress: called with what is done, how much of it, of how much.
 
     Raises:
         PluginNotFound, PluginLoadError, CapabilityNotSupported: there is nothing to compare with.
@@ -78,18 +78,18 @@ async def measure(
     """
     sides = _Sides(backend, MemoryAdapterRegistry().bare(backend))
     searched = in_memory or directory
-    one, large, many = await _searches(sides, searched, sizes, tell)
-    add, spread = await _adds(sides, directory, sizes, tell)
-    opened = await _opens(sides, searched, sizes, tell)
-    cold = await anyio.to_thread.run_sync(_cold_starts, sides, searched, sizes, tell)
-    return Report(sizes, one, large, many, add, spread, opened, cold)
+    single, large, many = await _searches(sides, searched, sizes, report_progress)
+    add, spread = await _adds(sides, directory, sizes, report_progress)
+    opened = await _opens(sides, searched, sizes, report_progress)
+    cold = await anyio.to_thread.run_sync(_cold_starts, sides, searched, sizes, report_progress)
+    return Report(sizes, single, large, many, add, spread, opened, cold)
 
 
 # -- searching ----------------------------------------------------------------------------------------------
 
 
 async def _searches(
-    sides: _Sides, directory: Path, sizes: Sizes, tell: Tell
+    sides: _Sides, directory: Path, sizes: Sizes, report_progress: ReportProgress
 ) -> tuple[Figure, Figure, Figure]:
     plans = {"one": (1, sizes.memories), "large": (1, sizes.large), "many": (sizes.scopes, sizes.memories)}
     total = sum(scopes * memories for scopes, memories in plans.values())
@@ -108,13 +108,15 @@ async def _searches(
             for number in range(scopes):
                 await _fill(bare, slot, number, memories)
                 filled += memories
-                tell("filling stores", filled, total)
+                report_progress("filling stores", filled, total)
             await _check_answers(bare, slot)
             calls[name, "bare"] = _bare_search(bare, scopes)
             calls[name, "memslot"] = _slot_search(slot, scopes)
             if name == "one":
                 calls[name, "async"] = _async_search(bare)
-        times = await _in_turns(calls, sizes.rounds, lambda done: tell("searching", done, sizes.rounds))
+        times = await _in_turns(
+            calls, sizes.rounds, lambda done: report_progress("searching", done, sizes.rounds)
+        )
     for (name, contestant), values in times.items():
         figures[name].contestants[contestant] = values
     return figures["one"], figures["large"], figures["many"]
@@ -174,7 +176,9 @@ def _slot_search(slot: MemorySlot, scopes: int) -> Call:
 # -- adding -------------------------------------------------------------------------------------------------
 
 
-async def _adds(sides: _Sides, directory: Path, sizes: Sizes, tell: Tell) -> tuple[Figure, Figure]:
+async def _adds(
+    sides: _Sides, directory: Path, sizes: Sizes, report_progress: ReportProgress
+) -> tuple[Figure, Figure]:
     """Adds of one message each, on stores of their own that hold a few; each scope has its first already."""
     figures = {"one": Figure("add, 1 scope"), "many": Figure(f"add, spread over {sizes.scopes} scopes")}
     calls: dict[tuple[str, str], Call] = {}
@@ -189,7 +193,9 @@ async def _adds(sides: _Sides, directory: Path, sizes: Sizes, tell: Tell) -> tup
             calls[name, "memslot"] = _slot_add(slot, scopes)
             if name == "one":
                 calls[name, "async"] = _async_add(bare)
-        times = await _in_turns(calls, sizes.rounds, lambda done: tell("adding", done, sizes.rounds))
+        times = await _in_turns(
+            calls, sizes.rounds, lambda done: report_progress("adding", done, sizes.rounds)
+        )
     for (name, contestant), values in times.items():
         figures[name].contestants[contestant] = values
     return figures["one"], figures["many"]
@@ -197,8 +203,8 @@ async def _adds(sides: _Sides, directory: Path, sizes: Sizes, tell: Tell) -> tup
 
 def _bare_add(bare: BareLibrary, scopes: int) -> Call:
     def prepare(number: int) -> Callable[[], Awaitable[object]]:
-        told = (_text(number), _scope(number % scopes).persona_id)
-        return lambda: anyio.to_thread.run_sync(bare.add, *told)
+        stored = (_text(number), _scope(number % scopes).persona_id)
+        return lambda: anyio.to_thread.run_sync(bare.add, *stored)
 
     return prepare
 
@@ -214,7 +220,7 @@ def _slot_add(slot: MemorySlot, scopes: int) -> Call:
 # -- starting -----------------------------------------------------------------------------------------------
 
 
-async def _opens(sides: _Sides, directory: Path, sizes: Sizes, tell: Tell) -> Figure:
+async def _opens(sides: _Sides, directory: Path, sizes: Sizes, report_progress: ReportProgress) -> Figure:
     """Opening the store of many scopes in a process that has imported everything, and searching one of them."""
     store, rounds = directory / "many", max(1, sizes.rounds // 5)
 
@@ -238,7 +244,7 @@ async def _opens(sides: _Sides, directory: Path, sizes: Sizes, tell: Tell) -> Fi
         ("open", "bare"): lambda number: partial(bare, number),
         ("open", "memslot"): lambda number: partial(memslot, number),
     }
-    times = await _in_turns(calls, rounds, lambda done: tell("opening", done, rounds), inner=1)
+    times = await _in_turns(calls, rounds, lambda done: report_progress("opening", done, rounds), inner=1)
     return Figure(
         f"open a store of {sizes.scopes} scopes of {sizes.memories:,}, first result",
         {contestant: values for (_, contestant), values in times.items()},
@@ -260,7 +266,7 @@ asyncio.run(main())
 """
 
 
-def _cold_starts(sides: _Sides, directory: Path, sizes: Sizes, tell: Tell) -> Figure:
+def _cold_starts(sides: _Sides, directory: Path, sizes: Sizes, report_progress: ReportProgress) -> Figure:
     """From the start of a process to its first result and its end."""
     rounds = max(1, sizes.rounds // 3)
     figure = Figure("cold start of a process, first result", {"bare": [], "memslot": []})
@@ -284,7 +290,7 @@ def _cold_starts(sides: _Sides, directory: Path, sizes: Sizes, tell: Tell) -> Fi
                 raise MemslotError(f"the cold start of {contestant} failed: {last[0]}")
             if number:  # the first only warms the disk's cache
                 figure.contestants[contestant].append(taken)
-        tell("starting processes", number, rounds)
+        report_progress("starting processes", number, rounds)
     return figure
 
 
@@ -296,7 +302,10 @@ def _environment() -> dict[str, str]:
 
 
 async def _in_turns(
-    calls: Mapping[tuple[str, str], Call], rounds: int, tell: Callable[[int], None], inner: int = _INNER
+    calls: Mapping[tuple[str, str], Call],
+    rounds: int,
+    report_progress: Callable[[int], None],
+    inner: int = _INNER,
 ) -> dict[tuple[str, str], list[float]]:
     """Milliseconds of each call, by round: the median of a few, all of them in an order that turns round."""
     times: dict[tuple[str, str], list[float]] = {contestant: [] for contestant in calls}
@@ -310,7 +319,7 @@ async def _in_turns(
                 taken.append((time.perf_counter() - started) * 1000)
             if number:  # the first only warms up
                 times[contestant].append(statistics.median(taken))
-        tell(number)
+        report_progress(number)
     return times
 
 

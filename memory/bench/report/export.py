@@ -32,15 +32,22 @@ def as_csv(results: Results) -> str:
         for figure, value in _costs(entry):
             table.writerow((*head, "cost", figure, "" if value is None else value, *[""] * 9))
     shown = {entry.metrics.label: entry.shown for entry in results.entries}
-    for one in results.metrics.differences:
-        row = (shown[one.first], "", "", f"less {shown[one.second]}", one.figure, *_numbers(one))
+    for difference in results.metrics.differences:
+        row = (
+            shown[difference.first],
+            "",
+            "",
+            f"less {shown[difference.second]}",
+            difference.figure,
+            *_numbers(difference),
+        )
         table.writerow(row)
     return text.getvalue()
 
 
 def _figures(entry: Entry) -> Iterator[tuple[str, str, Estimate]]:
-    for one in entry.metrics.measures:
-        yield one.group, one.name, one.estimate
+    for measure in entry.metrics.measures:
+        yield measure.group, measure.name, measure.estimate
     for part in entry.metrics.parts:
         yield f"{part.by} {part.label}", part.figure, part.estimate
 
@@ -60,13 +67,13 @@ def _costs(entry: Entry) -> Iterator[tuple[str, float | None]]:
             yield f"{said} {quantile}, ms", tables.middle_time(entry, phase, quantile)
 
 
-def _numbers(one: Estimate | Difference) -> tuple[str, ...]:
+def _numbers(item: Estimate | Difference) -> tuple[str, ...]:
     more = (
-        (one.failed, one.unready, one.missing, one.worst, one.best)
-        if isinstance(one, Estimate)
+        (item.failed, item.unready, item.missing, item.worst, item.best)
+        if isinstance(item, Estimate)
         else (None,) * 5
     )
-    values = (one.value, one.low, one.high, one.n, one.clusters, *more)
+    values = (item.value, item.low, item.high, item.n, item.clusters, *more)
     return tuple("" if value is None else str(value) for value in values)
 
 

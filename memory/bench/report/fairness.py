@@ -15,7 +15,7 @@ def problems(results: Results) -> list[str]:
     """What did not end well, a line each."""
     found: list[str] = []
     for manifest in results.manifests:
-        found += [f"{one.label}: not run. {one.why}" for one in manifest.left_out if one.broken]
+        found += [f"{item.label}: not run. {item.why}" for item in manifest.left_out if item.broken]
     for entry in results.entries:
         if entry.variant.error:
             found.append(f"{entry.shown}: {entry.variant.error.message}")
@@ -56,15 +56,15 @@ def unequal(results: Results) -> list[str]:
     entries = {entry.shown: entry for entry in results.entries}
     settings = {
         "token budgets": {
-            name: f"{one.variant.budget.max_tokens or 'none'}, {one.variant.budget.max_items or 'any'} items"
-            for name, one in entries.items()
+            name: f"{entry.variant.budget.max_tokens or 'none'}, {entry.variant.budget.max_items or 'any'} items"
+            for name, entry in entries.items()
         },
-        "token counters": {name: one.variant.counter for name, one in entries.items()},
-        "experiment groups": {name: one.variant.group or "default" for name, one in entries.items()},
+        "token counters": {name: entry.variant.counter for name, entry in entries.items()},
+        "experiment groups": {name: entry.variant.group or "default" for name, entry in entries.items()},
         "test sessions": {
-            name: "read-only" if one.variant.read_only else "written" for name, one in entries.items()
+            name: "read-only" if entry.variant.read_only else "written" for name, entry in entries.items()
         },
-        "readiness": {name: ", ".join(sorted(_readiness(one))) for name, one in entries.items()},
+        "readiness": {name: ", ".join(sorted(_readiness(entry))) for name, entry in entries.items()},
         **_of_experiments(entries),
     }
     return [
@@ -82,24 +82,24 @@ def _of_experiments(entries: dict[str, Entry]) -> dict[str, dict[str, str]]:
     """Settings of several experiments that decide a figure."""
     found: dict[str, dict[str, str]] = {
         "data": {
-            name: ", ".join(sorted(data.sha256[:12] for data in one.manifest.data.values()))
-            for name, one in entries.items()
+            name: ", ".join(sorted(data.sha256[:12] for data in entry.manifest.data.values()))
+            for name, entry in entries.items()
         },
-        "versions of memslot": {name: one.manifest.versions.memslot for name, one in entries.items()},
+        "versions of memslot": {name: entry.manifest.versions.memslot for name, entry in entries.items()},
         "source revisions": {
             name: f"{git.revision[:12]}{' with local changes' if git.dirty else ''}"
-            if (git := one.manifest.versions.git)
+            if (git := entry.manifest.versions.git)
             else "no checkout"
-            for name, one in entries.items()
+            for name, entry in entries.items()
         },
         "roles": {
-            name: ", ".join(f"{role.role} {role.model or role.kind}" for role in one.manifest.roles)
-            for name, one in entries.items()
+            name: ", ".join(f"{role.role} {role.model or role.kind}" for role in entry.manifest.roles)
+            for name, entry in entries.items()
         },
     }
     for setting in _DECISIVE:
         found[setting.replace("_", " ")] = {
-            name: str(one.manifest.settings.get(setting)) for name, one in entries.items()
+            name: str(entry.manifest.settings.get(setting)) for name, entry in entries.items()
         }
     return found
 
@@ -121,7 +121,7 @@ def remarks(results: Results) -> list[str]:
             for check in entry.variant.doctor or ()
             if check.status in ("failed", "pending")
         ]
-        every += [f"{entry.shown}: {text}" for text in dict.fromkeys(_TIMES.sub("", one) for one in found)]
+        every += [f"{entry.shown}: {text}" for text in dict.fromkeys(_TIMES.sub("", item) for item in found)]
     return every
 
 

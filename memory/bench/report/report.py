@@ -72,7 +72,7 @@ def render(results: Results) -> str:
     """The page."""
     requests = [block for entry in results.entries for block in request_blocks(entry, len(results.entries))]
     ended = [manifest.status for manifest in results.manifests]
-    data = [one for manifest in results.manifests for one in manifest.data.values()]
+    data = [item for manifest in results.manifests for item in manifest.data.values()]
     return Page(
         title=f"memslot: {results.name}",
         heading=results.entries[0].shown if len(results.entries) == 1 else "Memories side by side",
@@ -80,7 +80,7 @@ def render(results: Results) -> str:
         verdict=verdict(results),
         lines=[
             *_about(results),
-            *dict.fromkeys(note for one in data for note in one.notes),
+            *dict.fromkeys(note for item in data for note in item.notes),
             *unequal(results),
         ],
         cards=_cards(results),
@@ -110,7 +110,9 @@ def _cards(results: Results) -> list[Card]:
     entry = results.entries[0]
     found = [(name, entry.estimate(name)) for name in tables.main_figures(results)]
     return [
-        Card(name, share(one.value), f"of {one.n}; {one.clusters} personas") for name, one in found if one.n
+        Card(name, share(item.value), f"of {item.n}; {item.clusters} personas")
+        for name, item in found
+        if item.n
     ]
 
 
@@ -194,7 +196,8 @@ def _colours(results: Results) -> dict[str, str]:
 def _bars(results: Results, name: str) -> Block:
     colours, found = _colours(results), [(entry, entry.estimate(name)) for entry in results.entries]
     rows = [
-        Bar(entry.shown, one.value, one.low, one.high, colours[entry.metrics.label]) for entry, one in found
+        Bar(entry.shown, item.value, item.low, item.high, colours[entry.metrics.label])
+        for entry, item in found
     ]
     note = f"{BY_NAME[name].meaning} Lines are 95 % intervals by persona."
     return Block(name.capitalize(), plot=bars(name, rows, width=FULL), note=note)
@@ -306,8 +309,8 @@ def _instead(shown: Mapping[str, int]) -> str:
     wrong = {what: number for what, number in shown.items() if what in INSTEAD}
     if not wrong:
         return ""
-    most = max(wrong, key=lambda what: (wrong[what], what))
-    return f" ({wrong[most]} showed {INSTEAD[most]})"
+    worst = max(wrong, key=lambda what: (wrong[what], what))
+    return f" ({wrong[worst]} showed {INSTEAD[worst]})"
 
 
 def _providers(results: Results) -> Block:
@@ -368,7 +371,7 @@ def _record(manifest: Manifest) -> Block:
     git = versions.git
     software = f"memslot {versions.memslot}, {versions.implementation} {versions.python}, {versions.platform}"
     facts = [
-        ("data", "; ".join(f"sha256 {one.sha256}" for one in manifest.data.values())),
+        ("data", "; ".join(f"sha256 {item.sha256}" for item in manifest.data.values())),
         ("settings", json.dumps(manifest.settings, ensure_ascii=False)),
         ("hashes", ", ".join(f"{part} {value[:12]}" for part, value in manifest.hashes.items())),
         ("software", software),

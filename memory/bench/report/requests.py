@@ -55,7 +55,7 @@ def judged_requests(entry: Entry) -> list[Judged]:
             kept.setdefault(str(row.get("probe_id")), []).append(row)
         for _, record, _ in load_samples(directory.parent.parent, [cell]):
             found.append((*_verdict(record), record, kept.get(record.probe_id, [])))
-    return sorted(found, key=lambda one: one[0])
+    return sorted(found, key=lambda item: item[0])
 
 
 def _verdict(record: ProbeRecord) -> tuple[int, str]:

@@ -53,7 +53,7 @@ class Entry:
 
     def measure(self, figure: str) -> Measure:
         """One of its figures, with its name and group."""
-        return next(one for one in self.metrics.measures if one.name == figure)
+        return next(each_measure for each_measure in self.metrics.measures if each_measure.name == figure)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Results:
 
     def entry(self, label: str) -> Entry:
         """The provider of a label."""
-        return next(one for one in self.entries if one.metrics.label == label)
+        return next(entry for entry in self.entries if entry.metrics.label == label)
 
 
 def results_of(directory: Path, manifest: Manifest, metrics: Metrics) -> Results:
@@ -102,25 +102,32 @@ def read_results(directories: Sequence[Path]) -> Results:
     often = Counter(variant.label for _, manifest in parts for variant in manifest.variants)
     labels = [
         {
-            one.label: one.label if often[one.label] == 1 else f"{one.label}, {manifest.experiment_id}"
-            for one in manifest.variants
+            each_variant.label: each_variant.label
+            if often[each_variant.label] == 1
+            else f"{each_variant.label}, {manifest.experiment_id}"
+            for each_variant in manifest.variants
         }
         for _, manifest in parts
     ]
     metrics = experiment_metrics(
         "several",
         [
-            (names[one.label], load_samples(directory, [c for c in manifest.cells if c.label == one.label]))
+            (
+                names[each_variant.label],
+                load_samples(directory, [c for c in manifest.cells if c.label == each_variant.label]),
+            )
             for (directory, manifest), names in zip(parts, labels, strict=True)
-            for one in manifest.variants
+            for each_variant in manifest.variants
         ],
         shown={
-            names[one.label]: one.shown.replace(one.label, names[one.label], 1)
+            names[each_variant.label]: each_variant.shown.replace(
+                each_variant.label, names[each_variant.label], 1
+            )
             for (_, manifest), names in zip(parts, labels, strict=True)
-            for one in manifest.variants
+            for each_variant in manifest.variants
         },
     )
-    data = {tuple(sorted(one.sha256 for one in manifest.data.values())) for _, manifest in parts}
+    data = {tuple(sorted(item.sha256 for item in manifest.data.values())) for _, manifest in parts}
     if len(data) > 1:  # requests of the same name are not the same
         metrics = metrics.model_copy(update={"differences": ()})
     manifests = tuple(manifest for _, manifest in parts)
@@ -130,7 +137,7 @@ def read_results(directories: Sequence[Path]) -> Results:
 def _entries(
     parts: Sequence[tuple[Path, Manifest]], labels: Sequence[dict[str, str]], metrics: Metrics
 ) -> tuple[Entry, ...]:
-    figures = {one.label: one for one in metrics.providers}
+    figures = {provider.label: provider for provider in metrics.providers}
     entries = [
         Entry(
             variant,
@@ -146,4 +153,4 @@ def _entries(
         for variant in manifest.variants
     ]
     # Architectures, controls, then what is only there to be compared with.
-    return tuple(sorted(entries, key=lambda one: (not one.is_architecture, one.is_reference)))
+    return tuple(sorted(entries, key=lambda item: (not item.is_architecture, item.is_reference)))

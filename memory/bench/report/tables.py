@@ -44,9 +44,9 @@ def main_figures(results: Results) -> list[str]:
 def retrieval_figures(results: Results) -> list[str]:
     """The figures on retrieval that anything is known of."""
     return [
-        one.name
-        for one in results.entries[0].metrics.measures
-        if one.group == "retrieval" and known(results, one.name)
+        measure.name
+        for measure in results.entries[0].metrics.measures
+        if measure.group == "retrieval" and known(results, measure.name)
     ]
 
 
@@ -97,16 +97,16 @@ def differences(results: Results, figures: list[str] | None = None) -> Table:
     columns = ["figure", "the one", "the other", "difference", "95 % interval", "requests", "personas"]
     return columns, [
         [
-            one.figure,
-            shown[one.first],
-            shown[one.second],
-            "–" if one.value is None else f"{one.value:+.1%}",
-            interval(one),
-            count(one.n),
-            count(one.clusters),
+            difference.figure,
+            shown[difference.first],
+            shown[difference.second],
+            "–" if difference.value is None else f"{difference.value:+.1%}",
+            interval(difference),
+            count(difference.n),
+            count(difference.clusters),
         ]
-        for one in results.metrics.differences
-        if one.figure in wanted
+        for difference in results.metrics.differences
+        if difference.figure in wanted
     ]
 
 
@@ -179,7 +179,7 @@ def used(entry: Entry, phase: str, what: str) -> int | None:
 def middle_time(entry: Entry, phase: str, quantile: str) -> float | None:
     """A quantile of a phase, milliseconds; of a provider's cells the middle one's."""
     seen: list[PhaseRecord] = [cell.timings[phase] for _, cell in entry.cells if phase in cell.timings]
-    values = sorted(value for one in seen if (value := getattr(one, quantile)) is not None)
+    values = sorted(value for item in seen if (value := getattr(item, quantile)) is not None)
     return values[len(values) // 2] if values else None
 
 

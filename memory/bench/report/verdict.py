@@ -61,15 +61,21 @@ def _against(results: Results, figure: str, best: Entry, control: Entry) -> str:
 
 
 def _difference(results: Results, figure: str, first: str, second: str) -> Difference | None:
-    for one in results.metrics.differences:
-        if one.figure != figure:
+    for difference in results.metrics.differences:
+        if difference.figure != figure:
             continue
-        if (one.first, one.second) == (first, second):
-            return one
-        if (one.second, one.first) == (first, second) and one.value is not None:
-            low, high = (None if end is None else -end for end in (one.high, one.low))
-            return one.model_copy(
-                update={"first": first, "second": second, "value": -one.value, "low": low, "high": high}
+        if (difference.first, difference.second) == (first, second):
+            return difference
+        if (difference.second, difference.first) == (first, second) and difference.value is not None:
+            low, high = (None if end is None else -end for end in (difference.high, difference.low))
+            return difference.model_copy(
+                update={
+                    "first": first,
+                    "second": second,
+                    "value": -difference.value,
+                    "low": low,
+                    "high": high,
+                }
             )
     return None
 
@@ -77,4 +83,4 @@ def _difference(results: Results, figure: str, first: str, second: str) -> Diffe
 def _left_out(results: Results) -> Iterator[str]:
     for manifest in results.manifests:
         if manifest.left_out:
-            yield f"Left out: {'; '.join(f'{one.label}, which {one.why}' for one in manifest.left_out)}."
+            yield f"Left out: {'; '.join(f'{item.label}, which {item.why}' for item in manifest.left_out)}."

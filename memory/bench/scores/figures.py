@@ -48,7 +48,7 @@ class Change:
     def status(self) -> ProbeStatus:
         """That of the requests that decide: up to the two that show it."""
         upto = self.requests[: None if self.noticed is None else self.noticed + 2]
-        return worst_status(one.status for one in upto)
+        return worst_status(item.status for item in upto)
 
     @property
     def latency(self) -> int | None:
@@ -244,19 +244,19 @@ FIGURES: tuple[Figure, ...] = (
     of_requests(
         "style fit", "CS", "higher",
         "First replies that suit. Attributes met again in a session are left out.",
-        applies=_own, value=lambda one: one.fit_first,
+        applies=_own, value=lambda item: item.fit_first,
     ),
     of_requests(
         "discrimination", "CS", "higher",
         "Of all first replies where the settings of the contexts differ: 1 for this one's, 0 for the other's, one "
         "half for neither. Who cannot tell the contexts apart, or shows nothing, has 50 %.",
         applies=_differing,
-        value=lambda one: {"current": 1.0, "other": 0.0}.get(one.first or "", 0.5),
+        value=lambda item: {"current": 1.0, "other": 0.0}.get(item.first or "", 0.5),
     ),
     of_requests(
         "contamination", "CS", "lower",
         "Of all first replies where the settings of the contexts differ: they show the other's.",
-        applies=_differing, value=lambda one: one.first == "other",
+        applies=_differing, value=lambda item: item.first == "other",
     ),
     Figure(
         "detection", "PET", "higher",
@@ -278,66 +278,66 @@ FIGURES: tuple[Figure, ...] = (
     of_requests(
         "felt effort", "IQI", "lower",
         "Requests that took more than one reply, or were given up.",
-        applies=_judged, value=lambda one: one.turns > 1 or one.fit_last is False,
+        applies=_judged, value=lambda item: item.turns > 1 or item.fit_last is False,
     ),
     of_requests(
         "coherence", "IQI", "higher",
         "Of the attributes met again in a session: both first replies show the same setting. One that a hint of "
         "the user's brought about is not the same, and nothing shown is none.",
-        applies=lambda one: _judged(one) and one.repeated,
-        value=lambda one: None if one.coherent is None else one.coherent and one.first != "nothing",
+        applies=lambda item: _judged(item) and item.repeated,
+        value=lambda item: None if item.coherent is None else item.coherent and item.first != "nothing",
     ),
     Figure("overall", "IQI", "higher", "Test sessions in which every first reply suited.", _overall),
     of_requests(
         "over-personalisation", "over-personalisation", "lower",
         "Of the requests in which no preference of the user's belongs: one is shown.",
-        applies=lambda one: one.judged and one.kind == "neutral", value=lambda one: not one.fit_first,
+        applies=lambda item: item.judged and item.kind == "neutral", value=lambda item: not item.fit_first,
     ),
     of_requests(
         "right answers", "questions", "higher",
         "Questions whose answer is right.",
-        applies=lambda one: one.judged and one.kind == "question", value=lambda one: one.fit_first,
+        applies=lambda item: item.judged and item.kind == "question", value=lambda item: item.fit_first,
     ),
     of_requests(
         "shown", "retrieval", "higher",
         "Sections that hold the setting in force. Older ones beside it do not undo that. Settings are exact "
         "phrases, so for backends that paraphrase this is a lower bound.",
-        applies=_wanted, value=lambda one: one.shows_current,
+        applies=_wanted, value=lambda item: item.shows_current,
     ),
     of_requests(
         "shown alone", "retrieval", "higher",
         "Sections that hold the setting in force and nothing to be mistaken for it: no older one, none of the "
         "other context in an entry that does not name that context.",
         applies=_wanted,
-        value=lambda one: one.shows_current and not one.shows_stale and not one.shows_unlabelled,
+        value=lambda item: item.shows_current and not item.shows_stale and not item.shows_unlabelled,
     ),
     of_requests(
         "stale rate", "retrieval", "lower",
         "Of the sections for a setting that has changed: they hold an older one and not the one in force.",
-        applies=lambda one: _wanted(one) and one.has_stale,
-        value=lambda one: one.shows_stale and not one.shows_current,
+        applies=lambda item: _wanted(item) and item.has_stale,
+        value=lambda item: item.shows_stale and not item.shows_current,
     ),
     of_requests(
         "stale shown", "retrieval", "lower",
         "Of the same sections: they hold an older setting at all.",
-        applies=lambda one: _wanted(one) and one.has_stale, value=lambda one: one.shows_stale,
+        applies=lambda item: _wanted(item) and item.has_stale, value=lambda item: item.shows_stale,
     ),
     of_requests(
         "mixed contexts", "retrieval", "lower",
         "Of the sections where the settings of the contexts differ: they hold the other's in an entry that does "
         "not name that context, so that it reads as if it held here.",
-        applies=lambda one: _wanted(one) and one.has_other, value=lambda one: one.shows_unlabelled,
+        applies=lambda item: _wanted(item) and item.has_other, value=lambda item: item.shows_unlabelled,
     ),
     of_requests(
         "decoys", "retrieval", "lower",
         "Sections that hold hearsay or a single exception for the attribute.",
-        applies=_wanted, value=lambda one: one.shows_decoy,
+        applies=_wanted, value=lambda item: item.shows_decoy,
     ),
     of_requests(
         "evidence recall", "retrieval", "higher",
         "Share of the turns that hold the answer whose words stand in the section. Finding a turn is not answering "
         "the question.",
-        applies=_evidence, value=lambda one: (one.found or 0) / one.gold,
+        applies=_evidence, value=lambda item: (item.found or 0) / item.gold,
     ),
     Figure(
         "evidence recall, pooled", "retrieval", "higher",
@@ -347,31 +347,31 @@ FIGURES: tuple[Figure, ...] = (
     of_requests(
         "any evidence", "retrieval", "higher",
         "Questions with at least one of these turns in the section.",
-        applies=_evidence, value=lambda one: bool(one.found),
+        applies=_evidence, value=lambda item: bool(item.found),
     ),
     of_requests(
         "all evidence", "retrieval", "higher",
         "Questions with every one of these turns in the section.",
-        applies=_evidence, value=lambda one: one.found == one.gold,
+        applies=_evidence, value=lambda item: item.found == item.gold,
     ),
     of_requests(
         "claimed recall", "retrieval", "higher",
         "Of the sections whose entries name turns by id: share of these turns that they name, whatever they say. "
         "A claim, no evidence.",
-        applies=_evidence, value=lambda one: None if one.claimed is None else one.claimed / one.gold,
+        applies=_evidence, value=lambda item: None if item.claimed is None else item.claimed / item.gold,
     ),
     of_requests(
         "relevant tokens", "retrieval", "higher",
         "Of the tokens of a section: those of the turns that hold the answer, or of the sentences that tell the "
         "setting in force; an entry that holds everything counts by what is in it. An empty section has 0 %.",
-        applies=lambda one: one.gold > 0 or _wanted(one),
-        value=lambda one: min(1.0, (one.relevant_tokens or 0) / one.tokens) if one.tokens else 0.0,
+        applies=lambda item: item.gold > 0 or _wanted(item),
+        value=lambda item: min(1.0, (item.relevant_tokens or 0) / item.tokens) if item.tokens else 0.0,
     ),
     of_requests(
         "nothing shown", "retrieval", "lower",
         "Requests whose section holds nothing at all. Who shows nothing is neither stale nor mixed: that is the "
         "floor, and no merit.",
-        applies=lambda one: one.of_memory, value=lambda one: None if one.items is None else not one.items,
+        applies=lambda item: item.of_memory, value=lambda item: None if item.items is None else not item.items,
     ),
 )  # fmt: skip
 BY_NAME = {figure.name: figure for figure in FIGURES}

@@ -103,18 +103,22 @@ def corrected(differences: Sequence[Difference], primary: Difference | None) -> 
         differences: all that are shown, in their order.
         primary: one of them, chosen before anything was played; None for none.
     """
-    others = [one for one in differences if one is not primary and one.p is not None]
-    others.sort(key=lambda one: one.p or 0.0)
+    others = [
+        each_difference
+        for each_difference in differences
+        if each_difference is not primary and each_difference.p is not None
+    ]
+    others.sort(key=lambda item: item.p or 0.0)
     adjusted: dict[int, float] = {}
     so_far = 0.0
-    for place, one in enumerate(others):
-        so_far = max(so_far, min(1.0, (one.p or 0.0) * (len(others) - place)))
-        adjusted[id(one)] = so_far
+    for place, other in enumerate(others):
+        so_far = max(so_far, min(1.0, (other.p or 0.0) * (len(others) - place)))
+        adjusted[id(other)] = so_far
     return [
-        one.model_copy(update={"primary": True})
-        if one is primary
-        else one.model_copy(update={"p": adjusted.get(id(one))})
-        for one in differences
+        each_difference.model_copy(update={"primary": True})
+        if each_difference is primary
+        else each_difference.model_copy(update={"p": adjusted.get(id(each_difference))})
+        for each_difference in differences
     ]
 
 

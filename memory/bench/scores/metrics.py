@@ -45,8 +45,8 @@ def spread(values: Iterable[float | None]) -> Spread:
         mean=fmean(found) if found else None,
         p50=percentile(found, 0.5),
         p95=percentile(found, 0.95),
-        least=min(found, default=None),
-        most=max(found, default=None),
+        smallest=min(found, default=None),
+        largest=max(found, default=None),
     )
 
 
@@ -70,16 +70,16 @@ def experiment_metrics(
     """
     requests = {label: Requests(samples) for label, samples in providers}
     units = {
-        label: {figure.name: _averaged(figure.units(one)) for figure in FIGURES}
-        for label, one in requests.items()
+        label: {figure.name: _averaged(figure.units(request)) for figure in FIGURES}
+        for label, request in requests.items()
     }
     headlines = tuple(name for name in HEADLINES if any(found[name] for found in units.values()))
     return Metrics(
         experiment_id=experiment_id,
         headlines=headlines,
         providers=tuple(
-            provider_metrics(label, one, headlines, (shown or {}).get(label), units[label])
-            for label, one in requests.items()
+            provider_metrics(label, request, headlines, (shown or {}).get(label), units[label])
+            for label, request in requests.items()
         ),
         differences=_compared(list(_differences(units, groups or {})), headlines, primary),
     )
@@ -135,12 +135,12 @@ def provider_metrics(
         agreement=fmean(agreements) if agreements else None,
         measures=tuple(
             Measure(
-                name=one.name,
-                group=one.group,
-                better=one.better,
-                estimate=_estimated(one, units[one.name]),
+                name=item.name,
+                group=item.group,
+                better=item.better,
+                estimate=_estimated(item, units[item.name]),
             )
-            for one in FIGURES
+            for item in FIGURES
         ),
         turns=spread(record.turns for record in own),
         latency=spread(latencies),
@@ -236,7 +236,11 @@ def _parts(figure: Figure, requests: Requests) -> Iterator[Part]:
         for label, samples in sorted(groups.items()):
             found = estimated(figure, figure.units(Requests(samples)))
             if found.n or found.missing:
-                replies = [one.record for one in samples if one.record.of_memory and one.record.judged]
+                replies = [
+                    each_sample.record
+                    for each_sample in samples
+                    if each_sample.record.of_memory and each_sample.record.judged
+                ]
                 counts = Counter(record.first or record.status for record in replies)
                 shown = dict(sorted(counts.items()))
                 yield Part(figure=figure.name, by=by, label=label, estimate=found, shown=shown)
@@ -274,9 +278,13 @@ def _differences(
         found = [
             (
                 label,
-                {(unit.cluster, unit.key): unit.value for unit in one[figure.name] if unit.value is not None},
+                {
+                    (unit.cluster, unit.key): unit.value
+                    for unit in each_unit[figure.name]
+                    if unit.value is not None
+                },
             )
-            for label, one in units.items()
+            for label, each_unit in units.items()
         ]
         for place, (second, others) in enumerate(found):
             for first, values in found[:place]:

@@ -88,8 +88,8 @@ class Spread(_Figures):
     mean: float | None
     p50: float | None
     p95: float | None
-    least: float | None = None
-    most: float | None = None
+    smallest: float | None = None
+    largest: float | None = None
 
 
 class Measure(_Figures):

@@ -41,7 +41,7 @@ def without_section(message: Mapping[str, Any]) -> dict[str, Any] | None:
         left["suffix"] = "\n\n".join(part for part in strip_context(suffix).split("\n\n") if part.strip())
         content = f"{text}\n\n{left['suffix']}" if text and left["suffix"] else text or left["suffix"]
     elif isinstance(content, list) and isinstance(blocks, list) and content[-len(blocks) :] == blocks:
-        left["blocks"] = [one for one in blocks if strip_context(str(one.get("text", ""))).strip()]
+        left["blocks"] = [block for block in blocks if strip_context(str(block.get("text", ""))).strip()]
         content = [*content[: len(content) - len(blocks)], *left["blocks"]]
     else:
         return None
@@ -59,10 +59,10 @@ def said(messages: Sequence[Mapping[str, Any]], known: int | None) -> list[Messa
         known: how many there were before the turn; None, or more than there are, means from the last user's on.
     """
     if known is None or known > len(messages):
-        users = [at for at, one in enumerate(messages) if one.get("role") == "user"]
+        users = [at for at, message in enumerate(messages) if message.get("role") == "user"]
         known = users[-1] if users else len(messages)
-    spoken = [one for one in messages[known:] if not one.get("_command")]
-    found = [(str(one.get("role")), strip_context(_text(one.get("content")))) for one in spoken]
+    spoken = [message for message in messages[known:] if not message.get("_command")]
+    found = [(str(item.get("role")), strip_context(_text(item.get("content")))) for item in spoken]
     return [
         Message.model_validate({"role": role, "content": text})
         for role, text in found
@@ -75,14 +75,14 @@ def turn_event(scope: MemoryScope, persisted: Any, messages: Iterable[Message]) 
 
     Args:
         scope: whose memory.
-        persisted: Nanobot's event; its turn has one event id, however often it is told.
+        persisted: Nanobot's event; its turn has one event id, however often it is handed over.
         messages: what was said.
     """
-    told, key, turn_id = tuple(messages), persisted.context.session_key, persisted.turn_id
-    if not told or persisted.sender_id in _MACHINES or key.startswith(_MACHINE_SESSIONS):
+    spoken, key, turn_id = tuple(messages), persisted.context.session_key, persisted.turn_id
+    if not spoken or persisted.sender_id in _MACHINES or key.startswith(_MACHINE_SESSIONS):
         return None
     return event_from_turn(
-        key, scope, messages=told, event_id=f"nanobot:{turn_id}", turn_id=turn_id, agent_id="nanobot"
+        key, scope, messages=spoken, event_id=f"nanobot:{turn_id}", turn_id=turn_id, agent_id="nanobot"
     )
 
 
@@ -109,6 +109,8 @@ def claim_workspace(workspace: Path, scope: MemoryScope) -> None:
 
 def _text(content: Any) -> str:
     if isinstance(content, list):
-        parts = [one.get("text") for one in content if isinstance(one, Mapping) and one.get("type") == "text"]
+        parts = [
+            item.get("text") for item in content if isinstance(item, Mapping) and item.get("type") == "text"
+        ]
         return "\n".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else ""

@@ -1,0 +1,87 @@
+"""One name for one thing, and none that has to be explained: these words name nothing in the code."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import memory
+
+ROOT = Path(memory.__file__).parents[1]
+INSTEAD = {
+    "told": "details, payload or reported",
+    "home": "workspace or cube",
+    "homes?": "workspaces or cubes",
+    "one": "the element's own name",
+    "stand_ins": "fallback_components",
+    "same_as": "equivalent_control",
+    "outlasts": "track_completion",
+    "keeping": "attach_receipts",
+    "StoresAtOnce": "SynchronousWrites",
+    "place_trials": "allocate_probe_scopes",
+    "give_memory_back": "trim_heap",
+    "unless_missing": "none_if_404",
+    "worked_off": "wait_until_idle",
+    "MOST_.+|most|most_.+": "max_...",
+    "patience_s": "queue_timeout_s",
+    "Occupancy": "ScopeLeases",
+    "withhold": "suspend",
+    "give_back": "restore",
+    "rebased": "resolve_paths",
+    "Seats?": "RoleSet",
+    "Dealings": "SessionDriver",
+    "Played": "CellState",
+    "Tested": "TestSessionRun",
+    "Asked": "ProbeSession",
+    "doubtful|doubts?": "uncertain",
+    "settled": "derived or acknowledged",
+    "go": "run",
+    "tell|tell_.+|told_.+": "report_...",
+}
+REFUSED = re.compile("|".join(f"_*(?:{word})" for word in INSTEAD))
+
+
+def defined(tree: ast.AST) -> list[tuple[int, str]]:
+    """Names that a module makes: functions, classes, arguments, variables, attributes."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.append((node.lineno, node.name))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.append((node.lineno, node.id))
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.append((node.lineno, node.attr))
+        elif isinstance(node, ast.arg):
+            found.append((node.lineno, node.arg))
+    return found
+
+
+def refused(source: str) -> list[tuple[int, str]]:
+    return [(line, name) for line, name in defined(ast.parse(source)) if REFUSED.fullmatch(name)]
+
+
+@pytest.mark.parametrize("room", ["memory", "conditions"])
+def test_no_refused_word_names_anything(room):
+    found = [
+        f"{file.relative_to(ROOT)}:{line}: {name}"
+        for file in sorted((ROOT / room).rglob("*.py"))
+        for line, name in refused(file.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "told = 1",
+        "def go(): ...",
+        "class Seats: ...",
+        "def f(most=1): ...",
+        "self._home = 1",
+        "_MOST_ROWS = 5",
+    ],
+)
+def test_the_list_is_looked_for_in_every_kind_of_name(source):
+    assert refused(source)
+    assert not refused("almost = gone = someone = telling = 1")
