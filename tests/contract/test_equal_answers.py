@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,7 @@ QUESTIONS = (
     "blue evening",
     "coffee, tea and cups",
 )
+MCP_SERVER = Path(__file__).parents[1] / "backends/mcp/graph_server.py"
 SERVERS = {"honcho", "memos", "stigmem"}
 
 PROVIDERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -37,6 +39,7 @@ PROVIDERS: dict[str, tuple[str, dict[str, Any]]] = {
     "graphiti": ("graphiti", {"ingest": "triplet"}),
     "graphiti combined": ("graphiti", {"ingest": "triplet", "recipe": "combined"}),
     "graphiti message": ("graphiti", {}),
+    "mcp": ("mcp", {"command": [sys.executable, str(MCP_SERVER)]}),
     "simple_rag": ("simple_rag", {}),
     "full_history": ("full_history", {}),
     "rolling_summary": ("rolling_summary", {}),

@@ -7,6 +7,7 @@ models of the servers of Honcho, MemOS and Stigmem.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +26,7 @@ from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 TESTS = Path(__file__).parents[1]
-BACKENDS = ("mem0", "graphiti", "honcho", "memos", "stigmem")
+BACKENDS = ("mem0", "graphiti", "honcho", "memos", "stigmem", "mcp")
 
 CONFIGURATION = """
 memory:
@@ -40,6 +41,7 @@ memory:
     honcho: {{base_url: "{honcho}", poll_s: 0.01}}
     memos: {{url: "{memos}", graph_db: postgres}}
     stigmem: {{url: "{stigmem}", api_key: {admin}}}
+    mcp: {{command: ["{python}", "{server}"]}}
 """
 
 
@@ -65,6 +67,7 @@ def configuration(tmp_path: Path) -> Iterator[str]:
     ):
         urls = {"llm": llm.base_url, "honcho": honcho.url, "memos": memos.url, "stigmem": stigmem.url}
         given = {**urls, "key": FAKE_KEY, "admin": ADMIN_KEY}
+        given |= {"python": sys.executable, "server": str(TESTS / "backends/mcp/graph_server.py")}
         yield CONFIGURATION.format(data_dir=tmp_path / "memory", **given)
 
 

@@ -126,15 +126,19 @@ def test_doctor_is_green(memslot: Run) -> None:
 
 def test_it_runs_the_quickstart(memslot: Run, tmp_path: Path) -> None:
     config = tmp_path / "run.yaml"
-    config.write_text(CONFIG + "run: {users: 1, sessions: 8}\n", encoding="utf-8")
+    config.write_text(CONFIG + "run: {game: {users: 1, sessions: 10}}\n", encoding="utf-8")
     done = memslot("run", "run.yaml", "--out", "runs", "--json")
     assert done.returncode == 0, done.stderr
     (directory,) = (tmp_path / "runs").iterdir()
     manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["provider"]["distribution"] == "memslot-sqlite-fts"
+    (variant,) = manifest["variants"]
+    assert variant["provider"]["distribution"] == "memslot-sqlite-fts"
     assert manifest["status"] == "completed"
     metrics = json.loads((directory / "metrics.json").read_text(encoding="utf-8"))
-    assert metrics["preferences"]["overall"]["fit"]["value"] > 0.5
+    (provider,) = metrics["providers"]
+    assert (provider["failed"], provider["missing"], provider["leaks"]) == (0, 0, 0)
+    shown = next(measure for measure in provider["measures"] if measure["name"] == metrics["headlines"][0])
+    assert shown["estimate"]["value"] > 0.3
 
 
 @pytest.mark.parametrize("plugin", ["third_party_plugin", "condition_plugin"])
