@@ -1,0 +1,315 @@
+"""Twelve memories that lie, each against the honest one that it is made of: which figure each moves.
+
+``docs/experiment.md`` has the same table; a test compares the two. No figure may look better for a lie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench_support import config_of, registry_with, run, write_locomo
+from game_support import begin
+
+from conditions._control import ControlCondition
+from memory import BackendReadiness, MemoryEvent, MemoryScope, RetrieveRequest, RetrieveResult, WriteReceipt
+from memory.adapter import AdapterTraits, ContextEntry, ResetReceipt
+from memory.bench.data.generate import GameSize, make_game
+from memory.bench.data.languages import load_language
+from memory.bench.engine.experiment import Outcome
+from memory.bench.engine.matrix import load_experiment
+from memory.bench.scores.figures import BY_NAME
+from memory.contract.errors import BackendUnavailable
+
+SIZE = {"users": 3, "sessions": 40, "tests": 25, "attributes": 8}
+SEED = 8
+Entries = Sequence[ContextEntry]
+
+
+class Honest(ControlCondition):
+    """Shows all that the user said, dated, under the context it was said in."""
+
+    def __init__(self) -> None:
+        super().__init__("fake", AdapterTraits(kind="control", pet_observability="dated"))
+        self.events: dict[MemoryScope, dict[str, MemoryEvent]] = {}
+        self.asked = 0
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        self.events.setdefault(scope, {})
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        self.events[event.scope].setdefault(event.event_id, event)
+        return self.receipt(event, "keep", [event.event_id])
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        self.asked += 1
+        events = sorted(
+            self.events[request.scope].values(), key=lambda event: (event.context or "", event.timestamp)
+        )
+        entries = [
+            ContextEntry(
+                event.messages[0].content,
+                native_id=event.event_id,
+                timestamp=event.timestamp,
+                group=event.context,
+                event_ids=(event.event_id,),
+                session_id=event.session_id,
+            )
+            for event in events
+        ]
+        return self.found(request, "show", tuple(self.shown(entries, request)), {})
+
+    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+        """What of it is shown, and how."""
+        return entries
+
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
+        self.events.pop(scope, None)
+        return ResetReceipt(scope=scope, verified=True, removed=0, trace=self.trace(scope, "clear"))
+
+
+class FailsOnSome(Honest):
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        if self.asked % 3 == 2:
+            self.asked += 1
+            raise BackendUnavailable("not now")
+        return await super().retrieve(request)
+
+
+class SaysPending(Honest):
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        return BackendReadiness(state="pending", detail="still at it")
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
+        return await self.readiness(scope)
+
+
+class Forgets(Honest):
+    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+        newest = sorted(entries, key=lambda entry: str(entry.timestamp))[-12:]
+        return [entry for entry in entries if entry in newest]
+
+
+class NeverLearns(Honest):
+    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+        return [entry for entry in entries if str(entry.timestamp) < "2026-01-22"]
+
+
+class OneItem(Honest):
+    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+        if not entries:
+            return []
+        every = tuple(one for entry in entries for one in entry.event_ids)
+        return [ContextEntry(" ".join(entry.text for entry in entries), native_id="all", event_ids=every)]
+
+
+class LabelsNothing(Honest):
+    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+        return [replace(entry, group=None) for entry in entries]
+
+
+class NoDates(Honest):
+    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+        shuffled = sorted(entries, key=lambda entry: (entry.group or "", entry.text[::-1]))
+        return [replace(entry, timestamp=None) for entry in shuffled]
+
+
+class KnowsThePhrases(Honest):
+    """The phrases of another seed's game, which anybody can read."""
+
+    phrases: tuple[str, ...] = ()
+
+    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+        return [entry for entry in entries if any(one in entry.text.casefold() for one in self.phrases)]
+
+
+class Silent(Honest):
+    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+        return []
+
+
+class GoesBack(Honest):
+    """Shows every second time what was so at first."""
+
+    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+        return entries if self.asked % 2 else [one for one in entries if str(one.timestamp) < "2026-01-22"]
+
+
+class MixesContexts(Honest):
+    """Shows everything as if it had been said of the context that asks."""
+
+    leads = re.compile("|".join(lead for leads in load_language("en").forms.leads.values() for lead in leads))
+
+    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+        return [
+            replace(entry, text=self.leads.sub("", entry.text), group=request.context) for entry in entries
+        ]
+
+
+class ClaimsEverything(Honest):
+    def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
+        every = tuple(one for entry in entries for one in entry.event_ids)
+        return [ContextEntry("All of it is here.", native_id="claim", event_ids=every)]
+
+
+@dataclass(frozen=True)
+class Lie:
+    """A liar, and the figures that get worse for it."""
+
+    memory: Callable[[], Honest]
+    worse: tuple[str, ...]
+    note: str = ""
+
+
+LIES = {
+    "fails on every third request": Lie(
+        FailsOnSome, ("style fit", "detection", "forgetting", "felt effort", "overall", "shown")
+    ),
+    "says pending": Lie(
+        SaysPending, (), "moves no figure: every request is marked unready, with its best case"
+    ),
+    "forgets": Lie(Forgets, ("style fit", "overall", "shown", "felt effort")),
+    "never learns": Lie(NeverLearns, ("style fit", "detection", "overall", "shown", "stale rate")),
+    "all in one item": Lie(OneItem, ("style fit", "contamination", "over-personalisation", "overall")),
+    "labels nothing": Lie(
+        LabelsNothing, ("style fit", "contamination", "over-personalisation", "mixed contexts")
+    ),
+    "drops the dates": Lie(NoDates, ("style fit", "overall", "felt effort")),
+    "knows another seed's phrases": Lie(KnowsThePhrases, ("style fit", "shown", "overall")),
+    "shows nothing": Lie(
+        Silent, ("style fit", "discrimination", "detection", "coherence", "overall", "shown", "nothing shown")
+    ),
+    "goes back every second time": Lie(
+        GoesBack, ("style fit", "detection", "overall", "coherence", "stale rate")
+    ),
+    "mixes the contexts": Lie(
+        MixesContexts,
+        ("style fit", "discrimination", "contamination", "over-personalisation", "mixed contexts"),
+    ),
+    "claims every id": Lie(ClaimsEverything, ("style fit", "shown", "coherence", "overall")),
+}
+FLATTERED = {
+    "shows nothing": ("mixed contexts", "stale shown", "decoys", "shown alone"),
+    "forgets": ("mixed contexts", "stale shown", "decoys", "shown alone"),
+    "never learns": ("mixed contexts", "stale shown", "decoys", "shown alone"),
+    "goes back every second time": ("mixed contexts", "stale shown", "decoys", "shown alone"),
+    "claims every id": ("mixed contexts", "stale shown", "decoys", "shown alone"),
+    "knows another seed's phrases": (
+        "mixed contexts",
+        "stale shown",
+        "decoys",
+        "shown alone",
+        "relevant tokens",
+    ),
+}
+"""What is not wrong in a section that holds less. The page says of each: who shows nothing has none of it."""
+SHORTER = ("relevant tokens",)
+"""Of fewer tokens more may be relevant; it says nothing without the share that is shown."""
+
+
+def other_phrases() -> tuple[str, ...]:
+    words = load_language("en")
+    markers = [marker for one in words.attributes for marker in one.markers]
+    return tuple(
+        wording.casefold() for marker in markers for wording in words.in_play(marker, SEED + 1).wordings
+    )
+
+
+def played(out: Path, memory: Callable[[], Honest]) -> Outcome:
+    content = {
+        "memory": {
+            "condition": "no_memory",
+            "budget": {"max_tokens": None, "max_items": None},
+            "backends": {"fake": {}},
+            "conditions": {"no_memory": {}},
+        },
+        "bench": {
+            "game": SIZE,
+            "seeds": [SEED],
+            "providers": ["fake"],
+            "doctor": False,
+            "wait_timeout_s": 0.01,
+            "executor": {"kind": "local"},
+        },
+    }
+    registry = registry_with(memory)
+    return begin(load_experiment(content, output=out, registry=registry), registry=registry)
+
+
+def figures(outcome: Outcome) -> dict[str, float | None]:
+    (provider,) = outcome.metrics.providers
+    return {one.name: one.estimate.value for one in provider.measures}
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float | None]:
+    return figures(played(tmp_path_factory.mktemp("honest"), Honest))
+
+
+def worse_by(name: str, lie: float | None, honest: float | None) -> float:
+    """How much worse a figure is for a lie; negative where it looks better."""
+    sign = 1 if BY_NAME[name].better == "higher" else -1
+    return sign * ((honest or 0.0) - (lie or 0.0)) if None not in (lie, honest) else 0.0
+
+
+def test_the_honest_memory_is_nearly_perfect(honest: dict[str, float | None]) -> None:
+    assert (honest["style fit"] or 0) > 0.9
+    assert honest["detection"] == 1.0
+    assert (honest["contamination"], honest["over-personalisation"]) == (0.0, 0.0)
+
+
+QUICK = ("says pending", "all in one item", "knows another seed's phrases", "shows nothing")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in LIES]
+)
+def test_a_lie_moves_what_it_must_and_improves_nothing(
+    tmp_path: Path, honest: dict[str, float | None], name: str
+) -> None:
+    lie = LIES[name]
+    KnowsThePhrases.phrases = other_phrases()
+    outcome = played(tmp_path, lie.memory)
+    found = figures(outcome)
+    for figure in lie.worse:
+        assert worse_by(figure, found[figure], honest[figure]) > 0.03, (figure, found[figure], honest[figure])
+    for figure in found:
+        if figure not in (*FLATTERED.get(name, ()), *SHORTER):
+            assert worse_by(figure, found[figure], honest[figure]) >= -0.03, (figure, found, honest[figure])
+    (provider,) = outcome.metrics.providers
+    if name == "says pending":
+        assert provider.unready == provider.requests
+        assert all(one.estimate.best is not None for one in provider.measures if one.estimate.n)
+    if name.startswith("fails"):
+        assert provider.failed > 0.2 * provider.requests
+
+
+def test_every_request_in_which_nothing_personal_belongs_can_be_failed(tmp_path: Path) -> None:
+    """A memory that shows everything of both contexts as if it held here fails each of them."""
+    found = figures(played(tmp_path, MixesContexts))
+    assert found["over-personalisation"] == 1.0
+    game = make_game(GameSize(**SIZE), seed=SEED)
+    assert sum(
+        beat.kind == "neutral" for line in game.timelines for test in line.tests for beat in test.script.beats
+    )
+
+
+@pytest.mark.parametrize(("memory", "recall", "claimed"), [(Honest, 1.0, 1.0), (ClaimsEverything, 0.0, 1.0)])
+def test_a_claim_is_no_evidence(tmp_path: Path, memory: Any, recall: float, claimed: float) -> None:
+    data = write_locomo(tmp_path / "talks.json")
+    block = {"timeline": "locomo", "data": str(data), "output": str(tmp_path / "out")}
+    outcome = asyncio.run(run(config_of(run=block), registry=registry_with(memory())))
+    found = figures(outcome)
+    assert (found["evidence recall"], found["claimed recall"]) == (recall, claimed)
+
+
+def test_the_documented_table_is_this_one() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "experiment.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([a-z][^|]+?) \| ([^|]*?) \|$", page.split("## Liars")[1], re.MULTILINE))
+    for name, lie in LIES.items():
+        assert rows[name] == (", ".join(lie.worse) or lie.note), name
