@@ -1,4 +1,4 @@
-"""How often the rules act as somebody does who reads the section: over 200 sections that were labelled by reading."""
+"""How often the rules act as somebody does who reads: over 200 sections that were labelled by reading them."""
 
 import re
 from pathlib import Path
