@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memory.cli._group import FAILED, tracebacks
-from memory.cli.doctor import tell_of_waiting
+from memory.cli.doctor import report_waiting
 from memory.plugins.console import complain, print_json, print_table, progress, say
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def play(
             listeners = Listeners(
                 progress=lambda at: bars(at.label, at.done, at.total),
                 on_directory=made,
-                on_wait=tell_of_waiting,
+                on_wait=report_waiting,
                 on_error=tracebacks(context),
                 write_page=write_page,
             )

@@ -46,7 +46,7 @@ def doctor(
             config,
             registry=registry,
             on_check=None if as_json else _show,
-            on_wait=tell_of_waiting,
+            on_wait=report_waiting,
             on_error=tracebacks(context),
             ready_timeout_s=timeout,
         )
@@ -65,7 +65,7 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def tell_of_waiting(waiting: Waiting) -> None:
+def report_waiting(waiting: Waiting) -> None:
     """Say on stderr what a long call waits for, and how long it may take."""
     typer.echo(
         f"{waiting.check}: waiting for {waiting.what}, {waiting.elapsed_s:.0f} s of at most "

@@ -73,8 +73,10 @@ class StigmemAdapter(SequentialBulk):
     def __init__(self, settings: AdapterSettings[StigmemOptions]) -> None:
         self.backend_name = settings.name
         self._options = settings.options
+        addresses = {settings.options.url, *(node.url for node in settings.options.nodes.values())}
         self.traits = replace(
             type(self).traits,
+            store=" ".join(sorted(addresses)),
             setup_writes=settings.options.isolation == "tenant",
             native_query_modes=("lexical", "semantic") if settings.options.semantic_weight else ("lexical",),
         )

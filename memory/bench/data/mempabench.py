@@ -150,15 +150,15 @@ class _Files:
                 truths.append(file)
             elif file.is_file():
                 ignored.add(file.name)
-        self.schedule = self._one(schedules, "a probe schedule, such as probe_schedule.yaml")
-        self.truth = self._one(truths, "resolved_gt.yaml")
+        self.schedule = self._only_file(schedules, "a probe schedule, such as probe_schedule.yaml")
+        self.truth = self._only_file(truths, "resolved_gt.yaml")
 
     def _number(self, known: dict[int, Path], number: int, file: Path) -> None:
         if number in known:
             raise ConfigError(f"{self._user.name}: {known[number].name} and {file.name} have one number")
         known[number] = file
 
-    def _one(self, found: list[Path], what: str) -> Path:
+    def _only_file(self, found: list[Path], what: str) -> Path:
         if len(found) != 1:
             raise ConfigError(f"{self._user.name}: holds {len(found)} files for {what}; it needs one")
         return found[0]

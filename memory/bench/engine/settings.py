@@ -52,7 +52,7 @@ class Variant(Block):
 
     @field_validator("needs", mode="before")
     @classmethod
-    def _one(cls, given: Any) -> Any:
+    def _as_tuple(cls, given: Any) -> Any:
         return (given,) if isinstance(given, str) else given
 
     @property
