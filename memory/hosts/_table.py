@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memory.hosts._registry import Host
+from memory.hosts._host import Host
 
 _HOSTS = (
     Host(

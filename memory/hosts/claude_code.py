@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from memory import InputError, MemslotError
+from memory import InputError, MemslotError, WriteReceipt
 from memory.runtime import HostTurns, TurnMemory
 
 log = logging.getLogger("memslot.hosts")
@@ -103,28 +103,31 @@ class _Hooks:
             for file in self._waiting():
                 try:
                     turn = json.loads(file.read_text("utf-8"))
-                    self._turns.end(turn["session_id"])
-                    receipt = await self._turns.memory.slot.after_turn(
-                        session_id=turn["session_id"],
-                        user=turn["user"],
-                        assistant=turn["assistant"],
-                        event_id=f"claude-code:{turn['turn']}",
-                        turn_id=turn["turn"],
-                        timestamp=datetime.fromtimestamp(turn["at"], UTC),
-                        agent_id="claude-code",
-                    )
-                except (ValueError, KeyError, TypeError) as error:
-                    log.error("claude-code: a turn of the spool cannot be read: %s", type(error).__name__)
-                    file.rename(file.with_suffix(".unreadable"))
+                    receipt = await self._record(turn)
                 except InputError:  # nothing was said
                     file.unlink()
                 except MemslotError as error:
                     log.warning("claude-code: a turn is not recorded yet: %s", error)
                     return
+                except (ValueError, KeyError, TypeError) as error:
+                    log.error("claude-code: a turn of the spool cannot be read: %s", type(error).__name__)
+                    file.rename(file.with_suffix(".unreadable"))
                 else:
                     if receipt.status in ("unknown", "skipped_read_only"):
                         return  # the next time it is looked up by its event id
                     file.unlink()
+
+    async def _record(self, turn: dict[str, Any]) -> WriteReceipt:
+        self._turns.end(turn["session_id"])
+        return await self._turns.memory.slot.for_scope().after_turn(
+            session_id=turn["session_id"],
+            user=turn["user"],
+            assistant=turn["assistant"],
+            event_id=f"claude-code:{turn['turn']}",
+            turn_id=turn["turn"],
+            timestamp=datetime.fromtimestamp(turn["at"], UTC),
+            agent_id="claude-code",
+        )
 
     def _waiting(self) -> list[Path]:
         return sorted(self._spool.glob("*.json"))

@@ -11,7 +11,7 @@ from cli_support import invoke
 
 from memory import ConfigError
 from memory.adapter import PluginLoadError
-from memory.hosts import _registry
+from memory.hosts import _host, _registry
 from memory.hosts._pages import block, table
 from memory.hosts._table import HOSTS
 from memory.testing import HostContract
@@ -38,13 +38,13 @@ def test_what_a_host_cannot_do_is_a_promise_of_the_suite(name: str) -> None:
 
 
 def test_another_release_is_one_sentence_with_the_tested_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_registry.metadata, "version", lambda name: "9.1.0")
+    monkeypatch.setattr(_host.metadata, "version", lambda name: "9.1.0")
     with (
         pytest.raises(PluginLoadError, match=r"langchain 9.1.0 is installed; .* 1.4 and newer, below 2: pip"),
         _registry.tested("langchain"),
     ):
         raise AssertionError("its import was reached")
-    monkeypatch.setattr(_registry.metadata, "version", lambda name: "1.12.3rc1")
+    monkeypatch.setattr(_host.metadata, "version", lambda name: "1.12.3rc1")
     assert HOSTS["langchain"].untested is None
     assert replace(HOSTS["langchain"], tested=("1.13", "2")).untested is not None
 
