@@ -516,7 +516,7 @@ async def test_how_far_sections_stay_below_what_was_wanted(go):
     outcome = await go(budget={"max_tokens": 400, "min_tokens": 300})
     found = rows(outcome)
     assert all(row["shortfall"] == max(0, 300 - row["tokens"]) for row in found)
-    assert outcome.metrics.providers[0].shortfall.most == max(row["shortfall"] for row in found)
+    assert outcome.metrics.providers[0].shortfall.largest == max(row["shortfall"] for row in found)
 
 
 DIAGNOSED = {"count": {}, "list": {}, "census": {}}

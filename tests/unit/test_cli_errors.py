@@ -105,10 +105,10 @@ def test_an_unreadable_configuration_is_one_line(tmp_path: Path, kind: str, said
     ("block", "said"),
     [
         ("{timeline: quickstrat}", "run.timeline"),
-        ("{user: 2}", "did you mean users?"),
+        ("{timelin: game}", "did you mean timeline?"),
         ("{users: 99}", "run.users"),
         ("{sessions: 2}", "run.sessions"),
-        ("{timeline: locomo}", "run.data: is required"),
+        ("{timeline: locomo}", "the timeline locomo needs data: the path to read"),
         ("{timeline: locomo, data: nowhere.json}", "nowhere.json does not exist"),
     ],
 )
