@@ -28,6 +28,7 @@ log = logging.getLogger("memslot.hosts")
 
 _MAX_REQUEST = 10_000_000
 _AGAIN_S = 5.0
+_MAX_SOCKET_PATH = 104  # macOS has the shortest
 
 
 def spool_directory(data_dir: Path) -> Path:
@@ -37,11 +38,9 @@ def spool_directory(data_dir: Path) -> Path:
 
 def socket_path(spool: Path) -> Path:
     """The socket of a spool: a short path, because a socket's may have some hundred characters only."""
-    name = sha256(str(spool.absolute()).encode()).hexdigest()[:16]
-    return (
-        Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-        / f"memslot-{os.getuid()}-{name}.sock"
-    )
+    name = f"memslot-{os.getuid()}-{sha256(str(spool.absolute()).encode()).hexdigest()[:16]}.sock"
+    path = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), name)
+    return path if len(os.fsencode(path)) < _MAX_SOCKET_PATH else Path("/tmp", name)
 
 
 async def answer_hooks(memory: TurnMemory, spool: Path) -> None:

@@ -230,11 +230,6 @@ class _Running:
     def stop_listening(self) -> None:
         """Refuse new connections; called on an answer's thread."""
         closed = threading.Event()
-
-        def close() -> None:
-            self._listening.close()
-            closed.set()
-
         self._loop.call_soon_threadsafe(self._listening.close)
         self._loop.call_soon_threadsafe(closed.set)
         closed.wait()
@@ -252,7 +247,8 @@ class _Running:
         started.set()
         await self._ended.wait()
         self._listening.close()
-        while self._connections or self._state.tasks:
+        # A connection that was accepted a moment ago is still a task, and has no transport that could be closed.
+        while self._connections or self._state.tasks or len(asyncio.all_tasks()) > 1:
             for transport in list(self._connections.values()):
                 transport.abort()
             await asyncio.sleep(0.002)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,15 +29,17 @@ COMMON = {"transcript_path": "/nowhere.jsonl", "cwd": "/nowhere", "permission_mo
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClaudeCodeFolder:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClaudeCodeFolder]:
+    runtime = tempfile.mkdtemp(dir="/tmp")  # a socket's path may have some hundred characters only
+    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
     memory = {"backend": "full_history", "scope": {"run_id": "cc", "persona_id": "ada"}, "data_dir": "data"}
     (tmp_path / "memslot.yaml").write_text(json.dumps({"memory": memory}), encoding="utf-8")
     (tmp_path / "claude").mkdir()
     (tmp_path / "claude" / "settings.json").write_text('{"model": "opus"}', encoding="utf-8")
     folder = ClaudeCodeFolder(tmp_path / "claude")
     folder.install(tmp_path / "memslot.yaml")
-    return folder
+    yield folder
+    shutil.rmtree(runtime)
 
 
 def hook(folder: ClaudeCodeFolder, name: str, session: str = "s1", **event: Any) -> Any:

@@ -107,7 +107,9 @@ class Experiment:
             named_by=(self.block, "providers"),
         )
         for group, named in (("backends", "backend"), ("conditions", "condition")):
-            if config.provider not in (self.content["memory"].get(group) or {}):  # its fields are missing there
+            if config.provider not in (
+                self.content["memory"].get(group) or {}
+            ):  # its fields are missing there
                 self.lines.note(("memory", group, config.provider), self.lines.of(("memory", named)))
         return replace(config, base=self.base, problem=self.problem)
 
