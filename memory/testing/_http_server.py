@@ -192,6 +192,9 @@ class _Running:
             raise ConfigError("a server on the loopback needs uvicorn: pip install uvicorn") from error
         connections: dict[Any, asyncio.Transport] = {}
         self._connections = connections
+        # A peer that has left already has no name, so names do not tell connections apart.
+        alive: set[asyncio.Transport] = set()
+        self._alive = alive
 
         class Protocol(H11Protocol):
             """Remembers its connections, so that the application can break them."""
@@ -199,9 +202,11 @@ class _Running:
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
                 super().connection_made(transport)
                 connections[transport.get_extra_info("peername")] = transport
+                alive.add(transport)
                 owner.connections += 1
 
             def connection_lost(self, problem: Exception | None) -> None:
+                alive.discard(self.transport)
                 connections.pop(self.transport.get_extra_info("peername"), None)
                 super().connection_lost(problem)
 
@@ -246,10 +251,13 @@ class _Running:
         self._listening = await self._loop.create_server(self._protocol, sock=self._socket, backlog=256)
         started.set()
         await self._ended.wait()
+        # What was accepted a moment ago is still a task: a listener closed now would fail it and leak its socket.
+        self._loop.remove_reader(self._socket)
+        for _ in range(3):
+            await asyncio.sleep(0)
         self._listening.close()
-        # A connection that was accepted a moment ago is still a task, and has no transport that could be closed.
-        while self._connections or self._state.tasks or len(asyncio.all_tasks()) > 1:
-            for transport in list(self._connections.values()):
+        while self._alive or self._state.tasks or len(asyncio.all_tasks()) > 1:
+            for transport in list(self._alive):
                 transport.abort()
             await asyncio.sleep(0.002)
 
