@@ -115,6 +115,7 @@ class WriteQueue:
         self._abandoning = False
         self._thread: threading.Thread | None = None
         self._under_way: Ticket | None = None
+        self._lease: Any = None  # of the write under way
         self._node: StigmemNode | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -202,6 +203,7 @@ class WriteQueue:
             self._loop, self._node = runner.get_loop(), None
             while (lease := self._jobs.wait_lease(_LANE)) is not None:
                 write, self._under_way = lease.item
+                self._lease = lease
                 runner.run(self._send(write, self._under_way))
                 lease.end()
                 self._under_way = None
@@ -243,4 +245,6 @@ class WriteQueue:
             silent = isinstance(error, BackendError) and error.status is None
             level = logging.WARNING if silent else logging.ERROR
             log.log(level, "stigmem: %s not written: %s", ticket.what, error)
+        if ticket is self._under_way:
+            self._lease.end()  # whoever waits for the ticket finds its room free
         ticket._end(state, error)

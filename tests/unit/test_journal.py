@@ -338,6 +338,7 @@ def test_any_text_comes_back_as_it_was(tmp_path_factory, texts: list[str]) -> No
 CHILD = """
     import anyio, sys
     from pathlib import Path
+    from journals import keep, key
     from test_journal import ADA, event
     from memory import WriteReceipt
     from memory.slot.journal import Journal
