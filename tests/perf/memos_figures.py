@@ -24,7 +24,7 @@ from figures import event, finish, paired, percentile, request, show
 from memos_double import MemosDouble
 
 from memory import MemoryEvent, MemoryScope, MemorySlot, SupportsBulkIngest, SupportsReadiness, open_memory
-from memory.backends.memos.ids import home_of
+from memory.backends.memos.ids import cube_of
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.translate import Requests
 from memory.testing import LoopbackProcess
@@ -41,11 +41,11 @@ class Bare:
         self.build = Requests(MemosOptions.model_validate({**block, "url": url}))
 
     async def add(self, one: MemoryEvent) -> Any:
-        answer = await self.http.post("/product/add", json=self.build.add(one, home_of(one.scope)))
+        answer = await self.http.post("/product/add", json=self.build.add(one, cube_of(one.scope)))
         return answer.raise_for_status().json()["data"]
 
     async def search(self, asked: Any) -> Any:
-        answer = await self.http.post("/product/search", json=self.build.search(asked, home_of(asked.scope)))
+        answer = await self.http.post("/product/search", json=self.build.search(asked, cube_of(asked.scope)))
         return answer.raise_for_status().json()["data"]
 
 
