@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import pytest
@@ -19,6 +20,8 @@ from llama_index.core.base.llms.types import (
 from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.memory import Memory
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
 
 from memory.hosts._table import HOSTS
 from memory.hosts.llama_index import SlotMemoryBlock
@@ -66,13 +69,19 @@ class Agents(HostUnderTest):
         self._llm = Scripted(script=model)
         self._blocks: dict[str, SlotMemoryBlock] = {}
         self._memories: dict[str, Memory] = {}
+        self._directory = TemporaryDirectory(ignore_cleanup_errors=True)
         self.agent = FunctionAgent(tools=[clock], llm=self._llm, system_prompt="Be kind.")
 
     def memory(self, conversation: str, who: str = "ada") -> Memory:
         if conversation not in self._memories:
             block = self._blocks.setdefault(who, SlotMemoryBlock(self._memory, scope=person(who)))
+            # In memory, two tasks that ask first open a connection each, and one of them is
+            # never closed; a file without a pool closes each after its use.
+            url = f"sqlite+aiosqlite:///{self._directory.name}/{len(self._memories)}.db"
             self._memories[conversation] = Memory.from_defaults(
-                session_id=conversation, memory_blocks=[block]
+                session_id=conversation,
+                memory_blocks=[block],
+                async_engine=create_async_engine(url, poolclass=NullPool),
             )
         return self._memories[conversation]
 
@@ -108,6 +117,7 @@ class Agents(HostUnderTest):
     async def aclose(self) -> None:
         for memory in self._memories.values():
             await memory.sql_store._async_engine.dispose()
+        self._directory.cleanup()
 
 
 class TestLlamaIndex(Hosted):
