@@ -53,9 +53,9 @@ def journal_of(config: Path) -> Iterator[Journal]:
     if settings is None:
         raise ConfigError(f"{config}: memory.journal is not set, so nothing was kept; set 'journal: true'")
     path = settings.file(loaded.data_dir)
-    if not path.exists():
+    if loaded.memory.state is None and not path.exists():
         raise ConfigError(f"{config}: memory.journal: nothing was recorded yet ({path.name} does not exist)")
-    with open_journal(settings, loaded.data_dir) as journal:
+    with open_journal(loaded) as journal:
         yield journal
 
 
@@ -282,7 +282,7 @@ def import_(
         raise ConfigError(f"{config}: memory.journal is not set; set 'journal: true' to have one")
     for _ in _read(file):  # all of it is read once before anything is kept
         pass
-    with open_journal(loaded.journal, loaded.data_dir) as journal:
+    with open_journal(loaded) as journal:
         new, known = journal.add(_read(file))
     if as_json:
         print_json({"new": new, "known": known})

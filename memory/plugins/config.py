@@ -12,9 +12,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from memory.contract.errors import ConfigError
 from memory.contract.requests import ContextBudget
@@ -38,7 +39,7 @@ from memory.slot.files import Durability
 from memory.slot.rules import Deadlines
 
 # Told by the provider already, or without effect on any answer.
-_NOT_HASHED = ("backend", "condition", "journal")
+_NOT_HASHED = ("backend", "condition", "journal", "state")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -80,6 +81,9 @@ class MemorySettings(BaseModel):
     token_counter: Public[str] = Utf8TokenCounter.name
     data_dir: DataPath = Path(".memslot")
     journal: JournalSettings | None = None
+    state: SecretStr | None = Field(default=None, repr=False)
+    """``postgresql://...``: has the journal, and what hosts keep beside the memory, for several machines. By
+    default files in ``data_dir`` have them."""
     backends: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
     conditions: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
 
@@ -87,6 +91,18 @@ class MemorySettings(BaseModel):
     @classmethod
     def _no_journal(cls, given: Any) -> Any:
         return None if given is False else given
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if self.state is None:
+            return self
+        if urlsplit(self.state.get_secret_value()).scheme not in ("postgresql", "postgres"):
+            raise ValueError("state: must be postgresql://user:password@host:5432/database")
+        if self.journal is not None and self.journal.model_fields_set:
+            raise ValueError(
+                "journal: path, durability and max_mb are a file's; with state, write journal: true"
+            )
+        return self
 
 
 @dataclass(frozen=True)
@@ -140,7 +156,9 @@ class MemslotConfig:
 
     @property
     def journal(self) -> JournalSettings | None:
-        """``memory.journal``, its path relative to the file."""
+        """``memory.journal``, its path relative to the file; ``memory.state`` brings one unless it is refused."""
+        if self.memory.state is not None and "journal" not in self.memory.model_fields_set:
+            return JournalSettings()
         return resolve_paths(self.memory.journal, self.base)
 
     def section(self, name: Literal["agent", "serve"], model: type[ModelT]) -> ModelT:

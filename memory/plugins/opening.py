@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from memory.contract.scope import MemoryScope
 from memory.contract.tokens import TokenCounter
 from memory.plugins.config import JournalSettings, MemslotConfig, load_config
+from memory.plugins.postgres import PostgresServer
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.slot.host_store import HOST_FILE
 from memory.slot.journal import Journal
+from memory.slot.journal_shared import SharedJournal
 from memory.slot.slot import MemorySlot
 from memory.slot.tracing import TraceSink
 
@@ -47,11 +49,11 @@ def build_slot(
     settings = load_config(config)
     counter = token_counter or settings.token_counter()
     adapter = (registry or MemoryAdapterRegistry()).create(settings, token_counter=counter, data_dir=data_dir)
-    journal = settings.journal
+    server = None if data_dir else state_server(settings)
     return MemorySlot(
         adapter,
-        journal=open_journal(journal, data_dir or settings.data_dir) if journal else None,
-        host_file=(data_dir or settings.data_dir) / HOST_FILE,
+        journal=open_journal(settings, data_dir, server) if settings.journal else None,
+        host_file=server or (data_dir or settings.data_dir) / HOST_FILE,
         scope=scope or settings.memory.scope,
         budget=settings.memory.budget,
         deadlines=settings.memory.deadlines,
@@ -61,13 +63,34 @@ def build_slot(
     )
 
 
-def open_journal(settings: JournalSettings, data_dir: Path) -> Journal:
-    """The journal that ``memory.journal`` names; whoever opened it closes it.
+def state_server(config: MemslotConfig) -> PostgresServer | None:
+    """The server that ``memory.state`` names.
 
     Raises:
-        JournalError: another process has it open, or the file is damaged, or no journal.
+        ConfigError: psycopg is not installed, or it cannot read the URL.
     """
-    file = settings.file(data_dir)
+    return None if config.memory.state is None else PostgresServer(config.memory.state)
+
+
+def open_journal(
+    config: MemslotConfig, data_dir: Path | None = None, server: PostgresServer | None = None
+) -> Journal:
+    """The journal that ``memory.journal`` names; whoever opened it closes it.
+
+    Args:
+        config: which.
+        data_dir: in place of ``memory.data_dir``, for one in a file.
+        server: that of ``memory.state``, where it is known already.
+
+    Raises:
+        JournalError: another process has the file open, or it is damaged, or no journal; or the server cannot be
+            used.
+    """
+    server = server or (None if data_dir else state_server(config))
+    if server is not None:
+        return SharedJournal(server)
+    settings = config.journal or JournalSettings()
+    file = settings.file(data_dir or config.data_dir)
     return Journal.shared(file, durability=settings.durability, max_mb=settings.max_mb)
 
 

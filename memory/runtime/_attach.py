@@ -149,7 +149,8 @@ async def open_shared(
 ) -> AsyncIterator[MemorySlot]:
     """As :func:`memory.open_memory`; where another process of this user has this memory open, attached to it.
 
-    On asyncio, where the system has Unix sockets; elsewhere no more than :func:`memory.open_memory`.
+    On asyncio, where the system has Unix sockets, and without ``memory.state``; else no more than
+    :func:`memory.open_memory`.
 
     Args:
         config, scope: as for :func:`memory.open_memory`.
@@ -162,7 +163,10 @@ async def open_shared(
     settings = load_config(config)
     scope = scope or settings.memory.scope
     async with AsyncExitStack() as stack:
-        if hasattr(socket, "AF_UNIX") and not on_trio():
+        alone = (
+            settings.memory.state is not None
+        )  # its state is shared, so every process is a server of its own
+        if hasattr(socket, "AF_UNIX") and not on_trio() and not alone:
             slot = await stack.enter_async_context(_shared(settings, scope))
         else:
             slot = build_slot(settings, scope=scope)

@@ -113,7 +113,7 @@ async def replay(
     scopes = [(scope, count) for scope, count in journal.scopes() if persona_id in (None, scope.persona_id)]
     if not scopes:
         whom = f" of persona {persona_id!r}" if persona_id else ""
-        raise InputError(f"{journal.path.name} holds no events{whom}; nothing was replayed")
+        raise InputError(f"{journal.place} holds no events{whom}; nothing was replayed")
     if slot.read_only:
         raise InputError("the target is read-only; set_mode first; nothing was replayed")
     done = []

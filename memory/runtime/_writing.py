@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from random import sample
 
 import anyio
 import anyio.to_thread
@@ -29,12 +29,14 @@ from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime._circuit import Background, Circuit, CircuitOpen
 from memory.slot.bounded_queue import BoundedQueue, Lease, RecentKeys
-from memory.slot.host_store import HostStore
+from memory.slot.database import Place
+from memory.slot.host_store import HostStore, was_begun
 from memory.slot.slot import MemorySlot
 
 log = logging.getLogger("memslot.runtime")
 
 _FIRST_PAUSE_S = 0.5
+_LOOK_S, _LOOK_AT = 1.0, 64  # scopes
 _UNSENT = "unsent"
 
 
@@ -85,7 +87,7 @@ class WriteBehind:
         background: Background,
         size: int,
         queue_timeout_s: float,
-        host_file: Path | None,
+        host_file: Place | None,
         on_failure: Callable[[str], None],
     ) -> None:
         self.counts = WriteCounts()
@@ -115,10 +117,25 @@ class WriteBehind:
         self._resumed = True
         for scope in self._slot.waiting_scopes():
             self._queue.offer(scope, _Pending(None), weight=0)
-        if self._host_file is not None and self._host_file.exists():
+        if await self._slot.see_waiting():
+            self._background.start(self._watch)
+        if self._host_file is not None and was_begun(self._host_file):
             for event in await anyio.to_thread.run_sync(self._left_by_earlier):
                 if self._seen.add((event.scope, event.event_id)):
                     self._queue.offer(event.scope, _Pending(event, maybe_stored=True), weight=0)
+
+    async def _watch(self) -> None:
+        """Take up what other processes have put into the journal, and those that died could not deliver."""
+        while not self._queue.closed:
+            await self._pause(_LOOK_S)
+            try:
+                await self._slot.see_waiting()
+                left = [scope for scope in self._slot.waiting_scopes() if scope not in self._lanes]
+                # Some of them, by chance: others look at the same moment.
+                for scope in sample(left, min(len(left), _LOOK_AT)):
+                    self._queue.offer(scope, _Pending(None), weight=0)
+            except MemslotError as error:
+                self.counts.last_failure = str(error)
 
     async def add(self, event: MemoryEvent) -> bool:
         """Hand an event over: with a journal, once it is durable there; else when there is room for it.
@@ -222,12 +239,11 @@ class WriteBehind:
 
     async def _deliver_kept(self, scope: MemoryScope) -> None:
         """What waits for a scope in the journal; what the backend cannot take now stays there."""
-        before = -1
         try:
-            while (left := self._slot.waiting_events(scope)) and left != before:
-                before = left
+            while self._slot.waiting_events(scope):
                 async with self._slot.leases.lease(scope):
-                    await self._slot.deliver_waiting(scope)
+                    if await self._slot.deliver_waiting(scope) is not None:
+                        return
         except MemslotError as error:
             self.counts.last_failure = str(error)
         except Exception as error:

@@ -49,6 +49,10 @@ class Delivery:
         """Scopes of which something waits; none without a journal."""
         return []
 
+    async def refresh(self) -> bool:
+        """As :meth:`MemorySlot.see_waiting`."""
+        return False
+
     def warnings(self) -> list[str]:
         """What is not as it should be, for health."""
         return []
@@ -77,8 +81,13 @@ class Delivery:
             return "pending"
         return of_adapter or ("pending" if self.queued(scope) > self._derived.get(scope, 0) else None)
 
-    async def deliver(self, scope: MemoryScope, queue_timeout_s: float | None = None) -> None:
-        """Deliver what waits for a scope, by default for as long as a write may take; without a journal nothing."""
+    async def deliver(self, scope: MemoryScope, queue_timeout_s: float | None = None) -> str | None:
+        """Deliver what waits for a scope, by default for as long as a write may take; without a journal nothing.
+
+        Returns:
+            Why some of it still waits, or None.
+        """
+        return None
 
     async def reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
         """Reset a scope: what waits for it is not delivered any more."""

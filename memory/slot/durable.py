@@ -10,7 +10,8 @@ died) is carried out again before anything else happens to its scope.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence, Set
+from collections.abc import AsyncIterator, Sequence, Set
+from contextlib import asynccontextmanager
 from functools import lru_cache
 
 import anyio
@@ -35,6 +36,8 @@ from memory.slot.rules import Rules, Span
 _PAGE = 100
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
 _MAX_UNANSWERED = 5
+# How long to wait for another process that delivers to the scope, or that died over it.
+_WRITE_PATIENCE_S, _RESET_PATIENCE_S, _LEASE_PAUSE_S = 2.0, 15.0, 0.05
 _NO_ANSWER = "NoAnswer"
 _FINAL = (BackendRejected, CapabilityNotSupported, InputError, ScopeError)
 """What is wrong with an event itself. Anything else can be mended: a slot that was closed, a missing module."""
@@ -72,6 +75,11 @@ class DurableDelivery(Delivery):
         """Scopes of which something waits for this backend."""
         return [key.scope for key, _ in self.journal.undelivered() if self._is_ours(key)]
 
+    async def refresh(self) -> bool:
+        """As :meth:`MemorySlot.see_waiting`."""
+        await self.journal.refresh()
+        return self.journal.on_server
+
     def warnings(self) -> list[str]:
         """What is not as it should be, for health."""
         others = sum(count for key, count in self.journal.undelivered() if not self._is_ours(key))
@@ -106,16 +114,32 @@ class DurableDelivery(Delivery):
         it, or gets no answer, must not deliver to a memory that was cleared.
         """
         key = self._key(scope)
-        repeated = self.journal.resetting(key)
-        await self.journal.begin_reset(key)
+        async with self._alone(key, _RESET_PATIENCE_S) as held:
+            if held:
+                raise BackendUnavailable(f"scope {scope.label}: {held}; reset it again later", sent=False)
+            repeated = self.journal.resetting(key)
+            await self.journal.begin_reset(key)
+            try:
+                return await self._reset_begun(span, key)
+            except BaseException as error:
+                nothing_done = not span.attempts or (isinstance(error, MemslotError) and not ambiguous(error))
+                if nothing_done and not repeated:
+                    with anyio.CancelScope(shield=True):
+                        await self.journal.cancel_reset(key)
+                raise
+
+    @asynccontextmanager
+    async def _alone(self, key: JournalKey, within_s: float = 0.0) -> AsyncIterator[str | None]:
+        """Be the one process that sends anything of a scope; yields why not, where another one is all the time."""
+        ends = time.monotonic() + within_s
+        # Nobody here is told when another process ends.
+        while not (ours := await self.journal.lease(key)) and time.monotonic() < ends:  # noqa: ASYNC110
+            await anyio.sleep(_LEASE_PAUSE_S)
         try:
-            return await self._reset_begun(span, key)
-        except BaseException as error:
-            nothing_done = not span.attempts or (isinstance(error, MemslotError) and not ambiguous(error))
-            if nothing_done and not repeated:
-                with anyio.CancelScope(shield=True):
-                    await self.journal.cancel_reset(key)
-            raise
+            yield None if ours else "another process is delivering to it"
+        finally:
+            if ours:
+                await self.journal.release(key)
 
     async def _reset_begun(self, span: Span, key: JournalKey) -> ResetReceipt:
         receipt = await super().reset(span, key.scope)
@@ -169,12 +193,25 @@ class DurableDelivery(Delivery):
         """
         if not events:
             return []
-        scope = events[0].scope
-        before = await self.journal.append(self._key(scope), events)
+        key = self._key(events[0].scope)
+        async with self._alone(
+            key, _WRITE_PATIENCE_S
+        ) as held:  # or it might be sent between the next two steps
+            before = await self.journal.append(key, events, sent=not held)
+            return await self._write_kept(span, key.scope, events, before, held)
+
+    async def _write_kept(
+        self,
+        span: Span,
+        scope: MemoryScope,
+        events: Sequence[MemoryEvent],
+        before: Sequence[JournalEntry | None],
+        held: str | None,
+    ) -> list[WriteReceipt]:
         known = {entry.event.event_id: _earlier(entry) for entry in before if entry and entry.delivered}
         first = [event for event, entry in zip(events, before, strict=True) if entry is None]
         # An event that was handed over before and not confirmed is an older one: it goes first, and is looked up.
-        held = await self.catch_up(span, scope, {event.event_id for event in first})
+        held = held or await self.catch_up(span, scope, {event.event_id for event in first})
         for entry in before:
             if entry and not entry.delivered:
                 known[entry.event.event_id] = await self._state_of(scope, entry.event.event_id, held)
@@ -212,22 +249,32 @@ class DurableDelivery(Delivery):
             )
         return entry.receipt or _kept(event_id, held or "its turn will come")
 
-    async def deliver(self, scope: MemoryScope, queue_timeout_s: float | None = None) -> None:
+    async def deliver(self, scope: MemoryScope, queue_timeout_s: float | None = None) -> str | None:
         """Finish a reset of which the end is not known, then deliver what waits for a scope, in its place in the
         order of writes; a backend that is still down is no error of a delivery.
+
+        Returns:
+            Why some of it still waits, or None.
 
         Raises:
             BackendUnavailable: the reset could not be finished.
         """
+        key, why = self._key(scope), "this slot is read-only"
 
         async def perform() -> list[WriteReceipt]:
-            await self._finish_reset(span, scope)
-            await self.catch_up(span, scope, queue_timeout_s=queue_timeout_s)
+            nonlocal why
+            async with self._alone(key) as held:
+                if not held:
+                    await self._finish_reset(span, scope)
+                    held = await self.catch_up(span, scope, queue_timeout_s=queue_timeout_s)
+                why = held or ""
             return []
 
-        if self.waiting(scope) or self.journal.resetting(self._key(scope)):
-            with self._rules.span("deliver", scope) as span:
-                await self._rules.write(span, scope, perform, list)
+        if not (self.journal.on_server or self.waiting(scope) or self.journal.resetting(key)):
+            return None
+        with self._rules.span("deliver", scope) as span:
+            await self._rules.write(span, scope, perform, list)
+        return why or None
 
     async def catch_up(
         self,

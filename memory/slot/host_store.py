@@ -1,6 +1,7 @@
 """What hosts keep of a scope beside its memory: labels of single memories, and where conversations left off.
 
-One SQLite file that several processes may use at once, or, without a file, this process's own. No backend keeps
+One SQLite file that several processes may use at once, a server that several machines use, or, without either, this
+process's own. No backend keeps
 these things; they go when their scope is reset, and what is taken out is overwritten on the disk.
 """
 
@@ -13,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
+from memory.slot.database import Database, Place
 from memory.slot.sqlite_file import SqliteFile, SqliteLayout, scope_key
 
 T = TypeVar("T")
@@ -39,7 +41,6 @@ CREATE INDEX IF NOT EXISTS scopes ON kept (scope);
 """,
 )
 _PRUNED_EVERY = 256
-_OWNED, _OF_BACKEND = "owner = ?2", "substr(owner, 1, length(?2)) = ?2"
 
 
 class HostStore:
@@ -47,19 +48,20 @@ class HostStore:
 
     Args:
         memory: name of the backend; what is kept beside one is not shown beside another.
-        path: the file; its directory is made. None keeps everything in this process alone.
+        place: the file, whose directory is made, or a server. None keeps everything in this process alone.
         max_objects: of one kind; the oldest go first.
 
     Raises:
         StoreError: the file is damaged, another's, or of another version.
     """
 
-    def __init__(self, memory: str, path: Path | None = None, *, max_objects: int = 100_000) -> None:
-        self.path = path
+    def __init__(self, memory: str, place: Place | None = None, *, max_objects: int = 100_000) -> None:
         self._memory = memory
         self._max_objects = max_objects
         self._puts = 0
-        self._file = SqliteFile(path, _LAYOUT)
+        self._file: Database = (
+            SqliteFile(place, _LAYOUT) if place is None or isinstance(place, Path) else place.open(_LAYOUT)
+        )
         self._db = self._file.db
 
     def __enter__(self) -> Self:
@@ -69,9 +71,14 @@ class HostStore:
         self.close()
 
     @property
-    def durable(self) -> bool:
-        """Whether a restart finds what is kept."""
-        return self.path is not None
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return self._file.place
+
+    @property
+    def on_server(self) -> bool:
+        """Whether other machines use it, too: what was read a moment ago may have changed since."""
+        return self._file.on_server
 
     @property
     def closed(self) -> bool:
@@ -98,11 +105,14 @@ class HostStore:
 
     def all(self, kind: str, owner: MemoryScope | None = None) -> list[dict[str, Any]]:
         """Every object of an owner, or of all of this backend, newest first."""
-        begins = self._key(owner) if owner else f"{self._memory} "
-        where = (
-            f"SELECT value FROM kept WHERE kind = ?1 AND {_OWNED if owner else _OF_BACKEND} ORDER BY seq DESC"
+        begins = f"{self._memory} "
+        whose, values = (
+            ("owner = ?", [self._key(owner)])
+            if owner
+            else ("substr(owner, 1, length(?)) = ?", [begins, begins])
         )
-        rows = self._do(lambda: self._db.execute(where, (kind, begins)).fetchall())
+        where = f"SELECT value FROM kept WHERE kind = ? AND {whose} ORDER BY seq DESC"
+        rows = self._do(lambda: self._db.execute(where, (kind, *values)).fetchall())
         return [self._read(value) for (value,) in rows]
 
     def put(
@@ -155,8 +165,7 @@ class HostStore:
         def erase() -> None:
             with self._file.transaction():
                 self._db.execute(f"DELETE FROM kept WHERE {where}", values)
-            # A log keeps what was there before.
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._file.fold_log()
 
         self._do(erase)
 
@@ -171,23 +180,25 @@ class HostStore:
         try:
             found = json.loads(value)
         except ValueError as error:
-            raise StoreError(f"{HOST_FILE}: damaged; restore it, or remove it to begin a new one") from error
+            raise StoreError(f"{self.place}: damaged; restore it, or remove it to begin a new one") from error
         return dict(found)
 
     def _key(self, scope: MemoryScope) -> str:
         return f"{self._memory} {scope_key(scope)}"
 
 
-def reset_host_file(path: Path, memory: str, scope: MemoryScope) -> tuple[str, ...]:
-    """:meth:`HostStore.reset` of a file, where there is one; what stays in it all the same."""
-    if not path.exists():
+def was_begun(place: Place) -> bool:
+    """Whether anything may be kept there."""
+    return not isinstance(place, Path) or place.exists()
+
+
+def reset_host_file(place: Place, memory: str, scope: MemoryScope) -> tuple[str, ...]:
+    """:meth:`HostStore.reset` of what hosts keep, where there is any; what stays in it all the same."""
+    if not was_begun(place):
         return ()
     try:
-        store = HostStore(memory, path)
-        try:
+        with HostStore(memory, place) as store:
             store.reset(scope)
-        finally:
-            store.close()
     except StoreError as error:
         return (f"what hosts keep beside it: {error}",)
     return ()

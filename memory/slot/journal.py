@@ -1,4 +1,4 @@
-"""The journal: one SQLite file that has every event before it is sent, and what became of it after.
+"""The journal: a SQLite file, or a server's tables, with each event before it is sent, and what became of it after.
 
 It is a durable outbox (what the backend has not confirmed is delivered later, at least once) and the past of a
 memory in a form that can be moved to another backend. Its duplicate windows are those of any outbox: a process that
@@ -6,7 +6,7 @@ dies between the native write and the receipt, and a write without an answer, wh
 
 What was delivered to one backend says nothing of another: an event is known by its destination, scope and id.
 
-One process owns a journal at a time.
+One process owns a journal's file at a time; for a server see :mod:`memory.slot.journal_shared`.
 """
 
 from __future__ import annotations
@@ -23,25 +23,32 @@ from memory.contract.errors import InputError, JournalError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
+from memory.slot.database import JournalDatabase
 from memory.slot.files import Durability
-from memory.slot.journal_file import JournalEntry, JournalKey, JournalStatus, digest_of
+from memory.slot.journal_file import JournalEntry, JournalFile, JournalKey, JournalStatus, digest_of
 from memory.slot.journal_past import JournalPast
 from memory.slot.sqlite_file import scope_key
 
 _SHARING = threading.Lock()
-_SHARED: dict[Path, Journal] = {}
+_SHARED: dict[object, Journal] = {}
 _OPEN = "status IN ('waiting', 'unknown')"
 _OF = "destination = ? AND scope = ?"
 _THIS = f"{_OF} AND event_id = ? AND status != 'reset'"  # in the index's words, or it is not used
 # There is an index of persons, and none of what a reset has marked.
 _MARKED = "persona = ? AND scope = ? AND before_reset IS NOT NULL"
+# Recorded again since, by the id it had.
+_AGAIN = (
+    "EXISTS (SELECT 1 FROM events AS later WHERE later.scope = events.scope AND later.seq > events.seq "
+    "AND later.event_id = events.event_id AND later.destination = events.destination AND later.status != 'reset')"
+)
 
 
 class Journal(JournalPast):
-    """The journal of one file.
+    """The journal of one file, or of a database that was opened for it.
 
     Args:
-        path: the file; its directory is made. ``-wal`` and ``-shm`` stand beside it while it is open.
+        place: the file, whose directory is made; ``-wal`` and ``-shm`` stand beside it while it is open. Or a
+            database.
         durability: ``process`` survives the end of the process at any moment (``synchronous=NORMAL``); ``machine``
             survives a power cut as well, for a disk flush a write (``FULL``).
         max_mb: upper bound of the file; when it is reached, what is delivered and oldest goes first, and where
@@ -51,14 +58,25 @@ class Journal(JournalPast):
         JournalError: another process has it open, it is no journal or one of another version, or it is damaged.
     """
 
-    def __init__(self, path: Path, *, durability: Durability = "process", max_mb: int | None = 1024) -> None:
-        super().__init__(path, durability)
+    def __init__(
+        self,
+        place: Path | JournalDatabase,
+        *,
+        durability: Durability = "process",
+        max_mb: int | None = 1024,
+    ) -> None:
+        super().__init__(JournalFile(place, durability) if isinstance(place, Path) else place)
+        self._path = place
         self._users = 1
         self._max_mb = max_mb
         self._backlog: dict[tuple[str, str], int] = {}
+        self._resets: set[tuple[str, str]] = set()
+        self._file.sync(self._see)
+
+    def _see(self) -> None:
+        """What waits, and which resets have begun, as the tables have it."""
         self._count()
-        rows = self._file.sync(lambda: self._db.execute("SELECT destination, scope FROM resets").fetchall())
-        self._resets: set[tuple[str, str]] = set(rows)
+        self._resets = set(self._db.execute("SELECT destination, scope FROM resets").fetchall())
 
     def __enter__(self) -> Self:
         return self
@@ -92,12 +110,33 @@ class Journal(JournalPast):
         with _SHARING:
             self._users -= 1
             if self._users <= 0:
-                _SHARED.pop(self.path, None)
+                _SHARED.pop(self._path, None)
                 self._file.close()
 
     def warnings(self) -> list[str]:
         """What is not as it should be, for health."""
         return self._file.warnings()
+
+    # -- where others have it open, too ---------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> bool:
+        """Whether other processes record and deliver by it as well."""
+        return self._file.on_server
+
+    async def lease(self, key: JournalKey) -> bool:
+        """Become the one that delivers a scope, until :meth:`release`; a file's owner always is.
+
+        Returns:
+            False where another process is.
+        """
+        return True
+
+    async def release(self, key: JournalKey) -> None:
+        """Let another process deliver a scope."""
+
+    async def refresh(self) -> None:
+        """See what others have recorded and delivered since."""
 
     # -- the way of an event ------------------------------------------------------------------------------
 
@@ -142,7 +181,7 @@ class Journal(JournalPast):
             (
                 receipt.status,
                 receipt.model_copy(update={"trace": None}).model_dump_json(),
-                receipt.status == "unknown",
+                int(receipt.status == "unknown"),
                 *key.columns,
                 receipt.event_id,
             )
@@ -186,7 +225,9 @@ class Journal(JournalPast):
 
         def mark() -> None:
             with self._file.transaction():
-                self._db.execute("INSERT OR IGNORE INTO resets (destination, scope) VALUES (?, ?)", columns)
+                self._db.execute(
+                    "INSERT INTO resets (destination, scope) VALUES (?, ?) ON CONFLICT DO NOTHING", columns
+                )
                 self._db.execute(
                     "UPDATE events SET before_reset = status, erased = 1, "
                     "status = CASE destination WHEN ? THEN 'reset' ELSE status END "
@@ -205,9 +246,9 @@ class Journal(JournalPast):
         def mark() -> None:
             with self._file.transaction():
                 self._db.execute(
-                    "UPDATE OR IGNORE events SET before_reset = NULL, erased = 0, "
+                    "UPDATE events SET before_reset = NULL, erased = 0, "
                     "status = CASE destination WHEN ? THEN before_reset ELSE status END "
-                    f"WHERE {_MARKED}",
+                    f"WHERE {_MARKED} AND NOT {_AGAIN}",
                     (columns[0], persona, columns[1]),
                 )
                 self._db.execute(f"DELETE FROM resets WHERE {_OF}", columns)
@@ -292,6 +333,8 @@ class Journal(JournalPast):
         with self._file.transaction():
             before = [self._insert(columns, event, status, sent) for event in events]
         self._backlog[columns] = self._backlog.get(columns, 0) + before.count(None)
+        if sent and self.on_server:
+            self._count(columns)  # others may have recorded older ones just now
         return before
 
     def _insert(
@@ -310,7 +353,7 @@ class Journal(JournalPast):
         self._db.execute(
             "INSERT INTO events (destination, scope, persona, event_id, event, digest, status, sent) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*columns, event.scope.persona_id, event.event_id, text, digest_of(text), status, sent),
+            (*columns, event.scope.persona_id, event.event_id, text, digest_of(text), status, int(sent)),
         )
         return None
 
@@ -339,10 +382,10 @@ class Journal(JournalPast):
         with self._file.transaction():
             gone = self._db.execute(
                 f"DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE NOT {_OPEN} ORDER BY seq "
-                "LIMIT (SELECT max(1, count(*) / 10) FROM events))"
+                "LIMIT (SELECT 1 + count(*) / 10 FROM events))"
             ).rowcount
         if not gone:
             raise JournalError(
-                f"{self.path.name}: max_mb is reached and nothing in it is delivered; bring the backend back, or "
+                f"{self.place}: max_mb is reached and nothing in it is delivered; bring the backend back, or "
                 "raise memory.journal.max_mb"
             )

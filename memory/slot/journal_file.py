@@ -57,22 +57,22 @@ CREATE TABLE resets (
     scope TEXT NOT NULL,
     begun_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
     PRIMARY KEY (destination, scope)
-) WITHOUT ROWID;
+);
 CREATE TABLE replays (
     target TEXT NOT NULL,
     scope TEXT NOT NULL,
     seq INTEGER NOT NULL,
     PRIMARY KEY (target, scope)
-) WITHOUT ROWID;
+);
 CREATE TABLE unanswered (
     target TEXT NOT NULL,
     scope TEXT NOT NULL,
     event_id TEXT NOT NULL,
     PRIMARY KEY (target, scope, event_id)
-) WITHOUT ROWID;
+);
 """
 
-_LAYOUT = SqliteLayout(
+JOURNAL = SqliteLayout(
     what="journal",
     application_id=0x6D656D73,
     version=1,
@@ -188,7 +188,7 @@ class JournalFile(SqliteFile):
     """
 
     def __init__(self, path: Path, durability: Durability) -> None:
-        super().__init__(path, _LAYOUT, durability)
+        super().__init__(path, JOURNAL, durability)
         self._flushes = durability == "machine"
         self._since_checkpoint = 0
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from memory.contract.scope import MemoryScope
-from memory.slot.files import Durability
-from memory.slot.journal_file import COLUMNS, JournalEntry, JournalFile, entry_of
+from memory.slot.database import JournalDatabase
+from memory.slot.journal_file import COLUMNS, JournalEntry, entry_of
 from memory.slot.sqlite_file import scope_key
 
 # Once for all destinations: a memory that was moved has one past. What was erased in one of them is in none.
@@ -24,13 +23,17 @@ class JournalPast:
     """The reading side of a journal.
 
     Args:
-        path, durability: as for :class:`~memory.slot.journal.Journal`.
+        file: where it is, open; closed with it.
     """
 
-    def __init__(self, path: Path, durability: Durability) -> None:
-        self.path = path
-        self._file = JournalFile(path, durability)
-        self._db = self._file.db
+    def __init__(self, file: JournalDatabase) -> None:
+        self._file = file
+        self._db = file.db
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return self._file.place
 
     def scopes(self) -> list[tuple[MemoryScope, int]]:
         """Every scope with an event that was not reset, and how many, in order of first appearance."""
@@ -109,11 +112,12 @@ class JournalPast:
     def begin(self, target: str, scope: MemoryScope) -> bool:
         """Note that the replay of a scope to ``target`` begins; whether one had begun before."""
         row = (target, scope_key(scope))
-        return not self._note("INSERT OR IGNORE INTO replays VALUES (?, ?, 0)", [row])
+        return not self._note("INSERT INTO replays VALUES (?, ?, 0) ON CONFLICT DO NOTHING", [row])
 
     def replayed(self, target: str, scope: MemoryScope, seq: int) -> None:
         """The replay to ``target`` has come to ``seq``; an interrupted one goes on behind it."""
-        self._note("INSERT OR REPLACE INTO replays VALUES (?, ?, ?)", [(target, scope_key(scope), seq)])
+        there = "ON CONFLICT (target, scope) DO UPDATE SET seq = excluded.seq"
+        self._note(f"INSERT INTO replays VALUES (?, ?, ?) {there}", [(target, scope_key(scope), seq)])
 
     def unanswered(self, target: str, scope: MemoryScope) -> tuple[str, ...]:
         """Ids of the events that a replay to ``target`` sent without an answer."""
@@ -124,7 +128,7 @@ class JournalPast:
     def note_unanswered(self, target: str, scope: MemoryScope, event_ids: Iterable[str]) -> None:
         """A replay has no answer for events."""
         rows = [(target, scope_key(scope), event_id) for event_id in event_ids]
-        self._note("INSERT OR IGNORE INTO unanswered VALUES (?, ?, ?)", rows)
+        self._note("INSERT INTO unanswered VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows)
 
     def note_answered(self, target: str, scope: MemoryScope, event_ids: Iterable[str]) -> None:
         """It is known what became of events that a replay had no answer for."""

@@ -9,7 +9,6 @@ receipt with its trace. Every other call goes the same way, and none goes past `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -41,6 +40,7 @@ from memory.contract.requests import CROSS_CONTEXT, AdapterMode, ContextBudget, 
 from memory.contract.scope import MemoryScope
 from memory.contract.tokens import TokenCounter, Utf8TokenCounter
 from memory.slot.capabilities import guard
+from memory.slot.database import Place
 from memory.slot.delivery import Delivery
 from memory.slot.durable import DurableDelivery
 from memory.slot.filters import check_filters
@@ -85,7 +85,7 @@ class MemorySlot(HostCalls):
         token_counter: TokenCounter | None = None,
         trace_sink: TraceSink | None = None,
         journal: Journal | None = None,
-        host_file: Path | None = None,
+        host_file: Place | None = None,
         neutral_sections: bool = False,
         idle_scopes: int = 256,
     ) -> None:
@@ -434,9 +434,17 @@ class MemorySlot(HostCalls):
         """Scopes with such events."""
         return self._delivery.waiting_scopes()
 
-    async def deliver_waiting(self, scope: MemoryScope) -> None:
-        """Deliver what waits for a scope that is set up; what the backend cannot take now waits on."""
-        await self._delivery.deliver(scope)
+    async def deliver_waiting(self, scope: MemoryScope) -> str | None:
+        """Deliver what waits for a scope that is set up; why some of it waits on, or None."""
+        return await self._delivery.deliver(scope)
+
+    async def see_waiting(self) -> bool:
+        """See what other processes have put into the journal; whether it is one that others use, too.
+
+        Raises:
+            JournalError: its server cannot be used.
+        """
+        return await self._delivery.refresh()
 
     def emit_trace(self, operation: str, scope: MemoryScope | None, **fields: Any) -> Trace:
         """A line in the trace for what was decided about the memory without a call of it.

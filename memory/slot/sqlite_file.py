@@ -36,7 +36,8 @@ class SqliteLayout:
         what: for messages, such as ``journal``.
         application_id: SQLite's mark of what a file is for.
         version: of the tables.
-        tables: statements that make them; repeatable where the file is shared.
+        tables: statements that make them, in the words that a server's are made of as well; repeatable where
+            several processes use the file.
         alone: whether one process owns the file; else several use it at once. One that is owned counts its changes
             in ``<name>-count``, so that a log that was removed or cut is noticed.
         full: what a full disk means for what was to be kept.
@@ -63,13 +64,17 @@ class SqliteFile:
     Attributes:
         db: its connection.
         closed: whether it was closed.
+        place: its name.
 
     Raises:
         StoreError: as ``layout.error``: it is another's, of another version, damaged, or in use.
     """
 
+    on_server = False
+
     def __init__(self, path: Path | None, layout: SqliteLayout, durability: Durability = "process") -> None:
         self.closed = False
+        self.place = path.name if path else "this process, until it ends"
         self._layout = layout
         self._path = path or Path(layout.what)
         self._guard = threading.Lock()
@@ -141,8 +146,12 @@ class SqliteFile:
     def rewrite(self) -> None:
         """Leave no free page and no log of what was removed."""
         self.db.execute("VACUUM")
-        self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self.fold_log()
         self._files = _OpenFiles(self._path, self._layout)
+
+    def fold_log(self) -> None:
+        """Leave no log of what was there before."""
+        self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _explained(self, call: Callable[[], T]) -> T:
         if self.closed:

@@ -197,7 +197,9 @@ async def test_a_host_file_spoilt_under_way_is_said_by_every_route_and_health(
 
 async def test_without_a_file_health_says_that_it_lives_in_this_process() -> None:
     async with daemon() as signet:
-        assert (await signet.send("GET", "/health/ready"))[1]["labels"] == "kept until this process ends"
+        assert (await signet.send("GET", "/health/ready"))[1][
+            "labels"
+        ] == "kept in this process, until it ends"
 
 
 async def test_the_file_of_another_backend_shows_none_of_its_own(tmp_path: Path) -> None:

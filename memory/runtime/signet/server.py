@@ -59,7 +59,7 @@ from memory.runtime.signet.http import (
 from memory.runtime.signet.secrets_exec import SecretCommands, SecretsExecSettings
 from memory.runtime.signet.service import Refused, ServiceSettings, SignetService, text_of
 from memory.runtime.signet.sessions import Caller, Isolate, Sessions
-from memory.slot.host_store import HOST_FILE, HostStore
+from memory.slot.host_store import HostStore
 
 log = logging.getLogger("memslot.signet")
 
@@ -418,7 +418,7 @@ class RuntimeAdapterServer:
         answer = {"status": health.status, "backend": health.backend_name, "queued": self.memory.queued_in}
         answer |= {name: turns[name] for name in ("waiting", "recall_circuit", "write_circuit")}
         answer["isolate"] = self.service.sessions.isolate
-        answer["labels"] = f"kept in {HOST_FILE}" if self.store.durable else "kept until this process ends"
+        answer["labels"] = f"kept in {self.store.place}"
         try:
             self.store.check()
         except StoreError as error:

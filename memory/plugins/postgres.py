@@ -1,0 +1,311 @@
+"""A PostgreSQL that keeps what lies in SQLite files elsewhere: ``memory.state``, for several machines (psycopg 3).
+
+Its statements are SQLite's; only the marks of values and the words of the tables are put in its own. No message of
+the server's gets out of here: it may repeat what somebody said, and a connection's may repeat the password.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+from pydantic import SecretStr
+
+from memory.contract.errors import ConfigError, StoreError
+from memory.slot.database import Rows
+from memory.slot.sqlite_file import SqliteLayout
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+
+_CONNECTIONS = 4
+_SCHEMA = "memslot"
+_MAKING = 0x6D656D73  # key of the lock under which tables are made
+_PAUSE_S = 1.0
+_DEFAULTS = {
+    "application_name": "memslot",
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+}
+_IN_ITS_WORDS = {
+    "INTEGER PRIMARY KEY AUTOINCREMENT": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    "INTEGER": "BIGINT",
+    "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')": (
+        "to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
+    ),
+}
+# Its texts hold no NUL. Both characters stand in ids alone: JSON escapes them.
+_ESCAPED = (("\x1b", "\x1be"), ("\x00", "\x1b0"))
+_WHY = {
+    "42501": "its user has no right to do this; GRANT CREATE ON DATABASE to it, or let its owner run this once",
+    "25006": "it is read-only, as a standby is; name the primary in memory.state",
+    "42P01": "its tables are gone; restore them, or drop the schema memslot and start again",
+    "53100": "its disk is full; {full}",
+    "53300": "it has no connection left; raise its max_connections",
+    "54000": "an id is too long for it; shorten it; {full}",
+}
+
+
+class PostgresServer:
+    """The server of a ``postgresql://`` URL, with a few connections that everything opened here shares.
+
+    Args:
+        url: ``memory.state``, with its password.
+
+    Attributes:
+        place: host, port and database, for messages.
+
+    Raises:
+        ConfigError: psycopg is not installed, or it cannot read the URL.
+    """
+
+    def __init__(self, url: SecretStr) -> None:
+        try:
+            import psycopg
+            from psycopg.conninfo import conninfo_to_dict, make_conninfo
+        except ImportError:
+            raise ConfigError(
+                "memory.state: PostgreSQL needs psycopg: pip install 'memslot[postgres]'"
+            ) from None
+        try:
+            given = conninfo_to_dict(url.get_secret_value())
+        except psycopg.Error:  # which repeats the URL
+            raise ConfigError(
+                "memory.state: cannot be read; write postgresql://user:password@host:5432/database"
+            ) from None
+        host = given.get("host") or "localhost"
+        self.place = f"PostgreSQL at {host}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
+        self._psycopg = psycopg
+        self._texts = _text_loader()
+        self._given = make_conninfo("", **{**_DEFAULTS, **given})
+        self._room = threading.Semaphore(_CONNECTIONS)
+        self._idle: list[psycopg.Connection[Any]] = []
+        self._users = 0
+        self._down_until = 0.0
+
+    def open(self, layout: SqliteLayout) -> PostgresDatabase:
+        """Its tables for ``layout``, made where there are none.
+
+        Raises:
+            StoreError: as ``layout.error``: it cannot be reached or used, or has tables of another version.
+        """
+        self._users += 1
+        database = PostgresDatabase(self, layout)
+        try:
+            database.sync(database.make_tables)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def leave(self) -> None:
+        """One that was opened is closed; with the last of them so are the connections."""
+        self._users -= 1
+        while not self._users and self._idle:
+            self._idle.pop().close()
+
+    @contextmanager
+    def connection(self) -> Iterator[psycopg.Connection[Any]]:
+        """One connection, for one at a time."""
+        with self._room:
+            connection = self._idle.pop() if self._idle else self._connected()
+            try:
+                yield connection
+            finally:
+                if connection.closed:  # a server that was started again has closed the others, too
+                    while self._idle:
+                        self._idle.pop().close()
+                elif self._users:
+                    self._idle.append(connection)
+                else:
+                    connection.close()
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if time.monotonic() < self._down_until:  # whoever waits for it holds others up
+            raise self._psycopg.OperationalError
+        began = time.monotonic()
+        try:
+            connection = self._psycopg.connect(self._given, autocommit=True)
+        except self._psycopg.Error:
+            now = time.monotonic()
+            self._down_until = now + max(_PAUSE_S, now - began)
+            raise
+        connection.adapters.register_loader("text", self._texts)
+        connection.execute(f"SET search_path TO {_SCHEMA}; SET lock_timeout TO '10s'")
+        return connection
+
+    def in_words(self, error: psycopg.Error, layout: SqliteLayout) -> StoreError:
+        """What is wrong, as one sentence with the fix, and nothing that the server said."""
+        if (why := _WHY.get(error.sqlstate or "")) is None:
+            said = str(error) if error.sqlstate is None else ""  # of a connection that was not made
+            if "password" in said or "role" in said:
+                why = "it refuses this user or password; correct memory.state"
+            elif "does not exist" in said:
+                why = "it has no such database; create it, or correct memory.state"
+            elif isinstance(error, self._psycopg.OperationalError):
+                why = "it cannot be reached; start it, or correct memory.state; {full}"
+            else:
+                why = f"it cannot be used ({type(error).__name__}, {error.sqlstate}); {{full}}"
+        return layout.error(f"{self.place}: {why.format(full=layout.full)}")
+
+    def may_repeat(self, error: psycopg.Error) -> bool:
+        """Whether the same call may go well now: a lost connection, or another process that was quicker.
+
+        What was lost may have been done: every call of the journal and the host store may be made twice.
+        """
+        errors = self._psycopg.errors
+        quicker = (errors.UniqueViolation, errors.SerializationFailure, errors.DeadlockDetected)
+        return isinstance(error, (self._psycopg.OperationalError, *quicker))
+
+
+class PostgresDatabase:
+    """The tables of a server that one layout is of.
+
+    Args:
+        server: where they are.
+        layout: what they are.
+    """
+
+    on_server = True
+
+    def __init__(self, server: PostgresServer, layout: SqliteLayout) -> None:
+        self.closed = False
+        self.place = server.place
+        self.db = _Statements()
+        self._server = server
+        self._layout = layout
+
+    def make_tables(self) -> None:
+        """See that they are there, and of this version.
+
+        Raises:
+            StoreError: they are of another.
+        """
+        what, version = self._layout.what, self._layout.version
+        tables = self._layout.tables
+        for words, its in _IN_ITS_WORDS.items():
+            tables = tables.replace(words, its)
+        with self.transaction():
+            self.db.execute("SELECT pg_advisory_xact_lock(?)", (_MAKING,))
+            if self.db.execute("SELECT to_regclass(?)", (f"{_SCHEMA}.versions",)).fetchone()[0] is None:
+                self.db.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
+                self.db.execute("CREATE TABLE versions (what TEXT PRIMARY KEY, version BIGINT NOT NULL)")
+            found = self.db.execute("SELECT version FROM versions WHERE what = ?", (what,)).fetchone()
+            if found is None:
+                self.db.execute(tables)
+                self.db.execute("INSERT INTO versions VALUES (?, ?)", (what, version))
+            elif found[0] != version:
+                raise self._layout.error(
+                    f"{self.place}: its {what} is of version {found[0]}; this memslot reads version {version}; "
+                    "use the memslot that made it, or another database"
+                )
+
+    def close(self) -> None:
+        """Give it back. Idempotent."""
+        if not self.closed:
+            self.closed = True
+            self._server.leave()
+
+    def sync(self, call: Callable[[], T]) -> T:
+        """As :meth:`~memory.slot.database.Database.sync`."""
+        psycopg = self._server._psycopg
+        repeated = False
+        while True:
+            if self.closed:
+                raise self._layout.error(f"{self.place}: the {self._layout.what} is closed")
+            try:
+                with self._server.connection() as self.db.local.connection:
+                    return call()
+            except psycopg.Error as error:
+                if repeated or not self._server.may_repeat(error):
+                    raise self._server.in_words(error, self._layout) from None
+                repeated = True
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """As :meth:`sync`, on a thread."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        with anyio.CancelScope(shield=True):
+            result = await anyio.to_thread.run_sync(self.sync, call)
+        return result
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """As :meth:`~memory.slot.database.Database.transaction`."""
+        begun: AbstractContextManager[Any] = self.db.local.connection.transaction()
+        return begun
+
+    def check(self) -> None:
+        """A server that is another's, or gone, is noticed by the next statement."""
+
+    def reaches(self, mb: int) -> bool:
+        """Never: its size is its keeper's matter."""
+        return False
+
+    def rewrite(self) -> None:
+        """Leave no free page of what was removed; its log and its copies are its keeper's matter."""
+        with suppress(self._server._psycopg.errors.LockNotAvailable):
+            for table in ("events", "replays", "unanswered"):
+                self.db.execute(f"VACUUM FULL {table}")
+
+    def fold_log(self) -> None:
+        """Its log is its keeper's matter."""
+
+    def warnings(self) -> list[str]:
+        """None that are not the server's own."""
+        return []
+
+
+class _Statements:
+    """The connection of the call under way, which takes SQLite's statements."""
+
+    def __init__(self) -> None:
+        self.local = threading.local()
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
+        found: Rows = self.local.connection.execute(_marked(statement), _escaped(values) or None)
+        return found
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> Rows:
+        cursor = self.local.connection.cursor()
+        cursor.executemany(_marked(statement), [_escaped(row) for row in rows])
+        found: Rows = cursor
+        return found
+
+
+@lru_cache(maxsize=256)
+def _marked(statement: str) -> str:
+    return statement.replace("?", "%s")
+
+
+def _escaped(values: Sequence[Any]) -> list[Any]:
+    return [_without_nul(value) if isinstance(value, str) else value for value in values]
+
+
+def _text_loader() -> Any:
+    from psycopg.types.string import TextLoader
+
+    class Texts(TextLoader):
+        def load(self, data: Any) -> Any:
+            text = str(super().load(data))
+            for given, kept in reversed(_ESCAPED):
+                text = text.replace(kept, given) if "\x1b" in text else text
+            return text
+
+    return Texts
+
+
+def _without_nul(text: str) -> str:
+    for given, kept in _ESCAPED:
+        text = text.replace(given, kept)
+    return text
