@@ -25,7 +25,6 @@ _OPENING = re.compile(rf"<(?={_BLANKS}/?+{_BLANKS}memory-context)", re.I)
 # C0 and C1 controls but tab and newline; bidirectional overrides, which can hide what a line says.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LINE_BREAK = re.compile("\r\n|[\r\u2028\u2029\x0b\x0c\x85]")
-_SHORT_ID = 12
 
 JsonT = TypeVar("JsonT")
 
@@ -99,7 +98,10 @@ def _strip_text_of_json(text: str) -> str:
 
 
 def render_entry(entry: ContextEntry) -> str:
-    """One entry as the section shows it: labels in parentheses, then the text, continuation lines indented."""
+    """One entry as the section shows it: labels in parentheses, then the text, continuation lines indented.
+
+    Its native id is not shown: most are random, and equal memories are to give equal bytes.
+    """
     text = clean_text(entry.text).strip()
     if entry.prose:
         return text
@@ -110,9 +112,6 @@ def render_entry(entry: ContextEntry) -> str:
         labels.append(f"{_name(name)} {_one_line(value)}")
     if entry.score is not None:
         labels.append(f"score {entry.score:.2f}")
-    native_id = entry.native_id
-    if native_id is not None:
-        labels.append("#" + _one_line(native_id if len(native_id) <= _SHORT_ID else native_id[:8]))
     body = text.replace("\n", "\n  ")
     return f"- ({', '.join(labels)}) {body}" if labels else f"- {body}"
 

@@ -22,6 +22,9 @@ def _check_count(value: int) -> int:
 
 
 _MAX = 2**31 - 1
+_TOKENS_OF_A_SHORT_ENTRY = 20  # its labels, and a sentence of some ten words
+_MIN_ROWS = 20
+_MAX_ROWS = 1000
 Positive = Annotated[int, BeforeValidator(check_number), Field(gt=0), AfterValidator(_check_count)]
 
 
@@ -44,7 +47,7 @@ class ContextBudget(Frozen):
         max_tokens: upper bound of the whole section, fence included; None is unlimited.
         min_tokens: what the experiment aims at; falling short is traced, never padded.
         max_items: upper bound of entries; reaches the native top-k where there is one. None is unlimited for
-            providers that can enumerate, and the adapter's configured top-k elsewhere.
+            providers that can enumerate, and what :meth:`search_limit` gives elsewhere.
     """
 
     max_tokens: Positive | None = None
@@ -56,6 +59,16 @@ class ContextBudget(Frozen):
         if self.min_tokens and self.max_tokens and self.min_tokens > self.max_tokens:
             raise ValueError("min_tokens is larger than max_tokens; swap them or drop one")
         return self
+
+    def search_limit(self, top_k: int | None = None, *, reranked: bool = False) -> int:
+        """How many rows a search asks for: ``max_items``, else ``top_k``, else as many as may fill ``max_tokens``.
+
+        Args:
+            top_k: what the user configured, where they did.
+            reranked: a model is asked about each row, so 20 are enough where nobody said how many.
+        """
+        may_fit = 0 if reranked or self.max_tokens is None else self.max_tokens // _TOKENS_OF_A_SHORT_ENTRY
+        return self.max_items or top_k or min(max(_MIN_ROWS, may_fit), _MAX_ROWS)
 
 
 @cache

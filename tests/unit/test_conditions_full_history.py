@@ -120,7 +120,7 @@ async def test_every_message_in_order_with_its_provenance() -> None:
     assert result.trace.condition_kind == "control"
     assert result.trace.native_operation == "history.tail"
     assert result.trace.cs_filtering == "none"
-    assert "- (2026-01-01 00:01, by Alice, #e1/0) I like oolong.\n  Really." in result.formatted_context
+    assert "- (2026-01-01 00:01, by Alice) I like oolong.\n  Really." in result.formatted_context
 
 
 async def test_cs_fields_have_no_effect_and_filters_are_refused() -> None:
@@ -374,7 +374,7 @@ async def test_from_configuration(tmp_path: Path) -> None:
     }
     async with open_memory(config, scope=ALICE) as slot:
         await slot.after_turn(session_id="s", user="hello")
-        assert "by user, #" in await slot.before_turn("?", session_id="s")
+        assert "by user) hello" in await slot.before_turn("?", session_id="s")
         details = (await slot.health()).details
     assert details["kept_in"] == "JSONL files"
     assert details["messages"] == 1

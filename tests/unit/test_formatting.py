@@ -103,9 +103,7 @@ def test_labels_stand_where_they_exist():
         timestamp=datetime(2024, 5, 1, 12, 30, tzinfo=UTC),
         labels=(("valid_at", "2024-05-01"),),
     )
-    assert (
-        render_entry(entry) == "- (2024-05-01 12:30, valid_at 2024-05-01, score 0.82, #01234567) likes oolong"
-    )
+    assert render_entry(entry) == "- (2024-05-01 12:30, valid_at 2024-05-01, score 0.82) likes oolong"
     assert render_entry(ContextEntry("likes oolong")) == "- likes oolong"
 
 
@@ -222,3 +220,19 @@ def test_neighbours_that_form_a_tag_together_are_shown(halves):
     assert is_well_formed(section)
     assert all(half.lstrip("a <").rstrip(" b") in section for half in halves)
     assert is_well_formed(wrap_section("honcho", "r:p", halves))
+
+
+@pytest.mark.parametrize(
+    ("budget", "top_k", "reranked", "limit"),
+    [
+        ({"max_items": 3, "max_tokens": 8000}, 7, False, 3),
+        ({"max_tokens": 8000}, 7, False, 7),
+        ({"max_tokens": 8000}, None, False, 400),
+        ({"max_tokens": 300}, None, False, 20),
+        ({"max_tokens": 10**6}, None, False, 1000),
+        ({"max_tokens": 8000}, None, True, 20),
+        ({}, None, False, 20),
+    ],
+)
+def test_a_search_asks_for_as_many_rows_as_may_fill_the_budget(budget, top_k, reranked, limit):
+    assert ContextBudget(**budget).search_limit(top_k, reranked=reranked) == limit

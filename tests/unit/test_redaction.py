@@ -372,7 +372,7 @@ def test_where_data_lies_stays_out_of_the_hash() -> None:
 
 def test_defaults_that_are_written_out_make_no_difference() -> None:
     assert mem0_hash() == mem0_hash(
-        infer=False, dimensions=1024, threshold=0.0, cs_filtering="hard", top_k=20
+        infer=False, dimensions=1024, threshold=0.0, cs_filtering="hard", rerank=False
     )
     assert mem0_hash() != mem0_hash(dimensions=512)
 

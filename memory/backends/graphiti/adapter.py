@@ -262,7 +262,9 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """``search_`` within the scope's group. Facts that no longer hold come with their ``invalid_at``."""
-        limit = request.budget.max_items or self._options.top_k
+        limit = request.budget.search_limit(
+            self._options.top_k, reranked="cross_encoder" in self._options.recipe
+        )
         async with self.graph(request.scope) as graph:
             found = await graph.search(request.query_with_cs, limit)
             events = await graph.events_of(found.edges)

@@ -160,8 +160,9 @@ class GraphitiOptions(PluginOptions):
     recipe: Recipe = "hybrid"
     """How to search: keywords and vectors over facts, fused by rank (``hybrid``), by ``mmr`` or by a
     ``cross_encoder``; ``combined`` ones also return nodes, episodes and communities."""
-    top_k: int = Field(default=10, gt=0)
-    """Results of each kind where the request's budget sets no ``max_items``."""
+    top_k: int | None = Field(default=None, gt=0)
+    """Results of each kind where the request's budget sets no ``max_items``. Default: as many as may fill its
+    ``max_tokens``, and 20 where there are none or a cross-encoder would be asked about each."""
     sim_min_score: float | None = Field(default=None, ge=-1, le=1)
     """Least cosine similarity of a vector match. Default: Graphiti's 0.6, and 0 for lexical, whose are low."""
     reranker_min_score: float | None = None

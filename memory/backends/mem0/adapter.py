@@ -221,7 +221,9 @@ class Mem0Adapter(SynchronousWrites):
         """
         ids, filters = self._ids.encode(request.scope), self._narrowing(request)
         query = request.query_with_cs if self.traits.cs_filtering == "soft" else request.query
-        top_k = request.budget.max_items or self._options.top_k
+        top_k = request.budget.search_limit(
+            self._options.top_k, reranked=self._options.rerank and self._options.reranker is not None
+        )
         raw, unranked = await self._run(lambda: self._native.search(query, ids, filters, top_k))
         return RetrieveResult(
             request=request,

@@ -164,8 +164,9 @@ class Mem0Options(PluginOptions):
     """Rerank search results; needs ``reranker``."""
     custom_instructions: str | None = None
     """Rules for the extracting model, in addition to the observation date."""
-    top_k: int = Field(default=20, gt=0)
-    """Memories per search where the request's budget sets no ``max_items``."""
+    top_k: int | None = Field(default=None, gt=0)
+    """Memories per search where the request's budget sets no ``max_items``. Default: as many as may fill its
+    ``max_tokens``, and 20 where there are none or a reranker would be asked about each."""
     threshold: float | None = Field(default=None, ge=0, le=1)
     """Least semantic score. Default: mem0's 0.1, and 0 for lexical, whose scores are low."""
     cs_filtering: Literal["hard", "soft"] | None = None

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import uuid
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
@@ -16,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from embedded_stores import postgres as served
 from mem0_support import (
     ALICE,
     BOB,
@@ -55,22 +53,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
-    """A server of its own; yields its connection string. Not below pytest's directory: root's server runs as
-    another user, to whom every other run of pytest closes that directory."""
-    with tempfile.TemporaryDirectory() as directory, _served(directory) as uri:
+    """A server of its own; yields its connection string."""
+    with served() as uri:
         yield uri
-
-
-@contextmanager
-def _served(directory: str) -> Iterator[str]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR
-        import pgserver
-    server = pgserver.get_server(Path(directory) / "pg", cleanup_mode="stop")
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()
 
 
 @pytest.fixture
