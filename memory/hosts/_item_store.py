@@ -9,7 +9,7 @@ from typing import Any
 
 from memory import BackendUnavailable, CapabilityNotSupported, MemoryScope, MemorySlot
 from memory.hosts._items import fits
-from memory.runtime import HostStore, Item, MemoryItems
+from memory.runtime import HostStore, Item, MemoryItems, StoredObject
 
 Namespace = tuple[str, ...]
 Row = Mapping[str, Any]
@@ -103,9 +103,11 @@ class ItemStore:
             "native_ids": list(native_ids),
             "indexed": bool(text),
         }
-        named = [(".".join(namespace), {"namespace": list(namespace)})]
-        self._store.put(_NAMESPACES, self._all, named, scope)
-        self._store.put(_ITEMS, scope, [(key, row)])
+        named = {"namespace": list(namespace)}
+        self._store.put(
+            StoredObject(_NAMESPACES, self._all, ".".join(namespace), named, scope),
+            StoredObject(_ITEMS, scope, key, row),
+        )
         if before is not None and "forget" in self._memories(namespace).offered:
             await self._forget(namespace, before)
 

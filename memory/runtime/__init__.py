@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from memory.runtime._conversations import Conversations
     from memory.runtime._hosting import HostTurns, open_turn_memory, open_turn_memory_sync
     from memory.runtime._items import Item, MemoryItems
-    from memory.runtime._loop import AgentSession, Checkpoint, SessionSettings, TurnReport, run_session
+    from memory.runtime._loop import AgentSession, run_session
     from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
     from memory.runtime._provider import (
         CompletionChunk,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     )
     from memory.runtime._signals import stop_at_signals
     from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
+    from memory.runtime._turn_report import Checkpoint, SessionSettings, TurnReport
     from memory.runtime.providers import ProviderPlugin, create_provider
     from memory.runtime.signet.adapter import RuntimeAdapter
     from memory.runtime.signet.client import AdapterClient, create_adapter
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
         SessionStartParams,
         SessionStartResult,
     )
-    from memory.slot.host_store import HostStore
+    from memory.slot.host_store import HostStore, StoredObject
     from memory.slot.turns import event_from_turn
 
 __all__ = [
@@ -107,6 +108,7 @@ __all__ = [
     "SessionStartParams",
     "SessionStartResult",
     "StopReason",
+    "StoredObject",
     "Tool",
     "ToolCall",
     "ToolContext",
@@ -141,7 +143,8 @@ _LATE = _by_name(
         "runtime._conversations": "Conversations",
         "runtime._hosting": "HostTurns open_turn_memory open_turn_memory_sync",
         "runtime._items": "Item MemoryItems",
-        "runtime._loop": "AgentSession Checkpoint SessionSettings TurnReport run_session",
+        "runtime._loop": "AgentSession run_session",
+        "runtime._turn_report": "Checkpoint SessionSettings TurnReport",
         "runtime._provider": "CompletionChunk CompletionOptions CompletionResult Provider StopReason ToolCall "
         "ToolDefinition Usage",
         "runtime._signals": "stop_at_signals",
@@ -153,7 +156,7 @@ _LATE = _by_name(
         "runtime.signet.types": "CompactionCompleteParams CompactionResult PreCompactionParams PreCompactionResult "
         "PromptSubmitParams PromptSubmitResult SessionEndParams SessionEndResult SessionStartParams "
         "SessionStartResult",
-        "slot.host_store": "HostStore",
+        "slot.host_store": "HostStore StoredObject",
         "slot.turns": "event_from_turn",
     }
 )

@@ -10,10 +10,11 @@ from memory.contract.requests import Positive
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import InputFile, Public
-from memory.runtime._loop import AgentSession, SessionSettings
+from memory.runtime._loop import AgentSession
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
 from memory.runtime._tools import ToolRegistry, memory_tools
+from memory.runtime._turn_report import SessionSettings
 from memory.runtime.providers import create_provider
 
 

@@ -17,10 +17,11 @@ from memory.contract.errors import MemslotError
 from memory.contract.scope import MemoryScope
 from memory.runtime._agent import AgentSettings
 from memory.runtime._channel import AgentOutput, ChannelClosed, HttpChannel, UserTurn, sent
-from memory.runtime._loop import AgentSession, Checkpoint, run_session
+from memory.runtime._loop import AgentSession, run_session
 from memory.runtime._policy import TurnMemory
 from memory.runtime._provider import Provider
-from memory.slot.host_store import HostStore
+from memory.runtime._turn_report import Checkpoint
+from memory.slot.host_store import HostStore, StoredObject
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class Conversations:
         scope, key = place
 
         def keep(checkpoint: Checkpoint) -> None:
-            self._store.put("conversation", scope, [(key, checkpoint.model_dump(mode="json"))])
+            self._store.put(StoredObject("conversation", scope, key, checkpoint.model_dump(mode="json")))
 
         try:
             await run_session(session, channel, keep)

@@ -10,9 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from memory.contract.adapter import SupportsNativeMutation, SupportsProvenance
+from memory.contract.adapter import SupportsNativeMutation, SupportsProvenance, SupportsReadiness
 from memory.contract.errors import BackendRejected, CapabilityNotSupported, ScopeError
-from memory.contract.receipts import ContextEntry, NativeMutationReceipt, WriteReceipt
+from memory.contract.receipts import (
+    BackendReadiness,
+    ContextEntry,
+    NativeMutationReceipt,
+    ProvenanceResult,
+    WriteReceipt,
+)
 from memory.contract.requests import ContextBudget, NativeMutationRequest, ProvenanceRequest
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
@@ -115,18 +121,35 @@ class MemoryItems:
             CapabilityNotSupported: the backend cannot look one up.
             BackendError: the backend failed.
         """
-        provenance = self.slot.capability(SupportsProvenance)
-        if provenance is None:
-            raise CapabilityNotSupported(f"{self.slot.backend_name} cannot look a memory up by its id")
-        async with self.slot.leases.lease(self.scope):
-            try:
-                found = await provenance.provenance(ProvenanceRequest(scope=self.scope, native_id=item_id))
-            except (ScopeError, BackendRejected):  # of another scope, or of none
-                return None
+        try:
+            found = await self.provenance(item_id)
+        except (ScopeError, BackendRejected):  # of another scope, or of none
+            return None
         rows = [row for row in _rows(found.raw) if item_id in (row.get(name) for name in _IDS)]
         texts = [rows[-1].get(name) for name in _TEXTS] if rows else []
         content = next((text for text in texts if isinstance(text, str)), None)
         return None if content is None else Item(item_id, content)
+
+    async def provenance(self, item_id: str) -> ProvenanceResult:
+        """The history and sources of one memory, in the backend's own words.
+
+        Raises:
+            CapabilityNotSupported: the backend cannot look one up.
+            ScopeError, BackendError: the scope has no such memory, or the backend failed.
+        """
+        provenance = self.slot.capability(SupportsProvenance)
+        if provenance is None:
+            raise CapabilityNotSupported(f"{self.slot.backend_name} cannot look a memory up by its id")
+        async with self.slot.leases.lease(self.scope):
+            return await provenance.provenance(ProvenanceRequest(scope=self.scope, native_id=item_id))
+
+    async def readiness(self) -> BackendReadiness | None:
+        """Whether everything written can be retrieved; None where the backend does not tell."""
+        readiness = self.slot.capability(SupportsReadiness)
+        if readiness is None:
+            return None
+        async with self.slot.leases.lease(self.scope):
+            return await readiness.readiness(self.scope)
 
     async def modify(self, item_id: str, content: str) -> NativeMutationReceipt:
         """Give one memory another text.

@@ -10,85 +10,27 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 
-from memory.contract._model import Frozen, Id, JsonObject
 from memory.contract.adapter import SupportsReadiness
 from memory.contract.errors import BackendError, InputError, MemslotError
 from memory.contract.events import Message
-from memory.contract.requests import Positive
 from memory.contract.scope import MemoryScope
 from memory.runtime._channel import AgentOutput, Channel, ChannelClosed, UserTurn
+from memory.runtime._items import MemoryItems
 from memory.runtime._policy import Recall, TurnMemory
 from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, ToolCall
 from memory.runtime._sections import Part, digest_of, fit_parts
 from memory.runtime._tools import ToolContext, ToolRegistry, ToolResult
+from memory.runtime._turn_report import Checkpoint, SessionSettings, TurnReport
 
 log = logging.getLogger(__name__)
 
 _SUMMARISE = """Summarise the conversation so far for yourself: decisions and why, what was learned about the user,
 open threads. Be concise but complete."""
 Emit = Callable[[AgentOutput], Awaitable[None]]
-
-
-@dataclass(frozen=True)
-class SessionSettings:
-    """How a session is led.
-
-    Attributes:
-        identity: who the agent is; first in the system prompt.
-        soul: the content of SOUL.md; after it.
-        window_tokens: of the conversation shown to the model, by the slot's counter; older turns are summarised.
-            None shows all of it.
-        max_tool_rounds: completions in one turn, tools called in between.
-        turn_s: seconds until an answer is cut off, with what it called tools for.
-        max_tool_calls: tools called in one round; the model is told of what was left out.
-        options: further options of every completion.
-    """
-
-    identity: str = "You are a helpful assistant."
-    soul: str = ""
-    window_tokens: int | None = 8000
-    max_tool_rounds: int = 8
-    turn_s: float = 600.0
-    max_tool_calls: int = 16
-    options: CompletionOptions = field(default_factory=CompletionOptions)
-
-
-class Checkpoint(Frozen):
-    """What a session is resumed from, JSON-ready."""
-
-    session_key: Id
-    epoch: Positive = 1
-    history: tuple[JsonObject, ...] = ()
-
-
-@dataclass(frozen=True)
-class TurnReport:
-    """What happened in a turn.
-
-    Attributes:
-        output: what was answered.
-        recall: what the memory gave, and why it failed if it did.
-        research: of the tools that ran before the model.
-        recorded: whether the turn was handed to the memory.
-        rounds: completions asked for.
-        took_ms: from receiving to the last token.
-        before_model_ms: of these, until the model was asked.
-        failure: what the model's provider raised; None where it raised nothing.
-    """
-
-    output: AgentOutput
-    recall: Recall
-    research: tuple[ToolResult, ...] = ()
-    recorded: bool = False
-    rounds: int = 0
-    took_ms: float = 0.0
-    before_model_ms: float = 0.0
-    failure: Exception | None = None
 
 
 class AgentSession:
@@ -130,7 +72,7 @@ class AgentSession:
         self.history: list[Message] = [Message(**message) for message in checkpoint.history]
         self.last: TurnReport | None = None
         self._epoch = checkpoint.epoch
-        self._context = ToolContext(self.session_key, project, memory.slot, self.scope)
+        self._context = ToolContext(self.session_key, project, MemoryItems(memory.slot, self.scope))
         self._opening: Recall | None = None
 
     @property

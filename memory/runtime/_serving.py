@@ -33,8 +33,9 @@ from memory.slot.slot import MemorySlot
 log = logging.getLogger(__name__)
 
 ENDPOINTS = "memslot.endpoints"
-"""Entry points of what is served beside Signet's endpoints, at a path of their name: ``(slot, scopes)`` -> context
-manager of a function: a caller's scope, and whether it may only read -> the ASGI application that answers it."""
+"""Entry points of what is served beside Signet's endpoints, at a path of their name. Each is called with
+:meth:`RuntimeAdapterServer.reaches`, and gives a context manager of a function: a caller's scope, and whether it
+may only read -> the ASGI application that answers it."""
 _MIN_TOKEN_LENGTH = 16
 _GRACE_S = 10
 
@@ -209,9 +210,10 @@ async def answer(
             secrets_exec=settings.secrets_exec,
         )
         for point in sorted(entry_points(group=ENDPOINTS), key=lambda point: point.name):
-            opened = await stack.enter_async_context(_loaded(point)(slot, set(server.scopes)))
+            opened = await stack.enter_async_context(_loaded(point)(server.reaches()))
             server.mount(f"/{point.name}", opened)
-        host, server.port = settings.host, listener.getsockname()[1]
+        host = settings.host
+        server.endpoints.port = port = listener.getsockname()[1]
         options: dict[str, Any] = {
             "log_level": "warning",
             "access_log": False,
@@ -223,7 +225,7 @@ async def answer(
             uvicorn.Config(server.app, lifespan="off", timeout_graceful_shutdown=_GRACE_S, **options)
         )
         stop_at_signals(running)
-        ready(f"http://{f'[{host}]' if ':' in host else host}:{server.port}")
+        ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         await running.serve(sockets=[listener])
     if memory.lost:
         raise LifecycleError(
@@ -233,7 +235,7 @@ async def answer(
 
 
 @asynccontextmanager
-async def _nothing(slot: MemorySlot, scopes: set[MemoryScope]) -> AsyncIterator[None]:
+async def _nothing(callers: object) -> AsyncIterator[None]:
     yield None
 
 

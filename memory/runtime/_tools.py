@@ -27,14 +27,22 @@ class ToolContext:
     Attributes:
         session_key: the conversation.
         project: what is worked on.
-        slot: the memory.
-        scope: whose.
+        items: the memories.
     """
 
     session_key: str
     project: str
-    slot: MemorySlot
-    scope: MemoryScope
+    items: MemoryItems
+
+    @property
+    def slot(self) -> MemorySlot:
+        """The memory."""
+        return self.items.slot
+
+    @property
+    def scope(self) -> MemoryScope:
+        """Whose."""
+        return self.items.scope
 
 
 @runtime_checkable
@@ -183,7 +191,7 @@ class _MemoryTool:
     run_before_generation: bool = False
 
     async def execute(self, input: Mapping[str, Any], context: ToolContext) -> Any:
-        return await self.work(MemoryItems(context.slot, context.scope), input, context)
+        return await self.work(context.items, input, context)
 
 
 def memory_tools(slot: MemorySlot) -> list[Tool]:

@@ -30,7 +30,7 @@ from memory.contract.scope import MemoryScope
 from memory.runtime._circuit import Background, Circuit, CircuitOpen
 from memory.slot.bounded_queue import BoundedQueue, Lease, RecentKeys
 from memory.slot.database import Place
-from memory.slot.host_store import HostStore, was_begun
+from memory.slot.host_store import HostStore, StoredObject, was_begun
 from memory.slot.slot import MemorySlot
 
 log = logging.getLogger("memslot.runtime")
@@ -318,8 +318,12 @@ class WriteBehind:
         if self._host_file is not None:
             try:
                 with self._store() as store:
-                    for event in self._unsent:
-                        store.put(_UNSENT, event.scope, [(event.event_id, event.model_dump(mode="json"))])
+                    store.put(
+                        *(
+                            StoredObject(_UNSENT, event.scope, event.event_id, event.model_dump(mode="json"))
+                            for event in self._unsent
+                        )
+                    )
                 self.counts.left_for_next_start = len(self._unsent)
                 log.warning(
                     "%s: %d events could not be sent; the next start delivers them",

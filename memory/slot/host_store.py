@@ -8,9 +8,9 @@ these things; they go when their scope is reset, and what is taken out is overwr
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
@@ -18,7 +18,6 @@ from memory.slot.database import Database, Place
 from memory.slot.sqlite_file import SqliteFile, SqliteLayout, scope_key
 
 T = TypeVar("T")
-Row = tuple[str, Mapping[str, Any]]
 
 HOST_FILE = "hosts.db"
 _LAYOUT = SqliteLayout(
@@ -41,6 +40,22 @@ CREATE INDEX IF NOT EXISTS scopes ON kept (scope);
 """,
 )
 _PRUNED_EVERY = 256
+
+
+class StoredObject(NamedTuple):
+    """One object to keep.
+
+    Attributes:
+        kind, owner, name: what finds it again.
+        value: JSON-ready.
+        scope: with whose reset it goes; by default the owner's.
+    """
+
+    kind: str
+    owner: MemoryScope
+    name: str
+    value: Mapping[str, Any]
+    scope: MemoryScope | None = None
 
 
 class HostStore:
@@ -115,19 +130,17 @@ class HostStore:
         rows = self._do(lambda: self._db.execute(where, (kind, *values)).fetchall())
         return [self._read(value) for (value,) in rows]
 
-    def put(
-        self, kind: str, owner: MemoryScope, rows: Iterable[Row], scope: MemoryScope | None = None
-    ) -> None:
-        """Keep objects, all or none, in place of those of the same name; an object keeps its age.
-
-        Args:
-            kind, owner: with the name, what finds it again.
-            rows: name and object, JSON-ready.
-            scope: with whose reset they go; by default the owner's.
-        """
-        key, reset_with = self._key(owner), self._key(scope or owner)
+    def put(self, *objects: StoredObject) -> None:
+        """Keep objects, all or none, in place of those of the same kind, owner and name; each keeps its age."""
         values = [
-            (kind, key, name, reset_with, json.dumps(value, ensure_ascii=False)) for name, value in rows
+            (
+                kept.kind,
+                self._key(kept.owner),
+                kept.name,
+                self._key(kept.scope or kept.owner),
+                json.dumps(kept.value, ensure_ascii=False),
+            )
+            for kept in objects
         ]
 
         def keep() -> None:
@@ -140,9 +153,9 @@ class HostStore:
                 self._puts += 1
                 if self._puts % _PRUNED_EVERY == 0:
                     last = "SELECT seq FROM kept WHERE kind = ? ORDER BY seq DESC LIMIT 1 OFFSET ?"
-                    self._db.execute(
+                    self._db.executemany(
                         f"DELETE FROM kept WHERE kind = ? AND seq <= ({last})",
-                        (kind, kind, self._max_objects),
+                        [(kind, kind, self._max_objects) for kind in {kept.kind for kept in objects}],
                     )
 
         if values:

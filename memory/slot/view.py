@@ -56,8 +56,10 @@ class ScopeLeases:
             self._release()
 
     def _release(self) -> None:
+        if (too_many := len(self._users) - self._max_idle) <= 0:
+            return
         idle = [scope for scope, users in self._users.items() if not users]
-        for scope in idle[: len(self._users) - self._max_idle]:
+        for scope in idle[:too_many]:
             del self._users[scope]
             self._slot.release_scope(scope)
 

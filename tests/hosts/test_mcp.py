@@ -21,6 +21,7 @@ from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, ScopeError
 from memory.hosts.mcp import running
 from memory.hosts.mcp.server import build_server
 from memory.plugins.config import load_config
+from memory.runtime import MemoryItems
 from memory.testing import FakeBackend, FakeNativeStore
 from memory.testing._faults import FAKE_KEY
 
@@ -40,7 +41,7 @@ async def client(
 ) -> AsyncIterator[tuple[ClientSession, MemorySlot]]:
     async with (
         MemorySlot(FakeBackend(store), scope=scope) as slot,
-        connected(build_server(slot, read_only=read_only)) as session,
+        connected(build_server(MemoryItems(slot), read_only=read_only)) as session,
     ):
         yield session, slot
 

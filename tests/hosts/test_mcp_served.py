@@ -13,6 +13,7 @@ import anyio
 import httpx
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
+from pydantic import AnyUrl
 
 from memory import MemoryScope, MemorySlot
 from memory.runtime._serving import ServeSettings, answer
@@ -105,3 +106,58 @@ async def test_without_tokens_a_page_of_elsewhere_is_refused() -> None:
         accept = {"accept": "application/json, text/event-stream"}
         for other in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
             assert (await http.post("/mcp", json=ASK, headers={**accept, **other})).status_code == 403
+
+
+async def test_mcp_reaches_what_hooks_and_tools_reach() -> None:
+    """All projects of a token: found, read, changed and forgotten; what it stores is found by them."""
+    tokens = [{"token": TOKENS["ada"], "persona_id": "ada"}]
+    async with (
+        served(tokens=tokens) as url,
+        session(url, "ada") as ada,
+        httpx.AsyncClient(base_url=url, timeout=30) as http,
+    ):
+        headers = {"authorization": f"Bearer {TOKENS['ada']}"}
+
+        async def post(path: str, **body: Any) -> dict[str, Any]:
+            answer: dict[str, Any] = (await http.post(path, json=body, headers=headers)).json()
+            return answer
+
+        async def call(tool: str, **arguments: Any) -> tuple[bool, Any]:
+            result = await ada.call_tool(tool, arguments)
+            text = result.content[0].text
+            return result.isError, json.loads(text) if text[:1] in "[{" else text
+
+        stored = await post("/api/memory/remember", content="the iguana eats kale", project="/zoo")
+        assert await found(ada) == ["the iguana eats kale"]
+        assert (await call("memory_get", id=stored["id"]))[1]["content"] == "the iguana eats kale"
+        history = json.loads(
+            (await ada.read_resource(AnyUrl(f"memory://provenance/{stored['id']}"))).contents[0].text
+        )
+        assert stored["id"] in history["ids"]
+        assert (await call("memory_modify", id=stored["id"], content="the iguana eats figs"))[0] is False
+        assert await found(ada) == ["the iguana eats figs"]
+        _, rex = await call("memory_store", content="the iguana is Rex")
+        _, again = await call("memory_store", content="the iguana  is Rex")
+        assert rex["id"] == again["id"], "the same words are one memory"
+        hook = {"harness": "t", "sessionKey": "s", "userMessage": "Which iguana?", "project": "/park"}
+        assert "the iguana is Rex" in (await post("/api/hooks/user-prompt-submit", **hook))["inject"]
+        for item_id in (stored["id"], rex["id"]):
+            assert (await call("memory_forget", id=item_id))[0] is False
+            failed, why = await call("memory_get", id=item_id)
+            assert (failed, "there is no memory of this id" in why) == (True, True)
+        answer = await post("/api/memory/recall", query="iguana", project="/zoo")
+        assert [row["content"] for row in answer["results"]] == []
+        pinned = await post("/api/memory/remember", content="the iguana is old", pinned=True)
+        assert (await call("memory_forget", id=pinned["id"]))[0] is True
+
+
+async def test_strict_walls_hold_for_mcp() -> None:
+    tokens = [{"token": TOKENS["ada"], "persona_id": "ada"}]
+    async with served(tokens=tokens, isolate="strict") as url, session(url, "ada") as ada:
+        async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+            body = {"content": "the iguana eats kale", "project": "/zoo"}
+            headers = {"authorization": f"Bearer {TOKENS['ada']}"}
+            stored = (await http.post("/api/memory/remember", json=body, headers=headers)).json()
+        assert await found(ada) == []
+        for tool in ("memory_get", "memory_forget"):
+            assert (await ada.call_tool(tool, {"id": stored["id"]})).isError

@@ -35,7 +35,7 @@ class Daemon:
         self.server = server
         self.http = http
         self.backend = backend
-        self.memory = server.memory
+        self.memory = server.service.memory
 
     async def send(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None

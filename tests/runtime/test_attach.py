@@ -16,7 +16,7 @@ import pytest
 
 from memory import BackendUnavailable, MemorySlot, SupportsNativeMutation, SupportsProvenance
 from memory.runtime import MemoryItems, TurnMemory, load_config, open_shared
-from memory.runtime._attach import _Place
+from memory.runtime._attach_owner import Place
 
 OWNER = """
 import sys, json, anyio
@@ -40,7 +40,7 @@ def config(tmp_path: Path, **memory: Any) -> dict[str, Any]:
 
 
 def place(tmp_path: Path) -> Path:
-    return _Place.of(load_config(config(tmp_path))).socket
+    return Place.of(load_config(config(tmp_path))).socket
 
 
 async def text(slot: MemorySlot, query: str = "bike tea") -> str:

@@ -16,7 +16,7 @@ from memory import MemoryEvent, MemoryScope, Message, open_memory
 from memory.contract.errors import JournalError
 from memory.plugins.opening import build_slot
 from memory.runtime import _replay as moving
-from memory.slot.host_store import HostStore
+from memory.slot.host_store import HostStore, StoredObject
 from memory.slot.journal import Journal
 from memory.slot.journal_file import JournalEntry
 from memory.testing import FAKE_KEY, ScriptedLLM
@@ -143,7 +143,7 @@ async def test_one_person_moves_alone_and_is_forgotten_alone(files, tmp_path: Pa
     second = files("second", "full_history", group="conditions")
     assert "bob" in await memslot("journal", "replay", first, "--to", second, "--persona", "bob")
     beside = HostStore("full_history", tmp_path / "first" / "hosts.db")
-    beside.put("note", ADA, [("1", {"content": "Trip number 2, of a host"})])
+    beside.put(StoredObject("note", ADA, "1", {"content": "Trip number 2, of a host"}))
     beside.close()
     await memslot("journal", "forget", first, "--persona", "ada", "--yes")
     assert [one.scope for one in kept(tmp_path / "first" / "journal.db")] == [BOB]

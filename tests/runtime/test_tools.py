@@ -47,7 +47,7 @@ async def slot() -> AsyncIterator[MemorySlot]:
 
 
 def context(slot: MemorySlot, scope: Any = ADA) -> ToolContext:
-    return ToolContext("s", "/p", slot, scope)
+    return ToolContext("s", "/p", MemoryItems(slot, scope))
 
 
 async def called(slot: MemorySlot, tool: Tool, arguments: Any, **options: Any) -> ToolResult:

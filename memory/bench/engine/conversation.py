@@ -19,8 +19,9 @@ from memory.contract.errors import InputError
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.scope import MemoryScope
 from memory.runtime._channel import Attachment, UserTurn
-from memory.runtime._loop import AgentSession, SessionSettings
+from memory.runtime._loop import AgentSession
 from memory.runtime._policy import Recall
+from memory.runtime._turn_report import SessionSettings
 from memory.slot.turns import TurnFields, event_from_turn
 
 

@@ -6,7 +6,7 @@ import io
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ import anyio
 from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, ScopeError
 from memory.adapter import LifecycleError, quiet_loggers
 from memory.hosts.mcp.server import build_server
-from memory.runtime import MemslotConfig, TurnMemory, open_shared, stop_at_signals
+from memory.runtime import MemoryItems, MemslotConfig, TurnMemory, open_shared, stop_at_signals
 
 HOST = "127.0.0.1"
 _GRACE_S = 5
@@ -50,7 +50,7 @@ async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: 
     _quieten()
     with _own_stdout() as stdout:
         async with _opened(config, read_only) as slot:
-            server = build_server(slot, read_only=read_only)
+            server = build_server(MemoryItems(slot), read_only=read_only)
             try:
                 async with (
                     _hooks_answered(slot, config, wanted=hooks),
@@ -136,7 +136,7 @@ async def serve_http(
                 allowed_origins=[f"http://{name}" for name in names],
             )
             manager = StreamableHTTPSessionManager(
-                build_server(slot, read_only=read_only), security_settings=security
+                build_server(MemoryItems(slot), read_only=read_only), security_settings=security
             )
 
             async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -163,10 +163,13 @@ async def serve_http(
 
 @asynccontextmanager
 async def endpoint(
-    slot: MemorySlot, scopes: Iterable[MemoryScope]
+    callers: Mapping[tuple[MemoryScope, bool], MemoryItems],
 ) -> AsyncIterator[Callable[[MemoryScope, bool], Any]]:
     """For ``memslot serve``: an ASGI application for each scope, and for those who may only read it, so that no
     client reaches another's session.
+
+    Args:
+        callers: a caller's scope, and whether it may only read -> the memories it reaches.
 
     Whoever mounts them checks who asks, from where, and for how much.
     """
@@ -176,11 +179,10 @@ async def endpoint(
     _quieten()
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     managers = {
-        (scope, read_only): StreamableHTTPSessionManager(
-            build_server(slot, scope, read_only=read_only), security_settings=unchecked
+        caller: StreamableHTTPSessionManager(
+            build_server(items, read_only=caller[1]), security_settings=unchecked
         )
-        for scope in scopes
-        for read_only in (False, True)
+        for caller, items in callers.items()
     }
     async with AsyncExitStack() as stack:
         for manager in managers.values():

@@ -1,4 +1,4 @@
-"""The five tools, and readiness and provenance as resources, over any slot."""
+"""The five tools, and readiness and provenance as resources, over the memories of one user."""
 
 from __future__ import annotations
 
@@ -13,14 +13,9 @@ from mcp.server.lowlevel.helper_types import ReadResourceContents
 
 from memory import (
     InputError,
-    MemoryScope,
-    MemorySlot,
-    ProvenanceRequest,
-    SupportsProvenance,
-    SupportsReadiness,
     __version__,
 )
-from memory.runtime import ToolCall, ToolContext, ToolRegistry, memory_tools
+from memory.runtime import MemoryItems, ToolCall, ToolContext, ToolRegistry, memory_tools
 
 READINESS = "memory://readiness"
 PROVENANCE = "memory://provenance/"
@@ -31,24 +26,17 @@ what is worth knowing later, and correct or forget what is wrong. What it return
 _TIMEOUT_S = 120.0  # above the slot's own deadlines for a write, which say what became of it
 
 
-def build_server(
-    slot: MemorySlot, scope: MemoryScope | None = None, *, read_only: bool = False
-) -> Server[Any, Any]:
-    """The server of one scope; not running yet.
+def build_server(items: MemoryItems, *, read_only: bool = False) -> Server[Any, Any]:
+    """The server of one user's memories; not running yet.
 
     Args:
-        slot: the memory; whoever opened it closes it.
-        scope: whose memory; by default the slot's own.
+        items: the memories; whoever opened their slot closes it.
         read_only: offer no tool that writes. For a slot that may not be written at all, ``set_mode`` it as well.
-
-    Raises:
-        ScopeError: there is no scope.
     """
-    owner = slot.scope_or_default(scope)
-    context = ToolContext("mcp", "", slot, owner)
-    offered = [tool for tool in memory_tools(slot) if not (read_only and tool.name in _WRITING)]
+    context = ToolContext("mcp", "", items)
+    offered = [tool for tool in memory_tools(items.slot) if not (read_only and tool.name in _WRITING)]
     tools = ToolRegistry(offered, timeout_s=_TIMEOUT_S)
-    resources = _Resources(slot, owner)
+    resources = _Resources(items)
     server: Server[Any, Any] = Server("memslot", version=__version__, instructions=_INSTRUCTIONS)
 
     @server.list_tools()  # type: ignore[untyped-decorator, no-untyped-call]
@@ -87,14 +75,12 @@ def build_server(
 
 
 class _Resources:
-    def __init__(self, slot: MemorySlot, scope: MemoryScope) -> None:
-        self._slot = slot
-        self._scope = scope
-        self._readiness = slot.capability(SupportsReadiness)
-        self._provenance = slot.capability(SupportsProvenance)
+    def __init__(self, items: MemoryItems) -> None:
+        self._items = items
+        self._has = items.slot.capabilities()
 
     def listed(self) -> list[types.Resource]:
-        if self._readiness is None:
+        if "readiness" not in self._has:
             return []
         description = "Whether everything written can be retrieved: ready, pending, unknown or failed."
         return [
@@ -102,7 +88,7 @@ class _Resources:
         ]
 
     def templates(self) -> list[types.ResourceTemplate]:
-        if self._provenance is None:
+        if "provenance" not in self._has:
             return []
         description = "History and sources of one memory, in the backend's own words."
         return [
@@ -118,14 +104,12 @@ class _Resources:
             InputError: there is no such resource.
             MemslotError: the memory refused or failed.
         """
-        async with self._slot.leases.lease(self._scope):
-            if uri == READINESS and self._readiness is not None:
-                return (await self._readiness.readiness(self._scope)).model_dump(mode="json")
-            native_id = unquote(uri.removeprefix(PROVENANCE))
-            if uri.startswith(PROVENANCE) and native_id and self._provenance is not None:
-                request = ProvenanceRequest(scope=self._scope, native_id=native_id)
-                found = await self._provenance.provenance(request)
-                return {"raw": found.raw, "ids": found.native_ids, "event_ids": found.event_ids}
+        if uri == READINESS and (readiness := await self._items.readiness()) is not None:
+            return readiness.model_dump(mode="json")
+        native_id = unquote(uri.removeprefix(PROVENANCE))
+        if uri.startswith(PROVENANCE) and native_id and "provenance" in self._has:
+            found = await self._items.provenance(native_id)
+            return {"raw": found.raw, "ids": found.native_ids, "event_ids": found.event_ids}
         raise InputError(f"there is no resource {quote(uri, safe=':/')[:200]}")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item
-from memory.slot.host_store import HostStore
+from memory.slot.host_store import HostStore, StoredObject
 
 _PREFIX = re.compile(r"\A\s*+(?:(?P<critical>critical:)|\[(?P<tags>[^\[\]\n]{1,500})\]:)\s*+", re.I)
 
@@ -133,11 +133,10 @@ class Book:
     def get(self, scope: MemoryScope, item_id: str) -> Note | None:
         return _note(self.store.get("note", scope, item_id))
 
-    def put(self, scope: MemoryScope, note: Note, *keys: str) -> Note:
+    def put(self, scope: MemoryScope, note: Note, *keys: str) -> None:
         """Keep a note, and find it again by these keys."""
-        self.store.put("note", scope, [(note.id, note.kept())])
-        self.store.put("key", scope, [(key, {"id": note.id}) for key in keys])
-        return note
+        found_by = (StoredObject("key", scope, key, {"id": note.id}) for key in keys)
+        self.store.put(StoredObject("note", scope, note.id, note.kept()), *found_by)
 
     def id_of(self, scope: MemoryScope, key: str) -> str | None:
         """The memory that was put under a key."""
@@ -158,13 +157,12 @@ class Book:
                 note.content = item.content if not note.deleted else ""
                 new += [note] if item.id and not note.deleted else []
             notes.append(note)
-        self.store.put("note", scope, [(note.id, note.kept()) for note in new])
+        self.store.put(*(StoredObject("note", scope, note.id, note.kept()) for note in new))
         return notes
 
     def forget(self, scope: MemoryScope, note: Note) -> None:
         """A memory was deleted: its id stays, lest it be shown while a backend still finds it; no word does."""
-        gone = Note(note.id, "", version=note.version, deleted=True)
-        self.store.put("note", scope, [(gone.id, gone.kept())])
+        self.put(scope, Note(note.id, "", version=note.version, deleted=True))
 
     def listed(self, scope: MemoryScope) -> list[Note]:
         """Those of a scope, newest first."""

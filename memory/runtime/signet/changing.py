@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,52 +17,21 @@ from memory.contract.requests import MemoryFeedback
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import MemoryItems
 from memory.runtime.signet.book import Note, importance_of, tags_of
-from memory.runtime.signet.service import Refused, SignetService, text_of
+from memory.runtime.signet.memories import Memories
 from memory.runtime.signet.sessions import Caller
+from memory.runtime.signet.types import Refused, text_of
 
 _ASK_FIRST = 25  # memories; more are forgotten with the token of a preview only
 _READ_ONLY = {"status": "read_only", "error": "this memory is read-only"}
 
 
 class Changes:
-    """What ``/api/memory/...`` does to single memories, in whichever of a caller's scopes they are.
+    """What ``/api/memory/...`` does to single memories, in whichever of a caller's scopes they are."""
 
-    Args:
-        service: whose book and slot are used.
-    """
-
-    def __init__(self, service: SignetService) -> None:
-        self._service = service
-        self._book = service.book
-        self._slot = service.memory.slot
-
-    async def get(self, caller: Caller, item_id: str) -> dict[str, Any]:
-        """``GET /api/memory/:id``"""
-        found = await self._find(caller, self._service.sessions.scope(caller), item_id)
-        if found is None:
-            raise Refused(404, "not found")
-        return found[1].row()
-
-    def listed(self, caller: Caller, query: Mapping[str, str]) -> dict[str, Any]:
-        """``GET /api/memories``: what was stored or served here, newest first."""
-        try:
-            limit, offset = int(query.get("limit", 100)), int(query.get("offset", 0))
-        except ValueError:
-            raise Refused(400, "limit and offset must be numbers") from None
-        if not 0 < limit <= 1000 or offset < 0:
-            raise Refused(400, "limit must be 1 to 1000, and offset 0 or more")
-        sessions, scope = self._service.sessions, self._service.scope_of(caller, query)
-        notes = [note for reached in sessions.reach(caller, scope) for note in self._book.listed(reached)]
-        notes.sort(key=lambda note: note.created or "", reverse=True)
-        wanted = [note for note in notes if query.get("type") in (None, "", note.type)]
-        return {
-            "memories": [note.row() for note in wanted[offset : offset + limit]],
-            "stats": {
-                "total": len(wanted),
-                "withEmbeddings": 0,
-                "critical": sum(note.pinned for note in wanted),
-            },
-        }
+    def __init__(self, memories: Memories) -> None:
+        self._memories = memories
+        self._book = memories.book
+        self._slot = memories.slot
 
     async def modify(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/memory/modify``: every patch has a result of its own."""
@@ -71,7 +40,7 @@ class Changes:
             raise Refused(400, "patches[] is required")
         if len(patches) > 100:
             raise Refused(400, "patches[] holds more than 100; send fewer at a time")
-        scope, reason = self._service.scope_of(caller, body), text_of(body, "reason")
+        scope, reason = self._memories.scope_of(caller, body), text_of(body, "reason")
         results = [
             await self.patched(caller, scope, text_of(patch, "id"), patch, reason) for patch in patches
         ]
@@ -87,14 +56,14 @@ class Changes:
         if not (text_of(patch, "reason") or reason):
             return {"id": item_id, "status": "invalid_request", "error": "reason is required"}
         try:
-            content, labels = self._service.checked(patch.get("content")), _labels(patch)
+            content, labels = self._memories.checked(patch.get("content")), _labels(patch)
         except Refused as refused:
             return {"id": item_id, "status": "invalid_request", "error": str(refused)}
         if content is None and not labels:
             return {"id": item_id, "status": "invalid_request", "error": "there is nothing to change"}
-        if caller.read_only or self._slot.read_only:
+        if self._memories.is_read_only(caller):
             return _READ_ONLY | {"id": item_id}
-        async with self._service.alone(caller.scope, item_id):
+        async with self._memories.alone(caller.scope, item_id):
             return await self._patched(caller, scope, item_id, patch.get("if_version"), content, labels)
 
     async def _patched(
@@ -106,7 +75,7 @@ class Changes:
         content: str | None,
         labels: Mapping[str, Any],
     ) -> dict[str, Any]:
-        found = await self._find(caller, scope, item_id)
+        found = await self._memories.find(caller, scope, item_id)
         if found is None:
             return {"id": item_id, "status": "not_found"}
         scope, note = found
@@ -133,10 +102,10 @@ class Changes:
         self, caller: Caller, scope: MemoryScope, item_id: str, *, force: bool
     ) -> dict[str, Any]:
         """One memory deleted; what went wrong stands in ``status``."""
-        if caller.read_only:
+        if self._memories.is_read_only(caller):
             return _READ_ONLY | {"id": item_id}
-        async with self._service.alone(caller.scope, item_id):
-            found = await self._find(caller, scope, item_id)
+        async with self._memories.alone(caller.scope, item_id):
+            found = await self._memories.find(caller, scope, item_id)
             return (
                 {"id": item_id, "status": "not_found"}
                 if found is None
@@ -152,7 +121,7 @@ class Changes:
             return failed
         note.version += 1
         self._book.forget(scope, note)
-        await anyio.to_thread.run_sync(self._service.sessions.forget_words, scope)
+        await anyio.to_thread.run_sync(self._memories.sessions.forget_words, scope)
         return {
             "id": item_id,
             "status": "deleted",
@@ -167,7 +136,7 @@ class Changes:
             raise Refused(400, "mode must be preview or execute")
         if mode == "execute" and not text_of(body, "reason"):
             raise Refused(400, "reason is required for execute mode")
-        scope = self._service.scope_of(caller, body)
+        scope = self._memories.scope_of(caller, body)
         candidates = await self._candidates(caller, scope, body)
         token = hashlib.sha256("\n".join(str(row["id"]) for row in candidates).encode()).hexdigest()[:32]
         confirm = len(candidates) > _ASK_FIRST
@@ -195,12 +164,12 @@ class Changes:
         feedback = self._slot.capability(SupportsFeedback)
         if feedback is None:
             raise CapabilityNotSupported(f"{self._slot.backend_name} takes no feedback; nothing was recorded")
-        if caller.read_only:
+        if self._memories.is_read_only(caller):
             raise Refused(403, "this memory is read-only; nothing was recorded")
-        session = self._service.sessions.find(caller, session_key)
+        session = self._memories.sessions.find(caller, session_key)
         taken = 0
         for item_id, rating in ratings.items():
-            found = await self._find(caller, session.scope if session else caller.scope, item_id)
+            found = await self._memories.find(caller, session.scope if session else caller.scope, item_id)
             if found is None:
                 continue
             verdict = "of use" if rating > 0 else "harmful" if rating < 0 else "not used"
@@ -229,11 +198,11 @@ class Changes:
                 raise Refused(400, "ids must be a list of at most 1000 ids")
             scores = dict.fromkeys(ids, 0)
         elif text_of(body, "query"):
-            scores = {row["id"]: row["score"] for row in await self._service.recall(caller, body)}
+            scores = {row["id"]: row["score"] for row in await self._memories.recall(caller, body)}
         else:
             raise Refused(400, "ids or query is required")
-        holders = self._service.sessions.holders(caller, scope)
-        found = {item_id: self._noted(holders, item_id) for item_id in scores}
+        holders = self._memories.sessions.holders(caller, scope)
+        found = {item_id: self._memories.noted(holders, item_id) for item_id in scores}
         return [
             {
                 "id": item_id,
@@ -244,27 +213,6 @@ class Changes:
             for item_id, score in scores.items()
             if (noted := found[item_id]) or isinstance(ids, list)
         ]
-
-    def _noted(self, scopes: Sequence[MemoryScope], item_id: str) -> tuple[MemoryScope, Note] | None:
-        for scope in scopes:
-            if (note := self._book.get(scope, item_id)) is not None:
-                return scope, note
-        return None
-
-    async def _find(
-        self, caller: Caller, scope: MemoryScope, item_id: str
-    ) -> tuple[MemoryScope, Note] | None:
-        """A memory of this caller and the scope it is in; first where it was seen, then where a backend has it."""
-        holders = self._service.sessions.holders(caller, scope)
-        seen = self._noted(holders, item_id)
-        if seen is not None:
-            note = await self._service.known(seen[0], item_id)
-            return None if note is None else (seen[0], note)
-        for holder in holders:
-            note = await self._service.known(holder, item_id)
-            if note is not None:
-                return holder, note
-        return None
 
     async def _natively(
         self, scope: MemoryScope, note: Note, what: str, content: str

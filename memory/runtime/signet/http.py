@@ -20,8 +20,8 @@ from starlette.requests import ClientDisconnect
 
 from memory.adapter._address import is_loopback
 from memory.contract.scope import MemoryScope
-from memory.runtime.signet.service import Refused
 from memory.runtime.signet.sessions import Caller
+from memory.runtime.signet.types import Refused
 
 Body = Mapping[str, Any]
 _PATHS = ("plugin", "legacy")
@@ -70,10 +70,11 @@ class Callers:
         """Whether a token is asked for."""
         return bool(self._grants)
 
-    @property
-    def scopes(self) -> tuple[MemoryScope, ...]:
-        """The memories that callers may be given."""
-        return tuple(grant.scope for grant in self._grants.values()) or ((self._own,) if self._own else ())
+    def known(self) -> list[Caller]:
+        """Everybody who may ask."""
+        if self._own is not None and not self.by_token:
+            return [Caller(self._own)]
+        return [Caller(grant.scope, read_only=grant.read_only) for grant in self._grants.values()]
 
     def of(self, request: Request) -> Caller:
         """Who sent a request.

@@ -173,7 +173,7 @@ def parity() -> list[Row]:
         ImportError: FastAPI is not installed; the routes are the server's own.
         KeyError: a route has no words here.
     """
-    from memory.runtime.signet.server import HOOKS, ROUTES
+    from memory.runtime.signet.endpoints import HOOKS, ROUTES
 
     served = [f"POST /api/hooks/{name}" for name, _, _ in HOOKS]
     served += [f"{method} {path.replace(':path', '')}" for method, path, _, _ in ROUTES]

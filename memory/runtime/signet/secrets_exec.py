@@ -19,7 +19,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from memory.contract.errors import ConfigError
 from memory.plugins.hookspecs import PluginOptions
-from memory.runtime.signet.service import Refused
+from memory.runtime.signet.types import Refused
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")  # of this process; everything else may hold a credential

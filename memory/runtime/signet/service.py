@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 import anyio
-from pydantic.alias_generators import to_camel
 
-from memory.contract._model import MAX_ID_LENGTH
-from memory.contract.errors import MemslotError
 from memory.contract.events import Message
 from memory.contract.formatting import clean_text, strip_context, wrap_section
-from memory.contract.receipts import ContextEntry, WriteReceipt
+from memory.contract.receipts import ContextEntry
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime._policy import Recall, TurnMemory
 from memory.runtime._sections import Part, digest_of, fit_parts
-from memory.runtime.signet.book import Book, Filters, Note, importance_of, labelled, tags_of
-from memory.runtime.signet.sessions import Caller, Conflict, Session, Sessions
+from memory.runtime.signet.book import Note
+from memory.runtime.signet.memories import Memories, id_of
+from memory.runtime.signet.sessions import Caller, Conflict, Session
 from memory.runtime.signet.transcripts import transcript_in, turns_of
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
@@ -32,6 +27,7 @@ from memory.runtime.signet.types import (
     PreCompactionResult,
     PromptSubmitParams,
     PromptSubmitResult,
+    Refused,
     SessionEndParams,
     SessionEndResult,
     SessionParams,
@@ -39,7 +35,6 @@ from memory.runtime.signet.types import (
     SessionStartResult,
     read,
 )
-from memory.slot.host_store import HostStore
 from memory.slot.turns import RecallFields
 
 GUIDELINES = """Summarize this session focusing on:
@@ -51,22 +46,6 @@ GUIDELINES = """Summarize this session focusing on:
 Be concise but complete. Write in the first person, from the agent's perspective."""
 _OPENING = "What is known about the user and this project?"
 _WRITTEN = ("committed", "queued", "pending")
-_DEFAULT_LIMIT, _MAX_LIMIT = 10, 1000
-
-
-class Refused(Exception):
-    """A request that is answered with an error.
-
-    Args:
-        status: HTTP status.
-        why: what is wrong and the fix; never user text.
-        more: further fields of the answer.
-    """
-
-    def __init__(self, status: int, why: str, more: Mapping[str, Any] | None = None) -> None:
-        super().__init__(why)
-        self.status = status
-        self.more = dict(more or {})
 
 
 @dataclass(frozen=True)
@@ -89,8 +68,7 @@ class SignetService:
 
     Args:
         memory: the slot as hosts use it.
-        sessions: who is in which conversation.
-        store: keeps what the protocol knows of single memories.
+        memories: the single memories in it, and who is in which conversation.
         settings: see :class:`ServiceSettings`.
 
     Every hook takes the caller and the request's body, answers JSON-ready, and raises :class:`Refused`,
@@ -100,15 +78,12 @@ class SignetService:
     def __init__(
         self,
         memory: TurnMemory,
-        sessions: Sessions,
-        store: HostStore,
-        settings: ServiceSettings | None = None,
+        memories: Memories,
+        settings: ServiceSettings,
     ) -> None:
         self.memory = memory
-        self.sessions = sessions
-        self.settings = settings or ServiceSettings()
-        self.book = Book(store)
-        self._locks: WeakValueDictionary[tuple[MemoryScope, str], anyio.Lock] = WeakValueDictionary()
+        self.memories = memories
+        self.sessions, self.book, self.settings = memories.sessions, memories.book, settings
 
     async def session_start(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/hooks/session-start``: what the memory has for a session that begins."""
@@ -117,7 +92,7 @@ class SignetService:
         if session.bypassed:
             return {"inject": "", "memories": [], "bypassed": True}
         session.shown = []  # a host that begins, or resumes, shows nothing yet
-        recalled = await self._recall(caller, session, self.checked(params.context) or _OPENING)
+        recalled = await self._recall(caller, session, self.memories.checked(params.context) or _OPENING)
         section = "\n".join(filter(None, (self._checkpoint(session), recalled.section)))
         resumed, session.resumed = session.resumed, False
         self.sessions.keep(caller, session)
@@ -146,7 +121,7 @@ class SignetService:
         warnings = recalled.warnings
         if again:
             warnings.append("another client of this session has reported this prompt; it is recorded once")
-        elif not kept and not self._read_only(caller):
+        elif not kept and not self.memories.is_read_only(caller):
             warnings.append("too many writes wait; this prompt was not recorded")
         return PromptSubmitResult(
             inject=recalled.section,
@@ -190,7 +165,7 @@ class SignetService:
         if session.bypassed:
             return {"instructions": "", "bypassed": True}
         recalled = await self._recall(
-            caller, session, self.checked(params.session_context) or _OPENING, afresh=True
+            caller, session, self.memories.checked(params.session_context) or _OPENING, afresh=True
         )
         known = "\n".join(f"- {note.content}" for note in recalled.notes)
         prompt = f"Store durable memories now.\n\n{GUIDELINES}\n"
@@ -201,14 +176,14 @@ class SignetService:
     async def compaction_complete(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/hooks/compaction-complete``: keep the summary."""
         params = read(CompactionCompleteParams, body)
-        summary = self.checked(params.summary)
+        summary = self.memories.checked(params.summary)
         if not params.harness or not summary:
             raise Refused(400, "harness and summary are required")
         session = self._entered(caller, params)
         if session.bypassed:
             return {"success": True, "bypassed": True}
         session.epoch, session.shown = session.epoch + 1, []
-        if self._read_only(caller):
+        if self.memories.is_read_only(caller):
             return CompactionResult(success=False).to_wire()
         items = MemoryItems(self.memory.slot, session.scope)
         receipt = await items.store(
@@ -217,7 +192,7 @@ class SignetService:
         )
         written = receipt.status in _WRITTEN
         if written:
-            session.summary, session.words = _id_of(receipt), []
+            session.summary, session.words = id_of(receipt), []
             self.book.put(session.scope, Note(session.summary, summary, "session_summary", importance=0.8))
         self.sessions.keep(caller, session)
         return CompactionResult(success=written, memory_id=session.summary if written else None).to_wire()
@@ -234,139 +209,18 @@ class SignetService:
         self.sessions.keep(caller, session)
         return {"key": key, "bypassed": session.bypassed}
 
-    async def remember(
-        self, caller: Caller, body: Mapping[str, Any], *, needs_harness: bool = False
-    ) -> tuple[Note, bool]:
-        """Store one memory; whether it was stored before.
-
-        Of two calls with one ``idempotencyKey``, or the same words for one scope, the second answers as the first.
-        """
-        content = self.checked(body.get("content"))
-        if not content or (needs_harness and not text_of(body, "harness")):
-            raise Refused(400, f"{'harness and content are' if needs_harness else 'content is'} required")
-        if self._read_only(caller):
-            raise Refused(403, "this memory is read-only; nothing was stored")
-        scope, key = self.scope_of(caller, body), text_of(body, "idempotencyKey")
-        words, critical, tags = labelled(content)
-        if not words.strip():
-            raise Refused(400, "content is required: there is nothing behind its labels")
-        digest = f"words {sha256(' '.join(words.split()).encode()).hexdigest()}"
-        async with self.alone(scope, "remember"):
-            known = self.book.by_key(scope, key) if key else None
-            if known is None:
-                known = await self.known(scope, self.book.id_of(scope, digest))
-                if known is not None and known.content.split() != words.split():
-                    known = None  # it was corrected since
-            if known is not None:
-                return known, True
-            note = _note_of(body, words, critical, tags)
-            return await self._store(scope, note, key, digest), False
-
-    async def _store(self, scope: MemoryScope, note: Note, key: str | None, digest: str) -> Note:
-        kept = {"type": note.type, "tags": note.tags, "who": note.who}
-        self.book.store.check()  # before there is a memory whose labels could not be kept
-        receipt = await MemoryItems(self.memory.slot, scope).store(
-            note.content,
-            event_id=None if key is None else f"signet-{sha256(key.encode()).hexdigest()}",
-            metadata={name: value for name, value in kept.items() if value},
-        )
-        if receipt.status == "skipped_read_only":
-            raise Refused(403, "this memory is read-only; nothing was stored")
-        if receipt.status == "unknown":
-            raise Refused(503, "the backend did not answer; the memory may or may not be stored")
-        note.id = _id_of(receipt)
-        return self.book.put(scope, note, *filter(None, (key, digest)))
-
-    async def recall(self, caller: Caller, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Memories for a question, filtered by what is kept beside them."""
-        query = self.checked(body.get("query") or body.get("keywordQuery"))
-        if not query:
-            raise Refused(400, "query is required")
-        limit = _limit_of(body.get("limit"))
-        try:
-            filters = Filters.of(body)
-        except ValueError as error:
-            raise Refused(400, str(error)) from None
-        # Filters are ours, so there must be enough to choose from.
-        enough = limit * 5 if filters else limit
-        found: dict[MemoryScope, list[Item]] = {}
-
-        async def search(scope: MemoryScope) -> None:
-            found[scope] = await MemoryItems(self.memory.slot, scope).search(query, enough)
-
-        scopes = self.sessions.reach(caller, self.scope_of(caller, body))
-        try:
-            async with anyio.create_task_group() as tasks:
-                for scope in scopes:
-                    tasks.start_soon(search, scope)
-        except* MemslotError as errors:
-            raise _first(errors) from None
-        rows: list[list[dict[str, Any]]] = []
-        for scope in scopes:
-            notes = zip(found[scope], self.book.of_items(scope, found[scope]), strict=True)
-            rows.append(
-                [
-                    note.found(item.score)
-                    for item, note in notes
-                    if not note.deleted and filters.fit(note, item.score)
-                ]
-            )
-        return _merged(rows)[:limit]
-
-    async def known(self, scope: MemoryScope, item_id: str | None) -> Note | None:
-        """A memory as it is now, where the backend can tell, else as it was last seen here."""
-        note = self.book.get(scope, item_id) if item_id else None
-        if not item_id or (note is not None and note.deleted):
-            return None
-        items = MemoryItems(self.memory.slot, scope)
-        if "get" not in items.offered:
-            return note
-        item = await items.get(item_id)
-        return None if item is None else self.book.of_items(scope, [item])[0]
-
     # -- inside -----------------------------------------------------------------------------------------
-
-    def alone(self, scope: MemoryScope, name: str) -> anyio.Lock:
-        """Of two changes of one memory, or stores by one key, the second sees what the first has made of it."""
-        return self._locks.setdefault((scope, name), anyio.Lock())
 
     def _entered(self, caller: Caller, params: SessionParams) -> Session:
         try:
-            return self.sessions.enter(caller, self._sound(params))
+            return self.sessions.enter(caller, self.memories.sound(params))
         except Conflict as error:
             raise Refused(409, str(error)) from None
-
-    def _sound(self, params: SessionParams) -> SessionParams:
-        for name, longest in (
-            ("session_key", MAX_ID_LENGTH - 12),
-            ("project", 4096),
-            ("agent_id", MAX_ID_LENGTH),
-        ):
-            given = getattr(params, name)
-            if given is not None and len(given) > longest:
-                raise Refused(400, f"{to_camel(name)} is longer than {longest} characters")
-        return params
-
-    def scope_of(self, caller: Caller, body: Mapping[str, Any]) -> MemoryScope:
-        """Of a call that begins no session: that of the one it names, else of its project."""
-        params = self._sound(read(SessionParams, body))
-        session = self.sessions.find(caller, params.session_key or "")
-        return session.scope if session else self.sessions.scope(caller, params.project, params.agent_id)
-
-    def checked(self, text: Any) -> str | None:
-        """A text a client sent, if it is one and not blank."""
-        if not isinstance(text, str) or not text.strip():
-            return None
-        if len(text) > self.settings.longest_prompt:
-            raise Refused(
-                413, f"the text is longer than {self.settings.longest_prompt} characters; shorten it"
-            )
-        return text.encode("utf-8", "replace").decode()
 
     def _prompt(self, params: PromptSubmitParams, body: Mapping[str, Any]) -> str | None:
         """What the user said, under any of the names that clients use."""
         named = (params.user_message, body.get("userPrompt"), body.get("prompt"))
-        return next((text for given in named if (text := self.checked(given))), None)
+        return next((text for given in named if (text := self.memories.checked(given))), None)
 
     async def _recall(
         self, caller: Caller, session: Session, text: str, *, afresh: bool = False
@@ -407,9 +261,6 @@ class SignetService:
                 session.show(map(digest_of, part.entries))
         return _Recalled(section, notes, list(dict.fromkeys(warnings)))
 
-    def _read_only(self, caller: Caller) -> bool:
-        return caller.read_only or self.memory.slot.read_only
-
     def _checkpoint(self, session: Session) -> str:
         """Where a session that is taken up again left off, as a section that no memory is made of."""
         if not session.resumed:
@@ -423,7 +274,7 @@ class SignetService:
 
     async def _record(self, caller: Caller, session: Session, said: str, params: PromptSubmitParams) -> bool:
         """The last answer, where the client tells it, and the prompt, in the order they were said."""
-        answer = self.checked(params.last_assistant_message)
+        answer = self.memories.checked(params.last_assistant_message)
         messages: list[Message] = []
         if answer and session.is_new(answer):
             messages.append(Message(role="assistant", content=answer))
@@ -448,60 +299,13 @@ class SignetService:
         return bool(new) and await self._write(caller, session, new), warnings
 
     async def _write(self, caller: Caller, session: Session, messages: list[Message]) -> bool:
-        if self._read_only(caller):
+        if self.memories.is_read_only(caller):
             return False
         session.said(messages)
         said = [message for message in messages if strip_context(message.content).strip()]
         return not said or await self.memory.record_turn(
             session_id=session.session_id, scope=session.scope, messages=said
         )
-
-
-def text_of(body: Any, name: str) -> str | None:
-    """A field that is a text and not blank, else None."""
-    value = body.get(name) if isinstance(body, Mapping) else None
-    return value if isinstance(value, str) and value.strip() else None
-
-
-def _id_of(receipt: WriteReceipt) -> str:
-    return receipt.native_ids[0] if receipt.native_ids else receipt.event_id
-
-
-def _note_of(body: Mapping[str, Any], words: str, critical: bool, tags: str | None) -> Note:
-    importance = importance_of(body.get("importance"))
-    return Note(
-        id="",
-        content=words,
-        type=text_of(body, "type") or ("rule" if critical else "fact"),
-        tags=tags_of(body.get("tags")) or tags,
-        importance=1.0 if critical else 0.5 if importance is None else importance,
-        pinned=critical or body.get("pinned") is True,
-        who=text_of(body, "who"),
-        project=text_of(body, "project"),
-    )
-
-
-def _limit_of(given: Any) -> int:
-    """How many memories are asked for, as the daemon reads it: a number or its digits; 0 is the default."""
-    if isinstance(given, str) and given.strip().isdecimal():
-        given = int(given[:6])
-    if given in (None, 0):
-        return _DEFAULT_LIMIT
-    if not isinstance(given, int) or isinstance(given, bool) or not 0 < given <= _MAX_LIMIT:
-        raise Refused(400, f"limit must be a number from 1 to {_MAX_LIMIT}")
-    return given
-
-
-def _merged(rows: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Rows of several scopes: by score where all have one, else one of each in turn."""
-    if all(row["scored"] for found in rows for row in found):
-        return sorted((row for found in rows for row in found), key=lambda row: -row["score"])
-    return [row for turn in zip_longest(*rows) for row in turn if row is not None]
-
-
-def _first(errors: BaseExceptionGroup[MemslotError]) -> MemslotError:
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import quote
@@ -24,12 +24,12 @@ from memory.contract.formatting import strip_context
 from memory.contract.scope import MemoryScope
 from memory.runtime.signet.types import SessionParams
 from memory.slot.bounded_queue import RecentKeys
-from memory.slot.host_store import HostStore
+from memory.slot.host_store import HostStore, StoredObject
 
 Isolate = Literal["shared", "strict"]
 """What a token's calls share: ``shared`` all of its projects and agents, ``strict`` nothing."""
 _MAX_SESSIONS = 10_000
-_MAX_SCOPES = 32  # of a token, newest first: each one costs a recall
+MAX_SCOPES = 32  # of a token, newest first: each one costs a recall
 _LAST_WORDS, _MAX_WORD_LENGTH = 6, 300
 _MAX_SHOWN = 500
 
@@ -128,7 +128,7 @@ class Session:
     def kept(self) -> dict[str, Any]:
         """JSON-ready, without words, which go with the memories of them."""
         return {
-            **asdict(self),
+            **{name: getattr(self, name) for name in self.__slots__},  # asdict() copies each of them deeply
             "words": [],
             "scope": self.scope.model_dump(exclude_none=True),
             "claimed_at": self.claimed_at.isoformat(),
@@ -211,8 +211,10 @@ class Sessions:
             StoreError: it cannot be kept.
         """
         if session.key and not caller.read_only:
-            self._store.put("session", caller.scope, [(session.key, session.kept())], session.scope)
-            self._store.put("words", session.scope, [(session.key, {"words": session.words})])
+            self._store.put(
+                StoredObject("session", caller.scope, session.key, session.kept(), session.scope),
+                StoredObject("words", session.scope, session.key, {"words": session.words}),
+            )
 
     def end(self, caller: Caller, session: Session) -> None:
         """A session's client has ended it; the next call with its key takes it up again.
@@ -247,7 +249,7 @@ class Sessions:
         if self.isolate == "shared" and self._noted.add(scope):
             try:
                 kept = {"scope": scope.model_dump(exclude_none=True)}
-                self._store.put("project", caller.scope, [(label, kept)], scope)
+                self._store.put(StoredObject("project", caller.scope, label, kept, scope))
             except StoreError:
                 self._noted.discard(scope)
                 raise
@@ -260,7 +262,7 @@ class Sessions:
         """
         if self.isolate == "strict":
             return (scope,)
-        return (scope, caller.scope) if scope != caller.scope else self.holders(caller, scope)
+        return (scope, caller.scope) if scope != caller.scope else self.holders(caller, scope)[:MAX_SCOPES]
 
     def holders(self, caller: Caller, scope: MemoryScope) -> tuple[MemoryScope, ...]:
         """The scopes an id may belong to that was shown to this token, the most likely first."""
@@ -268,7 +270,7 @@ class Sessions:
             return (scope,)
         kept = self._store.all("project", caller.scope)
         projects = (MemoryScope(**row["scope"]) for row in kept)
-        return tuple(dict.fromkeys((scope, caller.scope, *projects)))[:_MAX_SCOPES]
+        return tuple(dict.fromkeys((scope, caller.scope, *projects)))
 
     def label(self, caller: Caller, scope: MemoryScope) -> str:
         """What a section says it is of."""

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
+from memory.contract.errors import MemslotError
+
 
 class Wire(BaseModel):
     """Base: snake case here, camel case on the wire."""
@@ -27,6 +29,21 @@ class Wire(BaseModel):
     def to_wire(self) -> dict[str, Any]:
         """JSON-ready, without what is not set."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class Refused(MemslotError):
+    """A request that is answered with an error.
+
+    Args:
+        status: HTTP status.
+        why: what is wrong and the fix; never user text.
+        more: further fields of the answer.
+    """
+
+    def __init__(self, status: int, why: str, more: Mapping[str, Any] | None = None) -> None:
+        super().__init__(why)
+        self.status = status
+        self.more = dict(more or {})
 
 
 WireT = TypeVar("WireT", bound=Wire)
@@ -235,3 +252,9 @@ class ChatParams(SessionParams):
     """What the user says to the agent."""
 
     content: str
+
+
+def text_of(body: Any, name: str) -> str | None:
+    """A field that is a text and not blank, else None."""
+    value = body.get(name) if isinstance(body, Mapping) else None
+    return value if isinstance(value, str) and value.strip() else None

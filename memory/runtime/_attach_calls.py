@@ -1,0 +1,127 @@
+"""Calls of an attached process: lines of JSON, and what they are answered with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from memory.contract import errors
+from memory.contract.adapter import CAPABILITIES
+from memory.contract.errors import BackendError, BackendProtocolError, MemslotError
+from memory.contract.events import MemoryEvent
+from memory.contract.receipts import (
+    BackendHealth,
+    BackendReadiness,
+    ContextEntry,
+    FeedbackReceipt,
+    NativeMutationReceipt,
+    NativeQueryResult,
+    ProvenanceResult,
+    ResetReceipt,
+    RetrieveResult,
+    WriteReceipt,
+)
+from memory.contract.requests import (
+    MemoryFeedback,
+    NativeMutationRequest,
+    NativeQueryRequest,
+    ProvenanceRequest,
+    RetrieveRequest,
+)
+from memory.contract.scope import MemoryScope
+from memory.slot.slot import MemorySlot
+
+MAX_LINE = 64_000_000
+"""Bytes of a call, or of its answer."""
+
+
+class _ReceivedResult(RetrieveResult):
+    """Read from the wire, with what the contract leaves unchecked for an adapter's sake."""
+
+    entries: tuple[ContextEntry, ...] = ()
+    included: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Method:
+    arguments: TypeAdapter[Any]
+    result: TypeAdapter[Any]
+    repeatable: bool = False  # may be sent again to the next owner
+
+
+def _method(*arguments: Any, result: Any, repeatable: bool = False) -> Method:
+    return Method(TypeAdapter(tuple[arguments]), TypeAdapter(result), repeatable)  # type: ignore[valid-type]
+
+
+METHODS: Mapping[str, Method] = {
+    "setup_scope": _method(MemoryScope, result=None, repeatable=True),
+    "health": _method(result=BackendHealth, repeatable=True),
+    "keep_event": _method(MemoryEvent, result=bool | None, repeatable=True),
+    "record_event": _method(MemoryEvent, result=WriteReceipt),
+    "record_events": _method(list[MemoryEvent], result=list[WriteReceipt]),
+    "retrieve": _method(RetrieveRequest, result=_ReceivedResult, repeatable=True),
+    "reset_scope": _method(MemoryScope, result=ResetReceipt),
+    "find_event": _method(MemoryEvent, result=tuple[str, ...] | None, repeatable=True),
+    "readiness": _method(MemoryScope, result=BackendReadiness, repeatable=True),
+    "wait_until_ready": _method(MemoryScope, float, result=BackendReadiness, repeatable=True),
+    "provenance": _method(ProvenanceRequest, result=ProvenanceResult, repeatable=True),
+    "native_query": _method(NativeQueryRequest, result=NativeQueryResult, repeatable=True),
+    "native_mutation": _method(NativeMutationRequest, result=NativeMutationReceipt),
+    "apply_feedback": _method(MemoryFeedback, result=FeedbackReceipt),
+}
+
+
+async def answered(slot: MemorySlot, call: Any) -> dict[str, Any]:
+    try:
+        method = METHODS[call["method"]]
+        arguments = method.arguments.validate_python(call["arguments"])
+        result = await _carried_out(slot, call["method"], arguments)
+        return {"result": to_jsonable_python(result)}
+    except MemslotError as error:
+        sent, details = getattr(error, "sent", None), dict(getattr(error, "diagnostics", {}))
+        return {"error": type(error).__name__, "message": str(error), "sent": sent, "diagnostics": details}
+    except Exception as error:
+        return {
+            "error": "BackendProtocolError",
+            "message": f"an attached call failed ({type(error).__name__})",
+        }
+
+
+async def _carried_out(slot: MemorySlot, name: str, arguments: tuple[Any, ...]) -> Any:
+    if name in ("health", "keep_event"):
+        return await getattr(slot, name)(*arguments)
+    first = arguments[0][0] if isinstance(arguments[0], list) else arguments[0]
+    async with slot.leases.lease(first if isinstance(first, MemoryScope) else first.scope):
+        return None if name == "setup_scope" else await _bound(slot, name)(*arguments)
+
+
+def _bound(slot: MemorySlot, name: str) -> Callable[..., Awaitable[Any]]:
+    """A method of the slot, or of the guarded capability that has it."""
+    if hasattr(slot, name):
+        return cast(Callable[..., Awaitable[Any]], getattr(slot, name))
+    for protocol in CAPABILITIES.values():
+        if hasattr(protocol, name) and (capability := slot.capability(protocol)) is not None:
+            return cast(Callable[..., Awaitable[Any]], getattr(capability, name))
+    raise errors.CapabilityNotSupported(f"{slot.backend_name} cannot {name}")
+
+
+def error_of(answer: Mapping[str, Any], backend: str, operation: str) -> MemslotError:
+    kind = getattr(errors, str(answer["error"]), None)
+    message = str(answer.get("message", ""))
+    if not (isinstance(kind, type) and issubclass(kind, MemslotError)):
+        return BackendProtocolError(message, backend_name=backend, operation=operation)
+    if issubclass(kind, BackendError):
+        given = {"diagnostics": answer.get("diagnostics"), "sent": answer.get("sent")}
+        return kind(message, backend_name=backend, operation=operation, **given)
+    return kind(message)
+
+
+async def send(writer: asyncio.StreamWriter, content: Mapping[str, Any]) -> None:
+    writer.write(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+    await writer.drain()

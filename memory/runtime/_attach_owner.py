@@ -1,0 +1,151 @@
+"""The process that has a memory open, and serves its store to others of its user."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from memory.adapter._lockfile import FileLock
+from memory.contract.errors import BackendUnavailable, MemslotError
+from memory.contract.scope import MemoryScope
+from memory.plugins.config import MemslotConfig
+from memory.plugins.opening import build_slot
+from memory.runtime._attach_calls import MAX_LINE, answered, send
+from memory.runtime._circuit import Background
+from memory.slot.files import replace_file
+from memory.slot.slot import MemorySlot
+
+log = logging.getLogger("memslot.runtime")
+
+_MAX_PATH = 100  # of a Unix socket, in bytes
+_CLOSING_S = 5.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the processes that share a memory meet; ``note`` holds the path of the socket its owner listens at."""
+
+    lock: Path
+    note: Path
+    socket: Path
+
+    @classmethod
+    def of(cls, config: MemslotConfig) -> Place:
+        """By what is configured: two configurations of one store that differ do not attach to each other.
+
+        Raises:
+            OSError: the directory cannot be made.
+        """
+        store = [config.provider, str(config.data_dir.resolve()), config.options, str(config.journal)]
+        what = json.dumps(store, sort_keys=True, default=str)
+        name = sha256(what.encode()).hexdigest()[:16]
+        directory = config.data_dir.resolve() / "attach"
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        socket_file = directory / f"{name}.sock"
+        if len(os.fsencode(socket_file)) > _MAX_PATH:
+            private = Path(tempfile.gettempdir()) / f"memslot-{os.getuid()}"
+            private.mkdir(exist_ok=True, mode=0o700)
+            seen = private.lstat()
+            if seen.st_uid != os.getuid() or seen.st_mode & 0o077:
+                raise PermissionError(13, "belongs to somebody else", str(private))
+            socket_file = private / f"{name}.sock"
+        return cls(directory / f"{name}.lock", directory / f"{name}.at", socket_file)
+
+
+class Owner:
+    """The right to own a memory, and what is served while this process has it."""
+
+    def __init__(self, settings: MemslotConfig, place: Place) -> None:
+        self.place = place
+        self.slot: MemorySlot | None = None
+        self._settings = settings
+        self._lock = FileLock(place.lock, what="this memory", instead="attach to it")
+        self._background = Background()
+        self._server: asyncio.Server | None = None
+        self._conversations: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
+        self._electing: anyio.Lock | None = None
+
+    def take(self) -> bool:
+        """Become the owner, unless somebody else is."""
+        try:
+            self._lock.acquire()
+        except BackendUnavailable:
+            return False
+        return True
+
+    async def succeed(self) -> MemorySlot | None:
+        """The store, if this process owns it by now, or can."""
+        self._electing = self._electing or anyio.Lock()
+        async with self._electing:
+            if self.slot is None and self.take():
+                log.warning("the process that had this memory open has ended; this one has it now")
+                await self.serve(build_slot(self._settings))
+        return self.slot
+
+    async def serve(self, slot: MemorySlot) -> MemorySlot:
+        """Let others of this user attach to a slot; closed with this."""
+        self.slot = slot
+        with suppress(FileNotFoundError):
+            self.place.socket.unlink()
+        path = str(self.place.socket)
+        self._server = await asyncio.start_unix_server(self._converse, path, limit=MAX_LINE)
+        self.place.socket.chmod(0o600)  # in a directory that nobody else may enter
+        replace_file(self.place.note, path, "process")
+        return slot
+
+    async def _converse(self, lines: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one connection, call by call."""
+        slot, task = self.slot, asyncio.current_task()
+        assert slot is not None
+        assert task is not None
+        self._conversations[task] = writer
+        try:
+            with suppress(OSError, ValueError, RecursionError):
+                while line := await lines.readline():
+                    call = json.loads(line)
+                    answer = await answered(slot, call)
+                    await send(writer, answer)
+                    if call["method"] == "keep_event" and answer.get("result"):
+                        scope = MemoryScope(**call["arguments"][0]["scope"])
+                        self._background.start(partial(_deliver, slot, scope))
+        finally:
+            del self._conversations[task]
+            writer.close()
+
+    async def aclose(self) -> None:
+        """End what is served, close the store, and let somebody else own it."""
+        if self._server is not None:
+            self._server.close()
+            conversations = dict(self._conversations)
+            for writer in conversations.values():
+                writer.close()  # what is in work is finished, and its answer lost
+            if conversations:
+                await asyncio.wait(conversations, timeout=_CLOSING_S)
+        try:
+            if self.slot is not None:
+                await self.slot.aclose()
+        finally:
+            with suppress(FileNotFoundError):
+                if self.slot is not None:
+                    self.place.socket.unlink()
+            self._lock.release()
+
+
+async def _deliver(slot: MemorySlot, scope: MemoryScope) -> None:
+    """Send what an attached process put into the journal; what the backend cannot take now stays there."""
+    try:
+        async with slot.leases.lease(scope):
+            await slot.deliver_waiting(scope)
+    except MemslotError as error:
+        log.warning("%s: what waits in the journal stays there: %s", slot.backend_name, error)

@@ -1,0 +1,174 @@
+"""A memory that another process of this user has open, as an adapter and a slot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+import anyio
+from pydantic_core import to_jsonable_python
+
+from memory.contract.adapter import AdapterTraits, MemoryAdapter
+from memory.contract.errors import BackendUnavailable
+from memory.contract.events import MemoryEvent
+from memory.contract.receipts import ModeReceipt, RetrieveResult
+from memory.contract.requests import AdapterMode
+from memory.contract.scope import MemoryScope
+from memory.plugins.config import MemslotConfig
+from memory.plugins.registry import MemoryAdapterRegistry
+from memory.runtime._attach_calls import MAX_LINE, METHODS, answered, error_of, send
+from memory.runtime._attach_owner import Owner
+from memory.slot.host_store import HOST_FILE
+from memory.slot.slot import MemorySlot
+from memory.slot.stripping import without_recalled_context
+
+_OPENING_S = 30.0
+_PAUSE_S = 0.05
+_REQUIRED = frozenset({"setup_scope", "record_event", "retrieve", "reset_scope", "health"})
+_Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class _Attached:
+    """A memory that another process has open. What needs no store is asked of an adapter that is never opened."""
+
+    def __init__(self, native: MemoryAdapter, owner: Owner) -> None:
+        self.backend_name = native.backend_name
+        self._native = native
+        self._owner = owner
+        self._idle: list[_Connection] = []
+
+    @property
+    def traits(self) -> AdapterTraits:
+        """As if it were opened here."""
+        return self._native.traits
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        """As if it were opened here."""
+        return self._native.native_scope(scope)
+
+    def format_context(self, result: RetrieveResult) -> str:
+        """As if it were opened here."""
+        return self._native.format_context(result)
+
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+        """Of this process's slot alone; others go on as they are."""
+        return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
+
+    async def aclose(self) -> None:
+        """Close the connections. Idempotent."""
+        idle, self._idle = self._idle, []
+        for _, writer in idle:
+            writer.close()
+        await self._native.aclose()
+
+    async def call(self, name: str, *arguments: Any) -> Any:
+        """One call, of the owner there is; a read that lost its owner is asked of the next."""
+        method = METHODS[name]
+        call = {"method": name, "arguments": to_jsonable_python(arguments)}
+        for attempt in (1, 2):
+            slot, connection = await self._reached()
+            if slot is not None:
+                answer = await answered(slot, call)
+            else:
+                assert connection is not None
+                try:
+                    answer = await self._asked(connection, call)
+                except OSError as error:
+                    if method.repeatable and attempt == 1:
+                        continue
+                    raise self._unavailable("the process that has it open ended", sent=True) from error
+            if "error" in answer:
+                raise error_of(answer, self.backend_name, name)
+            return method.result.validate_python(answer["result"])
+        raise AssertionError
+
+    async def _reached(self) -> tuple[MemorySlot | None, _Connection | None]:
+        """The store itself, where this process owns it by now; else a connection to its owner."""
+        with anyio.move_on_after(_OPENING_S):
+            while True:
+                if self._owner.slot is not None:
+                    return self._owner.slot, None
+                while self._idle:
+                    lines, writer = self._idle.pop()
+                    if not (lines.at_eof() or writer.is_closing()):
+                        return None, (lines, writer)
+                    writer.close()
+                try:
+                    path = self._owner.place.note.read_text("utf-8")
+                    return None, await asyncio.open_unix_connection(path, limit=MAX_LINE)
+                except OSError:
+                    if (slot := await self._owner.succeed()) is not None:
+                        return slot, None
+                await anyio.sleep(_PAUSE_S)  # its owner is still opening it
+        raise self._unavailable("the process that has it open does not answer", sent=False)
+
+    async def _asked(self, connection: _Connection, call: dict[str, Any]) -> dict[str, Any]:
+        lines, writer = connection
+        answer: dict[str, Any] | None = None
+        try:
+            await send(writer, call)
+            line = await lines.readline()
+            if not line.endswith(b"\n"):
+                raise ConnectionResetError("the connection ended without an answer")
+            answer = json.loads(line)
+        finally:
+            if answer is not None:
+                self._idle.append(connection)
+            else:
+                writer.close()
+        return answer
+
+    def _unavailable(self, why: str, *, sent: bool) -> BackendUnavailable:
+        return BackendUnavailable(f"{self.backend_name}: {why}", backend_name=self.backend_name, sent=sent)
+
+
+class AttachedSlot(MemorySlot):
+    """The slot of an attached process: its journal is the owner's."""
+
+    _journal = False
+
+    @classmethod
+    def of(cls, settings: MemslotConfig, scope: MemoryScope | None, owner: Owner) -> AttachedSlot:
+        """As :func:`build_slot`, without opening anything."""
+        counter = settings.token_counter()
+        native = MemoryAdapterRegistry().create(settings, token_counter=counter)
+        slot = cls(
+            cast(MemoryAdapter, _attached(native, owner)),
+            scope=scope,
+            budget=settings.memory.budget,
+            deadlines=settings.memory.deadlines,
+            token_counter=counter,
+            host_file=settings.data_dir / HOST_FILE,
+        )
+        slot._journal = settings.journal is not None
+        return slot
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether the owner keeps events before they are sent."""
+        return self._journal
+
+    async def keep_event(self, event: MemoryEvent) -> bool | None:
+        """As :meth:`MemorySlot.keep_event`, in the owner's journal; the owner delivers it."""
+        if self.read_only or self.closed or not self._journal:
+            return None
+        kept = await cast(_Attached, self._adapter).call("keep_event", without_recalled_context(event))
+        return None if kept is None else bool(kept)
+
+
+def _attached(native: MemoryAdapter, owner: Owner) -> Any:
+    """An adapter with the capabilities of ``native``, and no other."""
+
+    def remote(name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(self: _Attached, *arguments: Any) -> Any:
+            return await self.call(name, *arguments)
+
+        return call
+
+    withheld: dict[str, Any] = {
+        "withheld_capabilities": getattr(native, "withheld_capabilities", frozenset())
+    }
+    methods = {name: remote(name) for name in METHODS if name in _REQUIRED or hasattr(native, name)}
+    return type("Attached", (_Attached,), {**methods, **withheld})(native, owner)

@@ -1,0 +1,323 @@
+"""What each endpoint answers, once its caller is known and its body read."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+from urllib.parse import quote
+
+import anyio
+import anyio.to_thread
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from memory.contract.errors import StoreError
+from memory.contract.receipts import BackendHealth
+from memory.runtime._channel import UserTurn
+from memory.runtime._conversations import Conversations
+from memory.runtime.signet import types
+from memory.runtime.signet.changing import Changes
+from memory.runtime.signet.http import Body, Callers, Sent, Who, Work
+from memory.runtime.signet.secrets_exec import SecretCommands
+from memory.runtime.signet.service import SignetService
+from memory.runtime.signet.sessions import Caller
+from memory.runtime.signet.types import Refused, text_of
+
+_OWN_SENTENCE = ("user-prompt-submit", "compaction-complete", "pre-compaction")
+"""Hooks that say themselves what is missing."""
+
+
+HOOKS: tuple[tuple[str, str, type[types.Wire]], ...] = (
+    ("session-start", "session_start", types.SessionStartParams),
+    ("user-prompt-submit", "prompt_submit", types.PromptSubmitParams),
+    ("session-end", "session_end", types.SessionEndParams),
+    ("session-checkpoint-extract", "checkpoint_extract", types.SessionEndParams),
+    ("pre-compaction", "pre_compaction", types.PreCompactionParams),
+    ("compaction-complete", "compaction_complete", types.CompactionCompleteParams),
+)
+"""Name below ``/api/hooks/``, method of :class:`SignetService`, body."""
+ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
+    ("POST", "/api/hooks/remember", "hook_remember", types.HookRememberParams),
+    ("POST", "/api/hooks/recall", "hook_recall", types.RecallParams),
+    ("POST", "/api/memory/recall", "recall", types.RecallParams),
+    ("POST", "/api/memory/remember", "remember", types.RememberParams),
+    ("POST", "/api/memory/modify", "modify", types.ModifyParams),
+    ("POST", "/api/memory/forget", "forget", types.ForgetParams),
+    ("POST", "/api/memory/feedback", "feedback", types.FeedbackParams),
+    ("POST", "/api/memory/{item_id:path}/recover", "recover", types.PatchParams),
+    ("GET", "/api/memory/{item_id:path}/history", "history", None),
+    ("GET", "/api/memory/{item_id:path}", "get", None),
+    ("PATCH", "/api/memory/{item_id:path}", "patch", types.PatchParams),
+    ("DELETE", "/api/memory/{item_id:path}", "delete", None),
+    ("GET", "/api/memories", "list", None),
+    ("GET", "/api/sessions", "sessions", None),
+    ("GET", "/api/sessions/{key:path}", "session", None),
+    ("POST", "/api/sessions/{key:path}/bypass", "bypass", types.BypassParams),
+    ("GET", "/api/secrets", "secret_names", None),
+    ("POST", "/api/secrets/exec", "secrets_exec", types.SecretsExecParams),
+    ("POST", "/api/chat", "chat", types.ChatParams),
+    ("GET", "/api/auth/whoami", "whoami", None),
+    ("GET", "/api/features", "features", None),
+    ("GET", "/api/status", "status", None),
+    ("GET", "/api/diagnostics", "diagnostics", None),
+    ("GET", "/health/ready", "ready", None),
+    ("GET", "/openapi.json", "openapi", None),
+)
+"""HTTP method, path, method of :class:`Endpoints`, body; in this order, since ids may hold a slash."""
+
+
+class Endpoints:
+    """Methods that routes lead to.
+
+    Args:
+        service: the hooks.
+        changes: of single memories.
+        callers: how they are known.
+        work: the requests in work.
+        agent: answers at ``/api/chat``; None answers nobody there.
+        commands: what is run at ``secrets/exec``; None runs nothing.
+    """
+
+    def __init__(
+        self,
+        service: SignetService,
+        changes: Changes,
+        callers: Callers,
+        work: Work,
+        agent: Conversations | None,
+        commands: SecretCommands | None,
+    ) -> None:
+        self.port: int | None = None
+        self._service = service
+        self._memories = service.memories
+        self._memory = service.memory
+        self._sessions = service.sessions
+        self._store = service.book.store
+        self._changes = changes
+        self._callers = callers
+        self._work = work
+        self._agent = agent
+        self._commands = commands
+        self._started = datetime.now(UTC)
+        self._looking = anyio.Lock()
+        self._looked: tuple[float, BackendHealth] | None = None
+
+    async def hook_remember(self, caller: Who, body: Sent) -> dict[str, Any]:
+        """Store one memory, from a hook."""
+        note, _ = await self._memories.remember(caller, body, needs_harness=True)
+        return {"saved": True, "id": note.id}
+
+    async def remember(self, caller: Who, body: Sent) -> dict[str, Any]:
+        """Store one memory."""
+        note, receipt = await self._memories.remember(caller, body)
+        row = {**note.short(), "tags": note.tags, "pinned": note.pinned, "embedded": False}
+        return row | ({} if receipt else {"deduped": True})
+
+    async def hook_recall(self, caller: Who, body: Sent) -> dict[str, Any]:
+        """Search, from a hook."""
+        rows = await self._memories.recall(caller, body)
+        return {"results": rows, "count": len(rows)}
+
+    async def recall(self, caller: Who, body: Sent) -> dict[str, Any]:
+        """Search."""
+        rows = await self._memories.recall(caller, body)
+        return {
+            "results": rows,
+            "query": body.get("query") or body.get("keywordQuery"),
+            "method": self._memory.slot.backend_name,
+        }
+
+    async def feedback(self, caller: Who, body: Sent) -> dict[str, Any]:
+        """Which injected memories were of use; only where the backend takes feedback."""
+        given = body.get("feedback")
+        if not text_of(body, "sessionKey") or not given:
+            raise Refused(400, "sessionKey and feedback required")
+        if not isinstance(given, Mapping) or not all(_is_rating(score) for score in given.values()):
+            raise Refused(400, "Invalid feedback format: expected a map of ID to number (-1 to 1)")
+        recorded = await self._changes.rated(caller, text_of(body, "sessionKey") or "", given)
+        return {"ok": True, "recorded": recorded}
+
+    async def modify(self, caller: Who, body: Sent) -> dict[str, Any]:
+        """Change several memories; every patch has a result of its own."""
+        return await self._changes.modify(caller, body)
+
+    async def forget(self, caller: Who, body: Sent) -> dict[str, Any]:
+        """Delete memories; a preview, unless ``mode`` is ``execute``."""
+        return await self._changes.forget(caller, body)
+
+    async def get(self, caller: Who, item_id: str) -> dict[str, Any]:
+        """One memory."""
+        return await self._memories.get(caller, item_id)
+
+    async def history(self, caller: Who, item_id: str) -> dict[str, Any]:
+        """Always 501: no backend keeps it alike."""
+        raise Refused(
+            501, "history is not kept here; what the backend has of it is its provenance, over /mcp"
+        )
+
+    async def recover(self, caller: Who, item_id: str) -> dict[str, Any]:
+        """Always 501: what is forgotten is gone."""
+        raise Refused(501, "what is forgotten is deleted, not marked; store it again")
+
+    async def patch(self, caller: Who, item_id: str, body: Sent) -> dict[str, Any]:
+        """Change one memory."""
+        return _one_result(
+            await self._changes.patched(caller, self._memories.scope_of(caller, body), item_id, body)
+        )
+
+    async def delete(self, caller: Who, item_id: str, request: Request) -> dict[str, Any]:
+        """Delete one memory; ``reason`` is required."""
+        query = request.query_params
+        if not query.get("reason"):
+            raise Refused(400, "reason is required")
+        scope, force = self._memories.scope_of(caller, query), query.get("force") in ("1", "true")
+        return _one_result(await self._changes.forgotten(caller, scope, item_id, force=force))
+
+    async def list(self, caller: Who, request: Request) -> dict[str, Any]:
+        """What was stored or served here, newest first."""
+        return await anyio.to_thread.run_sync(self._memories.listed, caller, request.query_params)
+
+    async def sessions(self, caller: Who) -> dict[str, Any]:
+        """The caller's sessions that are under way."""
+        rows = [session.row() for session in self._sessions.of(caller)]
+        return {"sessions": rows, "count": len(rows)}
+
+    async def session(self, caller: Who, key: str) -> dict[str, Any]:
+        """One session, as it is or was."""
+        session = self._sessions.find(caller, key)
+        if session is None:
+            raise Refused(404, "Session not found")
+        return session.row()
+
+    async def bypass(self, caller: Who, key: str, body: Sent) -> dict[str, Any]:
+        """Let the hooks of a session do nothing."""
+        return self._service.bypass(caller, key, body)
+
+    async def secret_names(self, caller: Who) -> dict[str, Any]:
+        """Names of the secrets that commands may be given."""
+        return {"secrets": [] if self._commands is None else self._commands.names}
+
+    async def secrets_exec(self, caller: Who, body: Sent) -> dict[str, Any]:
+        """Run a listed command with secrets in its environment."""
+        if self._commands is None:
+            raise Refused(403, "secrets/exec is off: this server runs no commands")
+        return await self._commands.run(body)
+
+    async def chat(self, caller: Who, body: Sent) -> Response:
+        """One turn with the agent; its answer comes as server-sent events."""
+        if self._agent is None:
+            raise Refused(404, "no agent answers here: give the configuration an agent: block")
+        if caller.read_only:
+            raise Refused(403, "this token may only read, and the agent records what is said")
+        params = types.read(types.SessionParams, body)
+        content = self._memories.checked(body.get("content"))
+        if content is None:
+            raise Refused(400, "content is required")
+        given = {name: body[name] for name in ("attachments", "metadata") if body.get(name) is not None}
+        turn = UserTurn(content=content, **given)
+        scope, key = self._memories.scope_of(caller, body), params.session_key or uuid.uuid4().hex
+        events = self._counted(caller, self._agent.turn(scope, key, turn, params.project or ""))
+        headers = {"x-session-key": quote(key), "cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+    async def _counted(self, caller: Caller, events: AsyncGenerator[str]) -> AsyncIterator[str]:
+        """An answer that is being streamed is a request in work."""
+        with self._work.request(caller, admitted=True):
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+
+    async def whoami(self) -> dict[str, Any]:
+        """How callers are known."""
+        asked = self._callers.by_token
+        return {"authenticated": asked, "claims": None, "mode": "token" if asked else "local"}
+
+    async def features(self) -> dict[str, Any]:
+        """Flags of the original daemon; it has none here."""
+        return {}
+
+    async def openapi(self, request: Request) -> dict[str, Any]:
+        """This description."""
+        return dict(request.app.openapi())
+
+    async def status(self) -> dict[str, Any]:
+        """The process, as the daemon words it; of the memory see ``/health/ready``."""
+        return {
+            **self._process(),
+            "status": "running",
+            "startedAt": self._started.isoformat().replace("+00:00", "Z"),
+            "memoryDb": True,
+            "backend": self._memory.slot.backend_name,
+            "isolate": self._sessions.isolate,
+        }
+
+    async def diagnostics(self) -> dict[str, Any]:
+        """Whether the memory answers, and how writing goes."""
+        return await self._readiness()
+
+    async def health(self) -> JSONResponse:
+        """The process answers; what it says of the memory is at ``/health/ready``."""
+        flags = {"db": True, "updateAvailable": False, "pendingRestart": False}
+        return JSONResponse({**self._process(), "status": "healthy", **flags})
+
+    async def ready(self) -> JSONResponse:
+        """Whether the memory answers; 503 where it does not."""
+        readiness = await self._readiness()
+        return JSONResponse(readiness, 503 if readiness["status"] == "unavailable" else 200)
+
+    def _process(self) -> dict[str, Any]:
+        uptime_s = (datetime.now(UTC) - self._started).total_seconds()
+        return {"uptime": uptime_s, "pid": os.getpid(), "version": version("memslot"), "port": self.port}
+
+    async def _readiness(self) -> dict[str, Any]:
+        async with self._looking:  # whoever asks, the memory is asked once a second at most
+            if self._looked is None or time.monotonic() - self._looked[0] > 1.0:
+                self._looked = (time.monotonic(), await self._memory.health())
+        health, turns = self._looked[1], self._memory.status()
+        answer = {"status": health.status, "backend": health.backend_name, "queued": self._memory.queued_in}
+        answer |= {name: turns[name] for name in ("waiting", "recall_circuit", "write_circuit")}
+        answer["isolate"] = self._sessions.isolate
+        answer["labels"] = f"kept in {self._store.place}"
+        try:
+            self._store.check()
+        except StoreError as error:
+            answer |= {"status": "unavailable", "labels": str(error)}
+        return answer
+
+
+def hook_endpoint(
+    hook: Callable[[Caller, Body], Awaitable[dict[str, Any]]], name: str
+) -> Callable[..., Awaitable[dict[str, Any]]]:
+    async def endpoint(caller: Who, body: Sent) -> dict[str, Any]:
+        if name not in _OWN_SENTENCE and not text_of(body, "harness"):
+            raise Refused(400, "harness is required")
+        return await hook(caller, body)
+
+    endpoint.__doc__ = hook.__doc__
+    return endpoint
+
+
+def _is_rating(score: Any) -> bool:
+    return isinstance(score, (int, float)) and not isinstance(score, bool) and -1 <= score <= 1
+
+
+def _one_result(result: dict[str, Any]) -> dict[str, Any]:
+    """The result of one change as an answer of its own: ``success``, or an error with its status."""
+    status = result["status"]
+    if status in ("updated", "deleted"):
+        return {**result, "success": True}
+    codes = {
+        "not_found": 404,
+        "version_conflict": 409,
+        "pinned_requires_force": 409,
+        "read_only": 403,
+        "not_supported": 501,
+        "unknown": 503,
+    }
+    raise Refused(codes.get(status, 400), result.get("error") or status.replace("_", " "), result)

@@ -1,0 +1,263 @@
+"""Single memories, in whichever of a caller's scopes they are: stored, found and looked up by id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from itertools import zip_longest
+from typing import Any
+from weakref import WeakValueDictionary
+
+import anyio
+from pydantic.alias_generators import to_camel
+
+from memory.contract._model import MAX_ID_LENGTH
+from memory.contract.errors import MemslotError
+from memory.contract.receipts import WriteReceipt
+from memory.contract.scope import MemoryScope
+from memory.runtime._items import Item, MemoryItems
+from memory.runtime.signet.book import Book, Filters, Note, importance_of, labelled, tags_of
+from memory.runtime.signet.sessions import MAX_SCOPES, Caller, Sessions
+from memory.runtime.signet.types import Refused, SessionParams, read, text_of
+from memory.slot.host_store import HostStore
+from memory.slot.slot import MemorySlot
+
+_DEFAULT_LIMIT, _MAX_LIMIT = 10, 1000
+
+
+class Memories:
+    """The memories of all callers.
+
+    Args:
+        slot: where they are.
+        sessions: which scopes a caller reads, and writes to.
+        store: keeps what the protocol knows of single memories.
+        longest: characters of a text.
+    """
+
+    def __init__(self, slot: MemorySlot, sessions: Sessions, store: HostStore, longest: int) -> None:
+        self.slot = slot
+        self.sessions = sessions
+        self.book = Book(store)
+        self._longest = longest
+        self._locks: WeakValueDictionary[tuple[MemoryScope, str], anyio.Lock] = WeakValueDictionary()
+
+    def sound(self, params: SessionParams) -> SessionParams:
+        for name, longest in (
+            ("session_key", MAX_ID_LENGTH - 12),
+            ("project", 4096),
+            ("agent_id", MAX_ID_LENGTH),
+        ):
+            given = getattr(params, name)
+            if given is not None and len(given) > longest:
+                raise Refused(400, f"{to_camel(name)} is longer than {longest} characters")
+        return params
+
+    def scope_of(self, caller: Caller, body: Mapping[str, Any]) -> MemoryScope:
+        """Of a call that begins no session: that of the one it names, else of its project."""
+        params = self.sound(read(SessionParams, body))
+        session = self.sessions.find(caller, params.session_key or "")
+        return session.scope if session else self.sessions.scope(caller, params.project, params.agent_id)
+
+    def checked(self, text: Any) -> str | None:
+        """A text a client sent, if it is one and not blank."""
+        if not isinstance(text, str) or not text.strip():
+            return None
+        if len(text) > self._longest:
+            raise Refused(413, f"the text is longer than {self._longest} characters; shorten it")
+        return text.encode("utf-8", "replace").decode()
+
+    def alone(self, scope: MemoryScope, name: str) -> anyio.Lock:
+        """Of two changes of one memory, or stores by one key, the second sees what the first has made of it."""
+        return self._locks.setdefault((scope, name), anyio.Lock())
+
+    def is_read_only(self, caller: Caller) -> bool:
+        """Whether nothing this caller says is kept."""
+        return caller.read_only or self.slot.read_only
+
+    async def remember(
+        self, caller: Caller, body: Mapping[str, Any], *, needs_harness: bool = False
+    ) -> tuple[Note, WriteReceipt | None]:
+        """Store one memory; no receipt where it was stored before.
+
+        Of two calls with one ``idempotencyKey``, or the same words for one scope, the second answers as the first.
+        """
+        content = self.checked(body.get("content"))
+        if not content or (needs_harness and not text_of(body, "harness")):
+            raise Refused(400, f"{'harness and content are' if needs_harness else 'content is'} required")
+        words, critical, tags = labelled(content)
+        if not words.strip():
+            raise Refused(400, "content is required: there is nothing behind its labels")
+        note, key = _note_of(body, words, critical, tags), text_of(body, "idempotencyKey")
+        return await self.store(caller, self.scope_of(caller, body), note, key)
+
+    async def store(
+        self, caller: Caller, scope: MemoryScope, note: Note, key: str | None = None
+    ) -> tuple[Note, WriteReceipt | None]:
+        """As :meth:`remember`, of a memory with its labels."""
+        if self.is_read_only(caller):
+            raise Refused(403, "this memory is read-only; nothing was stored")
+        words = note.content.split()
+        digest = f"words {sha256(' '.join(words).encode()).hexdigest()}"
+        async with self.alone(scope, "remember"):
+            known = self.book.by_key(scope, key) if key else None
+            if known is None:
+                known = await self.known(scope, self.book.id_of(scope, digest))
+                if known is not None and known.content.split() != words:
+                    known = None  # it was corrected since
+            return (known, None) if known else (note, await self._store(scope, note, key, digest))
+
+    async def _store(self, scope: MemoryScope, note: Note, key: str | None, digest: str) -> WriteReceipt:
+        kept = {"type": note.type, "tags": note.tags, "who": note.who}
+        self.book.store.check()  # before there is a memory whose labels could not be kept
+        receipt = await MemoryItems(self.slot, scope).store(
+            note.content,
+            # Of its scope as well: an id that two of a caller's memories had could not be forgotten alone.
+            event_id=None if key is None else f"signet-{sha256(f'{scope.label} {key}'.encode()).hexdigest()}",
+            metadata={name: value for name, value in kept.items() if value},
+        )
+        if receipt.status == "skipped_read_only":
+            raise Refused(403, "this memory is read-only; nothing was stored")
+        if receipt.status == "unknown":
+            raise Refused(503, "the backend did not answer; the memory may or may not be stored")
+        note.id = id_of(receipt)
+        self.book.put(scope, note, *filter(None, (key, digest)))
+        return receipt
+
+    async def recall(self, caller: Caller, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Memories for a question, filtered by what is kept beside them."""
+        query = self.checked(body.get("query") or body.get("keywordQuery"))
+        if not query:
+            raise Refused(400, "query is required")
+        limit = _limit_of(body.get("limit"))
+        try:
+            filters = Filters.of(body)
+        except ValueError as error:
+            raise Refused(400, str(error)) from None
+        found = await self.search(
+            self.sessions.reach(caller, self.scope_of(caller, body)), query, limit, filters
+        )
+        return [note.found(item.score) for item, note in found]
+
+    async def search(
+        self, scopes: Sequence[MemoryScope], query: str, limit: int, filters: Filters
+    ) -> list[tuple[Item, Note]]:
+        """What these scopes have for a question: by score where all have one, else one of each in turn."""
+        # Filters are ours, so there must be enough to choose from.
+        enough = limit * 5 if filters else limit
+        found: dict[MemoryScope, list[Item]] = {}
+
+        async def search(scope: MemoryScope) -> None:
+            found[scope] = await MemoryItems(self.slot, scope).search(query, enough)
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for scope in scopes:
+                    tasks.start_soon(search, scope)
+        except* MemslotError as errors:
+            raise _first(errors) from None
+        rows = [
+            [
+                (item, note)
+                for item, note in zip(found[scope], self.book.of_items(scope, found[scope]), strict=True)
+                if not note.deleted and filters.fit(note, item.score)
+            ]
+            for scope in scopes
+        ]
+        if all(item.score is not None for row in rows for item, _ in row):
+            merged = sorted((hit for row in rows for hit in row), key=lambda hit: -(hit[0].score or 0))
+        else:
+            merged = [hit for turn in zip_longest(*rows) for hit in turn if hit is not None]
+        return merged[:limit]
+
+    async def known(self, scope: MemoryScope, item_id: str | None) -> Note | None:
+        """A memory as it is now, where the backend can tell, else as it was last seen here."""
+        note = self.book.get(scope, item_id) if item_id else None
+        if not item_id or (note is not None and note.deleted):
+            return None
+        items = MemoryItems(self.slot, scope)
+        if "get" not in items.offered:
+            return note
+        item = await items.get(item_id)
+        return None if item is None else self.book.of_items(scope, [item])[0]
+
+    async def get(self, caller: Caller, item_id: str) -> dict[str, Any]:
+        """``GET /api/memory/:id``"""
+        found = await self.find(caller, self.sessions.scope(caller), item_id)
+        if found is None:
+            raise Refused(404, "not found")
+        return found[1].row()
+
+    def listed(self, caller: Caller, query: Mapping[str, str]) -> dict[str, Any]:
+        """``GET /api/memories``: what was stored or served here, newest first."""
+        try:
+            limit, offset = int(query.get("limit", 100)), int(query.get("offset", 0))
+        except ValueError:
+            raise Refused(400, "limit and offset must be numbers") from None
+        if not 0 < limit <= 1000 or offset < 0:
+            raise Refused(400, "limit must be 1 to 1000, and offset 0 or more")
+        sessions, scope = self.sessions, self.scope_of(caller, query)
+        notes = [note for reached in sessions.reach(caller, scope) for note in self.book.listed(reached)]
+        notes.sort(key=lambda note: note.created or "", reverse=True)
+        wanted = [note for note in notes if query.get("type") in (None, "", note.type)]
+        return {
+            "memories": [note.row() for note in wanted[offset : offset + limit]],
+            "stats": {
+                "total": len(wanted),
+                "withEmbeddings": 0,
+                "critical": sum(note.pinned for note in wanted),
+            },
+        }
+
+    def noted(self, scopes: Sequence[MemoryScope], item_id: str) -> tuple[MemoryScope, Note] | None:
+        for scope in scopes:
+            if (note := self.book.get(scope, item_id)) is not None:
+                return scope, note
+        return None
+
+    async def find(self, caller: Caller, scope: MemoryScope, item_id: str) -> tuple[MemoryScope, Note] | None:
+        """A memory of this caller and the scope it is in; first where it was seen, then where a backend has it."""
+        holders = self.sessions.holders(caller, scope)
+        seen = self.noted(holders, item_id)
+        if seen is not None:
+            note = await self.known(seen[0], item_id)
+            return None if note is None else (seen[0], note)
+        for holder in holders[:MAX_SCOPES]:
+            note = await self.known(holder, item_id)
+            if note is not None:
+                return holder, note
+        return None
+
+
+def id_of(receipt: WriteReceipt) -> str:
+    return receipt.native_ids[0] if receipt.native_ids else receipt.event_id
+
+
+def _note_of(body: Mapping[str, Any], words: str, critical: bool, tags: str | None) -> Note:
+    importance = importance_of(body.get("importance"))
+    return Note(
+        id="",
+        content=words,
+        type=text_of(body, "type") or ("rule" if critical else "fact"),
+        tags=tags_of(body.get("tags")) or tags,
+        importance=1.0 if critical else 0.5 if importance is None else importance,
+        pinned=critical or body.get("pinned") is True,
+        who=text_of(body, "who"),
+        project=text_of(body, "project"),
+    )
+
+
+def _limit_of(given: Any) -> int:
+    """How many memories are asked for, as the daemon reads it: a number or its digits; 0 is the default."""
+    if isinstance(given, str) and given.strip().isdecimal():
+        given = int(given[:6])
+    if given in (None, 0):
+        return _DEFAULT_LIMIT
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 < given <= _MAX_LIMIT:
+        raise Refused(400, f"limit must be a number from 1 to {_MAX_LIMIT}")
+    return given
+
+
+def _first(errors: BaseExceptionGroup[MemslotError]) -> MemslotError:
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
