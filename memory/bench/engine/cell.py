@@ -276,7 +276,8 @@ class _Cell:
 
     async def _play(self) -> None:
         job, experiment = self.job, self.job.experiment
-        config = experiment.config(experiment.settings.providers[job.spec.variant])
+        variant = experiment.settings.providers[job.spec.variant]
+        config = experiment.config(variant)
         self.scrub = config.scrubber()
         info = self.registry.selected(config)
         data = experiment.timelines(job.spec.seed)
@@ -320,7 +321,7 @@ class _Cell:
                     keep_texts=experiment.settings.texts_kept,
                     scrub=self.scrub,
                 )
-                player = CellPlayer(context, self.timeline, scope, experiment.cell_settings(config))
+                player = CellPlayer(context, self.timeline, scope, experiment.cell_settings(variant, config))
                 self.state = player.state
                 try:
                     await self._check_health(slot)

@@ -12,7 +12,7 @@ from typing import Any
 
 from memory.bench.engine.files import CellJournal
 from memory.bench.engine.roles import Roles
-from memory.bench.engine.settings import CsField
+from memory.bench.engine.settings import CsField, EventContext
 from memory.bench.scores.records import ProbeRecord
 from memory.bench.scores.sections import WholeTurns
 from memory.contract.requests import ContextBudget
@@ -27,6 +27,7 @@ class CellSettings:
 
     Attributes:
         budget: of every retrieval.
+        event_context: how an event tells its context.
         cs: which CS fields a retrieval names.
         read_only: whether test sessions close the slot for writes.
         wait_timeout_s: longest wait for readiness before a test session.
@@ -34,6 +35,7 @@ class CellSettings:
     """
 
     budget: ContextBudget
+    event_context: EventContext = "field"
     cs: tuple[CsField, ...] = ("context",)
     read_only: bool = True
     wait_timeout_s: float = 120.0

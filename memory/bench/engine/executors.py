@@ -26,6 +26,7 @@ from memory.runtime._provider import Provider
 
 _CONNECT_S = 15
 _ORPHANED = 3
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class Executor(Protocol):
@@ -111,11 +112,24 @@ def _ended(job: Job, why: str, status: str) -> CellRecord:
     return ended_record(job, status, error, "harness")
 
 
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """What begins meanwhile does linear algebra on one thread: workers that wait for each other's spin."""
+    added = [name for name in _THREADS if name not in os.environ]
+    os.environ.update(dict.fromkeys(added, "1"))
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
 class _Worker:
     def __init__(self, context: Any) -> None:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs,), daemon=True)
-        self.process.start()
+        with _one_thread_each():
+            self.process.start()
         theirs.close()
         self.job: Job | None = None
 

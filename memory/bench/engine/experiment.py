@@ -37,6 +37,7 @@ from memory.bench.engine.manifest import (
     CellRecord,
     Manifest,
     RunRecord,
+    VariantRecord,
     read_cell,
     read_manifest,
 )
@@ -224,19 +225,25 @@ def measure(directory: Path, manifest: Manifest) -> Metrics:
             for each_variant in manifest.variants
         ],
         shown={variant.label: variant.shown for variant in manifest.variants},
-        groups={variant.label: variant.group for variant in manifest.variants},
+        alike={variant.label: _alike(variant) for variant in manifest.variants},
         primary=_primary(manifest),
     )
 
 
+def _alike(variant: VariantRecord) -> tuple[object, ...]:
+    """What must be the same of two providers that are compared."""
+    return (variant.group, variant.budget.max_tokens, variant.event_context)
+
+
 def _primary(manifest: Manifest) -> tuple[str, str] | None:
     """The comparison that the matrix's order names: its first architecture with the first control that is neither
-    the floor nor the ceiling; without an architecture, the first two such controls."""
-    kinds: dict[bool, list[str]] = {True: [], False: []}
+    the floor nor the ceiling; without an architecture, the first two such controls. Both under the first budget."""
+    kinds: dict[bool, list[VariantRecord]] = {True: [], False: []}
     for variant in manifest.variants:
         if variant.provider.condition not in ("no_memory", "oracle_ipas"):
-            kinds[variant.provider.kind == "architecture"].append(variant.label)
-    pair = [*kinds[True][:1], *kinds[False]][:2]
+            kinds[variant.provider.kind == "architecture"].append(variant)
+    ranked = [*kinds[True][:1], *kinds[False]] if kinds[True] else kinds[False]
+    pair = [variant.label for variant in ranked if _alike(variant) == _alike(ranked[0])][:2]
     return (pair[0], pair[1]) if len(pair) == 2 else None
 
 
@@ -328,7 +335,7 @@ class _Run:
     def _jobs(self) -> list[Job]:
         """The cells that are not completed. What a cell says of itself counts, not what was last heard of it."""
         jobs = []
-        for spec in self.experiment.cells():
+        for spec in self.experiment.in_order():
             job = Job(self.experiment, spec, self.directory.absolute(), self.manifest.experiment_id)
             written = job.cell_directory.joinpath(CELL_FILE).exists()
             self.cells[spec.cell_id] = read_cell(job.cell_directory) if written else open_record(job)

@@ -109,6 +109,7 @@ def _variant(
         config_hash=_hash_of(found.config, found.given, found.options),
         wired=found.wired,
         budget=memory.budget,
+        event_context=variant.event_context or "field",
         counter=found.given.token_counter().name,
         capabilities=capabilities,
         traits=traits_record(traits),

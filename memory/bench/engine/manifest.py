@@ -24,6 +24,7 @@ from memory.bench.engine.records import (
     TraitsRecord,
     VersionRecord,
 )
+from memory.bench.engine.settings import EventContext
 from memory.contract._model import first_problem
 from memory.contract.adapter import label_of
 from memory.contract.errors import ConfigError
@@ -149,6 +150,8 @@ class VariantRecord(Record):
     """Options that were filled in from the timeline's ground truth."""
     budget: ContextBudget
     """Of every retrieval: the token range aimed at."""
+    event_context: EventContext = "field"
+    """How events told their context."""
     counter: str
     """Counter of tokens."""
     capabilities: tuple[str, ...]
@@ -244,7 +247,7 @@ class Manifest(Record):
     left_out: tuple[LeftOutRecord, ...] = ()
     """Entries of the matrix that were not played."""
     cells: tuple[CellRecord, ...]
-    """All cells, in the order they are begun."""
+    """All cells, as the matrix names them; the order they are begun in is drawn by seed."""
     runs: tuple[RunRecord, ...] = ()
     """Processes that worked on it, the first and each that resumed it."""
     files: dict[str, str] = Field(default_factory=dict)
@@ -265,7 +268,9 @@ class Manifest(Record):
                     for role in self.roles
                 ]
             ),
-            "providers": canonical_hash([variant.label for variant in self.variants]),
+            "providers": canonical_hash(
+                [[each.label, each.event_context, each.budget.model_dump()] for each in self.variants]
+            ),
             **{f"provider {variant.label}": variant.config_hash for variant in self.variants},
         }
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from memory.bench.data.dice import Dice
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.context import CellSettings
 from memory.bench.engine.settings import (
@@ -118,11 +119,12 @@ class Experiment:
         """Builds errors that say file, line and field."""
         return Problems(self.source, self.lines)
 
-    def cell_settings(self, config: MemslotConfig) -> CellSettings:
-        """How cells of a configuration are played."""
+    def cell_settings(self, variant: Variant, config: MemslotConfig) -> CellSettings:
+        """How cells of a provider are played."""
         settings = self.settings
         return CellSettings(
             budget=config.memory.budget,
+            event_context=variant.event_context or "field",
             cs=settings.cs,
             read_only=config.memory.read_only_test_sessions,
             wait_timeout_s=settings.wait_timeout_s,
@@ -138,13 +140,23 @@ class Experiment:
         return self.given or load_timelines(self.settings, seed)
 
     def cells(self) -> list[CellSpec]:
-        """All cells, replicates outermost, so that an interrupted run has something of everyone."""
+        """All cells, replicates outermost."""
         return [
             CellSpec(number, seed, replicate, place, timeline.persona_id, variant.label)
             for replicate in range(1, self.settings.replicates + 1)
             for seed in self.settings.seeds
             for place, timeline in enumerate(self.timelines(seed).timelines)
             for number, variant in enumerate(self.settings.providers)
+        ]
+
+    def in_order(self) -> list[CellSpec]:
+        """The cells as they are begun: persona by persona, so that an interrupted run has something of all; the
+        providers of each in an order that its seed draws, so that none is always the first."""
+        cells, together = self.cells(), len(self.settings.providers)
+        return [
+            spec
+            for start in range(0, len(cells), together)
+            for spec in Dice(f"order/{cells[start].seed}/{start}").shuffled(cells[start : start + together])
         ]
 
 
@@ -263,7 +275,8 @@ def parsed_run(config: MemslotConfig) -> ExperimentSettings:
 
 
 def _without_absent(experiment: Experiment, registry: MemoryAdapterRegistry, problem: Problems) -> Experiment:
-    """Without the providers that lack an SDK, a variable or a working plugin: one policy for every command."""
+    """Without the providers that lack an SDK, a variable or a working plugin, one policy for every command; the
+    others with every budget and way to tell the context."""
     where = (experiment.block, "providers")
     kept, left_out = [], []
     for variant in experiment.settings.providers:
@@ -276,6 +289,7 @@ def _without_absent(experiment: Experiment, registry: MemoryAdapterRegistry, pro
         reasons = "; ".join(f"{item.label}: {item.why}" for item in left_out)
         raise problem(where, f"leaves nobody: {reasons}")
     settings = experiment.settings.model_copy(update={"providers": tuple(kept)})
+    settings = settings.model_copy(update={"providers": settings.crossed()})
     return replace(experiment, settings=settings, left_out=tuple(left_out))
 
 

@@ -198,6 +198,8 @@ class CellPlayer:
 
     async def _deliver_all(self, events: Sequence[MemoryEvent]) -> None:
         """Write the events that are not known to be written, and note what became of each."""
+        if self._driver.settings.event_context == "text":
+            events = [_with_context(event) for event in events]
         new = [event for event in events if event.event_id not in self._written]
         if self._bulk is not None and len(new) > 1 and not self._uncertain:
             with self._context.timed("write"):
@@ -233,3 +235,14 @@ class CellPlayer:
             if found is not None:
                 return WriteReceipt(event_id=event.event_id, status="committed", native_ids=found)
         return await self._slot.record_event(event)
+
+
+def _with_context(event: MemoryEvent) -> MemoryEvent:
+    """The event with its context before its words."""
+    if event.context is None:
+        return event
+    said = [
+        message.model_copy(update={"content": f"[{event.context}] {message.content}"})
+        for message in event.messages
+    ]
+    return event.model_copy(update={"messages": tuple(said)})

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from memory.bench.data.language import Language
 from memory.bench.data.timeline import CONTEXTS
-from memory.bench.scores.sections import entries_of
+from memory.bench.scores.sections import SectionEntry, entries_of
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2})?")
 _SPACE = re.compile(r"\s+")
@@ -50,6 +51,9 @@ class Reader:
         self._objections = tuple(line.casefold() for line in (*forms.complaint, *forms.not_mine))
         # How corrections begin: what stands between the lead and the setting.
         self._corrections = [form.replace("{lead}", "").split("{")[0].casefold() for form in forms.corrected]
+        self._entry = lru_cache(maxsize=4096)(
+            self._read_entry
+        )  # sections show the same entries again and again
         self._disowned = tuple(phrase.casefold() for phrase in forms.disowned)
 
     def read(self, section: str) -> list[SettingMention]:
@@ -57,13 +61,17 @@ class Reader:
         found: list[SettingMention] = []
         dates: list[str] = []
         for entry in entries_of(section):
-            date = _DATE.search(entry.labels) or _DATE.search(entry.text)
-            if date:
-                dates.append(date[0])
-            group = self._language.says_context(entry.group)
-            found.extend(self._mentions(entry.text, entry.labels, group, date[0] if date else ""))
+            date, mentions = self._entry(entry)
+            found += mentions
+            dates += [date] if date else []
         forward = bool(dates) and dates[0] < dates[-1]
         return [replace(mention, rank=rank if forward else -rank) for rank, mention in enumerate(found)]
+
+    def _read_entry(self, entry: SectionEntry) -> tuple[str, tuple[SettingMention, ...]]:
+        """An entry's date, empty without one, and what it mentions."""
+        match = _DATE.search(entry.labels) or _DATE.search(entry.text)
+        date, group = match[0] if match else "", self._language.says_context(entry.group)
+        return date, tuple(self._mentions(entry.text, entry.labels, group, date))
 
     def _mentions(self, text: str, labels: str, group: str | None, moment: str) -> Iterator[SettingMention]:
         text = text.casefold()

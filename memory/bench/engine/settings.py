@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -25,6 +26,7 @@ from memory.contract.requests import ContextBudget
 from memory.plugins.redaction import DataPath, InputFile, Public
 
 CsField = Literal["scenario", "context", "attribute"]
+EventContext = Literal["field", "text"]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -45,6 +47,8 @@ class Variant(Block):
     """Options in place of those of the provider's block."""
     budget: ContextBudget | None = None
     """Overrides single fields of ``memory.budget``."""
+    event_context: EventContext | None = None
+    """In place of the block's."""
     group: Public[str] | None = None
     """An experiment group of its own, such as ``feedback``; only providers of one group are compared."""
     needs: tuple[str, ...] = ()
@@ -151,6 +155,11 @@ class ExperimentSettings(Block):
     """Who plays."""
     replicates: Count = 1
     """How often each cell is played, in a fresh scope each time."""
+    budgets: tuple[Count, ...] = ()
+    """Token budgets, each for each provider without a budget of its own; none: ``memory.budget`` alone."""
+    event_context: Annotated[tuple[EventContext, ...], Field(min_length=1)] = ("field",)
+    """How an event tells its context. ``field``: by its CS field, which a provider may show. ``text``: in its
+    words too, so that whoever keeps them shows it, as the ceiling does."""
     cs: tuple[CsField, ...] = ("context",)
     """Which CS fields retrievals name. Turns that state a preference carry its ``attribute``, so naming that to a
     provider that filters hard hands it the answer."""
@@ -181,11 +190,11 @@ class ExperimentSettings(Block):
             return tuple({"provider": item} if isinstance(item, str) else item for item in given)
         return given
 
-    @field_validator("seeds")
+    @field_validator("seeds", "budgets", "event_context")
     @classmethod
-    def _each_once(cls, given: tuple[int, ...]) -> tuple[int, ...]:
+    def _each_once(cls, given: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(given)) != len(given):
-            raise ValueError("names a seed twice")
+            raise ValueError("names one twice")
         return given
 
     @model_validator(mode="after")
@@ -200,6 +209,23 @@ class ExperimentSettings(Block):
         if self.timeline != "game" and len(self.seeds) > 1:
             raise ValueError("seeds make generated games; data that is read has one, use replicates")
         return self
+
+    def crossed(self) -> tuple[Variant, ...]:
+        """The providers, each with every budget and every way to tell the context that it does not name itself."""
+        found = []
+        for variant in self.providers:
+            budgets = [variant.budget] if variant.budget or not self.budgets else self.budgets
+            contexts = (variant.event_context,) if variant.event_context else self.event_context
+            for budget, context in product(budgets, contexts):
+                words = [variant.label]
+                if isinstance(budget, int):
+                    words.append(f"{budget} tokens")
+                    budget = ContextBudget(max_tokens=budget)
+                if len(contexts) > 1:
+                    words.append(f"context in the {context}")
+                update = {"budget": budget, "event_context": context, "name": ", ".join(words)}
+                found.append(variant.model_copy(update=update))
+        return tuple(found)
 
     @property
     def texts_kept(self) -> bool:

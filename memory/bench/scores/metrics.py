@@ -55,7 +55,7 @@ def experiment_metrics(
     providers: Sequence[tuple[str, Sequence[Sample]]],
     *,
     shown: Mapping[str, str] | None = None,
-    groups: Mapping[str, str | None] | None = None,
+    alike: Mapping[str, object] | None = None,
     primary: tuple[str, str] | None = None,
 ) -> Metrics:
     """The figures of an experiment.
@@ -64,7 +64,7 @@ def experiment_metrics(
         experiment_id: its id.
         providers: label and records of each, in the order of the file; clusters as all of them share them.
         shown: label -> what tables are to show for it.
-        groups: label -> experiment group; providers of different groups are not compared.
+        alike: label -> what must be the same of two that are compared, such as group and budget.
         primary: labels of the two whose difference in the first headline figure was of interest before anything was
             played; the p values of all other comparisons are corrected.
     """
@@ -81,7 +81,7 @@ def experiment_metrics(
             provider_metrics(label, request, headlines, (shown or {}).get(label), units[label])
             for label, request in requests.items()
         ),
-        differences=_compared(list(_differences(units, groups or {})), headlines, primary),
+        differences=_compared(list(_differences(units, alike or {})), headlines, primary),
     )
 
 
@@ -272,7 +272,7 @@ def _curve(
 
 
 def _differences(
-    units: Mapping[str, Mapping[str, list[Unit]]], groups: Mapping[str, str | None]
+    units: Mapping[str, Mapping[str, list[Unit]]], alike: Mapping[str, object]
 ) -> Iterator[Difference]:
     for figure in FIGURES:
         found = [
@@ -288,6 +288,7 @@ def _differences(
         ]
         for place, (second, others) in enumerate(found):
             for first, values in found[:place]:
-                both = [(key[0], values[key] - others[key]) for key in values if key in others]
-                if both and groups.get(first) == groups.get(second):
+                if alike.get(first) != alike.get(second):
+                    continue
+                if both := [(key[0], values[key] - others[key]) for key in values if key in others]:
                     yield difference(figure.name, first, second, both)

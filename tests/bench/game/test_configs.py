@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,18 @@ def test_every_shipped_experiment_names_providers_that_exist(file: Path) -> None
         assert info.name == variant.provider
 
 
-def test_the_preference_game_is_mempabenchs_size_over_the_six_controls() -> None:
+def test_the_preference_game_is_mempabenchs_size_over_six_controls_and_four_budgets() -> None:
+    """Played by eight personas, so that it can answer: below five there is no interval."""
     experiment = load_experiment(CONFIGS / "preference_game.yaml")
-    assert {variant.label for variant in experiment.settings.providers} == set(CONDITIONS)
+    played = {
+        (each.provider, each.budget and each.budget.max_tokens) for each in experiment.settings.providers
+    }
+    assert played == set(product(CONDITIONS, (300, 600, 2000, 8000)))
     assert experiment.settings.executor.workers == 2
     cells = experiment.cells()
-    assert len(cells) == 4 * 6
-    assert len({cell.cell_id for cell in cells}) == 24
+    assert len({(cell.seed, cell.persona_id) for cell in cells}) == 8
+    assert len(cells) == len({cell.cell_id for cell in cells}) == 8 * 6 * 4
     timeline = experiment.timelines(7).timelines[0]
     assert (len(timeline.sessions), len(timeline.tests)) == (99, 36)
+    sold = {each.options.get("max_tokens") for each in experiment.settings.providers} - {None}
+    assert sold == {300, 600, 2000, 8000}, "a summary is as long as its budget"

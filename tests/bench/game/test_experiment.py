@@ -304,7 +304,7 @@ def test_writes_without_an_answer_are_told_beside_the_scores(tmp_path: Path) -> 
     [
         ({"providers": []}, "providers"),
         ({"providers": ["no_memory", "no_memory"]}, "two entries called 'no_memory'"),
-        ({"seeds": [1, 1]}, "names a seed twice"),
+        ({"seeds": [1, 1]}, "names one twice"),
         ({"replicates": 0}, "replicates"),
         ({"game": {"users": 0}}, "users"),
         ({"timeline": "chess"}, "timeline"),
@@ -382,3 +382,47 @@ def test_time_left_is_told_only_once_something_tells_it(
     assert seen[2].done - seen[0].done == 2
     assert seen[2].left_s == pytest.approx((seen[0].total - seen[2].done) * 0.2)
     assert seen[-1].left_s == 0
+
+
+def test_budgets_and_ways_to_tell_the_context_are_factors(tmp_path: Path) -> None:
+    done = play(
+        tmp_path,
+        "full_history",
+        {"provider": "no_memory", "budget": {"max_tokens": 50}, "event_context": "field"},
+        budgets=[200, 600],
+        event_context=["field", "text"],
+    )
+    played = {each.label: (each.budget.max_tokens, each.event_context) for each in done.manifest.variants}
+    assert played == {
+        "full_history, 200 tokens, context in the field": (200, "field"),
+        "full_history, 200 tokens, context in the text": (200, "text"),
+        "full_history, 600 tokens, context in the field": (600, "field"),
+        "full_history, 600 tokens, context in the text": (600, "text"),
+        "no_memory": (50, "field"),
+    }
+    assert done.metrics.differences == (), "no two of them were given the same"
+    tokens = {each.label: each.tokens.largest or 0 for each in done.metrics.providers}
+    assert tokens["full_history, 200 tokens, context in the text"] <= 200
+    assert tokens["full_history, 600 tokens, context in the text"] > 200
+    sections = {
+        cell.label: " ".join(
+            row["context"] for row in lines(done.directory / "cells" / cell.cell_id / "texts.jsonl")
+        )
+        for cell in done.manifest.cells
+    }
+    for label, section in sections.items():
+        assert ("[work] " in section) == (played[label][1] == "text"), label
+    assert verify(done.directory).deviations == ()
+
+
+def test_providers_of_a_persona_are_begun_in_an_order_that_its_seed_draws(tmp_path: Path) -> None:
+    providers = ["no_memory", "full_history", "static_profile", "oracle_ipas"]
+    experiment = matrix(tmp_path, *providers, seeds=[1, 2, 3], game={**SIZE, "users": 3})
+    cells = experiment.in_order()
+    assert sorted(cells, key=lambda cell: cell.cell_id) == sorted(
+        experiment.cells(), key=lambda cell: cell.cell_id
+    )
+    orders = [tuple(cell.label for cell in cells[at : at + 4]) for at in range(0, len(cells), 4)]
+    assert len(set(orders)) > 3
+    assert {order[0] for order in orders} == set(providers)
+    assert experiment.in_order() == cells

@@ -91,7 +91,7 @@ def test_what_the_environment_does_not_name_is_left_out_and_said(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HONCHO_URL", "http://127.0.0.1:1")
     experiment = load_experiment(CONFIG, output=tmp_path)
-    assert {one.label for one in experiment.settings.providers} == {*CONDITIONS, "honcho"}
+    assert {one.provider for one in experiment.settings.providers} == {*CONDITIONS, "honcho"}
     assert [(one.label, one.why) for one in experiment.left_out[-2:]] == [
         ("memos", "needs MEMOS_URL in the environment"),
         ("stigmem", "needs STIGMEM_URL, STIGMEM_API_KEY in the environment"),
