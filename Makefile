@@ -20,7 +20,7 @@ JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-all test-nanobot test-hosts test-hermes live-falkordb live-memos lint types docs perf wheel clean
+.PHONY: help demo test test-all test-nanobot test-hosts test-hermes test-codex live-falkordb live-memos lint types docs perf wheel clean
 .DELETE_ON_ERROR:
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo "make test-nanobot  run the tests with a real Nanobot and CrewAI, in an environment of their own"
 	@echo "make test-hosts  run the tests with the SDKs of other agents, in an environment of their own"
 	@echo "make test-hermes  run the tests with a real Hermes Agent, in an environment of its own"
+	@echo "make test-codex  run the tests with a real Codex, which npm brings"
 	@echo "make live-memos  run the MemOS tests on a real server, started for the occasion"
 	@echo "make lint    check style and which module may import which"
 	@echo "make types   check types"
@@ -63,6 +64,15 @@ test-hosts: $(HOSTS_VENV)/.installed
 # Hermes pins every package it uses.
 test-hermes: $(HERMES_VENV)/.installed
 	$(HERMES_VENV)/bin/python -m pytest tests/hosts/with_sdks $(ARGS)
+
+# Codex is no Python package.
+CODEX_DIR ?= .npm-codex
+test-codex: $(VENV)/.installed-test $(CODEX_DIR)/.installed
+	MEMSLOT_CODEX="$(abspath $(CODEX_DIR))/node_modules/.bin/codex" $(BIN)/python -m pytest tests/hosts/test_codex.py $(ARGS)
+
+$(CODEX_DIR)/.installed:
+	npm install --silent --no-audit --no-fund --prefix "$(CODEX_DIR)" @openai/codex@0.169.0
+	@touch $@
 
 # A MemOS server needs far more than memslot does, so it gets an environment of its own. MEMOS_URL names another server.
 live-memos: $(LIVE_VENV)/.installed

@@ -23,6 +23,7 @@ class Host:
         title: what it calls itself.
         distribution: on PyPI; None where it is no Python package.
         tested: the releases that are tested: from the first, to below the second.
+        tested_by: what was tested instead, where it is no Python package.
         shown: what the model is shown, and for how long.
         recorded: when a turn is recorded.
         after_failure: what is recorded of a turn that failed or was cancelled.
@@ -36,6 +37,7 @@ class Host:
     shown: str
     recorded: str
     after_failure: str = "nothing"
+    tested_by: str = ""
     cannot: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property

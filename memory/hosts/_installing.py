@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from memory import ConfigError, __version__
+from memory.hosts._foreign_files import JsonEntries, TomlTables, take_entries, write_entries
+from memory.hosts.hooks import socket_path, spool_directory
 from memory.runtime import load_config
 
 _FILES = Path(__file__).with_name("_files")
+_HOOK = "/memslot/hook.py"  # in every command of ours, however it is quoted
 
 
 class HostFolder(ABC):
@@ -80,89 +84,171 @@ class HermesFolder(HostFolder):
         return [f"removed {plugin}", "next: hermes config set memory.provider ''"]
 
 
-class ClaudeCodeFolder(HostFolder):
-    """A marketplace of one plugin below Claude Code's directory, named in its ``settings.json``."""
+class HookFolder(HostFolder):
+    """``memslot`` below the directory of a coding agent: the hook, and where it finds memory and spool."""
+
+    name: ClassVar[str]
+    events: ClassVar[Sequence[str]]
+    next: ClassVar[str]
+
+    @property
+    def folder(self) -> Path:
+        return self.directory / "memslot"
+
+    @property
+    def hook(self) -> Path:
+        return self.folder / "hook.py"
+
+    def named(self, config: Path) -> Sequence[JsonEntries | TomlTables]:
+        """The host's own files, and what of ours is to stand in them."""
+        raise NotImplementedError
+
+    def install(self, config: Path) -> list[str]:
+        self.check(config)
+        files = self.named(config)
+        for file in files:
+            file.after()  # which says what is wrong before anything is written
+        spool = spool_directory(load_config(config).data_dir)
+        settings = {"host": self.name, "spool": str(spool), "socket": str(socket_path(spool))}
+        self.hook.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(_FILES / "hooks" / "hook.py.txt", self.hook)
+        _write_json(self.hook.with_name("settings.json"), settings)
+        self.write_more(config)
+        for file in files:
+            write_entries(file)
+        named = " and ".join(file.file.name for file in files)
+        return [
+            f"wrote {self.folder}, for the memory of {config}, and named it in {named}",
+            f"next: {self.next}",
+        ]
+
+    def write_more(self, config: Path) -> None:
+        """What this host alone wants in the folder."""
+
+    def uninstall(self) -> list[str]:
+        found = [take_entries(file) for file in self.named(Path())]
+        if not (any(found) or self.folder.exists()):
+            return [f"nothing of memslot is in {self.directory}"]
+        lines = [f"removed {self.folder}"]
+        with suppress(OSError, ValueError, KeyError):
+            spool = Path(json.loads(self.hook.with_name("settings.json").read_text("utf-8"))["spool"])
+            shutil.rmtree(spool / "prompts" / self.name, ignore_errors=True)
+            if left := len(list(spool.glob("*.json"))):
+                lines.append(
+                    f"{left} turns in {spool} are not recorded; 'memslot mcp CONFIG --hooks' does it"
+                )
+            (spool / "prompts").rmdir()  # unless another host uses it
+            socket_path(spool).unlink(missing_ok=True)
+            spool.rmdir()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return lines
+
+    def _command(self) -> str:
+        return f"{shlex.quote(sys.executable)} -I -S {shlex.quote(str(self.hook))}"
+
+
+class ClaudeCodeFolder(HookFolder):
+    """A marketplace of one plugin, named in ``settings.json``."""
+
+    name = "claude-code"
+    events = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
+    next = "say something in claude, end it, start it again, and ask for it"
 
     def usual(self) -> Path:
         return Path(os.environ.get("CLAUDE_CONFIG_DIR", "~/.claude"))
 
     @property
-    def _marketplace(self) -> Path:
-        return self.directory / "memslot"
+    def hook(self) -> Path:
+        return self.folder / "memslot" / "hooks" / "hook.py"
 
-    def install(self, config: Path) -> list[str]:
-        from memory.hosts.claude_code import socket_path, spool_directory
+    def named(self, config: Path) -> Sequence[JsonEntries | TomlTables]:
+        source = {"source": {"source": "directory", "path": str(self.folder)}}
+        entries = {
+            ("extraKnownMarketplaces", "memslot"): source,
+            ("enabledPlugins", "memslot@memslot"): True,
+        }
+        return [_json(self, "settings.json", "/memslot", entries)]
 
-        self.check(config)
-        spool = spool_directory(load_config(config).data_dir)
-        plugin, python = self._marketplace / "memslot", sys.executable
-        command = f'"{python}" -I -S "${{CLAUDE_PLUGIN_ROOT}}/hooks/hook.py"'
-        hooks = {event: [{"hooks": [{"type": "command", "command": command}]}] for event in _EVENTS}
-        memslot = str(Path(python).with_name("memslot"))
-        server = {"command": memslot, "args": ["mcp", str(config), "--hooks"]}
+    def write_more(self, config: Path) -> None:
+        plugin = self.folder / "memslot"
+        command = f'{shlex.quote(sys.executable)} -I -S "${{CLAUDE_PLUGIN_ROOT}}/hooks/hook.py"'
         about = {"name": "memslot", "description": "Long-term memory, whatever the backend."}
         for path, content in {
-            self._marketplace / ".claude-plugin" / "marketplace.json": {
+            self.folder / ".claude-plugin" / "marketplace.json": {
                 "name": "memslot",
                 "owner": {"name": "memslot"},
                 "plugins": [{**about, "source": "./memslot"}],
             },
             plugin / ".claude-plugin" / "plugin.json": {**about, "version": __version__},
-            plugin / "hooks" / "hooks.json": {"hooks": hooks},
-            plugin / "hooks" / "settings.json": {"spool": str(spool), "socket": str(socket_path(spool))},
-            plugin / ".mcp.json": {"mcpServers": {"memory": server}},
+            plugin / "hooks" / "hooks.json": {"hooks": {event: _group(command) for event in self.events}},
+            plugin / ".mcp.json": {"mcpServers": {"memory": _server(config)}},
         }.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(content, indent=2), "utf-8")
-        shutil.copyfile(_FILES / "claude-code" / "hook.py.txt", plugin / "hooks" / "hook.py")
-        with self._settings() as settings:
-            source = {"source": "directory", "path": str(self._marketplace)}
-            settings.setdefault("extraKnownMarketplaces", {})["memslot"] = {"source": source}
-            settings.setdefault("enabledPlugins", {})["memslot@memslot"] = True
+            _write_json(path, content)
+
+
+class CodexFolder(HookFolder):
+    """Hooks in ``hooks.json``, the MCP server in ``config.toml``."""
+
+    name = "codex"
+    events = ClaudeCodeFolder.events
+    next = "start codex, trust the hooks by /hooks, say something, start it again, and ask for it"
+
+    def usual(self) -> Path:
+        return Path(os.environ.get("CODEX_HOME", "~/.codex"))
+
+    def named(self, config: Path) -> Sequence[JsonEntries | TomlTables]:
+        entries = {("hooks", event): _group(self._command()) for event in self.events}
+        server = "".join(
+            f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in _server(config).items()
+        )
         return [
-            f"wrote {self._marketplace}, for the memory of {config}, and named it in settings.json",
-            "next: say something in claude, end it, start it again, and ask for it",
+            _json(self, "hooks.json", _HOOK, entries),
+            TomlTables(self.directory / "config.toml", f"[mcp_servers.memslot]\n{server}"),
         ]
 
-    def uninstall(self) -> list[str]:
-        if not self._marketplace.exists():
-            return [f"nothing of memslot is in {self.directory}"]
-        lines = [f"removed {self._marketplace}"]
-        with suppress(OSError, ValueError, KeyError):
-            written = json.loads(
-                (self._marketplace / "memslot" / "hooks" / "settings.json").read_text("utf-8")
-            )
-            spool = Path(written["spool"])
-            if left := len(list(spool.glob("*.json"))):
-                lines.append(
-                    f"{left} turns in {spool} are not recorded; 'memslot mcp CONFIG --hooks' does it"
-                )
-            else:
-                shutil.rmtree(spool)
-        shutil.rmtree(self._marketplace)
-        with self._settings() as settings:
-            for name, entry in (("extraKnownMarketplaces", "memslot"), ("enabledPlugins", "memslot@memslot")):
-                if isinstance(settings.get(name), dict):
-                    settings[name].pop(entry, None)
-                    if not settings[name]:
-                        del settings[name]
-        return lines
 
-    @contextmanager
-    def _settings(self) -> Iterator[dict[str, Any]]:
-        """Claude Code's settings, changed and written back; a file that is not JSON is left alone."""
-        file = self.directory / "settings.json"
-        try:
-            settings = json.loads(file.read_text("utf-8")) if file.exists() else {}
-        except ValueError as error:
-            raise ConfigError(f"{file} is not JSON; mend it first") from error
-        yield settings
-        if settings or file.exists():
-            file.write_text(json.dumps(settings, indent=2), "utf-8")
+class CursorFolder(HookFolder):
+    """Hooks in ``hooks.json``, the MCP server in ``mcp.json``."""
+
+    name = "cursor"
+    events = ("sessionStart", "beforeSubmitPrompt", "afterAgentResponse", "stop", "preCompact", "sessionEnd")
+    next = "open a new chat in Cursor, say something, open another, and ask for it"
+
+    def usual(self) -> Path:
+        return Path("~/.cursor")
+
+    def named(self, config: Path) -> Sequence[JsonEntries | TomlTables]:
+        entries = {("hooks", event): [{"command": self._command()}] for event in self.events}
+        return [
+            _json(self, "hooks.json", _HOOK, entries, version=1),
+            _json(self, "mcp.json", "--hooks", {("mcpServers", "memslot"): _server(config)}),
+        ]
 
 
-_EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
+def _json(folder: HookFolder, name: str, mark: str, entries: Any, **base: Any) -> JsonEntries:
+    return JsonEntries(folder.directory / name, folder.folder / f"before-{name}", entries, mark, base)
+
+
+def _group(command: str) -> list[dict[str, Any]]:
+    """A hook of every event of a kind, as Claude Code and Codex write it."""
+    return [{"hooks": [{"type": "command", "command": command}]}]
+
+
+def _server(config: Path) -> dict[str, Any]:
+    return {
+        "command": str(Path(sys.executable).with_name("memslot")),
+        "args": ["mcp", str(config), "--hooks"],
+    }
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2), "utf-8")
+
+
 FOLDERS: dict[str, Callable[[Path | None], HostFolder]] = {
     "hermes": HermesFolder,
     "claude-code": ClaudeCodeFolder,
+    "codex": CodexFolder,
+    "cursor": CursorFolder,
 }

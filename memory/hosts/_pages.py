@@ -11,10 +11,14 @@ def table() -> str:
     titles = ("Host", "Tested", "What the model is shown", "When a turn is recorded", "What it cannot do")
     rows = [titles, ("---",) * len(titles)]
     for host in HOSTS.values():
-        tested = f"{host.distribution} {host.tested[0]} to below {host.tested[1]}" if host.tested else ""
+        tested = (
+            f"{host.distribution} {host.tested[0]} to below {host.tested[1]}"
+            if host.tested
+            else host.tested_by
+        )
         cannot = "; ".join(dict.fromkeys(host.cannot.values())) or "-"
         title = f"[{host.title}](hosts/{host.name}.md)"
-        rows.append((title, tested or "by its documented JSON", host.shown, host.recorded, cannot))
+        rows.append((title, tested, host.shown, host.recorded, cannot))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

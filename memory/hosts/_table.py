@@ -102,10 +102,36 @@ _HOSTS = (
         title="Claude Code",
         distribution=None,
         tested=None,
+        tested_by="by the JSON it documents",
         shown="a section in the context, by the hook `UserPromptSubmit`",
         recorded="by the hook `Stop`, into a spool that the MCP server of the same plugin empties",
         cannot={
             "keeps_no_section": "Claude Code keeps what a hook printed in its context",
+        },
+    ),
+    Host(
+        name="codex",
+        title="Codex",
+        distribution=None,
+        tested=None,
+        tested_by="Codex CLI 0.169.0",
+        shown="a section as a developer message after the user's, by the hook `UserPromptSubmit`",
+        recorded="by the hook `Stop`, into a spool that its MCP server empties",
+        cannot={
+            "keeps_no_section": "Codex keeps what a hook printed in its context",
+        },
+    ),
+    Host(
+        name="cursor",
+        title="Cursor",
+        distribution=None,
+        tested=None,
+        tested_by="by the JSON it documents",
+        shown="a section, by a field of `beforeSubmitPrompt` that Cursor takes and does not document; "
+        "else what the model asks for by `memory_search`",
+        recorded="by the hook `stop`, into a spool that its MCP server empties",
+        cannot={
+            "keeps_no_section": "Cursor keeps what a hook printed in its context",
         },
     ),
     Host(

@@ -23,7 +23,7 @@ def mcp(
         bool, typer.Option("--read-only", help="Offer no tool that writes, and write nothing.")
     ] = False,
     hooks: Annotated[
-        bool, typer.Option("--hooks", help="Answer the hooks of Claude Code as well; over stdio only.")
+        bool, typer.Option("--hooks", help="Answer the hooks of coding agents as well; over stdio only.")
     ] = False,
 ) -> None:
     """Serve a memory to an MCP client: tools to search, store, get, modify and forget, as far as the backend can.

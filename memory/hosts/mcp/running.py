@@ -39,7 +39,7 @@ async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: 
     Args:
         config: which memory.
         read_only: offer no tool that writes, and write nothing.
-        hooks: answer the hooks of Claude Code as well, and empty their spool.
+        hooks: answer the hooks of Claude Code, Codex and Cursor as well, and empty their spool.
 
     Raises:
         ConfigError, PluginError, ScopeError, BackendError: the memory cannot be opened.
@@ -67,7 +67,7 @@ async def _hooks_answered(slot: MemorySlot, config: MemslotConfig, *, wanted: bo
     if not wanted:
         yield
         return
-    from memory.hosts.claude_code import answer_hooks, spool_directory
+    from memory.hosts.hooks import answer_hooks, spool_directory
 
     async with TurnMemory(slot) as memory, anyio.create_task_group() as tasks:
         tasks.start_soon(answer_hooks, memory, spool_directory(config.data_dir))

@@ -1,8 +1,8 @@
-"""Claude Code: what its hooks ask, answered by the process of the plugin's MCP server, without a daemon.
+"""Claude Code, Codex and Cursor: what their hooks ask, answered by the process of the MCP server, without a daemon.
 
 A hook is a process of its own and may not wait for Python to import a memory. So it asks over a socket of this
 machine, and writes what was said into a spool, one file a turn, which is emptied here. A window that does not have
-the socket leaves both to the one that has.
+the socket leaves both to the one that has, also where that is another host's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import socket
-import tempfile
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -28,19 +27,23 @@ log = logging.getLogger("memslot.hosts")
 
 _MAX_REQUEST = 10_000_000
 _AGAIN_S = 5.0
+_RECORDED_S = 0.8
 _MAX_SOCKET_PATH = 104  # macOS has the shortest
 
 
 def spool_directory(data_dir: Path) -> Path:
     """Where the hooks of a configuration leave turns."""
-    return data_dir / "claude-code"
+    return data_dir / "hooks"
 
 
 def socket_path(spool: Path) -> Path:
-    """The socket of a spool: a short path, because a socket's may have some hundred characters only."""
-    name = f"memslot-{os.getuid()}-{sha256(str(spool.absolute()).encode()).hexdigest()[:16]}.sock"
-    path = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), name)
-    return path if len(os.fsencode(path)) < _MAX_SOCKET_PATH else Path("/tmp", name)
+    """The socket of a spool, the same whatever the environment: Codex hands its servers next to none of it."""
+    path = spool.absolute() / "hooks.sock"
+    if len(os.fsencode(path)) < _MAX_SOCKET_PATH:
+        return path
+    return Path(
+        "/tmp", f"memslot-{os.getuid()}-{sha256(os.fsencode(spool.absolute())).hexdigest()[:16]}.sock"
+    )
 
 
 async def answer_hooks(memory: TurnMemory, spool: Path) -> None:
@@ -66,7 +69,8 @@ async def answer_hooks(memory: TurnMemory, spool: Path) -> None:
 
 class _Hooks:
     def __init__(self, memory: TurnMemory, spool: Path) -> None:
-        self._turns = HostTurns(memory, "claude-code")
+        self._memory = memory
+        self._turns: dict[str, HostTurns] = {}
         self._spool = spool
         self._draining = anyio.Lock()
 
@@ -78,13 +82,18 @@ class _Hooks:
                 answer = await self._answer_to(request)
                 await connection.send(json.dumps(answer).encode() + b"\n")
             except (ValueError, KeyError, TypeError, anyio.IncompleteRead, anyio.DelimiterNotFound):
-                log.warning("claude-code: a hook asked what cannot be read")
+                log.warning("hooks: one asked what cannot be read")
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 pass  # it did not wait
 
     async def _answer_to(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "recall":
-            recall = await self._turns.recall(
+            with anyio.move_on_after(
+                _RECORDED_S
+            ):  # what the window before left, where it is about to be recorded
+                async with self._draining:
+                    pass
+            recall = await self._turns_of(request["host"]).recall(
                 request["turn"], request["user"], session_id=request["session_id"]
             )
             return {"section": recall.section, "failure": str(recall.failure or "")}
@@ -106,10 +115,10 @@ class _Hooks:
                 except InputError:  # nothing was said
                     file.unlink()
                 except MemslotError as error:
-                    log.warning("claude-code: a turn is not recorded yet: %s", error)
+                    log.warning("hooks: a turn is not recorded yet: %s", error)
                     return
                 except (ValueError, KeyError, TypeError) as error:
-                    log.error("claude-code: a turn of the spool cannot be read: %s", type(error).__name__)
+                    log.error("hooks: a turn of the spool cannot be read: %s", type(error).__name__)
                     file.rename(file.with_suffix(".unreadable"))
                 else:
                     if receipt.status in ("unknown", "skipped_read_only"):
@@ -117,16 +126,19 @@ class _Hooks:
                     file.unlink()
 
     async def _record(self, turn: dict[str, Any]) -> WriteReceipt:
-        self._turns.end(turn["session_id"])
-        return await self._turns.memory.slot.for_scope().after_turn(
+        self._turns_of(turn["host"]).end(turn["session_id"])
+        return await self._memory.slot.for_scope().after_turn(
             session_id=turn["session_id"],
             user=turn["user"],
             assistant=turn["assistant"],
-            event_id=f"claude-code:{turn['turn']}",
+            event_id=f"{turn['host']}:{turn['turn']}",
             turn_id=turn["turn"],
             timestamp=datetime.fromtimestamp(turn["at"], UTC),
-            agent_id="claude-code",
+            agent_id=turn["host"],
         )
+
+    def _turns_of(self, host: str) -> HostTurns:
+        return self._turns.setdefault(host, HostTurns(self._memory, host))
 
     def _waiting(self) -> list[Path]:
         return sorted(self._spool.glob("*.json"))

@@ -1,0 +1,192 @@
+"""Files of a host that hold its user's settings beside entries of ours; without those they are as they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from memory import ConfigError
+from memory.adapter import replace_file
+
+_BEGIN, _END = "\n# From here on by 'memslot hosts install', which 'uninstall' takes away.\n", "# To here.\n"
+
+
+class JsonEntries:
+    """Entries of ours in a JSON file.
+
+    Args:
+        file: the host's; it need not exist.
+        copy: where what stood there before is kept, so that it comes back byte for byte.
+        entries: the way to each value; a list is appended to what stands there.
+        mark: what a value of ours holds, and nobody else's; not asked of a plain ``True``.
+        base: what the host wants in a new file.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        copy: Path,
+        entries: Mapping[tuple[str, ...], Any],
+        mark: str,
+        base: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.file, self.copy = file, copy
+        self._entries, self._mark, self._base = entries, mark, dict(base or {})
+
+    def before(self) -> str:
+        """What the file would hold without our entries; empty where there would be no file."""
+        text = _read(self.file)
+        without, found = self._without(text)
+        if not found:
+            return text
+        copied = _read(self.copy)
+        if self._without(copied)[0] == without:
+            return copied
+        return "" if without in ({}, self._base) else _printed(without, like=text)
+
+    def after(self) -> str:
+        """What the file is to hold.
+
+        Raises:
+            ConfigError: what stands there is not what the host documents.
+        """
+        before = self.before()
+        content = {**self._base, **self._without(before)[0]}
+        try:
+            for (*way, last), value in self._entries.items():
+                place = content
+                for key in way:
+                    place = place.setdefault(key, {})
+                if isinstance(value, list):
+                    place.setdefault(last, []).extend(value)
+                elif last in place:
+                    raise ConfigError(f"{self.file} has {'.'.join((*way, last))} already; take it out first")
+                else:
+                    place[last] = value
+        except (AttributeError, TypeError) as error:
+            raise ConfigError(
+                f"{self.file}: {'.'.join(way)} is not what its host documents; mend it first"
+            ) from error
+        return _printed(content, like=before)
+
+    def _without(self, text: str) -> tuple[dict[str, Any], bool]:
+        """The content without our entries and what they leave empty; and whether there were any."""
+        try:
+            content = json.loads(text or "{}")
+        except ValueError as error:
+            raise ConfigError(f"{self.file} is not JSON; mend it first") from error
+        if not isinstance(content, dict):
+            raise ConfigError(f"{self.file} is not a JSON object; mend it first")
+        taken = [
+            _take_out(content, way, "" if value is True else self._mark)
+            for way, value in self._entries.items()
+        ]
+        return content, any(taken)
+
+
+class TomlTables:
+    """Tables of ours at the end of a TOML file, between two comments.
+
+    Args:
+        file: the host's; it need not exist.
+        tables: as TOML.
+    """
+
+    def __init__(self, file: Path, tables: str) -> None:
+        self.file, self._tables = file, tables
+
+    def before(self) -> str:
+        text = _read(self.file)
+        return re.sub(re.escape(_BEGIN) + ".*?" + re.escape(_END), "", text, flags=re.DOTALL)
+
+    def after(self) -> str:
+        before = self.before()
+        after = f"{before}{_BEGIN}{self._tables}{_END}"
+        for text, problem in ((before, "is not TOML"), (after, "has a table of this name already")):
+            try:
+                tomllib.loads(text)
+            except tomllib.TOMLDecodeError as error:
+                raise ConfigError(f"{self.file} {problem} ({error}); mend it first") from error
+        return after
+
+
+def write_entries(file: JsonEntries | TomlTables) -> None:
+    """Put our entries in, in place of older ones."""
+    before, after = file.before(), file.after()
+    if isinstance(file, JsonEntries) and before:
+        with _private():
+            replace_file(file.copy, before)
+    _write(file.file, after)
+
+
+def take_entries(file: JsonEntries | TomlTables) -> bool:
+    """Take our entries out, and the file where nothing else is left; whether there were any."""
+    before = file.before()
+    found = before != _read(file.file)
+    if found and before:
+        _write(file.file, before)
+    elif found:
+        file.file.unlink()
+    return found
+
+
+def _take_out(content: Any, way: tuple[str, ...], mark: str) -> bool:
+    key, *rest = way
+    if not isinstance(content, dict) or key not in content:
+        return False
+    found, taken = content[key], False
+    if rest:
+        taken = _take_out(found, tuple(rest), mark)
+    elif isinstance(found, list):
+        content[key] = [element for element in found if mark not in json.dumps(element)]
+        taken = content[key] != found
+    elif mark in json.dumps(found):
+        del content[key]
+        taken = True
+    if content.get(key) in ({}, []):
+        del content[key]
+    return taken
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8", newline="") as opened:
+            return opened.read()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read ({type(error).__name__})") from error
+
+
+def _printed(content: Mapping[str, Any], *, like: str) -> str:
+    indent = re.match(r"\s*\{\s*?\n([ \t]+)", like)
+    end = "\n" if like.endswith("\n") or not like else ""
+    return json.dumps(content, indent=indent[1] if indent else 2, ensure_ascii=False) + end
+
+
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all, where a link points to, and readable by no more than before."""
+    target = file.resolve()
+    mode = target.stat().st_mode if target.exists() else None
+    try:
+        with _private():
+            replace_file(target, text)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written ({error.strerror})") from error
+    if mode is not None:
+        target.chmod(mode)
+
+
+@contextmanager
+def _private() -> Iterator[None]:
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
