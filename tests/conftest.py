@@ -8,10 +8,12 @@ import os
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 # The kit's summary, which the workers of xdist cannot print.
 pytest_plugins = ["memory.testing.pytest_plugin"]
@@ -61,6 +63,39 @@ def choose_examples(config: pytest.Config) -> None:
 def anyio_backend() -> str:
     """One event loop; where both matter, a folder or a module says so itself."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """URL of a PostgreSQL with pgvector that is this run's own."""
+    from embedded_stores import postgres as served
+
+    with served() as url:
+        yield url
+
+
+@pytest.fixture
+def state_url(postgres: str) -> str:
+    """URL of a PostgreSQL that keeps no state yet."""
+    from postgres import ask
+
+    ask(postgres, "SET client_min_messages TO error", "DROP SCHEMA IF EXISTS memslot CASCADE")
+    return postgres
+
+
+@pytest.fixture(params=["file", "server"])
+def each_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What ``journals.open_journal`` opens: a file, then a server, which is handed over."""
+    if request.param == "file":
+        return None
+    for needed in ("pgserver", "psycopg"):
+        pytest.importorskip(needed)
+    from memory.plugins.postgres import PostgresServer
+
+    server = PostgresServer(SecretStr(request.getfixturevalue("state_url")))
+    monkeypatch.setattr("journals.server", server)
+    monkeypatch.setenv("MEMSLOT_TEST_STATE", request.getfixturevalue("state_url"))
+    return server
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -92,13 +91,16 @@ class MemorySettings(BaseModel):
     def _no_journal(cls, given: Any) -> Any:
         return None if given is False else given
 
+    @field_validator("state")
+    @classmethod
+    def _of_postgres(cls, state: SecretStr | None) -> SecretStr | None:
+        if state and not state.get_secret_value().startswith(("postgresql://", "postgres://")):
+            raise ValueError("must be postgresql://user:password@host:5432/database")
+        return state
+
     @model_validator(mode="after")
     def _one_place(self) -> Self:
-        if self.state is None:
-            return self
-        if urlsplit(self.state.get_secret_value()).scheme not in ("postgresql", "postgres"):
-            raise ValueError("state: must be postgresql://user:password@host:5432/database")
-        if self.journal is not None and self.journal.model_fields_set:
+        if self.state and self.journal and self.journal.model_fields_set:
             raise ValueError(
                 "journal: path, durability and max_mb are a file's; with state, write journal: true"
             )

@@ -93,7 +93,7 @@ class PostgresServer:
         self._room = threading.Semaphore(_CONNECTIONS)
         self._idle: list[psycopg.Connection[Any]] = []
         self._users = 0
-        self._down_until = 0.0
+        self._down: tuple[float, psycopg.Error | None] = (0.0, None)
 
     def open(self, layout: SqliteLayout) -> PostgresDatabase:
         """Its tables for ``layout``, made where there are none.
@@ -133,14 +133,15 @@ class PostgresServer:
                     connection.close()
 
     def _connected(self) -> psycopg.Connection[Any]:
-        if time.monotonic() < self._down_until:  # whoever waits for it holds others up
-            raise self._psycopg.OperationalError
         began = time.monotonic()
+        until, why = self._down
+        if why is not None and began < until:  # who waits for it holds others up
+            raise why
         try:
             connection = self._psycopg.connect(self._given, autocommit=True)
-        except self._psycopg.Error:
+        except self._psycopg.Error as error:
             now = time.monotonic()
-            self._down_until = now + max(_PAUSE_S, now - began)
+            self._down = now + max(_PAUSE_S, now - began), error
             raise
         connection.adapters.register_loader("text", self._texts)
         connection.execute(f"SET search_path TO {_SCHEMA}; SET lock_timeout TO '10s'")

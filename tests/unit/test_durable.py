@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from journals import backlog
+from journals import backlog, open_journal, outlive_a_lease
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, ask, event, forever, until
 
 from memory import AdapterMode, Deadlines, MemorySlot, MemslotError, SupportsBulkIngest, SupportsReadiness
@@ -48,12 +48,12 @@ class Ready(Down):
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch):
+def no_pauses(monkeypatch, each_store):
     monkeypatch.setattr(durable, "_FIRST_PAUSE_S", 0.0)
 
 
 def journaled(adapter, path, **more):
-    return MemorySlot(adapter, scope=ALICE, journal=Journal(path / "j.db"), **more)
+    return MemorySlot(adapter, scope=ALICE, journal=open_journal(path / "j.db"), **more)
 
 
 def stored(adapter):
@@ -175,7 +175,7 @@ async def test_a_long_backlog_stalls_no_turn(tmp_path, monkeypatch):
 
     adapter = Slow()
     adapter.down = True
-    deadlines, journal = Deadlines(write_s=60.0), Journal(tmp_path / "j.db")
+    deadlines, journal = Deadlines(write_s=60.0), open_journal(tmp_path / "j.db")
     async with MemorySlot(adapter, scope=ALICE, deadlines=deadlines, journal=journal) as slot:
         for number in range(1, 21):
             await slot.record_event(event(number))
@@ -202,7 +202,7 @@ async def test_who_waits_for_readiness_waits_for_a_long_backlog(tmp_path, monkey
 
     adapter = Slow()
     adapter.down = True
-    async with MemorySlot(adapter, scope=ALICE, journal=Journal(tmp_path / "j.db")) as slot:
+    async with MemorySlot(adapter, scope=ALICE, journal=open_journal(tmp_path / "j.db")) as slot:
         for number in range(20):
             await slot.record_event(event(number))
         adapter.down = False
@@ -341,7 +341,7 @@ async def test_what_waited_is_delivered_after_a_failed_reset_only_where_nothing_
 
     adapter = Resets()
     deadlines = QUICK.model_copy(update={"reset_s": 0.3 if how == "no answer" else 30.0})
-    begun, journal = anyio.Event(), Journal(tmp_path / "j.db")
+    begun, journal = anyio.Event(), open_journal(tmp_path / "j.db")
 
     async def reset():
         with suppress(MemslotError):
@@ -422,7 +422,7 @@ CHILD = """
     from pathlib import Path
     from slot_support import ALICE, Obedient, event
     from memory import MemorySlot
-    from memory.slot.journal import Journal
+    from journals import open_journal
 
     class File(Obedient):
         async def record_event(self, event):
@@ -436,7 +436,7 @@ CHILD = """
             return (event.event_id,) if event.event_id in known else None
 
     async def main():
-        async with MemorySlot(File(), scope=ALICE, journal=Journal(Path(sys.argv[1], "j.db"))) as slot:
+        async with MemorySlot(File(), scope=ALICE, journal=open_journal(Path(sys.argv[1], "j.db"))) as slot:
             for number in range(int(sys.argv[2]), int(sys.argv[3])):
                 await slot.record_event(event(number))
                 print(f"e{{number}}", flush=True)
@@ -461,6 +461,7 @@ def test_kill_9_at_any_moment_loses_no_acknowledged_event_and_stores_none_twice(
         acknowledged += [line.strip() for line in said if line.endswith("\n")]
         child.wait()
         child.stdout.close()
+    outlive_a_lease()
     last = subprocess.run([sys.executable, str(script), str(tmp_path), "0", "0"], check=True)
     assert last.returncode == 0
     rows = (tmp_path / "rows").read_text(encoding="utf-8").split()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,8 +36,8 @@ def writer(path: Path, name: str, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def test_objects_keep_their_age_and_their_owner(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "hosts.db"
+def test_objects_keep_their_age_and_their_owner(tmp_path: Path, each_store: Any) -> None:
+    path = each_store or tmp_path / "deep" / "hosts.db"
     store = HostStore("fake", path)
     for name in ("a", "b", "a"):
         store.put("note", ADA, [(name, {"of": name})])
@@ -53,14 +54,26 @@ def test_objects_keep_their_age_and_their_owner(tmp_path: Path) -> None:
         store.get("note", ADA, "a")
 
 
-def test_the_oldest_go_first() -> None:
-    store = HostStore("fake", max_objects=10)
+def test_the_oldest_go_first(each_store: Any) -> None:
+    store = HostStore("fake", each_store, max_objects=10)
     for number in range(300):
         store.put("note", ADA, [(str(number), {"n": number})])
     left = [one["n"] for one in store.all("note", ADA)]
     assert left == sorted(left, reverse=True)
     assert left[0] == 299
     assert len(left) <= 10 + 256
+    store.close()
+
+
+def test_what_belongs_to_a_scope_goes_with_its_reset(each_store: Any) -> None:
+    with HostStore("fake", each_store) as store, HostStore("other", each_store) as other:
+        for kept in (store, other) if each_store else (store,):
+            kept.put("note", ADA, [("a", {"n": 1})])
+            kept.put("session", EVE, [("s", {"n": 2})], ADA)
+            kept.put("note", EVE, [("a", {"n": 3})])
+        store.reset(ADA)
+        assert (store.all("note"), store.all("session", EVE)) == ([{"n": 3}], [])
+        assert not each_store or (len(other.all("note")), len(other.all("session", EVE))) == (2, 1)
 
 
 def test_several_processes_make_and_use_one_file(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from journals import backlog, keep, key, wipe
+from journals import backlog, keep, key, open_journal, wipe
 from said import said
 
 from memory import InputError, MemoryEvent, MemoryScope, WriteReceipt
@@ -34,8 +34,8 @@ def event(name: str, scope: MemoryScope = ADA, text: str = "tea") -> MemoryEvent
 
 
 @pytest.fixture
-def journal(tmp_path: Path):
-    with Journal(tmp_path / "j.db") as opened:
+def journal(tmp_path: Path, each_store):
+    with open_journal(tmp_path / "j.db") as opened:
         yield opened
 
 
@@ -48,6 +48,7 @@ async def test_an_event_waits_until_the_backend_has_it(journal: Journal) -> None
     assert journal.counts() == {"committed": 1, "waiting": 1}
 
 
+@pytest.mark.parametrize("each_store", ["file"], indirect=True)
 async def test_nothing_on_the_way_of_an_event_goes_through_the_whole_journal(journal: Journal) -> None:
     """Else each write costs what was ever written."""
     asked: list[str] = []
@@ -275,7 +276,9 @@ async def test_a_journal_spoilt_while_it_is_open_keeps_nothing_and_says_so(
             await keep(journal, event("b"))
 
 
-async def test_an_import_cut_short_leaves_nothing_to_be_delivered(tmp_path: Path, monkeypatch) -> None:
+async def test_an_import_cut_short_leaves_nothing_to_be_delivered(
+    tmp_path: Path, each_store, monkeypatch
+) -> None:
     """What comes from elsewhere was delivered there; waiting here, it would be sent to this backend."""
     insert = Journal._insert
 
@@ -283,7 +286,7 @@ async def test_an_import_cut_short_leaves_nothing_to_be_delivered(tmp_path: Path
         insert(self, *given, **named)
         raise KeyboardInterrupt
 
-    with Journal(tmp_path / "j.db") as journal:
+    with open_journal(tmp_path / "j.db") as journal:
         monkeypatch.setattr(Journal, "_insert", dies)
         with pytest.raises(KeyboardInterrupt):
             journal.add(
@@ -293,7 +296,7 @@ async def test_an_import_cut_short_leaves_nothing_to_be_delivered(tmp_path: Path
                 ]
             )
     monkeypatch.undo()
-    with Journal(tmp_path / "j.db") as journal:
+    with open_journal(tmp_path / "j.db") as journal:
         assert list(journal.entries()) == []
         here = key(ADA).destination
         assert journal.add([(event("a"), "committed", here), (event("b"), "waiting", here)]) == (2, 0)
@@ -361,7 +364,7 @@ CHILD = """
 FORKED = """
 import asyncio, os, sys
 from pathlib import Path
-from journals import backlog, keep, key, wipe
+from journals import backlog, keep, key, open_journal, wipe
 from said import said
 from memory import MemoryScope
 from memory.slot.journal import Journal
@@ -453,9 +456,9 @@ async def test_what_one_backend_has_says_nothing_of_another(journal: Journal) ->
 
 
 async def test_a_reset_is_noted_before_it_begins_and_taken_back_where_nothing_was_reset(
-    tmp_path: Path,
+    tmp_path: Path, each_store
 ) -> None:
-    with Journal(tmp_path / "j.db") as journal:
+    with open_journal(tmp_path / "j.db") as journal:
         await keep(journal, event("a"), event("b"))
         await keep(journal, event("a"), backend="other")
         await journal.record(key(ADA), [WriteReceipt(event_id="a", status="committed")])
@@ -464,7 +467,7 @@ async def test_a_reset_is_noted_before_it_begins_and_taken_back_where_nothing_wa
         assert journal.backlog(key(ADA)) == 0
         assert journal.backlog(key(ADA, "other")) == 1
         assert list(journal.entries()) == []
-    with Journal(tmp_path / "j.db") as journal:
+    with open_journal(tmp_path / "j.db") as journal:
         assert journal.resetting(key(ADA))
         assert not journal.resetting(key(ADA, "other"))
         await journal.cancel_reset(key(ADA))
@@ -473,7 +476,7 @@ async def test_a_reset_is_noted_before_it_begins_and_taken_back_where_nothing_wa
         await journal.begin_reset(key(ADA))
         assert await journal.end_reset(key(ADA)), "its words are still there"
         assert not journal.resetting(key(ADA))
-    with Journal(tmp_path / "j.db") as journal:
+    with open_journal(tmp_path / "j.db") as journal:
         assert not journal.resetting(key(ADA))
         assert list(journal.entries()) == []
 

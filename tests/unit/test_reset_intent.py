@@ -10,19 +10,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from journals import key
+from journals import key, open_journal, outlive_a_lease
 from slot_support import ALICE, QUICK, Obedient, ask, event, forever
 
 from memory import AdapterMode, BackendUnavailable, MemorySlot, MemslotError, WriteReceipt
 from memory.adapter import ResetReceipt
 from memory.slot import durable
-from memory.slot.journal import Journal
 
 STEPS = ["begin_reset", "reset_scope", "end_reset"]
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch):
+def no_pauses(monkeypatch, each_store):
     monkeypatch.setattr(durable, "_FIRST_PAUSE_S", 0.0)
 
 
@@ -60,7 +59,7 @@ class OnDisk(Obedient):
 
 def opened(directory, answer="done", **more):
     return MemorySlot(
-        OnDisk(directory, answer), scope=ALICE, journal=Journal(Path(directory, "j.db")), **more
+        OnDisk(directory, answer), scope=ALICE, journal=open_journal(Path(directory, "j.db")), **more
     )
 
 
@@ -104,6 +103,7 @@ async def test_a_kill_at_any_step_leaves_no_erased_word_and_no_receipt_that_lies
         check=False,
     )
     assert died.returncode in (8, 9)
+    outlive_a_lease()
     begun = (step, moment) != ("begin_reset", "before")
     # A refusal that was noted is a reset that never was; one that died over it may have been.
     erased = begun and (died.returncode == 9 or answer == "lost")
@@ -156,7 +156,7 @@ async def test_two_backends_over_one_journal_each_have_what_was_sent_to_them(tmp
         await slot.record_event(event(1))
     other = Other()
     other.next_write = [ConnectionRefusedError("down")]
-    async with MemorySlot(other, scope=ALICE, journal=Journal(tmp_path / "j.db")) as slot:
+    async with MemorySlot(other, scope=ALICE, journal=open_journal(tmp_path / "j.db")) as slot:
         assert (await slot.record_event(event(1))).status == "queued", "it is not recorded here"
         assert (await slot.health()).details["slot"]["waiting_writes"] == 1
     async with opened(tmp_path) as slot:
@@ -167,7 +167,7 @@ async def test_two_backends_over_one_journal_each_have_what_was_sent_to_them(tmp
             "degraded",
             True,
         )
-    async with MemorySlot(other, scope=ALICE, journal=Journal(tmp_path / "j.db")):
+    async with MemorySlot(other, scope=ALICE, journal=open_journal(tmp_path / "j.db")):
         assert [row.event_id for row in other.rows] == ["e1"]
 
 
@@ -180,12 +180,12 @@ async def test_what_was_kept_is_delivered_without_being_looked_for(tmp_path):
             return await super().find_event(event)
 
     adapter = Asked(tmp_path)
-    async with MemorySlot(adapter, journal=Journal(tmp_path / "j.db")) as slot:
+    async with MemorySlot(adapter, journal=open_journal(tmp_path / "j.db")) as slot:
         for number in range(3):
             assert await slot.keep_event(event(number))
         assert (adapter.rows, slot.waiting_scopes(), slot.waiting_events()) == ([], [ALICE], 3)
     adapter = Asked(tmp_path)
-    async with MemorySlot(adapter, scope=ALICE, journal=Journal(tmp_path / "j.db")) as slot:
+    async with MemorySlot(adapter, scope=ALICE, journal=open_journal(tmp_path / "j.db")) as slot:
         assert [row.event_id for row in adapter.rows] == ["e0", "e1", "e2"], "the next process delivers"
         assert adapter.looked_up == 0, "what was never sent is not looked for, whichever process kept it"
         assert await slot.keep_event(event(0)) is False

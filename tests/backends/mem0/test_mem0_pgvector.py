@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from embedded_stores import postgres as served
 from mem0_support import (
     ALICE,
     BOB,
@@ -29,6 +27,7 @@ from mem0_support import (
     opened,
     stored,
 )
+from postgres import NEEDS_POSTGRES
 from waits import past
 
 from memory import (
@@ -46,17 +45,7 @@ from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import MemoryContract
 
-pytestmark = [
-    NEEDS_MEM0,
-    pytest.mark.skipif(find_spec("pgserver") is None, reason="pgserver is not installed"),
-]
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    """A server of its own; yields its connection string."""
-    with served() as uri:
-        yield uri
+pytestmark = [NEEDS_MEM0, NEEDS_POSTGRES]
 
 
 @pytest.fixture

@@ -1,0 +1,246 @@
+"""State on a server of many machines: who delivers, and what is said, and never said, where it cannot be used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from journals import backlog, keep, key
+from postgres import NEEDS_POSTGRES, ask
+from pydantic import SecretStr
+from slot_support import ALICE, Lookup, event
+
+from memory import ConfigError, MemorySlot
+from memory.adapter import StoreError
+from memory.contract.errors import JournalError
+from memory.plugins.config import load_config
+from memory.plugins.opening import build_slot
+from memory.plugins.postgres import PostgresServer
+from memory.slot import journal_shared
+from memory.slot.host_store import HostStore
+from memory.slot.journal_shared import SharedJournal
+
+pytestmark = NEEDS_POSTGRES
+PASSWORD = "zebra-in-the-URL"
+
+
+def opened(url: str) -> SharedJournal:
+    return SharedJournal(PostgresServer(SecretStr(url)))
+
+
+# -- who delivers -----------------------------------------------------------------------------------------------
+
+
+async def test_one_process_at_a_time_delivers_a_scope(state_url: str) -> None:
+    with opened(state_url) as one, opened(state_url) as two:
+        assert await one.lease(key(ALICE))
+        assert await one.lease(key(ALICE)), "it may ask again"
+        assert not await two.lease(key(ALICE))
+        assert await two.lease(key(ALICE, "other")), "of each destination"
+        await one.release(key(ALICE))
+        assert await two.lease(key(ALICE))
+        two.close()
+        assert await one.lease(key(ALICE)), "what is closed holds nothing"
+
+
+async def test_a_lease_is_kept_by_who_lives_and_lost_by_who_died(
+    state_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_shared, "_LEASE_S", 0.6)
+    monkeypatch.setattr(journal_shared, "_UNTIL", "clock_timestamp() + interval '0.6 s'")
+    with opened(state_url) as one, opened(state_url) as two:
+        assert await one.lease(key(ALICE))
+        await anyio.sleep(1.2)  # the time is what this is about
+        assert not await two.lease(key(ALICE))
+        one._ended.set()  # as if it was killed: nobody makes it longer
+        with anyio.fail_after(5):
+            while not await two.lease(key(ALICE)):  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+
+
+async def test_what_others_record_and_reset_is_seen_by_who_looks(state_url: str) -> None:
+    with opened(state_url) as one, opened(state_url) as two:
+        await keep(one, event(1))
+        assert (backlog(two), two.resetting(key(ALICE))) == (0, False)
+        await two.refresh()
+        assert backlog(two) == 1
+        await one.begin_reset(key(ALICE))
+        assert await two.lease(key(ALICE))
+        assert (two.resetting(key(ALICE)), two.backlog(key(ALICE))) == (True, 0)
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+async def test_events_accepted_by_three_processes_are_sent_once_and_in_order(
+    state_url: str, first: int
+) -> None:
+    """Three slots over one backend: whichever of them delivers."""
+    backend = Lookup()
+    slots = [MemorySlot(backend, scope=ALICE, journal=opened(state_url)) for _ in range(3)]
+    async with slots[0], slots[1], slots[2]:
+        for number in range(12):
+            assert await slots[number % 3].keep_event(event(number))
+        async with anyio.create_task_group() as tasks:
+            for number in range(3):
+                tasks.start_soon(slots[(first + number) % 3].deliver_waiting, ALICE)
+        receipt = await slots[first].record_event(event(12))
+        assert receipt.status == "committed"
+        assert [row.event_id for row in backend.rows] == [f"e{number}" for number in range(13)]
+        assert (await slots[0].record_event(event(3))).warnings == ("recorded before; it was not sent again",)
+
+
+async def test_while_another_process_delivers_an_event_is_kept_and_waits(
+    state_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.slot.durable._WRITE_PATIENCE_S", 0.1)
+    monkeypatch.setattr("memory.slot.durable._RESET_PATIENCE_S", 0.1)
+    async with MemorySlot(Lookup(), scope=ALICE, journal=opened(state_url)) as slot:
+        with opened(state_url) as other:
+            ours = slot._delivery._key(ALICE)
+            assert await other.lease(ours)
+            receipt = await slot.record_event(event(1))
+            assert (receipt.status, slot._adapter.rows) == ("queued", [])
+            assert "another process is delivering" in receipt.warnings[0]
+            assert "another process is delivering" in (await slot.deliver_waiting(ALICE) or "")
+            with pytest.raises(
+                StoreError.__mro__[1], match="another process is delivering to it; reset it again"
+            ):
+                await slot.reset_scope(ALICE)
+            await other.release(ours)
+        assert await slot.deliver_waiting(ALICE) is None
+        assert [row.event_id for row in slot._adapter.rows] == ["e1"]
+
+
+# -- a server that fails ------------------------------------------------------------------------------------------
+
+
+async def test_connections_that_the_server_ended_are_made_again(state_url: str) -> None:
+    with opened(state_url) as journal:
+        await keep(journal, event(1))
+        ask(
+            state_url,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'memslot'",
+        )
+        assert await keep(journal, event(2)) == [None]
+        assert [entry.event.event_id for entry in journal.entries()] == ["e1", "e2"]
+
+
+def refused(url: str, wanted: str) -> None:
+    """Nothing opens, and one sentence says why, without the password and whatever the server said."""
+    config = {"memory": {"condition": "full_history", "state": url, "data_dir": "never-made"}}
+    with pytest.raises((StoreError, ConfigError), match=wanted) as caught:
+        build_slot(config)
+    assert PASSWORD not in str(caught.value)
+    assert caught.value.__suppress_context__ or caught.value.__cause__ is None
+    assert not Path("never-made").exists()
+
+
+def named(url: str, user: str, database: str = "postgres", password: str = PASSWORD) -> str:
+    directory = parse_qs(urlsplit(url).query)["host"][0]
+    return f"postgresql://{user}:{password}@/{database}?host={directory}"
+
+
+def test_a_server_that_cannot_be_used_is_refused_in_one_sentence(state_url: str) -> None:
+    refused(
+        f"postgresql://ada:{PASSWORD}@127.0.0.1:9/db", r"127\.0\.0\.1:9/db: it cannot be reached; start it"
+    )
+    refused(named(state_url, "postgres", "nowhere"), "it has no such database; create it")
+    refused(named(state_url, "nobody"), "it refuses this user or password")
+    ask(state_url, "DROP ROLE IF EXISTS ada", f"CREATE ROLE ada LOGIN PASSWORD '{PASSWORD}'")
+    refused(named(state_url, "ada"), "its user has no right to do this; GRANT CREATE ON DATABASE")
+    hba = Path(ask(state_url, "SHOW hba_file")[0][0])
+    before = hba.read_text()
+    try:
+        hba.write_text(f"local all ada scram-sha-256\n{before}")
+        ask(state_url, "SELECT pg_reload_conf()")
+        for _ in range(50):
+            ask(state_url, "SELECT pg_sleep(0.1)")  # until it has read it
+            with pytest.raises(StoreError) as caught:
+                opened(named(state_url, "ada", password="wrong"))
+            if "refuses" in str(caught.value):
+                break
+        refused(named(state_url, "ada", password=f"{PASSWORD}x"), "it refuses this user or password")
+    finally:
+        hba.write_text(before)
+        ask(state_url, "SELECT pg_reload_conf()")
+
+
+def test_tables_of_another_version_are_left_alone(state_url: str) -> None:
+    opened(state_url).close()
+    ask(state_url, "UPDATE memslot.versions SET version = 0 WHERE what = 'journal'")
+    refused(state_url, "its journal is of version 0; this memslot reads version 1")
+
+
+def test_a_url_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused(f"mysql://ada:{PASSWORD}@host/db", r"memory.state.*must be postgresql://user:password@host")
+    refused(
+        f"postgresql://ada:{PASSWORD}@host:port/db?nonsense=1",
+        "memory.state: cannot be read; write postgresql://",
+    )
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    refused(f"postgresql://ada:{PASSWORD}@host/db", r"needs psycopg: pip install 'memslot\[postgres\]'")
+
+
+def test_what_is_a_files_is_refused_beside_a_server() -> None:
+    for journal in ({"path": "j.db"}, {"max_mb": 5}):
+        with pytest.raises(ConfigError, match="path, durability and max_mb are a file's"):
+            load_config(
+                {"memory": {"condition": "full_history", "state": "postgresql://h/d", "journal": journal}}
+            )
+    config = {"memory": {"condition": "full_history", "state": "postgresql://h/d"}}
+    assert load_config(config).journal is not None
+    config["memory"]["journal"] = False
+    assert load_config(config).journal is None
+
+
+def test_the_password_is_in_nothing_that_is_shown(state_url: str, tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(
+        "memory:\n  condition: full_history\n  scope: {run_id: r, persona_id: ada}\n"
+        f"  state: 'postgresql://ada:{PASSWORD}@127.0.0.1:9/db'\n"
+    )
+    for command in (["config", "show"], ["serve"], ["journal", "list"], ["doctor"]):
+        done = subprocess.run(
+            [sys.executable, "-c", "from memory.cli import main; main()", *command, str(file)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert PASSWORD not in done.stdout + done.stderr, command
+        assert command[0] not in ("serve", "journal") or (done.returncode, done.stderr.count("\n")) == (1, 1)
+    loaded = load_config(file)
+    assert PASSWORD not in repr(loaded) + str(loaded.memory)
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(NAMES, NAMES, max_size=8))
+def test_any_name_and_text_comes_back_as_it_was(state_url: str, kept: dict[str, str]) -> None:
+    with HostStore("fake", PostgresServer(SecretStr(state_url))) as store:
+        store.put("note", ALICE, [(name, {"text": text}) for name, text in kept.items()])
+        assert {name: store.get("note", ALICE, name) for name in kept} == {
+            name: {"text": text} for name, text in kept.items()
+        }
+    with opened(state_url) as journal:
+        for name in kept:
+            journal.note_unanswered("target", ALICE, [name])
+        assert set(journal.unanswered("target", ALICE)) >= set(kept)
+
+
+def test_an_id_too_long_for_it_is_refused_in_words(state_url: str) -> None:
+    letters = [chr(number) for number in range(0x4E00, 0x9F00)]
+    names = ("run_id", "persona_id", "backend_namespace", "agent_id")
+    wide = ALICE.model_copy(update={name: "".join(Random(name).choices(letters, k=512)) for name in names})
+    with (
+        opened(state_url) as journal,
+        pytest.raises(JournalError, match="an id is too long for it; shorten it"),
+    ):
+        anyio.run(keep, journal, event(1, wide))
