@@ -16,17 +16,17 @@ from test_journal import each_spoilt, spoil_open
 
 from memory import MemoryScope
 from memory.contract.errors import StoreError
-from memory.slot.host_store import HostStore
+from memory.slot.host_store import HostStore, StoredObject
 
 ADA, EVE = MemoryScope(run_id="r", persona_id="ada"), MemoryScope(run_id="r", persona_id="eve")
 WRITER = """
 import sys
 from pathlib import Path
 from memory import MemoryScope
-from memory.slot.host_store import HostStore
+from memory.slot.host_store import HostStore, StoredObject
 store, name = HostStore("fake", Path(sys.argv[1])), sys.argv[2]
 for number in range(int(sys.argv[3])):
-    store.put("note", MemoryScope(run_id="r", persona_id="ada"), [(f"{name}-{number}", {"n": number})])
+    store.put(StoredObject("note", MemoryScope(run_id="r", persona_id="ada"), f"{name}-{number}", {"n": number}))
     print(number, flush=True)
 """
 
@@ -40,8 +40,8 @@ def test_objects_keep_their_age_and_their_owner(tmp_path: Path, each_store: Any)
     path = each_store or tmp_path / "deep" / "hosts.db"
     store = HostStore("fake", path)
     for name in ("a", "b", "a"):
-        store.put("note", ADA, [(name, {"of": name})])
-    store.put("note", EVE, [("a", {"of": "eve"})])
+        store.put(StoredObject("note", ADA, name, {"of": name}))
+    store.put(StoredObject("note", EVE, "a", {"of": "eve"}))
     store.close()
     store = HostStore("fake", path)
     assert store.all("note", ADA) == [{"of": "b"}, {"of": "a"}]
@@ -57,7 +57,7 @@ def test_objects_keep_their_age_and_their_owner(tmp_path: Path, each_store: Any)
 def test_the_oldest_go_first(each_store: Any) -> None:
     store = HostStore("fake", each_store, max_objects=10)
     for number in range(300):
-        store.put("note", ADA, [(str(number), {"n": number})])
+        store.put(StoredObject("note", ADA, str(number), {"n": number}))
     left = [one["n"] for one in store.all("note", ADA)]
     assert left == sorted(left, reverse=True)
     assert left[0] == 299
@@ -68,9 +68,9 @@ def test_the_oldest_go_first(each_store: Any) -> None:
 def test_what_belongs_to_a_scope_goes_with_its_reset(each_store: Any) -> None:
     with HostStore("fake", each_store) as store, HostStore("other", each_store) as other:
         for kept in (store, other) if each_store else (store,):
-            kept.put("note", ADA, [("a", {"n": 1})])
-            kept.put("session", EVE, [("s", {"n": 2})], ADA)
-            kept.put("note", EVE, [("a", {"n": 3})])
+            kept.put(StoredObject("note", ADA, "a", {"n": 1}))
+            kept.put(StoredObject("session", EVE, "s", {"n": 2}, ADA))
+            kept.put(StoredObject("note", EVE, "a", {"n": 3}))
         store.reset(ADA)
         assert (store.all("note"), store.all("session", EVE)) == ([{"n": 3}], [])
         assert not each_store or (len(other.all("note")), len(other.all("session", EVE))) == (2, 1)
@@ -108,7 +108,7 @@ def test_a_spoilt_file_is_never_an_empty_store(tmp_path: Path, spoil, said: str,
     monkeypatch.setattr("memory.slot.sqlite_file._BUSY_S", 0.05)
     path = tmp_path / "hosts.db"
     store = HostStore("fake", path)
-    store.put("note", ADA, [(str(number), {"text": "tea " * 100}) for number in range(50)])
+    store.put(*(StoredObject("note", ADA, str(number), {"text": "tea " * 100}) for number in range(50)))
     store.close()
     spoil(path)
     with pytest.raises(StoreError, match=said):
@@ -119,10 +119,10 @@ def test_a_spoilt_file_is_never_an_empty_store(tmp_path: Path, spoil, said: str,
 def test_a_file_spoilt_while_it_is_open_keeps_nothing_and_says_so(tmp_path: Path, how: str) -> None:
     file = tmp_path / "hosts.db"
     store = HostStore("fake", file)
-    store.put("note", ADA, [("a", {})])
+    store.put(StoredObject("note", ADA, "a", {}))
     spoil_open(file, how)
     with pytest.raises(StoreError, match="removed, replaced or emptied while it was open"):
-        store.put("note", ADA, [("b", {})])
+        store.put(StoredObject("note", ADA, "b", {}))
     store.close()
 
 
@@ -132,7 +132,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 @given(st.dictionaries(NAMES, NAMES, max_size=8))
 def test_any_name_comes_back_as_it_was(kept: dict[str, str]) -> None:
     store = HostStore("fake")
-    store.put("note", ADA, [(name, {"text": text}) for name, text in kept.items()])
+    store.put(*(StoredObject("note", ADA, name, {"text": text}) for name, text in kept.items()))
     assert {name: store.get("note", ADA, name) for name in kept} == {
         name: {"text": text} for name, text in kept.items()
     }

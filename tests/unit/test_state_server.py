@@ -24,7 +24,7 @@ from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
 from memory.plugins.postgres import PostgresServer
 from memory.slot import journal_shared
-from memory.slot.host_store import HostStore
+from memory.slot.host_store import HostStore, StoredObject
 from memory.slot.journal_shared import SharedJournal
 
 pytestmark = NEEDS_POSTGRES
@@ -225,7 +225,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 @given(st.dictionaries(NAMES, NAMES, max_size=8))
 def test_any_name_and_text_comes_back_as_it_was(state_url: str, kept: dict[str, str]) -> None:
     with HostStore("fake", PostgresServer(SecretStr(state_url))) as store:
-        store.put("note", ALICE, [(name, {"text": text}) for name, text in kept.items()])
+        store.put(*(StoredObject("note", ALICE, name, {"text": text}) for name, text in kept.items()))
         assert {name: store.get("note", ALICE, name) for name in kept} == {
             name: {"text": text} for name, text in kept.items()
         }
