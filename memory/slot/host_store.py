@@ -8,7 +8,7 @@ these things; they go when their scope is reset, and what is taken out is overwr
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -114,9 +114,15 @@ class HostStore:
 
     def get(self, kind: str, owner: MemoryScope, name: str) -> dict[str, Any] | None:
         """One object, or None."""
-        where = "SELECT value FROM kept WHERE kind = ? AND owner = ? AND id = ?"
-        row = self._do(lambda: self._db.execute(where, (kind, self._key(owner), name)).fetchone())
-        return None if row is None else self._read(row[0])
+        return self.get_many(kind, owner, [name]).get(name)
+
+    def get_many(self, kind: str, owner: MemoryScope, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Those objects of an owner that there are, by name."""
+        marks = ", ".join("?" * len(names))
+        where = f"SELECT id, value FROM kept WHERE kind = ? AND owner = ? AND id IN ({marks})"
+        values = (kind, self._key(owner), *names)
+        rows = self._do(lambda: self._db.execute(where, values).fetchall()) if names else []
+        return {name: self._read(value) for name, value in rows}
 
     def all(self, kind: str, owner: MemoryScope | None = None) -> list[dict[str, Any]]:
         """Every object of an owner, or of all of this backend, newest first."""

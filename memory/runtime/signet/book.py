@@ -133,6 +133,11 @@ class Book:
     def get(self, scope: MemoryScope, item_id: str) -> Note | None:
         return _note(self.store.get("note", scope, item_id))
 
+    def deleted(self, scope: MemoryScope, item_ids: Iterable[str | None]) -> set[str]:
+        """Which of these memories were deleted."""
+        known = self.store.get_many("note", scope, [item_id for item_id in item_ids if item_id])
+        return {item_id for item_id, note in known.items() if note["deleted"]}
+
     def put(self, scope: MemoryScope, note: Note, *keys: str) -> None:
         """Keep a note, and find it again by these keys."""
         found_by = (StoredObject("key", scope, key, {"id": note.id}) for key in keys)
@@ -149,9 +154,10 @@ class Book:
 
     def of_items(self, scope: MemoryScope, items: Iterable[Item]) -> list[Note]:
         """The notes of memories that were just seen, new ones where there were none; without what was deleted."""
-        notes, new = [], []
-        for number, item in enumerate(items):
-            note = self.get(scope, item.id) if item.id else None
+        notes, new, seen = [], [], list(items)
+        known = self.store.get_many("note", scope, [item.id for item in seen if item.id])
+        for number, item in enumerate(seen):
+            note = _note(known.get(item.id or ""))
             if note is None or note.content != item.content:
                 note = note or Note(item.id or f"unnamed-{number}", "", created_at=item.timestamp)
                 note.content = item.content if not note.deleted else ""

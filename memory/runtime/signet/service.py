@@ -246,12 +246,13 @@ class SignetService:
         answered = [(scope, result) for scope in scopes if (result := recalls[scope].result) is not None]
         parts = [Part(self.sessions.label(caller, scope), result) for scope, result in answered]
         shown = frozenset() if afresh else frozenset(session.shown)
+        gone = [
+            self.book.deleted(scope, (entry.native_id for entry in result.entries))
+            for scope, result in answered
+        ]
 
         def hidden(number: int, entry: ContextEntry) -> bool:
-            if digest_of(entry) in shown:
-                return True
-            note = self.book.get(answered[number][0], entry.native_id) if entry.native_id else None
-            return note is not None and note.deleted
+            return digest_of(entry) in shown or entry.native_id in gone[number]
 
         section = fit_parts(self.memory.slot, parts, self.memory.slot.budget, hidden)
         notes: list[Note] = []

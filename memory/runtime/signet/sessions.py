@@ -170,12 +170,20 @@ class Sessions:
 
     def of(self, caller: Caller) -> list[Session]:
         """The caller's sessions that are under way, oldest first."""
+        if self._shared_with_others(caller):
+            rows = reversed(self._store.all("session", caller.scope))
+            return [Session.taken_up(row) for row in rows if not row["ended"]]
         mine = (caller.scope, caller.read_only)
         return [session for (*owner, _), session in self._sessions.items() if tuple(owner) == mine]
 
     def find(self, caller: Caller, key: str) -> Session | None:
         """A session of this caller, as it is or was, whichever of its clients began it."""
-        return self._sessions.get(_place(caller, key)) or self._kept(caller, key)
+        known = None if self._shared_with_others(caller) else self._sessions.get(_place(caller, key))
+        return known or self._kept(caller, key)
+
+    def _shared_with_others(self, caller: Caller) -> bool:
+        """Whether other servers may have gone on with its sessions; those of who only reads are kept nowhere."""
+        return self._store.on_server and not caller.read_only
 
     def enter(self, caller: Caller, params: SessionParams) -> Session:
         """The session a lifecycle call belongs to, begun where it is not known.
