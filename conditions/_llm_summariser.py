@@ -24,6 +24,7 @@ from memory.adapter import (
     PluginOptions,
     Public,
     count_llm_call,
+    http_client,
     normalise_error,
 )
 
@@ -94,18 +95,18 @@ class LlmSummariser:
     """
 
     def __init__(self, options: LlmOptions, max_tokens: int, counter: TokenCounter, owner: str) -> None:
+        key = options.api_key.get_secret_value() if options.api_key else ""
         try:
-            import httpx
+            self._client: httpx.AsyncClient = http_client(
+                options.base_url.rstrip("/") + "/",
+                backend=owner,
+                timeout_s=options.timeout_s,
+                headers={"authorization": f"Bearer {key}"} if key else {},
+            )
         except ImportError:
             raise PluginLoadError(
                 f"{owner}: summariser llm needs httpx, which is not installed; run: pip install 'memslot[bench]'"
             ) from None
-        key = options.api_key.get_secret_value() if options.api_key else ""
-        self._client: httpx.AsyncClient = httpx.AsyncClient(
-            base_url=options.base_url.rstrip("/") + "/",
-            headers={"authorization": f"Bearer {key}"} if key else {},
-            timeout=options.timeout_s,
-        )
         self._options = options
         self._max_tokens = max_tokens
         self._counter = counter

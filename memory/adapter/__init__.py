@@ -82,6 +82,7 @@ from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, P
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
 
 if TYPE_CHECKING:
+    from memory.adapter._bounded import http_client
     from memory.adapter._http import JsonHttp, bearer, check_url, expect, none_if_404, route
     from memory.adapter._lexical import LexicalHashEmbedder
     from memory.slot.bounded_queue import BoundedQueue, RecentKeys
@@ -163,6 +164,7 @@ __all__ = [
     "first_problem",
     "trim_heap",
     "hookimpl",
+    "http_client",
     "normalise",
     "normalise_error",
     "parse_time",
@@ -186,6 +188,7 @@ __all__ = [
 
 _LATE = _by_name(
     {
+        "adapter._bounded": "http_client",
         "adapter._http": "JsonHttp bearer check_url expect route none_if_404",
         "adapter._lexical": "LexicalHashEmbedder",
         "adapter._openai_usage": "counted_openai",

@@ -3,81 +3,149 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
 from memory.contract.errors import BackendProtocolError
 
+if TYPE_CHECKING:
+    import httpx
+
 MAX_ANSWER_BYTES = 64_000_000
 _PIECE = 65_536
 
 
-def bounded_answers(backend: str, max_bytes: int = MAX_ANSWER_BYTES) -> Callable[[Any], Awaitable[None]]:
-    """For ``event_hooks={"response": [...]}`` of httpx' ``AsyncClient``, whose ``accept-encoding`` is ``gzip``.
+def bounded_answers(
+    backend: str, max_bytes: int = MAX_ANSWER_BYTES, *, wait: bool = True
+) -> Callable[[Any], Any]:
+    """For ``event_hooks={"response": [...]}`` of a client of httpx whose ``accept-encoding`` is ``gzip``.
 
     Args:
         backend: for the error.
         max_bytes: of one answer, unpacked. A longer one raises :class:`BackendProtocolError` while it is read.
+        wait: for an ``AsyncClient``; False for a ``Client``.
     """
 
-    async def bound(response: Any) -> None:
+    def bound(response: Any) -> None:
         encoding = response.headers.pop("content-encoding", "identity").strip().lower()
         stream = _stream_class(type(response.stream))  # type: ignore[arg-type]  # a class is hashable
         response.stream = stream(response.stream, backend, encoding, max_bytes)
 
-    return bound
+    async def bound_async(response: Any) -> None:
+        bound(response)
+
+    return bound_async if wait else bound
+
+
+def http_client(
+    url: str, *, backend: str, timeout_s: float, max_answer_bytes: int = MAX_ANSWER_BYTES, **options: Any
+) -> httpx.AsyncClient:
+    """httpx' client of one server: answers with a bound, no redirect, and no proxy that would see a key.
+
+    Args:
+        url: the server's address, which paths are added to.
+        backend: for errors.
+        timeout_s: for each request, in seconds.
+        max_answer_bytes: of one answer, unpacked; a longer one is a :class:`BackendProtocolError`.
+        options: further ones of ``httpx.AsyncClient``; not ``event_hooks``.
+    """
+    import httpx
+
+    secure = url.startswith("https")
+    return httpx.AsyncClient(
+        base_url=url,
+        timeout=timeout_s,
+        follow_redirects=False,
+        headers={**options.pop("headers", {}), "accept-encoding": "gzip"},
+        event_hooks={"response": [bounded_answers(backend, max_answer_bytes)]},
+        # Loading the certificates takes 70 ms; plain http has no use for them.
+        verify=secure,
+        # Through a proxy an http request would show the key to it; https only tunnels.
+        trust_env=secure,
+        **options,
+    )
 
 
 @cache
 def _stream_class(kind: type) -> Any:
     """Of the same library as a stream: an SDK may bring a successor of httpx, which takes its own streams alone."""
-    base = next(cls for cls in kind.__mro__ if cls.__name__ == "AsyncByteStream")
-    return type("BoundedStream", (_Bounded, base), {})
+    names = {base.__name__: base for base in kind.__mro__}
+    if "AsyncByteStream" in names:
+        return type("BoundedStream", (_Bounded, names["AsyncByteStream"]), {})
+    return type("BoundedStream", (_BoundedSync, names["SyncByteStream"]), {})
 
 
-class _Bounded:
-    """An iterator, and no generator: one that is abandoned half-way is what trio warns of."""
+class _Unpacking:
+    """One answer: what of it is left to unpack, and how much more it may be."""
 
     def __init__(self, stream: Any, backend: str, encoding: str, max_bytes: int) -> None:
         self._stream = stream
         self._pieces: Any = None
         self._packed = b""
         self._backend = backend
-        self._encoding = encoding
+        self._readable = encoding in ("", "identity", "gzip", "x-gzip", "deflate")
         self._unpacking = None if encoding in ("", "identity") else zlib.decompressobj(47)  # gzip or zlib
         self._left = max_bytes
         self._max_bytes = max_bytes
+
+    def _unpacked(self, piece: bytes) -> bytes:
+        """The next part of the answer.
+
+        Raises:
+            BackendProtocolError: it cannot be unpacked, or is too long.
+        """
+        if not self._readable:
+            raise self._unusable("it is packed in a way that was not asked for")
+        if self._unpacking is not None:
+            try:
+                piece = self._unpacking.decompress(piece, _PIECE)
+            except zlib.error:
+                raise self._unusable("what is packed in it cannot be unpacked") from None
+            self._packed = self._unpacking.unconsumed_tail
+        self._left -= len(piece)
+        if self._left < 0:
+            raise self._unusable(f"it is longer than {self._max_bytes} bytes")
+        return piece
+
+    def _unusable(self, why: str) -> BackendProtocolError:
+        message = f"{self._backend}: the answer cannot be used: {why}"
+        return BackendProtocolError(message, backend_name=self._backend)
+
+
+class _Bounded(_Unpacking):
+    """An iterator, and no generator: one that is abandoned half-way is what trio warns of."""
 
     def __aiter__(self) -> Self:
         self._pieces = aiter(self._stream)
         return self
 
     async def __anext__(self) -> bytes:
-        if self._unpacking is not None and self._encoding not in ("gzip", "x-gzip", "deflate"):
-            await self._give_up("it is packed in a way that was not asked for")
         piece = self._packed or await anext(self._pieces)
-        if self._unpacking is not None:
-            try:
-                piece = self._unpacking.decompress(piece, _PIECE)
-            except zlib.error:
-                await self._give_up("what is packed in it cannot be unpacked")
-            self._packed = self._unpacking.unconsumed_tail
-        self._left -= len(piece)
-        if self._left < 0:
-            await self._give_up(f"it is longer than {self._max_bytes} bytes")
-        return piece
+        try:
+            return self._unpacked(piece)
+        except BackendProtocolError:
+            with suppress(StopAsyncIteration), anyio.CancelScope() as scope:
+                scope.cancel()  # ends its generators, which trio wants to see ended
+                while True:
+                    await anext(self._pieces)
+            raise
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    async def _give_up(self, why: str) -> NoReturn:
-        with suppress(StopAsyncIteration), anyio.CancelScope() as scope:
-            scope.cancel()  # ends its generators, which trio wants to see ended
-            while True:
-                await anext(self._pieces)
-        message = f"{self._backend}: the answer cannot be used: {why}"
-        raise BackendProtocolError(message, backend_name=self._backend)
+
+class _BoundedSync(_Unpacking):
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._stream:
+            self._packed = piece
+            while self._packed:
+                yield self._unpacked(self._packed)
+                if self._unpacking is None:
+                    break
+
+    def close(self) -> None:
+        self._stream.close()

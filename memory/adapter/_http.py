@@ -20,7 +20,7 @@ import httpx
 from pydantic import SecretStr
 
 from memory.adapter._address import server_address
-from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers
+from memory.adapter._bounded import MAX_ANSWER_BYTES, http_client
 from memory.adapter._sdk import warnings_only
 from memory.contract.errors import (
     BackendError,
@@ -125,7 +125,7 @@ class JsonHttp:
         hints: Mapping[int, str] | None = None,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
-        self._bound = bounded_answers(backend, max_answer_bytes)
+        self._max_answer_bytes = max_answer_bytes
         self.url = url
         self._backend = backend
         self._named = server
@@ -207,19 +207,13 @@ class JsonHttp:
     def _connections(self) -> _Pool:
         if self._pool is None or self._pool.retired:
             warnings_only()  # httpx notes every request, with its address
-            secure = self.url.startswith("https")
             self._pool = _Pool(
-                httpx.AsyncClient(
-                    base_url=self.url,
-                    timeout=self._timeout_s,
+                http_client(
+                    self.url,
+                    backend=self._backend,
+                    timeout_s=self._timeout_s,
+                    max_answer_bytes=self._max_answer_bytes,
                     limits=self._limits,
-                    follow_redirects=False,
-                    headers={"accept-encoding": "gzip"},
-                    event_hooks={"response": [self._bound]},
-                    # Loading the certificates takes 70 ms; plain http has no use for them.
-                    verify=secure,
-                    # Through a proxy an http request would show the key to it; https only tunnels.
-                    trust_env=secure,
                 )
             )
         return self._pool

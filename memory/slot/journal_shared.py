@@ -81,12 +81,12 @@ class SharedJournal(Journal):
         columns = key.columns
         self._held.discard(columns)
 
-        def give_back() -> None:
+        def end_lease() -> None:
             self._db.execute(f"UPDATE leases SET until = '-infinity' WHERE {_MINE}", (*columns, self._holder))
             self._see_scope(columns)  # after it: what came meanwhile found it held
 
         with anyio.CancelScope(shield=True), suppress(JournalError):  # then it ends by itself
-            await self._file.run(give_back)
+            await self._file.run(end_lease)
 
     async def refresh(self) -> None:
         """As :meth:`Journal.refresh`."""

@@ -252,7 +252,8 @@ class _Running:
         started.set()
         await self._ended.wait()
         # What was accepted a moment ago is still a task: a listener closed now would fail it and leak its socket.
-        self._loop.remove_reader(self._socket)
+        if self._listening.is_serving():
+            self._loop.remove_reader(self._socket)
         for _ in range(3):
             await asyncio.sleep(0)
         self._listening.close()

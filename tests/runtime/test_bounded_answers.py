@@ -7,13 +7,18 @@ import json
 import threading
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import pytest
+from openai import APIConnectionError, AsyncOpenAI, OpenAI
 
+import memory
 from memory import Message
-from memory.adapter import BackendProtocolError
+from memory.adapter import BackendProtocolError, counted_openai, http_client
 from memory.adapter._http import JsonHttp
 from memory.runtime import AdapterClient, create_provider
 
@@ -85,7 +90,37 @@ def model(kind: str) -> Callable[[str], Awaitable[Any]]:
     return ask
 
 
+async def of_an_sdk(url: str) -> Any:
+    """The client that Graphiti is given."""
+    options = {"max_answer_bytes": MAX_BYTES, "backend": "graphiti", "max_retries": 0}
+    async with AsyncOpenAI(api_key="k", base_url=url) as bare, counted_openai(bare, **options) as client:
+        return await causing(client.chat.completions.create(model="m", messages=[]))
+
+
+async def of_a_synchronous_sdk(url: str) -> Any:
+    """The client that mem0 is given."""
+    options = {"max_answer_bytes": MAX_BYTES, "backend": "mem0", "max_retries": 0}
+    with OpenAI(api_key="k", base_url=url) as bare, counted_openai(bare, **options) as client:
+        ask = partial(client.embeddings.create, model="m", input="tea")
+        return await causing(anyio.to_thread.run_sync(ask))
+
+
+async def causing(call: Awaitable[Any]) -> Any:
+    """What the SDK raises is chained to our error."""
+    with pytest.raises(APIConnectionError) as raised:
+        await call
+    raise raised.value.__cause__ or raised.value
+
+
+async def plain(url: str) -> Any:
+    async with http_client(url, backend="test", timeout_s=10, max_answer_bytes=MAX_BYTES) as http:
+        return (await http.get("/")).json()
+
+
 CLIENTS = {
+    "plain": plain,
+    "openai in graphiti": of_an_sdk,
+    "openai in mem0": of_a_synchronous_sdk,
     "json_http": json_http,
     "signet": signet,
     "openai": model("openai"),
@@ -110,6 +145,30 @@ async def test_an_answer_without_end_is_given_up(server: Server, client: str, en
 async def test_a_packed_answer_within_the_bound_is_read(server: Server) -> None:
     server.body, server.encoding = gzip.compress(b'{"tea": "oolong"}'), "gzip"
     assert await json_http(f"http://127.0.0.1:{server.server_port}") == {"tea": "oolong"}
+
+
+async def test_what_a_synchronous_client_reads_within_the_bound_is_whole(server: Server) -> None:
+    body = json.dumps({"data": [{"embedding": [0.5] * 40_000, "index": 0, "object": "embedding"}]}).encode()
+    for encoding, packed in (("", body), ("gzip", gzip.compress(body))):
+        server.body, server.encoding = packed, encoding
+        url = f"http://127.0.0.1:{server.server_port}"
+        with OpenAI(api_key="k", base_url=url) as bare, counted_openai(bare) as client:
+            answer = client.embeddings.create(model="m", input="tea", encoding_format="float")
+        assert answer.data[0].embedding == [0.5] * 40_000
+
+
+@pytest.mark.parametrize("used", ["conditions._llm_summariser", "memory.stigmem.conformance.run"])
+def test_every_client_of_httpx_is_made_in_one_place(used: str) -> None:
+    """One that is made elsewhere has no bound."""
+    root = Path(memory.__file__).parents[1]
+    assert "http_client(" in (root / f"{used.replace('.', '/')}.py").read_text(encoding="utf-8")
+    made = {
+        path.relative_to(root).as_posix()
+        for folder in ("memory", "conditions")
+        for path in (root / folder).rglob("*.py")
+        if "httpx.AsyncClient(" in path.read_text(encoding="utf-8")
+    }
+    assert made == {"memory/adapter/_bounded.py"}
 
 
 async def test_what_cannot_be_unpacked_is_said(server: Server) -> None:

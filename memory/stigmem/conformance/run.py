@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from memory import InputError
-from memory.adapter import normalise_error
+from memory.adapter import http_client, normalise_error
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.conformance.own import gate_rows, own_rows
 from memory.stigmem.conformance.vectors import (
@@ -98,9 +98,7 @@ async def run_conformance(
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     async with (
         StigmemNode(url, api_key, timeout_s=_TIMEOUT_S, retry_pause_s=0.1) as node,
-        httpx.AsyncClient(
-            base_url=node.url, headers=headers, timeout=_TIMEOUT_S, trust_env=node.url.startswith("https")
-        ) as http,
+        http_client(node.url, backend="stigmem", timeout_s=_TIMEOUT_S, headers=headers) as http,
     ):
         wire = Wire(http)
         context = await _context(wire, url, bool(api_key))

@@ -10,6 +10,8 @@ from typing import Any, Self
 import anyio
 import httpx
 
+from memory.adapter import BackendProtocolError
+
 _JOB_PATIENCE_S = 30.0
 
 
@@ -138,7 +140,7 @@ async def outcome(
         if deviation is not None and deviation[0] == str(problem):
             return Row(vector_id, group, Status.DEVIATION, ": ".join(deviation), ours)
         return Row(vector_id, group, Status.FAILED, str(problem), ours)
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, BackendProtocolError) as error:
         return Row(vector_id, group, Status.FAILED, f"no answer ({type(error).__name__})", ours)
     except (AttributeError, KeyError, TypeError) as error:
         why = f"the vector or its answer cannot be read ({type(error).__name__})"
