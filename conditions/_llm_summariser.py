@@ -14,13 +14,12 @@ from pydantic import Field, SecretStr, StringConstraints
 
 from conditions._document import leading_lines
 from conditions._notebook import Draft, Line, Sources
-from memory import BackendError, TokenCounter
+from memory import BackendError, PluginLoadError, TokenCounter
 from memory.adapter import (
     HTTPX_ERRORS,
     BackendAuthError,
     BackendProtocolError,
     BackendRejected,
-    PluginLoadError,
     PluginOptions,
     Public,
     count_llm_call,

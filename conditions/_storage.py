@@ -12,13 +12,12 @@ import anyio
 import anyio.to_thread
 from pydantic import ValidationError
 
-from memory import BackendUnavailable, MemoryEvent, MemoryScope
+from memory import BackendUnavailable, IsolationError, MemoryEvent, MemoryScope
 from memory.adapter import (
     AppendLog,
     Durability,
     FileLock,
     IdAlphabet,
-    IsolationError,
     ScopeEncoder,
     SqliteFile,
     SqliteLayout,

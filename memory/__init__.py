@@ -29,7 +29,11 @@ if TYPE_CHECKING:
         CapabilityNotSupported,
         ConfigError,
         InputError,
+        IsolationError,
+        LifecycleError,
         MemslotError,
+        PluginError,
+        PluginLoadError,
         ReadOnlyError,
         ScopeError,
     )
@@ -65,7 +69,9 @@ __all__ = [
     "ContextBudget",
     "Deadlines",
     "InputError",
+    "IsolationError",
     "JsonlTraceSink",
+    "LifecycleError",
     "MemoryEvent",
     "MemoryFeedback",
     "MemoryScope",
@@ -75,6 +81,8 @@ __all__ = [
     "NativeMutationRequest",
     "NativeQueryRequest",
     "OpenTelemetrySink",
+    "PluginError",
+    "PluginLoadError",
     "ProvenanceRequest",
     "ReadOnlyError",
     "RetrieveRequest",
@@ -98,7 +106,8 @@ _LATE = _by_name(
         "contract.adapter": "SupportsBulkIngest SupportsFeedback SupportsNativeMutation SupportsNativeQuery "
         "SupportsProvenance SupportsReadiness",
         "contract.errors": "BackendError BackendTimeout BackendUnavailable CapabilityNotSupported ConfigError "
-        "InputError MemslotError ReadOnlyError ScopeError",
+        "InputError IsolationError LifecycleError MemslotError PluginError PluginLoadError ReadOnlyError "
+        "ScopeError",
         "contract.events": "MemoryEvent Message",
         "contract.receipts": "BackendHealth BackendReadiness RetrieveResult Trace WriteReceipt",
         "contract.requests": "AdapterMode ContextBudget MemoryFeedback NativeMutationRequest NativeQueryRequest "

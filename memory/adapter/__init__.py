@@ -12,7 +12,6 @@ from memory.adapter._address import server_address
 from memory.adapter._base import BaseAdapter, SequentialBulk, SynchronousWrites, release
 from memory.adapter._directories import remove_directory, staged_directory, sweep_directories
 from memory.adapter._heap import trim_heap
-from memory.adapter._lockfile import FileLock
 from memory.adapter._sdk import environment_kept, quiet_loggers, warnings_only
 from memory.adapter._shielded import ShieldedCalls
 from memory.adapter._worker import NativeWorker
@@ -44,10 +43,6 @@ from memory.contract.errors import (
     BackendProtocolError,
     BackendRateLimited,
     BackendRejected,
-    IsolationError,
-    LifecycleError,
-    PluginError,
-    PluginLoadError,
     StoreError,
 )
 from memory.contract.formatting import (
@@ -55,7 +50,6 @@ from memory.contract.formatting import (
     entry_cost,
     render_section,
     section_overhead,
-    strip_context,
 )
 from memory.contract.native_errors import (
     HTTPX_ERRORS,
@@ -80,6 +74,7 @@ from memory.contract.usage import count_llm_call
 from memory.plugins.endpoint import LEXICAL_OR_BLOCK, ModelEndpoint
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions, hookimpl
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
+from memory.slot.lockfile import FileLock
 
 if TYPE_CHECKING:
     from memory.adapter._bounded import http_client
@@ -115,11 +110,9 @@ __all__ = [
     "Frozen",
     "IdAlphabet",
     "InputFile",
-    "IsolationError",
     "JsonHttp",
     "JsonObject",
     "LexicalHashEmbedder",
-    "LifecycleError",
     "MemoryAdapter",
     "ModeReceipt",
     "ModelEndpoint",
@@ -129,9 +122,7 @@ __all__ = [
     "NativeWorker",
     "NotBlank",
     "Operation",
-    "PluginError",
     "PluginInfo",
-    "PluginLoadError",
     "PluginOptions",
     "Private",
     "ProvenanceResult",
@@ -179,7 +170,6 @@ __all__ = [
     "section_overhead",
     "server_address",
     "staged_directory",
-    "strip_context",
     "sweep_directories",
     "none_if_404",
     "without_nul",

@@ -10,7 +10,7 @@ import typer
 import yaml
 from pydantic import BaseModel
 
-from memory.contract.errors import ConfigError
+from memory import ConfigError
 from memory.plugins.config import load_config
 
 

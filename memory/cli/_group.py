@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from memory.contract.errors import (
+from memory import (
     CapabilityNotSupported,
     ConfigError,
     InputError,

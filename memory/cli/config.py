@@ -28,7 +28,6 @@ def show(
     import yaml
 
     from memory.bench.engine.matrix import parsed_run
-    from memory.contract.adapter import label_of
     from memory.plugins.config import load_config
     from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -41,14 +40,8 @@ def show(
     for place in registry.unread(loaded):
         complain(f"warning: {place}", warning=True)
     resolved = loaded.redacted(options, run)
-    equivalent_control, fallback_components = (
-        getattr(options, "equivalent_control", None),
-        getattr(options, "fallback_components", ()),
-    )
-    kind, label = (
-        "control" if equivalent_control else info.kind,
-        label_of(info.name, equivalent_control, fallback_components),
-    )
+    kind = "control" if getattr(options, "equivalent_control", None) else info.kind
+    label = info.label(options)
     if as_json:
         about = {"provider": loaded.provider, "kind": kind, "label": label, "config_hash": known}
         print_json({**about, "config": resolved})

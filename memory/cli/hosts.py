@@ -35,7 +35,7 @@ def hosts(
     as_json: AsJson = False,
 ) -> None:
     """List the agents that others wrote and memslot binds to; with a name, the lines that bind it."""
-    from memory.contract.errors import InputError
+    from memory import InputError
     from memory.hosts._table import HOSTS
 
     if name is None:

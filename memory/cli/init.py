@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from memory.cli.backends import complete_provider
 from memory.plugins.console import AsJson, print_json, say
-
-if TYPE_CHECKING:
-    from memory.contract.receipts import ConditionKind
 
 
 def init(
@@ -39,21 +36,20 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Write a commented configuration: every option of the chosen backend, with its default."""
+    from memory import ConfigError, InputError
     from memory.cli._asking import ask_required, read_carried
     from memory.cli._template import render
-    from memory.contract.errors import ConfigError, InputError
     from memory.doctor.hints import hides_us
     from memory.plugins.config import load_config
     from memory.plugins.registry import MemoryAdapterRegistry
 
     if backend is not None and condition is not None:
         raise InputError("--backend and --condition are both given; one provider is active at a time")
-    kind: ConditionKind | None = None if condition is None else "control"
     name = condition or backend or "mem0"
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; give another name, or --force to replace it")
     registry = MemoryAdapterRegistry()
-    info = registry.info(name, kind)
+    info = registry.info(name, None if condition is None else "control")
     carried = None if source is None else read_carried(source)
     answers = ask_required(info.options) if source is not None and sys.stdin.isatty() else {}
     text = render(info, carried, answers)

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory.contract.errors import ConfigError, InputError, MemslotError
+from memory import ConfigError
 from memory.plugins.console import AsJson, print_json, print_table, progress, say
 
 if TYPE_CHECKING:
-    from memory.contract.events import MemoryEvent
     from memory.plugins.config import MemslotConfig
     from memory.runtime._replay import ReplayReport
-    from memory.slot.journal import Journal
-    from memory.slot.journal_file import JournalStatus
 
-FORMAT = "memslot-journal-1"
 _NAMED = 20  # events
 
 commands = typer.Typer(
@@ -36,27 +28,6 @@ Config = Annotated[
     typer.Argument(metavar="CONFIG", help="The YAML file whose memory.journal is meant.", show_default=False),
 ]
 Persona = Annotated[str | None, typer.Option(help="Only this person's events.", show_default=False)]
-
-
-@contextmanager
-def journal_of(config: Path) -> Iterator[Journal]:
-    """The journal a configuration names, open and closed again.
-
-    Raises:
-        ConfigError: it names none, or there is none yet.
-    """
-    from memory.plugins.config import load_config
-    from memory.plugins.opening import open_journal
-
-    loaded = load_config(config)
-    settings = loaded.journal
-    if settings is None:
-        raise ConfigError(f"{config}: memory.journal is not set, so nothing was kept; set 'journal: true'")
-    path = settings.file(loaded.data_dir)
-    if loaded.memory.state is None and not path.exists():
-        raise ConfigError(f"{config}: memory.journal: nothing was recorded yet ({path.name} does not exist)")
-    with open_journal(loaded) as journal:
-        yield journal
 
 
 def _alone(config: MemslotConfig) -> MemslotConfig:
@@ -74,7 +45,9 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List what was recorded: ids, times and what became of each event; no words of the conversation."""
-    with journal_of(config) as journal:
+    from memory.plugins.opening import recorded_journal
+
+    with recorded_journal(config) as journal:
         rows = [
             {
                 "seq": entry.seq,
@@ -129,7 +102,7 @@ def replay(
     import anyio
 
     from memory.plugins.config import load_config
-    from memory.plugins.opening import build_slot
+    from memory.plugins.opening import build_slot, recorded_journal
     from memory.plugins.registry import MemoryAdapterRegistry
     from memory.runtime._replay import replay as run_replay
     from memory.runtime._replay import target_of
@@ -138,7 +111,7 @@ def replay(
     options = target.parse_options(MemoryAdapterRegistry().selected(target).options)
     name = target_of(target.provider, target.config_hash(options), target.place(options))
 
-    async def replayed(journal: Journal) -> ReplayReport:
+    async def replayed() -> ReplayReport:
         with progress() as bars:
             async with build_slot(target) as slot:
                 looked_up.append(slot.can_look_up)
@@ -154,8 +127,8 @@ def replay(
                 )
 
     looked_up: list[bool] = []
-    with journal_of(config) as journal:
-        report = anyio.run(replayed, journal)
+    with recorded_journal(config) as journal:
+        report = anyio.run(replayed)
     if as_json:
         print_json(_report_json(report))
     else:
@@ -229,22 +202,13 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the journal as JSON lines: a head, then one event a line, as it was recorded. Holds what was said."""
-    with journal_of(config) as journal:
-        lines = (
-            json.dumps(
-                {
-                    "event": entry.event.model_dump(mode="json", exclude_none=True),
-                    "status": entry.status,
-                    "destination": entry.destination,
-                },
-                ensure_ascii=False,
-            )
-            for entry in journal.entries()
-            if persona in (None, entry.event.scope.persona_id)
-        )
-        head = json.dumps({"format": FORMAT})
+    from memory.plugins.opening import recorded_journal
+    from memory.runtime._journal_lines import exported
+
+    with recorded_journal(config) as journal:
+        lines = exported(journal, persona)
         if out is None:
-            for line in chain([head], lines):
+            for line in lines:
                 sys.stdout.write(line + "\n")
             return
         # A pipe or a device is written to; what is no file yet, or one, is a whole one at once.
@@ -252,7 +216,7 @@ def export(
         count = -1
         try:
             with (part or out).open("w", encoding="utf-8") as file:
-                for line in chain([head], lines):
+                for line in lines:
                     file.write(line + "\n")
                     count += 1
             if part is not None:
@@ -276,50 +240,19 @@ def import_(
     """Take over the events of an export; those known already stay as they are. Nothing is sent anywhere."""
     from memory.plugins.config import load_config
     from memory.plugins.opening import open_journal
+    from memory.runtime._journal_lines import read_export
 
     loaded = load_config(config)
     if loaded.journal is None:
         raise ConfigError(f"{config}: memory.journal is not set; set 'journal: true' to have one")
-    for _ in _read(file):  # all of it is read once before anything is kept
+    for _ in read_export(file):  # all of it is read once before anything is kept
         pass
     with open_journal(loaded) as journal:
-        new, known = journal.add(_read(file))
+        new, known = journal.add(read_export(file))
     if as_json:
         print_json({"new": new, "known": known})
     else:
         say(f"{new} events taken over, {known} known before")
-
-
-def _read(file: Path) -> Iterator[tuple[MemoryEvent, JournalStatus, str]]:
-    from memory.contract.events import MemoryEvent
-
-    if not file.stat().st_size:
-        raise InputError(f"{file}: holds no head; is it an export of a journal?")
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            where = f"{file}:{number}"
-            try:
-                row: Any = json.loads(line.decode("utf-8"))
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"{where}: not a line of JSON") from error
-            if number == 1:
-                if not isinstance(row, dict) or row.get("format") != FORMAT:
-                    raise InputError(f"{where}: not an export of a journal; its first line says {FORMAT!r}")
-                continue
-            status = row.get("status") if isinstance(row, dict) else None
-            if status not in ("waiting", "unknown", "committed", "queued", "pending", "rejected"):
-                raise InputError(f"{where}: status: give one that 'memslot journal export' writes")
-            given = row.get("event")
-            try:
-                event = MemoryEvent(**given) if isinstance(given, dict) else None
-            except (MemslotError, TypeError) as error:
-                raise InputError(f"{where}: event: {error}") from error
-            if event is None:
-                raise InputError(f"{where}: event: is missing; give it as 'memslot journal export' does")
-            destination = row.get("destination")
-            if not isinstance(destination, str) or not destination:
-                raise InputError(f"{where}: destination: give the one that 'memslot journal export' writes")
-            yield event, status, destination
 
 
 @commands.command()
@@ -336,11 +269,11 @@ def forget(
     import anyio
 
     from memory.plugins.config import load_config
-    from memory.plugins.opening import build_slot
+    from memory.plugins.opening import build_slot, recorded_journal
 
     if not yes:
         typer.confirm(f"Remove all events of {persona} and reset their memory?", abort=True, err=True)
-    with journal_of(config) as journal:
+    with recorded_journal(config) as journal:
         theirs = {entry.event.scope for entry in journal.entries(everything=True)}
         theirs = {scope for scope in theirs if scope.persona_id == persona}
         left: list[str] = []

@@ -30,10 +30,10 @@ def setup(
 
     What an option names is not asked.
     """
+    from memory import ConfigError, InputError
     from memory.cli._asking import ask_model, ask_required
     from memory.cli._template import render
     from memory.cli.doctor import doctor
-    from memory.contract.errors import ConfigError, InputError
     from memory.hosts._table import HOSTS
     from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -58,7 +58,7 @@ def setup(
 
 
 def _write_host(name: str, config: Path) -> None:
-    from memory.contract.errors import ConfigError
+    from memory import ConfigError
     from memory.hosts._installing import FOLDERS
     from memory.hosts._table import HOSTS
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import anyio
 
-from memory.contract.adapter import label_of
 from memory.doctor.checks import CheckFailed, Outcome, SlotChecks
 from memory.doctor.hints import Hints, explained, hides_us
 from memory.doctor.report import CHECKS, CheckResult, DoctorReport, Waiting
@@ -170,10 +169,7 @@ class _Doctor:
         known = self._given.config_hash(self._given.parse_options(info.options))
         slot = build_slot(self._config, registry=self._registry, data_dir=self._data_dir)
         traits = slot.traits
-        self._kind, self._label = (
-            traits.kind,
-            label_of(info.name, traits.equivalent_control, traits.fallback_components),
-        )
+        self._kind, self._label = traits.kind, info.label(traits)
         self._checks = SlotChecks(slot, info, self._hints, self.patience, self._ready_timeout_s)
         return "passed", f"{self._label}: {info.summary}; configuration hash {known[:12]}"
 

@@ -6,8 +6,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from memory import ConfigError
-from memory.adapter import PluginLoadError
+from memory import ConfigError, PluginLoadError
 from memory.hosts._table import HOSTS
 
 

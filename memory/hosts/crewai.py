@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from memory import MemoryScope
-from memory.adapter import strip_context
 from memory.hosts._registry import bind, tested, unbind
-from memory.runtime import HostTurns, TurnMemory
+from memory.runtime import HostTurns, TurnMemory, strip_context
 
 with tested("crewai"):
     from crewai.hooks import (

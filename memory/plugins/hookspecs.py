@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import pluggy
 from pydantic import BaseModel, ConfigDict
 
-from memory.contract.adapter import CAPABILITIES, MemoryAdapter
+from memory.contract.adapter import CAPABILITIES, MemoryAdapter, label_of
 from memory.contract.errors import PluginNotFound
 from memory.contract.receipts import ConditionKind, ConsistencyModel, PetObservability
 from memory.contract.scope import IdAlphabet
@@ -98,6 +98,15 @@ class PluginInfo:
         unknown = self.capabilities - CAPABILITIES.keys()
         if unknown:
             raise ValueError(f"unknown capabilities {sorted(unknown)}; known are {sorted(CAPABILITIES)}")
+
+    def label(self, about: object) -> str:
+        """Its name, and in parentheses what the name alone would hide.
+
+        Args:
+            about: the adapter's traits or the parsed options, whichever is at hand.
+        """
+        control = getattr(about, "equivalent_control", None)
+        return label_of(self.name, control, getattr(about, "fallback_components", ()))
 
 
 OptionsT = TypeVar("OptionsT", bound=BaseModel)

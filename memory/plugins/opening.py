@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memory.contract.errors import ConfigError
 from memory.contract.scope import MemoryScope
 from memory.contract.tokens import TokenCounter
 from memory.plugins.config import JournalSettings, MemslotConfig, load_config
@@ -92,6 +93,25 @@ def open_journal(
     settings = config.journal or JournalSettings()
     file = settings.file(data_dir or config.data_dir)
     return Journal.shared(file, durability=settings.durability, max_mb=settings.max_mb)
+
+
+@contextmanager
+def recorded_journal(config: Path) -> Iterator[Journal]:
+    """The journal a configuration file names, where something was recorded; closed on leaving.
+
+    Raises:
+        ConfigError: it names none, or there is none yet.
+        JournalError: as for :func:`open_journal`.
+    """
+    loaded = load_config(config)
+    settings = loaded.journal
+    if settings is None:
+        raise ConfigError(f"{config}: memory.journal is not set, so nothing was kept; set 'journal: true'")
+    path = settings.file(loaded.data_dir)
+    if loaded.memory.state is None and not path.exists():
+        raise ConfigError(f"{config}: memory.journal: nothing was recorded yet ({path.name} does not exist)")
+    with open_journal(loaded) as journal:
+        yield journal
 
 
 @asynccontextmanager

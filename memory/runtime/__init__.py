@@ -23,6 +23,7 @@ from memory.contract._late import by_name as _by_name
 from memory.contract._late import loader as _loader
 
 if TYPE_CHECKING:
+    from memory.contract.formatting import strip_context
     from memory.plugins.config import MemslotConfig, load_config
     from memory.plugins.opening import build_slot
     from memory.runtime._attach import open_shared
@@ -131,10 +132,12 @@ __all__ = [
     "open_turn_memory",
     "open_turn_memory_sync",
     "run_session",
+    "strip_context",
 ]
 
 _LATE = _by_name(
     {
+        "contract.formatting": "strip_context",
         "plugins.config": "MemslotConfig load_config",
         "plugins.opening": "build_slot",
         "runtime._policy": "Recall TurnMemory TurnPolicy",

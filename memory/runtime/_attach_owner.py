@@ -16,7 +16,6 @@ from typing import Any
 
 import anyio
 
-from memory.adapter._lockfile import FileLock
 from memory.contract.errors import BackendUnavailable, MemslotError
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
@@ -24,6 +23,7 @@ from memory.plugins.opening import build_slot
 from memory.runtime._attach_calls import MAX_LINE, answered, send
 from memory.runtime._circuit import Background
 from memory.slot.files import replace_file
+from memory.slot.lockfile import FileLock
 from memory.slot.slot import MemorySlot
 
 log = logging.getLogger("memslot.runtime")

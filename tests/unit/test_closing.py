@@ -8,8 +8,8 @@ import pytest
 from everything_support import ALICE, NAMES, Everything, calls
 from slot_support import Obedient, ask, event
 
-from memory import AdapterMode, BackendError, BackendTimeout, Deadlines, MemorySlot
-from memory.adapter import BaseAdapter, LifecycleError, NativeWorker, ShieldedCalls, release
+from memory import AdapterMode, BackendError, BackendTimeout, Deadlines, LifecycleError, MemorySlot
+from memory.adapter import BaseAdapter, NativeWorker, ShieldedCalls, release
 
 
 class Closable(Everything):

@@ -17,6 +17,7 @@ from memory import (
     BackendUnavailable,
     CapabilityNotSupported,
     ContextBudget,
+    IsolationError,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
@@ -26,13 +27,7 @@ from memory import (
     TokenCounter,
     open_memory,
 )
-from memory.adapter import (
-    ContextEntry,
-    IsolationError,
-    Utf8TokenCounter,
-    entry_cost,
-    section_overhead,
-)
+from memory.adapter import ContextEntry, Utf8TokenCounter, entry_cost, section_overhead
 from memory.contract.tokens import CallableTokenCounter
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")

@@ -17,12 +17,12 @@ from memory import (
     MemoryScope,
     MemorySlot,
     NativeQueryRequest,
+    PluginLoadError,
     RetrieveRequest,
     SupportsNativeQuery,
     SupportsReadiness,
     open_memory,
 )
-from memory.adapter import PluginLoadError
 from memory.plugins.opening import build_slot
 from memory.testing._faults import FAKE_KEY
 from memory.testing._scripted_api import BadRequest

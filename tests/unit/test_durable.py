@@ -14,8 +14,16 @@ import pytest
 from journals import backlog, open_journal, outlive_a_lease
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, ask, event, forever, until
 
-from memory import AdapterMode, Deadlines, MemorySlot, MemslotError, SupportsBulkIngest, SupportsReadiness
-from memory.adapter import BackendRejected, PluginLoadError, SequentialBulk
+from memory import (
+    AdapterMode,
+    Deadlines,
+    MemorySlot,
+    MemslotError,
+    PluginLoadError,
+    SupportsBulkIngest,
+    SupportsReadiness,
+)
+from memory.adapter import BackendRejected, SequentialBulk
 from memory.contract.receipts import BackendReadiness
 from memory.slot import durable
 from memory.slot.journal import Journal

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from cli_support import invoke
 
-from memory import ConfigError
-from memory.adapter import PluginLoadError
+from memory import ConfigError, PluginLoadError
 from memory.hosts import _host, _registry
 from memory.hosts._pages import block, table
 from memory.hosts._table import HOSTS

@@ -10,8 +10,15 @@ import anyio.lowlevel
 import pytest
 from slot_support import ALICE, BOB, Obedient, event
 
-from memory import BackendUnavailable, MemoryScope, MemorySlot, RetrieveRequest, ScopeError, open_memory_sync
-from memory.adapter import LifecycleError
+from memory import (
+    BackendUnavailable,
+    LifecycleError,
+    MemoryScope,
+    MemorySlot,
+    RetrieveRequest,
+    ScopeError,
+    open_memory_sync,
+)
 from memory.testing import FakeBackend
 
 HISTORY = {"memory": {"condition": "full_history", "conditions": {"full_history": {}}}}

@@ -40,10 +40,11 @@ def test_the_page_of_hosts_is_short_and_pinned():
     """What a host may rely on; a name that comes or goes is a decision, and shows here."""
     assert " ".join(sorted(memory.__all__, key=str.lower)) == (
         "AdapterMode BackendError BackendHealth BackendReadiness BackendTimeout BackendUnavailable "
-        "CapabilityNotSupported ConfigError ContextBudget Deadlines InputError JsonlTraceSink MemoryEvent "
-        "MemoryFeedback MemoryScope MemorySlot MemslotError Message NativeMutationRequest NativeQueryRequest "
-        "open_memory open_memory_sync OpenTelemetrySink ProvenanceRequest ReadOnlyError RetrieveRequest "
-        "RetrieveResult ScopeError SupportsBulkIngest SupportsFeedback SupportsNativeMutation SupportsNativeQuery "
+        "CapabilityNotSupported ConfigError ContextBudget Deadlines InputError IsolationError "
+        "JsonlTraceSink LifecycleError MemoryEvent MemoryFeedback MemoryScope MemorySlot MemslotError "
+        "Message NativeMutationRequest NativeQueryRequest open_memory open_memory_sync OpenTelemetrySink "
+        "PluginError PluginLoadError ProvenanceRequest ReadOnlyError RetrieveRequest RetrieveResult "
+        "ScopeError SupportsBulkIngest SupportsFeedback SupportsNativeMutation SupportsNativeQuery "
         "SupportsProvenance SupportsReadiness TokenCounter Trace WriteReceipt"
     )
 

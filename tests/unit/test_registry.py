@@ -6,8 +6,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from memory import ConfigError
-from memory.adapter import PluginLoadError
+from memory import ConfigError, PluginLoadError
 from memory.contract.errors import PluginNotFound
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry

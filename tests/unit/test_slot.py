@@ -21,20 +21,15 @@ from memory import (
     BackendUnavailable,
     ContextBudget,
     InputError,
+    IsolationError,
+    LifecycleError,
     MemoryScope,
     MemorySlot,
     ReadOnlyError,
     RetrieveResult,
     ScopeError,
 )
-from memory.adapter import (
-    BackendAuthError,
-    BackendProtocolError,
-    ContextEntry,
-    IsolationError,
-    LifecycleError,
-    ResetReceipt,
-)
+from memory.adapter import BackendAuthError, BackendProtocolError, ContextEntry, ResetReceipt
 
 
 async def test_a_turn_goes_in_and_comes_back(slot):

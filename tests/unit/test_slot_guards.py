@@ -10,13 +10,14 @@ from memory import (
     AdapterMode,
     BackendUnavailable,
     InputError,
+    LifecycleError,
     MemorySlot,
     ScopeError,
     SupportsBulkIngest,
     SupportsReadiness,
     WriteReceipt,
 )
-from memory.adapter import AdapterTraits, BackendProtocolError, ContextEntry, LifecycleError, awaiting_turn
+from memory.adapter import AdapterTraits, BackendProtocolError, ContextEntry, awaiting_turn
 from memory.slot.gate import Lanes
 from memory.slot.journal import Journal
 

@@ -8,19 +8,14 @@ from slot_support import ALICE, BOB, Obedient, ask, event
 from memory import (
     ContextBudget,
     InputError,
+    IsolationError,
     Message,
     NativeMutationRequest,
     SupportsBulkIngest,
     SupportsFeedback,
     SupportsNativeMutation,
 )
-from memory.adapter import (
-    BackendProtocolError,
-    ContextEntry,
-    FeedbackReceipt,
-    IsolationError,
-    NativeMutationReceipt,
-)
+from memory.adapter import BackendProtocolError, ContextEntry, FeedbackReceipt, NativeMutationReceipt
 from memory.contract.requests import MemoryFeedback
 
 

@@ -11,7 +11,8 @@ import warnings
 from collections.abc import Coroutine
 from typing import Any
 
-from memory.adapter import PluginLoadError, environment_kept, quiet_loggers
+from memory import PluginLoadError
+from memory.adapter import environment_kept, quiet_loggers
 from memory.backends.graphiti.options import Driver
 from memory.backends.graphiti.stores import store_module
 

@@ -19,14 +19,8 @@ from mem0.memory import telemetry
 from mem0.memory.main import _build_session_scope
 from mem0.memory.storage import SQLiteManager
 
-from memory import BackendError, ConfigError, ScopeError
-from memory.adapter import (
-    AdapterSettings,
-    IsolationError,
-    PluginLoadError,
-    normalise_error,
-    quiet_loggers,
-)
+from memory import BackendError, ConfigError, IsolationError, PluginLoadError, ScopeError
+from memory.adapter import AdapterSettings, normalise_error, quiet_loggers
 from memory.backends.mem0.errors import ERRORS
 from memory.backends.mem0.models import Models, Notes, StoreLock, native_config
 from memory.backends.mem0.options import Mem0Options

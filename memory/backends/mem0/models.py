@@ -23,14 +23,8 @@ from mem0.memory.utils import extract_json, remove_code_blocks
 from mem0.utils.factory import EmbedderFactory, LlmFactory, RerankerFactory
 from pydantic import BaseModel, ValidationError
 
-from memory import BackendError, ConfigError
-from memory.adapter import (
-    BackendProtocolError,
-    LexicalHashEmbedder,
-    PluginLoadError,
-    counted_openai,
-    first_problem,
-)
+from memory import BackendError, ConfigError, PluginLoadError
+from memory.adapter import BackendProtocolError, LexicalHashEmbedder, counted_openai, first_problem
 from memory.backends.mem0.options import Mem0Model, Mem0Options
 from memory.backends.mem0.translate import never_connected, number_parts
 

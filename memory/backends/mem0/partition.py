@@ -37,8 +37,8 @@ from qdrant_client.local.local_collection import DEFAULT_VECTOR_NAME, LocalColle
 from qdrant_client.local.payload_filters import check_filter
 from qdrant_client.local.qdrant_local import META_INFO_FILENAME, QdrantLocal
 
-from memory import BackendError
-from memory.adapter import Durability, IdAlphabet, IsolationError
+from memory import BackendError, IsolationError
+from memory.adapter import Durability, IdAlphabet
 
 HISTORY = "history.db"
 TOMBSTONES = "CREATE TABLE IF NOT EXISTS memslot_deleted (memory_id TEXT PRIMARY KEY, session_scope TEXT)"

@@ -17,15 +17,8 @@ from typing import Any
 from mem0 import Memory
 from mem0.memory.storage import SQLiteManager
 
-from memory import BackendError, BackendUnavailable, MemslotError
-from memory.adapter import (
-    FileLock,
-    IsolationError,
-    remove_directory,
-    staged_directory,
-    sweep_directories,
-    trim_heap,
-)
+from memory import BackendError, BackendUnavailable, IsolationError, MemslotError
+from memory.adapter import FileLock, remove_directory, staged_directory, sweep_directories, trim_heap
 from memory.backends.mem0 import partition
 from memory.backends.mem0.client import NativeMem0, assemble, make_directory, open_history, opening
 from memory.backends.mem0.models import Models, watch_inserts

@@ -13,7 +13,7 @@ from mem0.memory.main import _build_session_scope
 from mem0.utils.factory import VectorStoreFactory
 from mem0.vector_stores.base import VectorStoreBase
 
-from memory.adapter import IsolationError
+from memory import IsolationError
 from memory.backends.mem0.client import BATCH, NativeMem0, assemble, make_directory, open_history, opening
 from memory.backends.mem0.models import Models, close_handle, watch_inserts
 from memory.backends.mem0.translate import row_ids

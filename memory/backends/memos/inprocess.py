@@ -21,8 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from memory import ConfigError
-from memory.adapter import BackendRejected, NativeWorker, PluginLoadError, environment_kept, normalise_error
+from memory import ConfigError, PluginLoadError
+from memory.adapter import BackendRejected, NativeWorker, environment_kept, normalise_error
 from memory.backends.memos.errors import ERRORS
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.transport import MAX_CONCURRENCY, Operation

@@ -16,6 +16,7 @@ import anyio
 
 from memory import (
     AdapterMode,
+    LifecycleError,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
@@ -25,14 +26,7 @@ from memory import (
     RetrieveResult,
     Trace,
 )
-from memory.adapter import (
-    BoundedQueue,
-    ContextEntry,
-    LifecycleError,
-    MemoryAdapter,
-    RecentKeys,
-    ShieldedCalls,
-)
+from memory.adapter import BoundedQueue, ContextEntry, MemoryAdapter, RecentKeys, ShieldedCalls
 from memory.backends.mirror.facts import ShadowFacts
 
 log = logging.getLogger("memslot.mirror")

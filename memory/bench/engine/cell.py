@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from memory.adapter._lockfile import FileLock
 from memory.bench.data.timeline import Timeline
 from memory.bench.engine.cell_files import StoreFingerprint, TraceFile
 from memory.bench.engine.context import CellContext, CellState
@@ -44,6 +43,7 @@ from memory.plugins.opening import build_slot
 from memory.plugins.redaction import Scrubber
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
+from memory.slot.lockfile import FileLock
 from memory.slot.slot import MemorySlot
 
 Progress = Callable[[str, int, int], None]

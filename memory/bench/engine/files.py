@@ -17,9 +17,9 @@ from typing import IO, Any
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from memory.adapter._lockfile import FileLock
 from memory.bench.engine.errors import HarnessFailed
 from memory.contract.errors import BackendUnavailable, ConfigError
+from memory.slot.lockfile import FileLock
 
 JOURNAL_VERSION = 2
 """Counts up when a journal of before could not be continued."""

@@ -11,7 +11,6 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
-import memory
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.data.truth import oracle_matrix, static_profile
 from memory.bench.engine.records import (
@@ -99,12 +98,12 @@ def traits_record(traits: AdapterTraits) -> TraitsRecord:
 def version_record(info: PluginInfo, provider: ProviderRecord) -> VersionRecord:
     """What software runs: the interpreter, memslot, its requirements, the plugin and its SDK."""
     return VersionRecord(
-        memslot=memory.__version__,
+        memslot=version("memslot"),
         python=platform.python_version(),
         implementation=platform.python_implementation(),
         platform=f"{platform.system()} {platform.machine()}",
         distributions=dict(sorted(_distributions(info, provider))),
-        git=_git(Path(memory.__file__).parent),
+        git=_git(Path(__file__).parent),
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-import memory
 from memory.bench.scores.model import Difference, Estimate
 
 
@@ -65,7 +65,7 @@ class Page:
 
     def render(self) -> str:
         """The page as one HTML text; everything but our own plots is escaped."""
-        return _environment().get_template("report.html.j2").render(page=self, version=memory.__version__)
+        return _environment().get_template("report.html.j2").render(page=self, version=version("memslot"))
 
 
 @lru_cache(maxsize=1)

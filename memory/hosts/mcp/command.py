@@ -34,7 +34,7 @@ def mcp(
 
     import anyio
 
-    from memory.adapter import PluginLoadError
+    from memory import PluginLoadError
     from memory.runtime import load_config
 
     loaded = load_config(config)

@@ -12,8 +12,8 @@ from typing import Any
 
 import anyio
 
-from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, ScopeError
-from memory.adapter import LifecycleError, quiet_loggers
+from memory import AdapterMode, ConfigError, LifecycleError, MemoryScope, MemorySlot, ScopeError
+from memory.adapter import quiet_loggers
 from memory.hosts.mcp.server import build_server
 from memory.runtime import MemoryItems, MemslotConfig, TurnMemory, open_shared, stop_at_signals
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from memory import ConfigError, MemoryEvent, MemoryScope, Message
-from memory.adapter import strip_context
-from memory.runtime import event_from_turn
+from memory.runtime import event_from_turn, strip_context
 
 SOURCE = "memslot"
 """Name of our blocks in Nanobot's runtime context."""

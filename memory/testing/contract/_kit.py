@@ -16,6 +16,7 @@ from memory import (
     BackendError,
     BackendReadiness,
     ContextBudget,
+    LifecycleError,
     MemoryEvent,
     MemoryFeedback,
     MemoryScope,
@@ -29,7 +30,7 @@ from memory import (
     Trace,
     WriteReceipt,
 )
-from memory.adapter import CAPABILITIES, LifecycleError, MemoryAdapter
+from memory.adapter import CAPABILITIES, MemoryAdapter
 from memory.testing._faults import FAKE_KEY, FaultKind
 from memory.testing.contract._declared import Aids, Declarations, Fingerprint
 from memory.testing.contract._spec import not_declared, not_tested

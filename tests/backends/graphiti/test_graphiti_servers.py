@@ -23,10 +23,10 @@ from memory import (
     BackendUnavailable,
     ConfigError,
     MemorySlot,
+    PluginLoadError,
     ScopeError,
     open_memory,
 )
-from memory.adapter import PluginLoadError
 from memory.backends.graphiti.write import Abandoned, Write
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from mem0_support import NEEDS_MEM0, config
 
-from memory import ConfigError, ScopeError
-from memory.adapter import PluginLoadError
+from memory import ConfigError, PluginLoadError, ScopeError
 from memory.backends.mem0.options import Mem0Options
 from memory.plugins.blocks import parse_block
 from memory.plugins.config import load_config

@@ -19,8 +19,7 @@ import pytest
 from mem0_killing import killed_at_every_step
 from mem0_support import ALICE, BOB, NEEDS_MEM0, config, event, found, mutate, native, on_disk, opened, stored
 
-from memory import BackendError, BackendUnavailable, MemoryScope, open_memory
-from memory.adapter import IsolationError
+from memory import BackendError, BackendUnavailable, IsolationError, MemoryScope, open_memory
 from memory.backends.mem0.adapter import set_environment
 
 pytestmark = NEEDS_MEM0

@@ -8,8 +8,7 @@ import pytest
 from memos_double import MemosDouble
 from memos_support import ALICE, BOB, ask, event, opened, options
 
-from memory import NativeMutationRequest, ScopeError, SupportsNativeMutation
-from memory.adapter import IsolationError
+from memory import IsolationError, NativeMutationRequest, ScopeError, SupportsNativeMutation
 
 TEXT = "The handbook praises green tea."
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from memory import ConfigError
-from memory.adapter import PluginLoadError
+from memory import ConfigError, PluginLoadError
 from memory.backends.memos import inprocess
 from memory.backends.memos.inprocess import check_environment, contained
 from memory.backends.memos.options import MemosOptions

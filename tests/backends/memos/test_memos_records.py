@@ -9,6 +9,7 @@ from memory import (
     BackendUnavailable,
     CapabilityNotSupported,
     InputError,
+    IsolationError,
     NativeMutationRequest,
     NativeQueryRequest,
     ProvenanceRequest,
@@ -19,7 +20,7 @@ from memory import (
     SupportsNativeQuery,
     SupportsProvenance,
 )
-from memory.adapter import BackendProtocolError, IsolationError
+from memory.adapter import BackendProtocolError
 
 
 async def delete(slot, native_id, scope=ALICE, **fields):

@@ -22,11 +22,12 @@ from memory import (
     MemoryScope,
     MemorySlot,
     NativeMutationRequest,
+    PluginError,
     SupportsNativeMutation,
     WriteReceipt,
     open_memory,
 )
-from memory.adapter import MemoryAdapter, PluginError
+from memory.adapter import MemoryAdapter
 from memory.backends.mirror.adapter import MirrorAdapter
 from memory.backends.mirror.facts import ShadowFacts
 from memory.backends.mirror.shadow import Shadow, ShadowLog

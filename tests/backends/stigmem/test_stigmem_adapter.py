@@ -23,6 +23,7 @@ from memory import (
     ConfigError,
     ContextBudget,
     InputError,
+    IsolationError,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
@@ -38,7 +39,6 @@ from memory import (
     SupportsReadiness,
     open_memory,
 )
-from memory.adapter import IsolationError
 from memory.stigmem.facts import MAX_VALUE_BYTES
 from memory.testing import LoopbackAnswer, LoopbackRequest
 
@@ -310,7 +310,6 @@ def other_process(double: StigmemDouble, persona: str) -> subprocess.Popen[str]:
     config = {"memory": {"backend": "stigmem", "backends": {"stigmem": block}}}
     code = f"""
 import asyncio, sys
-from memory import MemoryScope, open_memory
 async def main():
     async with open_memory({config!r}, scope=MemoryScope(run_id='r', persona_id={persona!r})):
         print('ready', flush=True)

@@ -15,8 +15,7 @@ from nanobot import Nanobot
 from nanobot.runtime_context import RuntimeContextBlock
 from nanobot_support import files, memory_config, nanobot_config
 
-from memory import ConfigError, MemoryScope, MemorySlot
-from memory.adapter import LifecycleError
+from memory import ConfigError, LifecycleError, MemoryScope, MemorySlot
 from memory.hosts.nanobot import tool
 from memory.hosts.nanobot.sdk import attach
 from memory.hosts.nanobot.turns import claim_workspace, said, without_section

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 from collections.abc import Callable
@@ -59,6 +60,8 @@ def test_a_program_remembers_when_it_is_run_again(
     for said in ("I like oolong tea.", "Which tea do I like?"):
         model = MODELS[name](module, script)
         exec(program.replace("Which tea do I like?", said), {"model": model, "__name__": "program"})
+    # LlamaIndex leaves its connections to the collector; while this test runs, that is no error.
+    gc.collect()
     assert "I like oolong tea." in script.shown[-1]
     assert "I like oolong tea." in script.shown[0]
     assert len(script.shown) == 2

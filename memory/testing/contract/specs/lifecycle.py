@@ -11,8 +11,8 @@ from typing import Any
 
 import anyio
 
-from memory import AdapterMode, MemorySlot
-from memory.adapter import LifecycleError, MemoryAdapter
+from memory import AdapterMode, LifecycleError, MemorySlot
+from memory.adapter import MemoryAdapter
 from memory.testing.contract._kit import Kit, raises
 from memory.testing.contract._spec import not_declared, promise
 from memory.testing.contract.specs.isolation import _calls
