@@ -15,7 +15,7 @@ from memory.bench.data.timeline import Timeline
 from memory.bench.engine.cell_files import StoreFingerprint, TraceFile
 from memory.bench.engine.context import CellContext, CellState
 from memory.bench.engine.diagnostics import diagnosed
-from memory.bench.engine.errors import CeilingReached, HarnessFailed, Stopped
+from memory.bench.engine.errors import HarnessFailed, Interrupted, Stopped
 from memory.bench.engine.files import (
     AppendedLines,
     CellJournal,
@@ -235,7 +235,7 @@ class _Cell:
         fault: Fault | None = None
         try:
             await self._play()
-        except CeilingReached as reached:
+        except Interrupted as reached:
             status, error, fault = "stopped", self._error(reached), "harness"
         except Exception as failure:  # one cell's defect must not cost the others their night
             status, error, fault = "failed", self._error(failure), fault_of(failure)

@@ -8,7 +8,7 @@ from typing import Any, Unpack, cast
 
 from memory.bench.data.timeline import Beat, Probe, Script
 from memory.bench.engine.context import CellContext, CellSettings
-from memory.bench.engine.errors import HarnessFailed
+from memory.bench.engine.errors import NO_ANSWER, HarnessFailed, Interrupted
 from memory.bench.engine.roles import Exchange, Verdict
 from memory.contract.adapter import SupportsReadiness
 from memory.contract.errors import BackendError
@@ -65,12 +65,14 @@ def role_calls(role: str) -> Iterator[None]:
     """What a role's model raises becomes the harness's failure: the memory has no part in it.
 
     Raises:
-        HarnessFailed: the model failed.
+        Interrupted: the model did not answer.
+        HarnessFailed: it failed for good.
     """
     try:
         yield
     except BackendError as error:
-        raise HarnessFailed(f"the {role}: {error}") from error
+        failure = Interrupted if isinstance(error, NO_ANSWER) else HarnessFailed
+        raise failure(f"the {role}: {error}") from error
 
 
 class SessionDriver:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from memory.contract.errors import MemslotError
+from memory.contract.errors import BackendRateLimited, BackendTimeout, BackendUnavailable, MemslotError
+
+NO_ANSWER = (BackendUnavailable, BackendTimeout, BackendRateLimited)
+"""Of a role's model: another attempt, now or when the run is taken up again, may have one."""
 
 
 class Stopped(MemslotError):
@@ -18,5 +21,9 @@ class HarnessFailed(MemslotError):
         return cls(f"{file} cannot be written ({error.strerror}); make room and resume")
 
 
-class CeilingReached(HarnessFailed):
+class Interrupted(HarnessFailed):
+    """The cell stops, and nothing is wrong with it: it can be taken up again."""
+
+
+class CeilingReached(Interrupted):
     """The models' calls or tokens have reached their limit; the run stops, and can be resumed with a higher one."""

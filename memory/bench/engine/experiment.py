@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from memory.bench.engine.cell import Job, open_record
+from memory.bench.engine.errors import CeilingReached
 from memory.bench.engine.executors import Executor, make_executor
 from memory.bench.engine.files import (
     JOURNAL_VERSION,
@@ -290,7 +291,8 @@ class _Run:
         ready = [job for job in jobs if self.manifest.variants[job.spec.variant].error is None]
         self._count_done(jobs)
         for record in self.executor.run(ready, self._report, lambda: not self.stopped):
-            self.stopped = self.stopped or record.status == "stopped"
+            ceiling = record.error is not None and record.error.type == CeilingReached.__name__
+            self.stopped = self.stopped or ceiling  # no other cell would get further
             self.cells[record.cell_id] = record
             self._update()
         self._fill_results(jobs)

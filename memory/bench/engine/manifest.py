@@ -82,7 +82,8 @@ class CellRecord(Record):
     native_scope: dict[str, str] | None = None
     """The scope's native ids by name; null where it was never set up."""
     status: CellStatus = "not_run"
-    """``failed``: see ``error``. ``stopped``: a limit was reached. ``died``: its worker ended without a word."""
+    """``failed``: see ``error``. ``stopped``: a limit was reached, or a role's model did not answer. ``died``: its
+    worker ended without a word."""
     error: ErrorRecord | None = None
     """Why it did not end well."""
     fault: Literal["provider", "harness"] | None = None
@@ -228,7 +229,8 @@ class Manifest(Record):
     created_at: AwareDatetime
     """When it began."""
     status: Literal["incomplete", "completed", "failed", "stopped"] = "incomplete"
-    """``failed``: a cell, a request or a provider did not end well. ``stopped``: a limit was reached."""
+    """``failed``: a cell, a request or a provider did not end well. ``stopped``: a limit was reached, or a
+    role's model did not answer; resuming goes on."""
     versions: VersionRecord
     """Software."""
     block: Literal["bench", "run"]

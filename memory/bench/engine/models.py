@@ -16,16 +16,18 @@ from functools import cache
 from pathlib import Path
 
 from memory.bench.data.timeline import Beat, Script
-from memory.bench.engine.errors import CeilingReached, HarnessFailed
+from memory.bench.engine.errors import NO_ANSWER, CeilingReached, HarnessFailed
 from memory.bench.engine.files import append_whole
 from memory.bench.engine.pace import Pace
 from memory.bench.engine.roles import Exchange, RoleName, Verdict
-from memory.contract.errors import BackendRateLimited, ConfigError
+from memory.contract.errors import BackendError, BackendRateLimited, ConfigError
 from memory.contract.events import Message, Role
 from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, Provider, Usage
 
 _PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
 """After refusals in a row for a rate limit, where the server does not say how long."""
+_RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0, *(8.0,) * 6)
+"""After attempts without an answer."""
 _LONGEST_S = 900.0
 """A server that asks for more is not waited for; the cell ends, and can be resumed."""
 _OBJECT = re.compile(r"\{[^{}]{0,500}\}")
@@ -119,7 +121,8 @@ class RoleModel:
         temperature: what it is asked with; None leaves it to the model.
         seed: what it is asked with; None is none.
         pace: how fast.
-        calls, tokens, unread, unmetered: calls, tokens as far as the model says, answers that could not be read,
+        retries: attempts after one without an answer; the SDK makes none of its own, so that each is counted.
+        calls, tokens, unread, unmetered: attempts, tokens as far as the model says, answers that could not be read,
             and answers of which it does not say what they took.
     """
 
@@ -128,6 +131,7 @@ class RoleModel:
     temperature: float | None = None
     seed: int | None = None
     pace: Pace = field(default_factory=Pace)
+    retries: int = 0
     calls: int = 0
     tokens: int = 0
     unread: int = 0
@@ -144,7 +148,7 @@ class RoleModel:
         Raises:
             CeilingReached: a limit is reached; nothing was asked.
             ConfigError: tokens are limited, and the model does not say what it takes.
-            BackendError: the model does not answer, or refuses again and again for its rate limit.
+            BackendError: the model does not answer, or refuses, again and again.
         """
         asked = options or CompletionOptions()
         seed = self.seed if asked.seed is None else asked.seed
@@ -152,10 +156,7 @@ class RoleModel:
             messages, asked.model_copy(update={"temperature": self.temperature, "seed": seed})
         )
         tokens = (result.usage.input_tokens or 0) + (result.usage.output_tokens or 0)
-        self.pace.spent(tokens)
-        self.calls += 1
-        self.tokens += tokens
-        self.meter.add(tokens)
+        self._count(tokens)
         if result.usage == Usage():
             self.unmetered += 1
             if self.meter.max_tokens is not None or self.pace.limits_tokens:
@@ -167,19 +168,32 @@ class RoleModel:
         self.unread += not said
         return result.model_copy(update={"content": said})
 
+    def _count(self, tokens: int) -> None:
+        self.pace.spent(tokens)
+        self.calls += 1
+        self.tokens += tokens
+        self.meter.add(tokens)
+
     async def _at_pace(self, messages: Sequence[Message], options: CompletionOptions) -> CompletionResult:
-        for pause_s in (*_PAUSES_S, None):
+        refused, failed = list(_PAUSES_S), list(_RETRY_PAUSES_S[: self.retries])
+        while True:
             await self.pace.wait()
             self.meter.check()
             try:
                 return await self.provider.complete(messages, options)
-            except BackendRateLimited as refused:  # after the SDK's own attempts
-                asked_s = refused.retry_after_s or 0.0
+            except BackendError as error:
+                self._count(0)
+                limited = isinstance(error, BackendRateLimited)
+                if not limited and not isinstance(error, NO_ANSWER):
+                    raise
+                pauses = refused if limited else failed
+                if not pauses:
+                    raise
+                asked_s, pause_s = error.retry_after_s or 0.0, pauses.pop(0)
                 wait_s = asked_s if asked_s > 0 else pause_s
-                if pause_s is None or wait_s is None or wait_s > _LONGEST_S:
+                if wait_s > _LONGEST_S:
                     raise
                 self.pace.hold(wait_s)
-        raise AssertionError("unreachable")
 
     async def stream(
         self, messages: Sequence[Message], options: CompletionOptions | None = None

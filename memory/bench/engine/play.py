@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from memory.bench.data.timeline import Beat, Script, Session, Timeline
@@ -58,6 +59,15 @@ class CellPlayer:
             MemslotError: the cell cannot go on; what was done stands in the journal.
         """
         self._read_journal()
+        try:
+            await self._play()
+        except Exception:
+            if spent := self._context.take_usage():  # what the step that failed has cost, too
+                with suppress(HarnessFailed):
+                    self._note("failed", models=spent)
+            raise
+
+    async def _play(self) -> None:
         with self._context.timed("setup"):
             # A process that was killed in a test session has left nobody to switch back.
             await self._slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
@@ -89,7 +99,7 @@ class CellPlayer:
             self._note("resumed")
 
     def _note(self, kind: str, **row: Any) -> None:
-        if spent := self._context.take_usage():
+        if spent := row.pop("models", None) or self._context.take_usage():
             row["models"] = {role: dict(counts) for role, counts in spent.items()}
         self._context.check()
         try:

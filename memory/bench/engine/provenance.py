@@ -30,6 +30,11 @@ from memory.plugins.installed import entry_points, packages_distributions
 from memory.plugins.registry import GROUPS
 
 _GIT_TIMEOUT_S = 5.0
+KNOWS_TRUTH: dict[str, tuple[str, Callable[[TimelineSet], Any], tuple[str, ...]]] = {
+    "oracle_ipas": ("matrix", oracle_matrix, ("path",)),
+    "static_profile": ("profiles", static_profile, ("profile", "path")),
+}
+"""Conditions that are given the truth: by which option, made how, and options with which they bring their own."""
 
 
 def check_records(
@@ -57,11 +62,11 @@ def wire_truth(
     """
     options = dict(config.options)
     wired: dict[str, Any] = {}
-    if info.kind == "control" and any(timeline.preferences for timeline in data.timelines):
-        if config.provider == "oracle_ipas" and not {"matrix", "path"} & options.keys():
-            wired["matrix"] = oracle_matrix(data)
-        if config.provider == "static_profile" and not {"profile", "profiles", "path"} & options.keys():
-            wired["profiles"] = static_profile(data)
+    given = KNOWS_TRUTH.get(config.provider) if info.kind == "control" else None
+    if given is not None and any(timeline.preferences for timeline in data.timelines):
+        option, truth, own = given
+        if not {option, *own} & options.keys():
+            wired[option] = truth(data)
     memory_block = config.memory.model_copy(update={"scope": None})
     return replace(config, memory=memory_block, options={**options, **wired}), tuple(wired)
 

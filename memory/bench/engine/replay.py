@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from memory.bench.data.timeline import Probe, Script, Timeline
+from memory.bench.data.timeline import Beat, Probe, Script, Timeline
 from memory.bench.engine.context import CellContext, CellSettings
 from memory.bench.engine.driver import CellMemory, SessionDriver
 from memory.bench.engine.files import CellJournal
 from memory.bench.engine.manifest import CellRecord, VariantRecord
-from memory.bench.engine.roles import Roles
+from memory.bench.engine.roles import Exchange, Roles, Verdict
 from memory.bench.scores.sections import WholeTurns
 from memory.contract.errors import BackendError
 from memory.contract.receipts import RetrieveResult, Trace
@@ -26,6 +26,14 @@ from memory.testing import FakeBackend
 
 Row = Mapping[str, Any]
 """A line of a JSON lines file."""
+
+
+class SilentJudge:
+    """In place of roles that are models and not asked again: no verdict, so that one reply ends each request."""
+
+    async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
+        """None."""
+        return Verdict(fit=None)
 
 
 class ReplayDriver(SessionDriver):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from socket import gethostname
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -31,9 +32,11 @@ from memory.plugins.redaction import is_credential, slow_hash
 from memory.plugins.variables import Problems, Resolver
 from memory.plugins.yaml import Lines
 from memory.runtime._provider import Provider
-from memory.runtime.providers import create_provider, takes_seed
+from memory.runtime.providers import create_provider, provider_options, takes_seed
 
 _TRANSPORT = ("timeout_s", "max_retries")
+_SERVICES = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
+"""Where a provider asks that is given no address."""
 
 
 def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
@@ -145,18 +148,21 @@ class RoleSet:
     def _model(self, role: RoleName, chosen: RoleSettings) -> RoleModel | None:
         if chosen.provider is None:
             return None
-        provider, address = self._given.get(role), None
+        provider, address, retries = self._given.get(role), None, 0
         if provider is None:
-            options = _filled(role, chosen)
-            provider = create_provider(chosen.provider, options, f"bench.roles.{role}.options")
+            where = f"bench.roles.{role}.options"
+            options = provider_options(chosen.provider, _filled(role, chosen), where)
+            address = getattr(options, "base_url", None)
+            if retries := getattr(options, "max_retries", 0):
+                options = options.model_copy(update={"max_retries": 0})
+            provider = create_provider(chosen.provider, options, where)
             self._own.append(provider)
-            address = options.get("base_url")
         limits = (self._limits.requests_per_minute, self._limits.tokens_per_minute)
         pace = pace_of(
             _server(chosen.provider, address), *(limit and limit / self._workers for limit in limits)
         )
         seed = None if chosen.seed is None else chosen.seed + self._earlier_seeds
-        self._models[role] = RoleModel(provider, self._meter, chosen.temperature, seed, pace)
+        self._models[role] = RoleModel(provider, self._meter, chosen.temperature, seed, pace, retries)
         return self._models[role]
 
     async def __aenter__(self) -> Self:
@@ -177,8 +183,11 @@ class RoleSet:
 
 def _server(provider: str, address: str | None) -> str:
     """One server is one pace, whatever names its address has."""
+    address = address or _SERVICES.get(provider)
     if address is None:
         return provider
     found = urlsplit(address)
-    host = "127.0.0.1" if found.hostname in ("localhost", "::1", "0.0.0.0") else found.hostname
+    host = (found.hostname or "").removesuffix(".")
+    if host in ("localhost", "::1", "0.0.0.0", gethostname()) or host.startswith("127."):
+        host = "127.0.0.1"
     return f"{host}:{found.port or {'http': 80, 'https': 443}.get(found.scheme)}"

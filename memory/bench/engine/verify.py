@@ -8,8 +8,9 @@ taken as they stand, under the manifest's hash of itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.deviations import Deviation, Verified, compared, few, page_differs, same
@@ -17,13 +18,16 @@ from memory.bench.engine.experiment import measure, read_metrics
 from memory.bench.engine.files import file_hashes
 from memory.bench.engine.manifest import MANIFEST_FILE, Manifest, read_manifest
 from memory.bench.engine.matrix import CellSpec
-from memory.bench.engine.provenance import data_record
+from memory.bench.engine.provenance import KNOWS_TRUTH, data_record, wire_truth
+from memory.bench.engine.replay import SilentJudge
 from memory.bench.engine.role_set import RoleSet
 from memory.bench.engine.roles import Roles
 from memory.bench.engine.settings import ExperimentSettings, load_timelines
 from memory.bench.engine.verify_cell import CellCheck
 from memory.bench.scores.model import Metrics
 from memory.contract.errors import ConfigError
+from memory.plugins.config import load_config
+from memory.plugins.registry import MemoryAdapterRegistry
 
 Render = Callable[[Path, Manifest, Metrics], str]
 """The page of an experiment, as the room above makes it."""
@@ -58,7 +62,7 @@ class _Check:
         roles: Roles | None = None
         if not found:  # what was played is known for sure
             data, wrong = self._timelines()
-            found += wrong
+            found += [*wrong, *self._variants(data)]
             roles = self._roles(data)
         for record in self.manifest.cells:
             check = CellCheck(
@@ -131,9 +135,23 @@ class _Check:
         models = [role.role for role in self.manifest.roles if role.kind == "model"]
         if models:
             self.unchecked.append(f"verdicts: what a model says is not asked again ({', '.join(models)})")
-        if models or not data:
+        if not data:
             return None
-        return RoleSet(self.settings, next(iter(data.values())), self.directory).roles
+        roles = RoleSet(self.settings, next(iter(data.values())), self.directory).roles
+        answers = any(role.role == "assistant" and role.kind == "model" for role in self.manifest.roles)
+        return replace(roles, judge=SilentJudge(), answers=answers) if models else roles
+
+    def _variants(self, data: Mapping[int, TimelineSet]) -> Iterator[Deviation]:
+        """Budgets as configured, and who was told the truth: whose options are what the timeline's truth makes."""
+        for variant in self.manifest.variants:
+            where, memory = (
+                f"{MANIFEST_FILE}: {variant.label}",
+                cast(dict[str, Any], variant.config["memory"]),
+            )
+            yield from compared(f"{where}: budget", variant.budget, memory.get("budget"))
+            if data:
+                wired = _told_the_truth(variant.provider.condition, memory, next(iter(data.values())))
+                yield from same(f"{where}: wired", variant.wired, wired)
 
     def _figures(self) -> Iterator[Deviation]:
         try:
@@ -152,3 +170,15 @@ class _Check:
             yield Deviation("report.html", "missing or damaged", "a report")
         else:
             yield from page_differs("report.html", page, computed)
+
+
+def _told_the_truth(condition: str | None, memory: Mapping[str, Any], data: TimelineSet) -> tuple[str, ...]:
+    """Options of a published configuration that hold the truth of the data."""
+    if condition is None or condition not in KNOWS_TRUTH:
+        return ()
+    config = load_config({"memory": {"condition": condition}})
+    info = MemoryAdapterRegistry().selected(config)
+    config, wired = wire_truth(config, info, data)
+    shown = config.redacted(config.parse_options(info.options))["memory"]["conditions"][condition]
+    kept = (memory.get("conditions") or {}).get(condition) or {}
+    return tuple(name for name in wired if kept.get(name) == shown[name])

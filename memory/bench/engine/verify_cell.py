@@ -20,11 +20,11 @@ from memory.bench.engine.files import CellJournal, file_hashes, read_lines
 from memory.bench.engine.manifest import CELL_FILE, MANIFEST_FILE, CellRecord, Manifest, read_cell
 from memory.bench.engine.planned import completed
 from memory.bench.engine.probe_session import ProbeSession
-from memory.bench.engine.replay import ReplayDriver, Row
+from memory.bench.engine.replay import ReplayDriver, Row, SilentJudge
 from memory.bench.engine.roles import Roles
 from memory.bench.engine.test_session import TestSessionRun, is_ready
 from memory.bench.scores.llm_use import llm_use
-from memory.bench.scores.records import ProbeRecord
+from memory.bench.scores.records import OF_SECTION, ProbeRecord
 from memory.contract.errors import ConfigError
 from memory.contract.receipts import Trace
 from memory.contract.tokens import Utf8TokenCounter
@@ -100,6 +100,7 @@ class CellCheck:
                 state.add(row)
             yield from self._state(state)
             traces = read_traces(self._directory / "traces.jsonl")
+            yield from self._provider(traces)
             yield from self._calls(rows, traces)
             yield from self._verdicts(rows, traces)
         except Exception as error:  # whatever a damaged line makes of itself
@@ -151,6 +152,13 @@ class CellCheck:
             for name, limit in (("tokens", budget.max_tokens), ("items", budget.max_items)):
                 if limit is not None and (row.get(name) or 0) > limit:
                     yield Deviation(f"{probe}: {name}", str(row[name]), f"at most {limit} by the budget")
+
+    def _provider(self, traces: Traces) -> Iterator[Deviation]:
+        """Who answered, and as what: as each of its calls says."""
+        provider = self._variant.provider
+        seen = {(trace.backend_name, trace.condition_kind) for trace, _ in traces}
+        expected = {(provider.name, provider.kind)} if seen else set()
+        yield from same(f"{MANIFEST_FILE}: {self._variant.label}: provider and kind", expected, seen)
 
     # -- the journal against the traces -----------------------------------------------------------------------
 
@@ -268,8 +276,15 @@ class CellCheck:
             run = ProbeSession(driver, timeline.persona_id, probes)
         records, texts = await run.ask_all(row["readiness"], ready)
         where = f"{self._name}/journal.jsonl, {row['session']}"
+        rows = [record.row() for record in records]
+        if isinstance(roles.judge, SilentJudge):
+            kept, again = (
+                [{name: item[name] for name in OF_SECTION} for item in items if item["error"] is None]
+                for items in (row["records"], rows)
+            )
+            return list(rows_differ(f"{where}: records", kept, again))
         return [
-            *rows_differ(f"{where}: records", row["records"], [each_record.row() for each_record in records]),
+            *rows_differ(f"{where}: records", row["records"], rows),
             *rows_differ(f"{where}: texts", row["texts"], texts),
         ]
 

@@ -54,12 +54,16 @@ def _requests(entry: Entry) -> Iterator[str]:
 def unequal(results: Results) -> list[str]:
     """What the providers were not given alike, a line each: a table of them is no fair comparison in that."""
     entries = {entry.shown: entry for entry in results.entries}
-    settings = {
+    swept = all(manifest.settings.get("budgets") for manifest in results.manifests)
+    settings: dict[str, dict[str, str]] = {
         "token budgets": {
             name: f"{entry.variant.budget.max_tokens or 'none'}, {entry.variant.budget.max_items or 'any'} items"
-            for name, entry in entries.items()
+            for name, entry in ({} if swept else entries).items()
         },
         "token counters": {name: entry.variant.counter for name, entry in entries.items()},
+        "ways to tell the context": {
+            name: entry.variant.event_context for name, entry in ({} if swept else entries).items()
+        },
         "experiment groups": {name: entry.variant.group or "default" for name, entry in entries.items()},
         "test sessions": {
             name: "read-only" if entry.variant.read_only else "written" for name, entry in entries.items()
@@ -68,14 +72,33 @@ def unequal(results: Results) -> list[str]:
         **_of_experiments(entries),
     }
     return [
-        f"{what} differ: {'; '.join(f'{name}: {value}' for name, value in values.items())}"
-        for what, values in settings.items()
-        if len(set(values.values())) > 1
+        *shown_unequally(results),
+        *(
+            f"{what} differ: {'; '.join(f'{name}: {value}' for name, value in values.items())}"
+            for what, values in settings.items()
+            if len(set(values.values())) > 1
+        ),
     ]
 
 
-_DECISIVE = ("mode", "timeline", "limit_questions", "game", "seeds", "replicates", "cs", "wait_timeout_s", "bulk",
-             "doctor", "limits")  # fmt: skip
+_BESIDE = ("providers", "budgets", "event_context", "keep_texts", "diagnostics")
+"""Settings that decide no figure, or stand with each provider."""
+EQUAL = 1.1
+"""Tokens shown may differ by so much before they are no longer called equal."""
+
+
+def shown_unequally(results: Results) -> list[str]:
+    """Where providers had one budget and did not show as much: by 10 % or more. A line a budget."""
+    found: dict[int | None, dict[str, float]] = {}
+    for entry in results.entries:
+        if not entry.is_reference and (mean := entry.metrics.tokens.mean) is not None:
+            found.setdefault(entry.variant.budget.max_tokens, {})[entry.shown] = mean
+    return [
+        f"tokens shown differ at {f'a budget of {budget:,}' if budget else 'no budget'}: "
+        + "; ".join(f"{name}: {mean:,.0f}" for name, mean in means.items())
+        for budget, means in found.items()
+        if max(means.values()) > EQUAL * min(means.values())
+    ]
 
 
 def _of_experiments(entries: dict[str, Entry]) -> dict[str, dict[str, str]]:
@@ -93,11 +116,27 @@ def _of_experiments(entries: dict[str, Entry]) -> dict[str, dict[str, str]]:
             for name, entry in entries.items()
         },
         "roles": {
-            name: ", ".join(f"{role.role} {role.model or role.kind}" for role in entry.manifest.roles)
+            name: "; ".join(
+                ", ".join(f"{key} {value}" for key, value in role.model_dump(exclude_defaults=True).items())
+                for role in entry.manifest.roles
+            )
+            for name, entry in entries.items()
+        },
+        "deadlines": {
+            name: str(memory.get("deadlines"))
+            if isinstance(memory := entry.variant.config["memory"], dict)
+            else ""
             for name, entry in entries.items()
         },
     }
-    for setting in _DECISIVE:
+    for label in {entry.variant.label for entry in entries.values()}:
+        same = {name: entry for name, entry in entries.items() if entry.variant.label == label}
+        if len({entry.variant.config_hash for entry in same.values()}) > 1:
+            found[f"configurations of {label}"] = {
+                name: entry.variant.config_hash[:12] for name, entry in same.items()
+            }
+    settings = sorted({name for entry in entries.values() for name in entry.manifest.settings} - {*_BESIDE})
+    for setting in settings:
         found[setting.replace("_", " ")] = {
             name: str(entry.manifest.settings.get(setting)) for name, entry in entries.items()
         }

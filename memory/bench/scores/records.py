@@ -114,6 +114,9 @@ class ProbeRecord:
 
 
 _FIELDS = tuple(field.name for field in fields(ProbeRecord))
+OF_SECTION = ("shows_current", "shows_stale", "shows_other", "shows_unlabelled", "shows_decoy", "leaks", "found",
+              "claimed", "relevant_tokens", "first_relevant_tokens")  # fmt: skip
+"""What the section decides alone, whoever replies and judges."""
 
 
 class Sample(NamedTuple):

@@ -7,17 +7,19 @@ import json
 import re
 import resource
 import signal
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from game_support import SIZE, begin, lines, matrix, resume, scores
+from game_support import SIZE, begin, lines, matrix, resume, scores, verify
 from model_server import chat
 
 from memory import BackendUnavailable, ConfigError, MemslotError
 from memory.bench.data.languages import load_language
 from memory.bench.data.timeline import Beat, PreferenceTruth, Script
+from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.models import (
     CeilingReached,
     Meter,
@@ -29,7 +31,7 @@ from memory.bench.engine.models import (
 from memory.bench.engine.pace import Pace, pace_of
 from memory.bench.engine.role_set import RoleSet
 from memory.bench.engine.roles import Exchange, RuleAssistant
-from memory.contract.errors import BackendRateLimited
+from memory.contract.errors import BackendRateLimited, BackendRejected
 from memory.contract.events import Message
 from memory.runtime._loop import AgentSession
 from memory.runtime._provider import CompletionOptions, CompletionResult, Usage
@@ -346,9 +348,9 @@ def test_a_model_that_fails_ends_its_cell_with_the_reason(tmp_path: Path) -> Non
     given["assistant"] = ScriptedProvider([BackendUnavailable("gone")])
     done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=ROLES), models=given)
     (cell,) = done.manifest.cells
-    assert cell.status == "failed"
+    assert cell.status == "stopped"
     assert cell.error is not None
-    assert (cell.error.type, cell.fault) == ("HarnessFailed", "harness")
+    assert (cell.error.type, cell.fault) == ("Interrupted", "harness")
     assert cell.error.message == "the assistant: gone"
     (provider,) = done.metrics.providers
     assert provider.missing == provider.requests > 0, "the memory has no part in it"
@@ -382,7 +384,7 @@ def test_a_rate_limit_is_waited_for_as_the_server_asks(
     seat = RoleModel(model, Meter(tmp_path / "calls", None, None))
     assert asyncio.run(seat.ask("s", [])) == "At last."
     assert clock.slept == [7.5, 5.0, 10.0]
-    assert (seat.calls, len(model.requests)) == (1, 4)
+    assert (seat.calls, len(model.requests)) == (4, 4), "each attempt is one"
     # One that asks for an hour is not waited for, and neither is one that refuses without end.
     for endless in (
         [limited(3600)],
@@ -449,9 +451,59 @@ def test_a_server_that_refuses_now_and_then_plays_to_the_end(tmp_path: Path, exe
     (cell,) = done.manifest.cells
     calls = sum(of["calls"] for of in cell.models.values())
     refused = sum(number % 4 == 0 for number in range(len(server.seen)))
-    assert calls == len(server.seen) - refused > 0
+    assert calls == len(server.seen) > refused > 0
     assert {body["seed"] for body in server.seen} == {3}
-    assert sum(of["tokens"] for of in cell.models.values()) == 10 * calls
+    assert sum(of["tokens"] for of in cell.models.values()) == 10 * (calls - refused)
+
+
+class Breaking(HttpServer):
+    """Speaks chat completions; answers 500 from one request on, to the end of its patience."""
+
+    def __init__(self, first: int, last: int) -> None:
+        super().__init__()
+        self.first, self.last, self.seen = first, last, 0
+
+    def respond(self, request: LoopbackRequest) -> LoopbackAnswer:
+        self.seen += 1
+        if self.first <= self.seen <= self.last:
+            return LoopbackAnswer(500, {"error": {"message": "no"}})
+        return chat('{"fit": false}')
+
+
+def test_one_500_is_tried_again_and_a_model_that_stays_away_stops_a_cell_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.bench.engine.models._RETRY_PAUSES_S", (0.0, 0.0))
+
+    def asked(server: Breaking) -> Any:
+        role = {"provider": "openai_compatible", "options": {"model": "m", "base_url": f"{server.url}/v1"}}
+        return matrix(tmp_path, "no_memory", game={**SMALL, "tests": 1}, roles=dict.fromkeys(ROLES, role))
+
+    def calls(done: Outcome) -> int:
+        return sum(of["calls"] for cell in done.manifest.cells for of in cell.models.values())
+
+    with Breaking(9, 9) as once, Breaking(9, 11) as thrice:
+        whole, done = begin(asked(once)), begin(asked(thrice))
+        assert (whole.manifest.status, calls(whole)) == ("completed", once.seen)
+        (cell,) = done.manifest.cells
+        assert (cell.status, cell.fault, done.manifest.status) == ("stopped", "harness", "stopped")
+        assert cell.error is not None
+        assert cell.error.type == "Interrupted"
+        assert calls(done) == thrice.seen == 11, "those of the step that failed are counted"
+        (provider,) = done.metrics.providers
+        assert provider.missing == provider.requests > 0, "the memory has no part in it"
+        assert verify(done.directory).deviations == ()
+        again = resume(asked(thrice), done.directory)
+        assert (again.manifest.status, calls(again)) == ("completed", thrice.seen)
+        assert verify(again.directory).deviations == ()
+
+
+def test_a_model_that_refuses_for_good_fails_its_cell(tmp_path: Path) -> None:
+    given = models()
+    given["assistant"] = ScriptedProvider([BackendRejected("no such model")])
+    done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=ROLES), models=given)
+    (cell,) = done.manifest.cells
+    assert (cell.status, cell.error and cell.error.type) == ("failed", "HarnessFailed")
 
 
 def test_the_limit_of_a_matrix_holds_for_all_its_roles_and_workers_together(tmp_path: Path) -> None:
@@ -542,4 +594,7 @@ def test_one_server_is_one_pace_whatever_it_is_called() -> None:
         == _server("anthropic", "https://API.example:443")
         != "openai"
     )
-    assert _server("openai", None) == "openai"
+    assert _server("openai", None) == _server("openai_compatible", "https://API.openai.com./v1")
+    assert _server("scripted", None) == "scripted"
+    here = {f"http://{name}:8000" for name in ("127.0.1.1", "[::1]", socket.gethostname())}
+    assert {_server("openai", name) for name in here} == {"127.0.0.1:8000"}

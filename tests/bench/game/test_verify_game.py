@@ -17,10 +17,11 @@ from memory import ConfigError
 from memory.bench.engine.deviations import Verified
 from memory.bench.engine.experiment import measure
 from memory.bench.engine.files import file_hashes, write_record
-from memory.bench.engine.manifest import read_manifest
+from memory.bench.engine.manifest import VariantRecord, read_manifest
 from memory.bench.report.report import write_page
 from memory.contract.errors import BackendRejected
 from memory.plugins.registry import MemoryAdapterRegistry
+from memory.runtime.providers.scripted import ScriptedProvider
 
 CELL = "cells/02-s7-r1-p1"
 
@@ -55,6 +56,7 @@ def covered_up(directory: Path) -> None:
         cells.append(cell.model_copy(update={"files": file_hashes(place)}))
         write_record(cells[-1], place / "cell.json")
     manifest = manifest.model_copy(update={"cells": tuple(cells)})
+    manifest = manifest.model_copy(update={"hashes": manifest.parts()})
     manifest = manifest.model_copy(update={"record_sha256": manifest.own_hash()})
     write_record(manifest, directory / "manifest.json")
     metrics = measure(directory, manifest)
@@ -235,6 +237,64 @@ def test_a_cell_that_is_missing_or_double_is_named(copy: Path) -> None:
         write_record(whole.model_copy(update={"cells": cells}), copy / "manifest.json")
         covered_up(copy)
         assert "manifest.json: 02-s7-r1-p1 (full_history, seed 7, replicate 1): " in told(verify(copy))
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("oracle_ipas: wired", lambda one: {"wired": ()}),
+        (
+            "oracle_ipas: provider and kind",
+            lambda one: {"provider": one.provider.model_copy(update={"kind": "architecture"})},
+        ),
+        ("oracle_ipas: budget", lambda one: {"budget": one.budget.model_copy(update={"max_tokens": 6000})}),
+        ("at most 20 by the budget", lambda one: _budget(one, 20)),
+    ],
+)
+def test_what_a_manifest_says_of_a_provider_is_derived(
+    tmp_path: Path, what: str, change: Callable[[VariantRecord], dict[str, Any]]
+) -> None:
+    place = play(tmp_path, "oracle_ipas", game={**SIZE, "sessions": 10, "tests": 1}).directory
+    assert verify(place).deviations == ()
+    whole = read_manifest(place)
+    (variant,) = whole.variants
+    write_record(
+        whole.model_copy(update={"variants": (variant.model_copy(update=change(variant)),)}),
+        place / "manifest.json",
+    )
+    covered_up(place)
+    assert what in told(verify(place))
+
+
+def _budget(variant: VariantRecord, tokens: int) -> dict[str, Any]:
+    """Another budget, in the configuration too."""
+    config = json.loads(json.dumps(variant.config))
+    config["memory"]["budget"]["max_tokens"] = tokens
+    return {"budget": variant.budget.model_copy(update={"max_tokens": tokens}), "config": config}
+
+
+def test_texts_that_were_taken_away_are_named(copy: Path) -> None:
+    (copy / CELL / "texts.jsonl").unlink()
+    covered_up(copy)
+    assert f"{CELL}/texts.jsonl: missing" in told(verify(copy))
+
+
+@pytest.mark.parametrize("name", ["shows_current", "relevant_tokens"])
+def test_what_sections_hold_is_computed_anew_where_models_play(tmp_path: Path, name: str) -> None:
+    roles = {role: {"provider": "scripted"} for role in ("assistant", "simulator", "judge")}
+    experiment = matrix(tmp_path, "full_history", game={**SIZE, "sessions": 10, "tests": 2}, roles=roles)
+    models = {role: ScriptedProvider(script=lambda *_: '{"fit": false}') for role in roles}
+    place = begin(experiment, models=models).directory
+    assert verify(place).deviations == ()
+    for file, each in (("results.jsonl", list), ("journal.jsonl", _beats)):
+
+        def change(rows: list[dict[str, Any]], each: Any = each) -> None:
+            row = next(row for row in each(rows) if row[name])
+            row[name] = type(row[name])(0)
+
+        rewritten(place / "cells" / "01-s7-r1-p1" / file, change)
+    covered_up(place)
+    assert f"{name}: " in told(verify(place))
 
 
 def test_a_directory_of_no_cell_is_named(copy: Path) -> None:
