@@ -7,9 +7,10 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import EntryPoint
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+import anyio
+from pydantic import Field, field_validator, model_validator
 
 from memory.adapter._address import is_loopback
 from memory.contract.errors import ConfigError, LifecycleError, PluginLoadError
@@ -25,10 +26,15 @@ from memory.runtime._conversations import Conversations
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
 from memory.runtime._signals import stop_at_signals
+from memory.runtime._tokens import Tokens, TokenSettings, read_tokens, watch_tokens
 from memory.runtime.signet.secrets_exec import SecretsExecSettings
 from memory.runtime.signet.sessions import Isolate
 from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
+from memory.slot.tracing import OpenTelemetrySink
+
+if TYPE_CHECKING:
+    from memory.runtime.signet.http import TokenGrant
 
 log = logging.getLogger(__name__)
 
@@ -36,29 +42,7 @@ ENDPOINTS = "memslot.endpoints"
 """Entry points of what is served beside Signet's endpoints, at a path of their name. Each is called with
 :meth:`RuntimeAdapterServer.reaches`, and gives a context manager of a function: a caller's scope, and whether it
 may only read -> the ASGI application that answers it."""
-_MIN_TOKEN_LENGTH = 16
 _GRACE_S = 10
-
-
-class TokenSettings(PluginOptions):
-    """A bearer token, and whose memory it opens."""
-
-    token: SecretStr = Field(repr=False)
-    """Write ``${NAME}``; at least 16 characters."""
-    persona_id: str
-    """Whose memory."""
-    run_id: str | None = None
-    """Default: that of ``memory.scope``, else ``serve``."""
-    read_only: bool = False
-    """It may recall, and change nothing."""
-
-    @field_validator("token")
-    @classmethod
-    def _long_enough(cls, token: SecretStr) -> SecretStr:
-        text = token.get_secret_value()
-        if len(text) < _MIN_TOKEN_LENGTH or text.split() != [text]:
-            raise ValueError(f"must be at least {_MIN_TOKEN_LENGTH} characters without blanks")
-        return token
 
 
 class ServedPolicy(TurnPolicy):
@@ -76,8 +60,10 @@ class ServeSettings(PluginOptions):
     """Address to listen on. Anything but a loopback address needs tokens."""
     port: int = Field(default=3850, ge=0, le=65535)
     """Port to listen on; 0 takes a free one. 3850 is where Signet's clients look."""
-    tokens: list[TokenSettings] = Field(default_factory=list)
+    tokens: Tokens = Field(default_factory=list)
     """Who may ask, and for whose memory. None: whoever is on this machine, for ``memory.scope``."""
+    tokens_file: DataPath | None = None
+    """A YAML file with ``tokens``, in place of them; it is read again within a second of a change."""
     isolate: Isolate = "shared"
     """``shared``: a user has one memory, where a project sees its own part and what is outside of projects, and
     everything else sees all. ``strict``: every project and agent has a memory of its own that nothing else sees."""
@@ -100,6 +86,10 @@ class ServeSettings(PluginOptions):
     """Of these, for one token. Default: half, where there are several tokens."""
     max_connections_per_address: int = Field(default=256, gt=0)
     """Open connections of one address; further ones are closed at once. Behind a proxy all are of its address."""
+    leave_s: float = Field(default=0.0, ge=0)
+    """Seconds in which it goes on answering after SIGTERM, while ``/health/ready`` says 503."""
+    opentelemetry: bool = False
+    """Send the trace of every call of the memory to OpenTelemetry, as its environment variables say."""
     header_s: float = Field(default=10.0, gt=0)
     """Seconds until the head of a request must have arrived."""
     secrets_exec: SecretsExecSettings | None = None
@@ -117,23 +107,12 @@ class ServeSettings(PluginOptions):
         return isolate
 
     @model_validator(mode="after")
-    def _one_owner_each(self) -> Self:
-        if self.secrets_exec is not None and not self.tokens:
+    def _who_may_ask(self) -> Self:
+        if self.secrets_exec is not None and not self.tokens and not self.tokens_file:
             raise ValueError("secrets_exec: whoever is on this machine could run commands; set tokens first")
-        if len({token.token.get_secret_value() for token in self.tokens}) != len(self.tokens):
-            raise ValueError("tokens: two of them are the same; give each user one")
+        if self.tokens and self.tokens_file:
+            raise ValueError("tokens_file: tokens stands there as well; keep one of the two")
         return self
-
-    def scopes(self, default: MemoryScope | None) -> dict[str, MemoryScope]:
-        """Token -> the memory it opens."""
-        return {
-            token.token.get_secret_value(): MemoryScope(
-                run_id=token.run_id or (default.run_id if default else "serve"),
-                persona_id=token.persona_id,
-                backend_namespace=default.backend_namespace if default else None,
-            )
-            for token in self.tokens
-        }
 
 
 async def serve(config: MemslotConfig, settings: ServeSettings, ready: Callable[[str], None]) -> None:
@@ -194,10 +173,7 @@ async def answer(
             conversations = await stack.enter_async_context(Conversations(provider, memory, block, store))
         server = RuntimeAdapterServer(
             memory,
-            tokens=settings.scopes(slot.scope),
-            read_only=frozenset(
-                token.token.get_secret_value() for token in settings.tokens if token.read_only
-            ),
+            tokens=_grants(settings.tokens, slot.scope),
             isolate=settings.isolate,
             settings=ServiceSettings(settings.identity, settings.transcripts, settings.longest_prompt),
             limits=Limits(
@@ -209,6 +185,15 @@ async def answer(
             agent=conversations,
             secrets_exec=settings.secrets_exec,
         )
+        slot.trace_to(server.endpoints.metrics)
+        if settings.opentelemetry:
+            slot.trace_to(OpenTelemetrySink())
+        if settings.tokens_file is not None:
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(tasks.cancel_scope.cancel)
+            tasks.start_soon(
+                watch_tokens, settings.tokens_file, lambda tokens: server.grant(_grants(tokens, slot.scope))
+            )
         for point in sorted(entry_points(group=ENDPOINTS), key=lambda point: point.name):
             opened = await stack.enter_async_context(_loaded(point)(server.reaches()))
             server.mount(f"/{point.name}", opened)
@@ -224,7 +209,7 @@ async def answer(
         running = uvicorn.Server(
             uvicorn.Config(server.app, lifespan="off", timeout_graceful_shutdown=_GRACE_S, **options)
         )
-        stop_at_signals(running)
+        stop_at_signals(running, settings.leave_s, server.endpoints.leave)
         ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         await running.serve(sockets=[listener])
     if memory.lost:
@@ -232,6 +217,23 @@ async def answer(
             f"{memory.lost} acknowledged events are lost: they could not be written within policy.drain_s, "
             "and there is no journal; set memory.journal: true"
         )
+
+
+def _grants(tokens: list[TokenSettings], default: MemoryScope | None) -> dict[str, TokenGrant]:
+    """Token -> what it opens."""
+    from memory.runtime.signet.http import TokenGrant
+
+    return {
+        token.token.get_secret_value(): TokenGrant(
+            MemoryScope(
+                run_id=token.run_id or (default.run_id if default else "serve"),
+                persona_id=token.persona_id,
+                backend_namespace=default.backend_namespace if default else None,
+            ),
+            token.read_only,
+        )
+        for token in tokens
+    }
 
 
 @asynccontextmanager
@@ -260,7 +262,12 @@ def _listener(host: str, port: int) -> socket.socket:
 def settings_of(
     config: MemslotConfig, host: str | None, port: int | None, *, read_only: bool = False
 ) -> ServeSettings:
-    """The ``serve:`` block, with what the command line gives in its place."""
+    """The ``serve:`` block, with what the command line gives in its place, and the tokens of its file.
+
+    Raises:
+        ConfigError: the block or the file cannot be used.
+    """
     settings = config.section("serve", ServeSettings)
-    given = {"host": host, "port": port, "read_only": read_only or None}
+    tokens = read_tokens(settings.tokens_file) if settings.tokens_file else None
+    given = {"host": host, "port": port, "read_only": read_only or None, "tokens": tokens}
     return settings.model_copy(update={name: value for name, value in given.items() if value is not None})

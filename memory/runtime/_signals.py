@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -15,19 +15,41 @@ if TYPE_CHECKING:
     import uvicorn
 
 
-def stop_at_signals(running: uvicorn.Server) -> None:
+def stop_at_signals(
+    running: uvicorn.Server, leave_s: float = 0.0, leaving: Callable[[], None] = lambda: None
+) -> None:
     """Let SIGTERM and SIGINT end a server, and nothing else. For the main thread; elsewhere this does nothing.
 
-    uvicorn raises the signal that ended it again, which would end the process before its writes are sent; and one
-    that comes before uvicorn listens for it would end the process, too.
+    Args:
+        running: the server.
+        leave_s: seconds it goes on answering; a second signal ends it at once.
+        leaving: called at the first signal.
+
+    uvicorn's own handler raises the signal that ended it again, which would end the process before its writes are
+    sent; and one that comes before uvicorn listens for it would end the process, too.
     """
 
-    def end(*_: object) -> None:
+    first = True
+
+    def stop() -> None:
         running.should_exit = True
+
+    def end(number: int, _: object) -> None:
+        nonlocal first
+        leaving()
+        if first and leave_s:
+            later = threading.Timer(leave_s, stop)
+            later.daemon = True
+            later.start()
+        else:
+            running.force_exit = running.should_exit and number == signal.SIGINT
+            stop()
+        first = False
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
+        running.handle_exit = end  # type: ignore[assignment, method-assign]
 
 
 @asynccontextmanager

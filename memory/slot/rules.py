@@ -142,6 +142,7 @@ class Rules:
         closed: no call is let in any more.
         released: nor is one admitted that was let in before.
         lost_traces: traces that the sink did not take.
+        sinks: receive the trace of every call.
         unknown_writes: writes so far that may have been carried out, of which nothing could be found out.
     """
 
@@ -156,7 +157,7 @@ class Rules:
         self.under_way = InFlight()
         self.closed = self.released = False
         self.lost_traces = self.unknown_writes = 0
-        self._sink = sink
+        self.sinks = [] if sink is None else [sink]
         self._loop: object | None = None
         self._closing = anyio.Lock(fast_acquire=True)
         self._clean = False  # the adapter has released everything
@@ -389,9 +390,9 @@ class Rules:
             }
         )
         log_trace(trace)
-        if self._sink is not None:
+        for sink in self.sinks:
             try:
-                self._sink.emit(trace)
+                sink.emit(trace)
             except Exception as error:  # what was done is done, whoever cannot write it down
                 self.lost_traces += 1
                 if self.lost_traces == 1:

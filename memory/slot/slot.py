@@ -159,6 +159,10 @@ class MemorySlot(HostCalls):
         """
         return guard(self._rules, self._delivery, protocol)
 
+    def trace_to(self, sink: TraceSink) -> None:
+        """Let one more sink receive the trace of every call."""
+        self._rules.sinks.append(sink)
+
     # -- the contract -----------------------------------------------------------------------------------
 
     async def setup_scope(self, scope: MemoryScope) -> None:

@@ -13,6 +13,7 @@ import httpx
 from memory import MemoryScope, MemorySlot
 from memory.adapter import BaseAdapter
 from memory.runtime._policy import TurnMemory, TurnPolicy
+from memory.runtime.signet.http import TokenGrant
 from memory.runtime.signet.server import RuntimeAdapterServer
 from memory.slot.host_store import HostStore
 from memory.testing import FakeBackend
@@ -61,8 +62,11 @@ async def daemon(
     backend: BaseAdapter | None = None,
     policy: TurnPolicy | None = None,
     host_file: Path | None = None,
+    tokens: Mapping[str, MemoryScope] | None = None,
+    read_only: frozenset[str] = frozenset(),
     **options: Any,
 ) -> AsyncIterator[Daemon]:
+    grants = {token: TokenGrant(scope, token in read_only) for token, scope in (tokens or {}).items()}
     adapter = backend or FakeBackend()
     policy = policy or TurnPolicy(exclude_session=True)
     async with (
@@ -70,7 +74,7 @@ async def daemon(
         TurnMemory(slot, policy) as memory,
     ):
         store = HostStore(slot.backend_name, host_file)
-        server = RuntimeAdapterServer(memory, store=store, **options)
+        server = RuntimeAdapterServer(memory, store=store, tokens=grants, **options)
         transport = httpx.ASGITransport(server.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:3850") as http:
             try:

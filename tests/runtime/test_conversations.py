@@ -19,14 +19,17 @@ from memory.runtime._conversations import Conversations
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import CompletionChunk, CompletionOptions
 from memory.runtime.providers.scripted import ScriptedProvider
-from memory.runtime.signet.http import Limits
+from memory.runtime.signet.http import Limits, TokenGrant
 from memory.runtime.signet.server import RuntimeAdapterServer
 from memory.runtime.signet.service import ServiceSettings
 from memory.slot.host_store import HostStore
 from memory.testing import FakeBackend
 from memory.testing._fake_store import FakeNativeStore
 
-TOKENS = {"of-ada": BASE, "of-eve": MemoryScope(run_id="r", persona_id="eve")}
+TOKENS = {
+    "of-ada": TokenGrant(BASE),
+    "of-eve": TokenGrant(MemoryScope(run_id="r", persona_id="eve")),
+}
 
 
 class Halting(ScriptedProvider):

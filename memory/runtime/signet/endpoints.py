@@ -21,6 +21,7 @@ from memory.contract.errors import StoreError
 from memory.contract.receipts import BackendHealth
 from memory.runtime._channel import UserTurn
 from memory.runtime._conversations import Conversations
+from memory.runtime._metrics import CONTENT_TYPE, Metrics
 from memory.runtime.signet import types
 from memory.runtime.signet.changing import Changes
 from memory.runtime.signet.http import Body, Callers, Sent, Who, Work
@@ -94,6 +95,8 @@ class Endpoints:
         commands: SecretCommands | None,
     ) -> None:
         self.port: int | None = None
+        self.leaving = False
+        self.metrics = Metrics(service.memory)
         self._service = service
         self._memories = service.memories
         self._memory = service.memory
@@ -271,6 +274,14 @@ class Endpoints:
         readiness = await self._readiness()
         return JSONResponse(readiness, 503 if readiness["status"] == "unavailable" else 200)
 
+    def leave(self) -> None:
+        """The server is about to end: it is ready for nothing new."""
+        self.leaving = True
+
+    async def figures(self) -> Response:
+        """What this server does, in Prometheus' form."""
+        return Response(self.metrics.text(), media_type=CONTENT_TYPE)
+
     def _process(self) -> dict[str, Any]:
         uptime_s = (datetime.now(UTC) - self._started).total_seconds()
         return {"uptime": uptime_s, "pid": os.getpid(), "version": version("memslot"), "port": self.port}
@@ -288,7 +299,7 @@ class Endpoints:
             self._store.check()
         except StoreError as error:
             answer |= {"status": "unavailable", "labels": str(error)}
-        return answer
+        return answer | ({"status": "unavailable", "leaving": True} if self.leaving else {})
 
 
 def hook_endpoint(

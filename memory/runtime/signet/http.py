@@ -63,6 +63,10 @@ class Callers:
 
     def __init__(self, grants: Mapping[str, TokenGrant], own: MemoryScope | None) -> None:
         self._own = own
+        self.grant(grants)
+
+    def grant(self, grants: Mapping[str, TokenGrant]) -> None:
+        """Let these tokens be known from now on, and no others."""
         self._grants = {sha256(token.encode()).digest(): grant for token, grant in grants.items()}
 
     @property
@@ -218,7 +222,12 @@ class Mounted:
         request = Request(scope, receive)
         try:
             caller = self._caller(request)
-            app = self._app_for(caller.scope, caller.read_only)
+            try:
+                app = self._app_for(caller.scope, caller.read_only)
+            except KeyError:
+                raise Refused(
+                    503, "a token that was added meanwhile is answered here after a restart"
+                ) from None
             if request.method != "POST":
                 await app(scope, receive, send)
                 return

@@ -7,6 +7,7 @@ Bodies are parsed whatever their content type says, because real clients leave i
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from importlib.metadata import version
 from typing import Any
@@ -74,6 +75,13 @@ class _SignetRoute(APIRoute):
 
         async def answered(request: Request) -> Response:
             server: RuntimeAdapterServer = request.app.state.server
+            began = time.perf_counter()
+            response = await of_caller(request)
+            server.endpoints.metrics.answered(self.path, response.status_code, time.perf_counter() - began)
+            return response
+
+        async def of_caller(request: Request) -> Response:
+            server: RuntimeAdapterServer = request.app.state.server
             try:
                 request.state.caller = caller = server.caller(request)
                 with server.work.request(caller):
@@ -100,8 +108,7 @@ class RuntimeAdapterServer:
 
     Args:
         memory: the slot as hosts use it, open; whoever opened it closes it.
-        tokens: bearer token -> whose memory it opens. Empty asks for none, and answers loopback clients only.
-        read_only: of these tokens, those that may change nothing.
+        tokens: bearer token -> what it opens. Empty asks for none, and answers loopback clients only.
         isolate: ``shared`` gives a token one memory over all its projects and agents, ``strict`` one for each.
         settings: identity, transcripts.
         limits: sizes, times and concurrency.
@@ -119,8 +126,7 @@ class RuntimeAdapterServer:
         self,
         memory: TurnMemory,
         *,
-        tokens: Mapping[str, MemoryScope] | None = None,
-        read_only: frozenset[str] = frozenset(),
+        tokens: Mapping[str, TokenGrant] | None = None,
         isolate: Isolate = "shared",
         settings: ServiceSettings | None = None,
         limits: Limits | None = None,
@@ -142,11 +148,11 @@ class RuntimeAdapterServer:
             memory.slot, Sessions(isolate, self.store), self.store, settings.longest_prompt
         )
         self._changes = Changes(self._memories)
-        grants = {token: TokenGrant(scope, token in read_only) for token, scope in (tokens or {}).items()}
-        self._callers = Callers(grants, memory.slot.scope)
+        self._callers = Callers(tokens or {}, memory.slot.scope)
+        self.grant = self._callers.grant
         max_requests = self.limits.at_once
         per_caller = self.limits.per_caller or (
-            max(1, max_requests // 2) if len(grants) > 1 else max_requests
+            max(1, max_requests // 2) if len(tokens or ()) > 1 else max_requests
         )
         self.work = Work(max_requests, per_caller)
         self.service = SignetService(memory, self._memories, settings)
@@ -190,6 +196,7 @@ class RuntimeAdapterServer:
             _add(router, "POST", f"/api/hooks/{name}", endpoint, params)
         for method, path, handler, body in ROUTES:
             _add(router, method, path, getattr(self.endpoints, handler), body)
+        _add(router, "GET", "/metrics", self.endpoints.figures, None)
         app.include_router(router)
         app.add_api_route("/health", self.endpoints.health, methods=["GET"])
         app.exception_handler(HTTPException)(_not_here)

@@ -1,0 +1,178 @@
+"""What operators need of ``memslot serve``: tokens from a file, figures, traces, an end that a proxy notices."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from signet_support import BASE, daemon
+
+from memory import ConfigError
+from memory.plugins.config import load_config
+from memory.runtime._serving import settings_of
+
+ADA, EVE = "token-of-ada-0000000", "token-of-eve-0000000"
+
+
+def write(directory: Path, serve: dict[str, Any]) -> Path:
+    memory = {"condition": "full_history", "scope": {"run_id": "r", "persona_id": "ada"}, "data_dir": "kept"}
+    file = directory / "serve.yaml"
+    file.write_text(json.dumps({"memory": memory, "serve": {"port": 0, **serve}}))
+    return file
+
+
+@contextmanager
+def serving(config: Path) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
+    command = [sys.executable, "-c", "from memory.cli import main; main()", "serve", str(config)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        with httpx.Client(base_url=process.stdout.readline().split()[-1], timeout=30) as http:
+            yield http, process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def status(http: httpx.Client, token: str, path: str = "/api/sessions") -> int:
+    return http.get(path, headers={"authorization": f"Bearer {token}"}).status_code
+
+
+def until(http: httpx.Client, token: str, wanted: int) -> None:
+    for _ in range(100):
+        if status(http, token) == wanted:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"never {wanted}")
+
+
+def test_tokens_of_a_file_are_read_again_and_a_broken_file_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.yaml"
+    of_ada = {"token": ADA, "persona_id": "ada"}
+    file.write_text(json.dumps({"tokens": [of_ada]}))
+    with serving(write(tmp_path, {"tokens_file": "tokens.yaml"})) as (http, process):
+        assert (status(http, ADA), status(http, EVE)) == (200, 401)
+        file.write_text(
+            json.dumps({"tokens": [of_ada, {"token": EVE, "persona_id": "eve", "read_only": True}]})
+        )
+        until(http, EVE, 200)
+        assert (
+            http.post("/mcp", json={}, headers={"authorization": f"Bearer {EVE}"}).json()["error"]
+            == "a token that was added meanwhile is answered here after a restart"
+        )
+        file.write_text("tokens: [{token: short-secret, persona_id: ada}]")
+        time.sleep(1.5)  # it has been looked at
+        assert (status(http, ADA), status(http, EVE)) == (200, 200)
+        file.write_text(json.dumps({"tokens": [{"token": EVE, "persona_id": "eve"}]}))
+        until(http, ADA, 401)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "cannot be used, so nothing changes: tokens.yaml" in said
+    assert not any(secret in said for secret in (ADA, EVE, "short-secret"))
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        (None, "no such file"),
+        ("tokens: []", "tokens"),
+        ("tokens: [{token: short-secret, persona_id: ada}]", "at least 16 characters"),
+        (
+            f"tokens: [{{token: {ADA}, persona_id: a}}, {{token: {ADA}, persona_id: b}}]",
+            "two of them are the same",
+        ),
+    ],
+)
+def test_a_file_of_tokens_that_cannot_be_used_is_refused_at_the_start(
+    tmp_path: Path, content: str | None, wanted: str
+) -> None:
+    if content is not None:
+        (tmp_path / "tokens.yaml").write_text(content)
+    with pytest.raises(ConfigError, match=wanted) as caught:
+        settings_of(load_config(write(tmp_path, {"tokens_file": "tokens.yaml"})), None, None)
+    assert ADA not in str(caught.value)
+    both = write(tmp_path, {"tokens_file": "tokens.yaml", "tokens": [{"token": ADA, "persona_id": "ada"}]})
+    with pytest.raises(ConfigError, match="keep one of the two"):
+        settings_of(load_config(both), None, None)
+
+
+def figures(text: str) -> dict[str, float]:
+    rows = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in rows}
+
+
+async def test_figures_are_told_to_callers_and_hold_no_text() -> None:
+    async with daemon(tokens={ADA: BASE}) as signet:
+        signet.memory.slot.trace_to(signet.server.endpoints.metrics)
+        headers = {"authorization": f"Bearer {ADA}"}
+        body = {"harness": "t", "sessionKey": "s", "userMessage": "an unspeakable word"}
+        await signet.http.post("/api/hooks/user-prompt-submit", json=body, headers=headers)
+        await signet.settled()
+        assert (await signet.http.get("/metrics")).status_code == 401
+        answer = await signet.http.get("/metrics", headers=headers)
+    assert answer.headers["content-type"].startswith("text/plain")
+    found = figures(answer.text)
+    route = '{route="/api/hooks/user-prompt-submit",status="200"}'
+    assert found[f"memslot_request_seconds_count{route}"] == 1
+    assert found['memslot_request_seconds_count{route="/metrics",status="401"}'] == 1
+    assert found['memslot_memory_call_seconds_count{error="",operation="record_event"}'] == 1
+    assert (found["memslot_recorded_total"], found["memslot_waiting"]) == (1, 0)
+    assert found['memslot_left_alone{of="recall"}'] == 0
+    assert "unspeakable" not in answer.text
+
+
+def test_a_server_that_is_about_to_end_says_so_and_goes_on_answering(tmp_path: Path) -> None:
+    with serving(write(tmp_path, {"leave_s": 2.0})) as (http, process):
+        assert http.get("/health/ready").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        for _ in range(100):
+            if (answer := http.get("/health/ready")).status_code == 503:
+                break
+            time.sleep(0.01)
+        assert answer.json()["leaving"] is True
+        body = {"harness": "t", "sessionKey": "s", "userMessage": "the last tea"}
+        assert http.post("/api/hooks/user-prompt-submit", json=body).status_code == 200
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_traces_go_to_opentelemetry_where_they_are_asked_for(tmp_path: Path) -> None:
+    """By the provider that the process has, which ``opentelemetry-instrument`` sets up."""
+    script = tmp_path / "traced.py"
+    script.write_text(
+        "from opentelemetry import trace\n"
+        "from opentelemetry.sdk.trace import TracerProvider\n"
+        "from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor\n"
+        "import sys\n"
+        "provider = TracerProvider()\n"
+        "provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))\n"
+        "trace.set_tracer_provider(provider)\n"
+        "from memory.cli import main\nmain()\n"
+    )
+    config = write(tmp_path, {"opentelemetry": True})
+    process = subprocess.Popen(
+        [sys.executable, str(script), "serve", str(config)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    url = process.stdout.readline().split()[-1]
+    body = {"harness": "t", "sessionKey": "s", "userMessage": "an unspeakable word"}
+    assert httpx.post(f"{url}/api/hooks/user-prompt-submit", json=body, timeout=30).status_code == 200
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert {'"name": "memslot.retrieve"', '"name": "memslot.record_event"'} <= {
+        line.strip().rstrip(",") for line in said.splitlines()
+    }
+    assert "unspeakable" not in said
