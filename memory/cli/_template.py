@@ -51,6 +51,13 @@ memory:
 """
 
 
+_SERVE = """\
+# Whether the projects and agents of one user have one memory (shared) or one each (strict) in 'memslot serve'.
+serve:
+  isolate: shared
+""".splitlines()
+
+
 def render(
     info: PluginInfo,
     carried: Mapping[str, Any] | None = None,
@@ -81,6 +88,8 @@ def render(
     body = list(_fields(info.options, given=answers or {}))
     lines = [f"  # {info.summary}"] if info.summary else []
     lines += [f"  {group}:", f"    {_scalar(info.name)}:", *(f"      {line}" for line in body)]
+    if "serve" not in kept:
+        lines += _SERVE
     if "run" not in kept:
         lines += [
             "# What 'memslot run' measures.",

@@ -160,7 +160,8 @@ class _Doctor:
         hidden = hides_us(Path.cwd(), *(Path(path).parent for path in beside))
         note = f"; {hidden}" if hidden else ""
         unread = "".join(f"; {place}" for place in self._registry.unread(loaded))
-        return "passed", f"memory.{loaded.spelling} is {loaded.provider}{journal}{note}{unread}"
+        served = f"; serve.isolate is {loaded.isolate}" if loaded.isolate else ""
+        return "passed", f"memory.{loaded.spelling} is {loaded.provider}{served}{journal}{note}{unread}"
 
     def _open(self) -> Outcome:
         assert self._config is not None

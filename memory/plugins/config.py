@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -40,6 +40,8 @@ from memory.slot.rules import Deadlines
 # Told by the provider already, or without effect on any answer.
 _NOT_HASHED = ("backend", "condition", "journal", "state")
 ModelT = TypeVar("ModelT", bound=BaseModel)
+Isolate = Literal["shared", "strict"]
+"""What the projects and agents of one user share where a memory is served: one memory, or nothing."""
 
 
 class JournalSettings(BaseModel):
@@ -163,6 +165,21 @@ class MemslotConfig:
             return JournalSettings()
         return resolve_paths(self.memory.journal, self.base)
 
+    @property
+    def isolate(self) -> Isolate | None:
+        """``serve.isolate``, readable although the block's other variables are unset; None without the block.
+
+        Raises:
+            ConfigError: it is neither of the two.
+        """
+        block = self.sections.get("serve")
+        if not isinstance(block, Mapping):
+            return None
+        given = self.resolver.fill(block.get("isolate", "shared"), ("serve", "isolate"))
+        if given not in get_args(Isolate):
+            raise self.problem(("serve", "isolate"), "must be shared or strict")
+        return cast(Isolate, given)
+
     def section(self, name: Literal["agent", "serve"], model: type[ModelT]) -> ModelT:
         """A block that only some commands read: its variables need not be set for the others. Absent, its defaults.
 
@@ -207,7 +224,8 @@ class MemslotConfig:
         redaction, path = Redaction(self.base, self.secrets), ("memory", self.group, self.provider)
         memory = _without_blocks(redaction.shown(self.memory, ("memory",)))
         memory[self.group] = {self.provider: redaction.shown(options, path)}
-        return {"memory": memory, **({} if run is None else {"run": redaction.shown(run, ("run",))})}
+        shown = {"memory": memory, **({} if run is None else {"run": redaction.shown(run, ("run",))})}
+        return shown if self.isolate is None else {**shown, "serve": {"isolate": self.isolate}}
 
     def config_hash(self, options: BaseModel, run: BaseModel | None = None) -> str:
         """64 hexadecimal digits over what determines results, arguments as for :meth:`redacted`.

@@ -16,7 +16,7 @@ from memory.adapter._address import is_loopback
 from memory.contract.errors import ConfigError, LifecycleError, PluginLoadError
 from memory.contract.requests import AdapterMode, Positive
 from memory.contract.scope import MemoryScope
-from memory.plugins.config import MemslotConfig
+from memory.plugins.config import Isolate, MemslotConfig
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.installed import entry_points
 from memory.plugins.redaction import DataPath, Public
@@ -28,7 +28,6 @@ from memory.runtime._provider import Provider
 from memory.runtime._signals import stop_at_signals
 from memory.runtime._tokens import Tokens, TokenSettings, read_tokens, watch_tokens
 from memory.runtime.signet.secrets_exec import SecretsExecSettings
-from memory.runtime.signet.sessions import Isolate
 from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
 from memory.slot.tracing import OpenTelemetrySink

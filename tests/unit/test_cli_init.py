@@ -14,6 +14,7 @@ from memory.bench.engine.matrix import parsed_run
 from memory.cli._template import render
 from memory.plugins.config import MemorySettings, load_config
 from memory.plugins.registry import MemoryAdapterRegistry
+from memory.runtime._serving import ServeSettings
 
 ROWS = [row for row in MemoryAdapterRegistry().rows() if row.info is not None]
 FLAG = {"architecture": "--backend", "control": "--condition"}
@@ -55,6 +56,7 @@ def test_the_common_part_shows_the_defaults_too(tmp_path: Path) -> None:
     settings = load_config(path).memory
     defaults = MemorySettings()
     assert settings.budget == defaults.budget
+    assert load_config(path).isolate == ServeSettings().isolate == "shared"
     comments = re.findall(r"^  # ((?:data_dir|token_counter): .+|deadlines:|  \w+_s: .+)$", text, re.M)
     shown = yaml.safe_load("\n".join(comments))
     assert shown == {

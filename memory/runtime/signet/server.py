@@ -31,6 +31,7 @@ from memory.contract.errors import (
     StoreError,
 )
 from memory.contract.scope import MemoryScope
+from memory.plugins.config import Isolate
 from memory.runtime._conversations import Conversations
 from memory.runtime._items import MemoryItems
 from memory.runtime._policy import TurnMemory
@@ -50,7 +51,7 @@ from memory.runtime.signet.memories import Memories
 from memory.runtime.signet.reach_items import ReachItems
 from memory.runtime.signet.secrets_exec import SecretCommands, SecretsExecSettings
 from memory.runtime.signet.service import ServiceSettings, SignetService
-from memory.runtime.signet.sessions import Caller, Isolate, Sessions
+from memory.runtime.signet.sessions import Caller, Sessions
 from memory.runtime.signet.types import Refused
 from memory.slot.host_store import HostStore
 

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
 
 from memory.contract._model import MAX_ID_LENGTH
@@ -22,12 +22,11 @@ from memory.contract.errors import StoreError
 from memory.contract.events import Message
 from memory.contract.formatting import strip_context
 from memory.contract.scope import MemoryScope
+from memory.plugins.config import Isolate
 from memory.runtime.signet.types import SessionParams
 from memory.slot.bounded_queue import RecentKeys
 from memory.slot.host_store import HostStore, StoredObject
 
-Isolate = Literal["shared", "strict"]
-"""What a token's calls share: ``shared`` all of its projects and agents, ``strict`` nothing."""
 _MAX_SESSIONS = 10_000
 MAX_SCOPES = 32  # of a token, newest first: each one costs a recall
 _LAST_WORDS, _MAX_WORD_LENGTH = 6, 300
