@@ -9,6 +9,8 @@ import pytest
 from signet_support import BASE, Daemon, daemon
 
 from memory import ContextBudget, MemoryScope
+from memory.runtime.signet.sessions import Caller, Sessions
+from memory.slot.host_store import HostStore, StoredObject
 
 OPENCODE = {"x_signet_actor": "opencode-plugin"}
 MCP = {"x_signet_actor": "mcp-server"}
@@ -86,6 +88,28 @@ async def test_what_was_shown_can_be_changed_and_forgotten_wherever_it_is(signet
     assert await found(signet, "pot") == set()
     for project in ("/tea", "/coffee"):
         assert (await prompt(signet, "the pot?", project, project=project))["memoryCount"] == 0
+
+
+async def test_an_id_that_was_shown_is_found_however_many_projects_there_are(signet: Daemon) -> None:
+    _, oldest = await signet.post("/api/memory/remember", {"content": "the pot is blue", "project": "/p0"})
+    for number in range(1, 41):
+        await signet.hook("session-start", sessionKey=f"s{number}", project=f"/p{number}")
+    assert "the pot is blue" in (await prompt(signet, "pot?", "again", project="/p0"))["inject"]
+    assert (await signet.send("GET", f"/api/memory/{oldest['id']}"))[0] == 200
+    assert (await signet.send("DELETE", f"/api/memory/{oldest['id']}?reason=r"))[0] == 200
+    assert "the pot is blue" not in (await prompt(signet, "pot?", "more", project="/p0"))["inject"]
+
+
+async def test_tools_search_the_projects_that_were_used_last() -> None:
+    store = HostStore("fake")
+    sessions, caller = Sessions("shared", store), Caller(BASE)
+    first = sessions.scope(caller, "/p0")
+    for number in range(1, 41):
+        sessions.scope(caller, f"/p{number}")
+    assert first not in sessions.reach(caller, BASE)
+    kept = {"scope": first.model_dump(exclude_none=True), "used": "2999-01-01T00:00+00:00"}
+    store.put(StoredObject("project", BASE, "%2Fp0|", kept, first))
+    assert sessions.reach(caller, BASE)[:2] == (BASE, first)
 
 
 async def test_one_budget_and_short_labels_for_both_parts(signet: Daemon) -> None:

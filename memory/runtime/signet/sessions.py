@@ -28,7 +28,7 @@ from memory.slot.bounded_queue import RecentKeys
 from memory.slot.host_store import HostStore, StoredObject
 
 _MAX_SESSIONS = 10_000
-MAX_SCOPES = 32  # of a token, newest first: each one costs a recall
+MAX_SCOPES = 32  # of a token, the projects used last: each one costs a recall
 _LAST_WORDS, _MAX_WORD_LENGTH = 6, 300
 _MAX_SHOWN = 500
 
@@ -165,7 +165,7 @@ class Sessions:
         self.isolate = isolate
         self._store = store
         self._sessions: OrderedDict[tuple[MemoryScope, bool, str], Session] = OrderedDict()
-        self._noted: RecentKeys[MemoryScope] = RecentKeys()
+        self._noted: RecentKeys[tuple[MemoryScope, str]] = RecentKeys()
 
     def of(self, caller: Caller) -> list[Session]:
         """The caller's sessions that are under way, oldest first."""
@@ -253,19 +253,20 @@ class Sessions:
             return caller.scope
         label = f"{_escaped(project or '')}|{_escaped(agent_id or '')}"
         scope = caller.scope.model_copy(update={"agent_id": _within_limit(label, caller.scope.agent_id)})
-        if self.isolate == "shared" and self._noted.add(scope):
+        minute = datetime.now(UTC).isoformat(timespec="minutes")
+        if self.isolate == "shared" and not caller.read_only and self._noted.add((scope, minute)):
             try:
-                kept = {"scope": scope.model_dump(exclude_none=True)}
+                kept = {"scope": scope.model_dump(exclude_none=True), "used": minute}
                 self._store.put(StoredObject("project", caller.scope, label, kept, scope))
             except StoreError:
-                self._noted.discard(scope)
+                self._noted.discard((scope, minute))
                 raise
         return scope
 
     def reach(self, caller: Caller, scope: MemoryScope) -> tuple[MemoryScope, ...]:
         """The scopes a call in ``scope`` recalls from, the most specific first.
 
-        In a project: it, and what is outside of projects. Outside of projects: that, and the newest projects.
+        In a project: it, and what is outside of projects. Outside of projects: that, and the projects used last.
         """
         if self.isolate == "strict":
             return (scope,)
@@ -275,7 +276,9 @@ class Sessions:
         """The scopes an id may belong to that was shown to this token, the most likely first."""
         if self.isolate == "strict":
             return (scope,)
-        kept = self._store.all("project", caller.scope)
+        kept = sorted(
+            self._store.all("project", caller.scope), key=lambda row: row.get("used", ""), reverse=True
+        )
         projects = (MemoryScope(**row["scope"]) for row in kept)
         return tuple(dict.fromkeys((scope, caller.scope, *projects)))
 
