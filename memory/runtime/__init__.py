@@ -8,7 +8,8 @@
 - :class:`RuntimeAdapter`, :func:`create_adapter`, :class:`AdapterClient`, :class:`RuntimeAdapterServer`: Signet's
   runtime contract.
 
-- :func:`open_shared`: a memory that several processes of one user share.
+- :func:`open_shared`, :func:`open_reach`: a memory that several processes of one user share, and all of it that
+  is one user's.
 - :func:`load_config`, :func:`build_slot`: what a host that reads a configuration file begins with.
 
 Enters: what a host would otherwise write itself. Stays out: SDKs of one host (``memory.hosts``) or of one backend.
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from memory.runtime.providers import ProviderPlugin, create_provider
     from memory.runtime.signet.adapter import RuntimeAdapter
     from memory.runtime.signet.client import AdapterClient, create_adapter
+    from memory.runtime.signet.reach_items import open_reach
     from memory.runtime.signet.server import RuntimeAdapterServer
     from memory.runtime.signet.types import (
         CompactionCompleteParams,
@@ -128,6 +130,7 @@ __all__ = [
     "event_from_turn",
     "load_config",
     "memory_tools",
+    "open_reach",
     "open_shared",
     "open_turn_memory",
     "open_turn_memory_sync",
@@ -155,6 +158,7 @@ _LATE = _by_name(
         "runtime.providers": "ProviderPlugin create_provider",
         "runtime.signet.adapter": "RuntimeAdapter",
         "runtime.signet.client": "AdapterClient create_adapter",
+        "runtime.signet.reach_items": "open_reach",
         "runtime.signet.server": "RuntimeAdapterServer",
         "runtime.signet.types": "CompactionCompleteParams CompactionResult PreCompactionParams PreCompactionResult "
         "PromptSubmitParams PromptSubmitResult SessionEndParams SessionEndResult SessionStartParams "

@@ -114,6 +114,14 @@ class MemoryItems:
         async with self.slot.leases.lease(self.scope):
             return await self.slot.record_event(event)
 
+    async def has_event(self, content: str, event_id: str) -> bool | None:
+        """Whether what :meth:`store` wrote under an event id is there; None where the backend cannot tell."""
+        if not self.slot.can_look_up:
+            return None
+        event = event_from_turn("tools", self.scope, user=content, event_id=event_id, agent_id="agent")
+        async with self.slot.leases.lease(self.scope):
+            return await self.slot.find_event(event) is not None
+
     async def get(self, item_id: str) -> Item | None:
         """One memory as it is now; None where this scope has none of that id.
 

@@ -15,14 +15,14 @@ import anyio
 from memory import AdapterMode, ConfigError, LifecycleError, MemoryScope, MemorySlot, ScopeError
 from memory.adapter import quiet_loggers
 from memory.hosts.mcp.server import build_server
-from memory.runtime import MemoryItems, MemslotConfig, TurnMemory, open_shared, stop_at_signals
+from memory.runtime import MemoryItems, MemslotConfig, TurnMemory, open_reach, open_shared, stop_at_signals
 
 HOST = "127.0.0.1"
 _GRACE_S = 5
 
 
 @asynccontextmanager
-async def _opened(config: MemslotConfig, read_only: bool) -> AsyncIterator[MemorySlot]:
+async def _opened(config: MemslotConfig, read_only: bool) -> AsyncIterator[MemoryItems]:
     if config.memory.scope is None:
         raise ScopeError(
             f"{config.source}: memory.scope says whose memory is served; add run_id and persona_id"
@@ -30,7 +30,8 @@ async def _opened(config: MemslotConfig, read_only: bool) -> AsyncIterator[Memor
     async with open_shared(config, setup=read_only) as slot:  # which a read-only slot could not do later
         if read_only:
             await slot.set_mode(AdapterMode(read_only=True, reason="mcp --read-only"))
-        yield slot
+        with open_reach(slot, config.isolate or "shared", read_only=read_only) as items:
+            yield items
 
 
 async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: bool = False) -> None:
@@ -49,11 +50,11 @@ async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: 
 
     _quieten()
     with _own_stdout() as stdout:
-        async with _opened(config, read_only) as slot:
-            server = build_server(MemoryItems(slot), read_only=read_only)
+        async with _opened(config, read_only) as items:
+            server = build_server(items, read_only=read_only)
             try:
                 async with (
-                    _hooks_answered(slot, config, wanted=hooks),
+                    _hooks_answered(items.slot, config, wanted=hooks),
                     stdio_server(stdout=anyio.wrap_file(stdout)) as (incoming, outgoing),
                 ):
                     await server.run(incoming, outgoing, server.create_initialization_options())
@@ -127,7 +128,7 @@ async def serve_http(
     _quieten()
     with _listener(port) as listener:
         at = listener.getsockname()[1]
-        async with _opened(config, read_only) as slot:
+        async with _opened(config, read_only) as items:
             # A page in a browser may reach the loopback, under a name of its own.
             names = [f"{host}:{at}" for host in (HOST, "localhost")]
             security = TransportSecuritySettings(
@@ -136,7 +137,7 @@ async def serve_http(
                 allowed_origins=[f"http://{name}" for name in names],
             )
             manager = StreamableHTTPSessionManager(
-                build_server(MemoryItems(slot), read_only=read_only), security_settings=security
+                build_server(items, read_only=read_only), security_settings=security
             )
 
             async def app(scope: Any, receive: Any, send: Any) -> None:

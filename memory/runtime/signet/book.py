@@ -17,7 +17,13 @@ _PREFIX = re.compile(r"\A\s*+(?:(?P<critical>critical:)|\[(?P<tags>[^\[\]\n]{1,5
 
 @dataclass(slots=True)
 class Note:
-    """About one memory. ``content`` is its text when it was last seen."""
+    """About one memory.
+
+    Attributes:
+        content: its text when it was last seen.
+        stored_as: digest of the words it was stored with here; None once they were corrected, and of a memory that
+            was merely seen.
+    """
 
     id: str
     content: str
@@ -29,6 +35,7 @@ class Note:
     project: str | None = None
     version: int = 1
     deleted: bool = False
+    stored_as: str | None = None
     created_at: datetime | None = field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -138,19 +145,31 @@ class Book:
         known = self.store.get_many("note", scope, [item_id for item_id in item_ids if item_id])
         return {item_id for item_id, note in known.items() if note["deleted"]}
 
-    def put(self, scope: MemoryScope, note: Note, *keys: str) -> None:
-        """Keep a note, and find it again by these keys."""
-        found_by = (StoredObject("key", scope, key, {"id": note.id}) for key in keys)
+    def put(self, scope: MemoryScope, note: Note, key: str | None = None, event_id: str = "") -> None:
+        """Keep a note, and find it again by a key of the client's, and by the words it was stored with."""
+        found_by = [StoredObject("key", scope, key, {"id": note.id})] if key else []
+        if event_id and note.stored_as:
+            found_by.append(
+                StoredObject("stored_as", scope, note.stored_as, {"id": note.id, "event_id": event_id})
+            )
         self.store.put(StoredObject("note", scope, note.id, note.kept()), *found_by)
 
-    def id_of(self, scope: MemoryScope, key: str) -> str | None:
-        """The memory that was put under a key."""
-        known = self.store.get("key", scope, key)
-        return known["id"] if known else None
-
     def by_key(self, scope: MemoryScope, key: str) -> Note | None:
-        item_id = self.id_of(scope, key)
-        return self.get(scope, item_id) if item_id else None
+        known = self.store.get("key", scope, key)
+        return self.get(scope, known["id"]) if known else None
+
+    def by_words(self, scope: MemoryScope, digest: str) -> tuple[Note, str] | None:
+        """The memory that was stored with these words and is neither corrected nor forgotten; its event."""
+        known = self.store.get("stored_as", scope, digest)
+        note = self.get(scope, known["id"]) if known else None
+        return (note, known["event_id"]) if known and note and note.stored_as == digest else None
+
+    def unlike_its_words(self, scope: MemoryScope, note: Note) -> None:
+        """A memory is not what was stored any more: the same words make another one. Of one that was derived nobody
+        knows from which words, so all of its scope do."""
+        if note.stored_as is None:
+            self.store.drop("stored_as", scope)
+        note.stored_as = None
 
     def of_items(self, scope: MemoryScope, items: Iterable[Item]) -> list[Note]:
         """The notes of memories that were just seen, new ones where there were none; without what was deleted."""

@@ -86,6 +86,7 @@ class Changes:
             if failed:
                 return failed
             note.content = content
+            await anyio.to_thread.run_sync(self._book.unlike_its_words, scope, note)
         for name, value in labels.items():
             setattr(note, name, value)
         note.version += 1
@@ -121,6 +122,7 @@ class Changes:
             return failed
         note.version += 1
         self._book.forget(scope, note)
+        await anyio.to_thread.run_sync(self._book.unlike_its_words, scope, note)
         await anyio.to_thread.run_sync(self._memories.sessions.forget_words, scope)
         return {
             "id": item_id,

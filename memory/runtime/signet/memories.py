@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import zip_longest
 from typing import Any
+from uuid import uuid4
 from weakref import WeakValueDictionary
 
 import anyio
@@ -35,7 +36,9 @@ class Memories:
         longest: characters of a text.
     """
 
-    def __init__(self, slot: MemorySlot, sessions: Sessions, store: HostStore, longest: int) -> None:
+    def __init__(
+        self, slot: MemorySlot, sessions: Sessions, store: HostStore, longest: int = 200_000
+    ) -> None:
         self.slot = slot
         self.sessions = sessions
         self.book = Book(store)
@@ -97,23 +100,28 @@ class Memories:
         """As :meth:`remember`, of a memory with its labels."""
         if self.is_read_only(caller):
             raise Refused(403, "this memory is read-only; nothing was stored")
-        words = note.content.split()
-        digest = f"words {sha256(' '.join(words).encode()).hexdigest()}"
+        note.stored_as = sha256(" ".join(note.content.split()).encode()).hexdigest()
         async with self.alone(scope, "remember"):
             known = self.book.by_key(scope, key) if key else None
-            if known is None:
-                known = await self.known(scope, self.book.id_of(scope, digest))
-                if known is not None and known.content.split() != words:
-                    known = None  # it was corrected since
-            return (known, None) if known else (note, await self._store(scope, note, key, digest))
+            if known is None and (same := self.book.by_words(scope, note.stored_as)):
+                known = same[0] if await self._is_there(scope, note.content, *same) else None
+            return (known, None) if known else (note, await self._store(scope, note, key))
 
-    async def _store(self, scope: MemoryScope, note: Note, key: str | None, digest: str) -> WriteReceipt:
+    async def _is_there(self, scope: MemoryScope, words: str, note: Note, event_id: str) -> bool:
+        """Whether the backend still has what was stored with these words, under whatever ids it goes by now."""
+        items = MemoryItems(self.slot, scope)
+        there = await items.has_event(words, event_id)
+        return await self.known(scope, note.id) is not None if there is None else there
+
+    async def _store(self, scope: MemoryScope, note: Note, key: str | None) -> WriteReceipt:
+        # Of its scope as well: an id that two of a caller's memories had could not be forgotten alone.
+        name = uuid4().hex if key is None else sha256(f"{scope.label} {key}".encode()).hexdigest()
+        event_id = f"signet-{name}"
         kept = {"type": note.type, "tags": note.tags, "who": note.who}
         self.book.store.check()  # before there is a memory whose labels could not be kept
         receipt = await MemoryItems(self.slot, scope).store(
             note.content,
-            # Of its scope as well: an id that two of a caller's memories had could not be forgotten alone.
-            event_id=None if key is None else f"signet-{sha256(f'{scope.label} {key}'.encode()).hexdigest()}",
+            event_id=event_id,
             metadata={name: value for name, value in kept.items() if value},
         )
         if receipt.status == "skipped_read_only":
@@ -121,7 +129,7 @@ class Memories:
         if receipt.status == "unknown":
             raise Refused(503, "the backend did not answer; the memory may or may not be stored")
         note.id = id_of(receipt)
-        self.book.put(scope, note, *filter(None, (key, digest)))
+        self.book.put(scope, note, key, event_id)
         return receipt
 
     async def recall(self, caller: Caller, body: Mapping[str, Any]) -> list[dict[str, Any]]:

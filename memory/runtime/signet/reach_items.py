@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from memory.contract.errors import CapabilityNotSupported, InputError
@@ -13,11 +14,14 @@ from memory.contract.receipts import (
     WriteReceipt,
     WriteStatus,
 )
+from memory.plugins.config import Isolate
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime.signet.book import Filters, Note
 from memory.runtime.signet.changing import Changes
 from memory.runtime.signet.memories import Memories
-from memory.runtime.signet.sessions import Caller
+from memory.runtime.signet.sessions import Caller, Sessions
+from memory.slot.host_store import HostStore
+from memory.slot.slot import MemorySlot
 
 _WORST_FIRST = ("failed", "unknown", "pending", "ready")
 
@@ -76,6 +80,25 @@ class ReachItems(MemoryItems):
         found = await self._memories.find(self._caller, self.scope, item_id)
         scope = self.scope if found is None else found[0]
         return await MemoryItems(self.slot, scope).provenance(item_id)
+
+
+@contextmanager
+def open_reach(slot: MemorySlot, isolate: Isolate, *, read_only: bool = False) -> Iterator[MemoryItems]:
+    """The memories of the slot's own scope, with those of the projects that ``memslot serve`` divides it into.
+
+    Args:
+        slot: open; whoever opened it closes it.
+        isolate: what projects share.
+        read_only: nothing may be changed.
+
+    Raises:
+        ScopeError: the slot has no scope.
+        StoreError: what is kept beside the memory cannot be read.
+    """
+    with HostStore(slot.backend_name, slot.host_file) as store:
+        memories = Memories(slot, Sessions(isolate, store), store)
+        caller = Caller(slot.scope_or_default(None), read_only=read_only)
+        yield ReachItems(memories, Changes(memories), caller)
 
 
 def _receipt(result: Mapping[str, Any]) -> NativeMutationReceipt:

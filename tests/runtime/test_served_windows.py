@@ -1,0 +1,38 @@
+"""The real orders of calls, whatever is behind the server: found where a user looks, gone once forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from graphiti_support import NEEDS_GRAPHITI
+from graphiti_support import config as graphiti
+from memos_double import MemosDouble
+from memos_support import config as memos
+from served_windows import play, windows
+
+
+async def test_on_full_history(tmp_path: Path) -> None:
+    async with windows({"condition": "full_history"}, tmp_path) as one:
+        await play(one)
+
+
+@pytest.mark.thorough
+async def test_on_mem0(tmp_path: Path) -> None:
+    async with windows({"backend": "mem0"}, tmp_path) as one:
+        await play(one)
+
+
+@NEEDS_GRAPHITI
+@pytest.mark.thorough
+async def test_on_graphiti(tmp_path: Path, llm: Any) -> None:
+    async with windows(graphiti(llm.base_url)["memory"], tmp_path) as one:
+        await play(one)
+
+
+@pytest.mark.thorough
+async def test_on_memos(tmp_path: Path) -> None:
+    with MemosDouble() as double:
+        async with windows(memos(double.url)["memory"], tmp_path) as one:
+            await play(one)

@@ -1,0 +1,259 @@
+"""One served memory, and a user's programs calling it in the order in which the real ones do.
+
+OpenCode's plugin in two projects, OpenClaw with two agents, the hooks of Claude Code, MCP by HTTP and by a process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from memory import MemoryScope, MemorySlot, SupportsReadiness
+from memory.plugins.config import load_config
+from memory.runtime import open_shared
+from memory.runtime._serving import ServeSettings, answer
+from memory.slot.host_store import HostStore
+
+ADA = MemoryScope(run_id="home", persona_id="ada")
+TOKENS = {name: f"token-of-{name}-0000000" for name in ("ada", "eve", "ada-who-looks")}
+OPENCODE = {"x-signet-actor": "opencode-plugin", "x-signet-actor-type": "harness"}
+PLUGIN = {**OPENCODE, "x-signet-runtime-path": "plugin"}
+OPENCLAW = {"x-signet-actor": "openclaw-plugin", "x-signet-runtime-path": "plugin"}
+LEGACY = {"x-signet-runtime-path": "legacy"}
+THINGS = ("teapot", "kettle", "grinder", "cupboard", "bean", "tray", "spoon", "lamp")
+CODE = {thing: f"{thing.upper()}{number}1" for number, thing in enumerate(THINGS, 1)}
+
+
+def said(thing: str) -> str:
+    return f"My {thing} has the code {CODE[thing]}."
+
+
+class Windows:
+    """One served memory, and whoever speaks to it.
+
+    Args:
+        slot: the memory that is served.
+        http: a client of its server.
+        mcp: a client of ``/mcp``, and one of ``memslot mcp``, which is attached to this process.
+    """
+
+    def __init__(
+        self, slot: MemorySlot, http: httpx.AsyncClient, mcp: tuple[ClientSession, ClientSession]
+    ) -> None:
+        self.slot = slot
+        self.http = http
+        self.mcp = mcp
+
+    async def send(
+        self, method: str, path: str, body: Any = None, headers: Any = None, who: str = "ada"
+    ) -> tuple[int, Any]:
+        given = {"authorization": f"Bearer {TOKENS[who]}", **(headers or {})}
+        done = await self.http.request(method, path, json=body, headers=given)
+        return done.status_code, done.json()
+
+    async def hook(self, name: str, key: str, headers: Any, who: str = "ada", **body: Any) -> dict[str, Any]:
+        status, told = await self.send(
+            "POST", f"/api/hooks/{name}", {"harness": "h", "sessionKey": key, **body}, headers, who
+        )
+        assert status == 200, told
+        return dict(told)
+
+    async def recalled(self, thing: str, who: str = "ada", **fields: Any) -> list[dict[str, Any]]:
+        """By the tool of a plugin; those rows that tell the thing's code."""
+        body = {"query": f"What code has my {thing}?", "limit": 50, **fields}
+        status, told = await self.send("POST", "/api/memory/recall", body, OPENCODE, who)
+        assert status == 200, told
+        return [row for row in told["results"] if CODE[thing] in row["content"]]
+
+    async def injected(self, thing: str, key: str, headers: Any = PLUGIN, **fields: Any) -> bool:
+        told = await self.hook(
+            "user-prompt-submit", key, headers, userMessage=f"What code has my {thing}?", **fields
+        )
+        assert not told.get("warnings"), told
+        return CODE[thing] in told["inject"]
+
+    async def by_mcp(self, thing: str) -> list[bool]:
+        """Whether each of the two MCP clients finds it."""
+        return [
+            CODE[thing]
+            in str(await use(client, "memory_search", query=f"What code has my {thing}?", limit=50))
+            for client in self.mcp
+        ]
+
+    async def written(self) -> None:
+        """Wait until all that was said is written, and can be recalled."""
+        with anyio.fail_after(120):
+            while (await self.send("GET", "/health/ready"))[1]["waiting"]:  # noqa: ASYNC110
+                await anyio.sleep(0.02)
+        readiness = self.slot.capability(SupportsReadiness)
+        with HostStore(self.slot.backend_name, self.slot.host_file) as store:
+            scopes = [ADA, *(MemoryScope(**row["scope"]) for row in store.all("project", ADA))]
+        for scope in scopes if readiness else ():
+            async with self.slot.leases.lease(scope):
+                state = await readiness.wait_until_ready(scope, 60)
+            assert state.state in ("ready", "unknown"), (scope.label, state)
+
+
+async def use(client: ClientSession, tool: str, **arguments: Any) -> Any:
+    result = await client.call_tool(tool, arguments)
+    text = result.content[0].text
+    assert not result.isError, text
+    return json.loads(text) if text[:1] in "[{" else text
+
+
+@asynccontextmanager
+async def windows(memory: dict[str, Any], directory: Path) -> AsyncIterator[Windows]:
+    """Serve a memory to two users, one of whom has an MCP client besides.
+
+    Args:
+        memory: the ``memory:`` block.
+        directory: for what it keeps.
+    """
+    scope = {"run_id": ADA.run_id, "persona_id": ADA.persona_id}
+    file = directory / "memslot.yaml"
+    budget = {"max_tokens": None, "max_items": 50}
+    block = {"data_dir": str(directory), "scope": scope, "budget": budget, **memory}
+    file.write_text(json.dumps({"memory": block}))
+    tokens = [
+        {"token": token, "persona_id": name[:3], "read_only": name == "ada-who-looks"}
+        for name, token in TOKENS.items()
+    ]
+    settings = ServeSettings.model_validate({"tokens": tokens, "policy": {"recall_s": 30}})
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    urls, ready = list[str](), anyio.Event()
+
+    def serving(url: str) -> None:
+        urls.append(url)
+        ready.set()
+
+    try:
+        async with AsyncExitStack() as stack:
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            slot = await stack.enter_async_context(open_shared(load_config(file)))
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(tasks.cancel_scope.cancel)
+            tasks.start_soon(answer, slot, settings, listener, serving)
+            await ready.wait()
+            http = await stack.enter_async_context(httpx.AsyncClient(base_url=urls[0], timeout=120))
+            headers = {"authorization": f"Bearer {TOKENS['ada']}"}
+            client = await stack.enter_async_context(httpx.AsyncClient(headers=headers, timeout=120))
+            by_http = await stack.enter_async_context(
+                streamable_http_client(f"{urls[0]}/mcp", http_client=client)
+            )
+            command = ["-c", "from memory.cli import main; main()", "mcp", str(file)]
+            parameters = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
+            by_stdio = await stack.enter_async_context(stdio_client(parameters))
+            sessions = [
+                await stack.enter_async_context(ClientSession(streams[0], streams[1]))
+                for streams in (by_http, by_stdio)
+            ]
+            for session in sessions:
+                await session.initialize()
+            yield Windows(slot, http, (sessions[0], sessions[1]))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def store_in_every_way(one: Windows) -> None:
+    """Eight facts, by eight ways in; two windows at work at once."""
+    for project, key in (("/tea", "o1"), ("/coffee", "o2")):
+        await one.hook("session-start", key, PLUGIN, project=project)
+    await one.hook("user-prompt-submit", "o1", PLUGIN, project="/tea", userMessage=said("teapot"))
+    legacy = {"harness": "h", "sessionKey": "o1", "project": "/tea", "userMessage": said("teapot")}
+    status, told = await one.send("POST", "/api/hooks/user-prompt-submit", legacy, LEGACY)
+    assert (status, told["error"]) == (409, "session claimed by plugin path"), (
+        "plugin and legacy hooks on one key"
+    )
+    for _ in range(2):
+        status, told = await one.send("POST", "/api/memory/remember", {"content": said("kettle")}, OPENCODE)
+        assert status == 200, told
+    assert told["deduped"] is True
+    body = {"content": said("grinder"), "project": "/coffee"}
+    assert (await one.send("POST", "/api/memory/remember", body, OPENCODE))[0] == 200
+    await use(one.mcp[1], "memory_store", content=said("cupboard"))
+    await one.hook("session-start", "c1", LEGACY, project="/coffee")
+    await one.hook("user-prompt-submit", "c1", LEGACY, project="/coffee", userMessage=said("bean"))
+    for agent in ("first", "second"):
+        await one.hook("session-start", f"claw-{agent}", OPENCLAW, project="/tea", agentId=agent)
+    await one.hook(
+        "user-prompt-submit",
+        "claw-first",
+        OPENCLAW,
+        project="/tea",
+        agentId="first",
+        userMessage=said("tray"),
+    )
+    body = {"harness": "claude-code", "content": said("spoon"), "project": "/tea"}
+    assert (await one.send("POST", "/api/hooks/remember", body, LEGACY))[0] == 200
+    transcript = f"User: {said('lamp')}\n\nAssistant: I see.\n"
+    await one.hook("session-end", "c2", LEGACY, project="/tea", transcript=transcript)
+    await one.written()
+
+
+WHERE = {
+    "/tea": ("teapot", "kettle", "cupboard", "tray", "spoon", "lamp"),
+    "/coffee": ("kettle", "grinder", "cupboard", "bean"),
+}
+"""What a prompt in a project is given: what is the project's, and what is outside of projects."""
+
+
+async def look_everywhere(one: Windows, there: Iterable[str], again: str) -> None:
+    """Whatever is there is found by tools, MCP and prompts, and nothing else is; ``again`` begins new sessions."""
+    there = frozenset(there)
+    for thing in THINGS:
+        assert bool(await one.recalled(thing)) is (thing in there), f"a tool, {thing}"
+        assert await one.by_mcp(thing) == [thing in there] * 2, f"MCP, {thing}"
+        assert await one.recalled(thing, who="eve") == [], f"another user finds the {thing}"
+        for project, shown in WHERE.items():
+            for way, headers in (("plugin", PLUGIN), ("legacy", LEGACY)):
+                key = f"{again}-{way}-{project}-{thing}"
+                fields = {"project": project, "agentId": "second", "who": "ada-who-looks"}
+                found = await one.injected(thing, key, headers, **fields)
+                assert found is (thing in there and thing in shown), (
+                    f"a prompt by {way} in {project}, {thing}"
+                )
+
+
+async def play(one: Windows) -> None:
+    """Store, find, correct, forget, find no more."""
+    await store_in_every_way(one)
+    await look_everywhere(one, THINGS, "before")
+    assert await one.injected("teapot", "o2", PLUGIN, project="/coffee") is False
+    if "native_mutation" not in one.slot.capabilities():
+        row = (await one.recalled("grinder"))[0]
+        status, told = await one.send("DELETE", f"/api/memory/{row['id']}?reason=r")
+        assert (status, bool(told["error"])) == (501, True), "what a backend cannot forget is said, and stays"
+        await look_everywhere(one, THINGS, "after")
+        return
+    for thing in ("grinder", "lamp"):  # by a tool that names no project, while another project is open
+        for row in await one.recalled(thing):
+            status, told = await one.send("DELETE", f"/api/memory/{row['id']}?reason=r", headers=OPENCODE)
+            assert status == 200, told
+    for row in await one.recalled("teapot"):  # from a session of the other project
+        body = {"ids": [row["id"]], "mode": "execute", "reason": "r", "sessionKey": "o2"}
+        status, told = await one.send("POST", "/api/memory/forget", body, PLUGIN)
+        assert (status, told["deleted"]) == (200, 1), told
+    for row in await one.recalled("tray"):
+        await use(one.mcp[1], "memory_forget", id=row["id"])
+    for row in await one.recalled("kettle"):
+        await use(one.mcp[0], "memory_forget", id=row["id"])
+        assert (await one.send("GET", f"/api/memory/{row['id']}"))[0] == 404
+    await one.written()
+    await look_everywhere(one, {"cupboard", "bean", "spoon"}, "after")
+    await one.send("POST", "/api/memory/remember", {"content": said("kettle")}, OPENCODE)  # after all
+    await one.written()
+    assert await one.recalled("kettle"), "what was forgotten can be stored again"
