@@ -25,16 +25,20 @@ TOO_FEW = (
 METHOD = (
     "Intervals hold for other personas like these, at 95 %. Replicates are averaged first. A share gets Wilson's "
     "interval on the effective number of probes (those of a simple random sample with this variance between "
-    "personas), with Student's t for the number of personas; to the variance counts 0.15 of a persona that got "
-    "everything right or everything wrong, so that rare events do not look certain. A difference of two providers "
+    "personas). How much alike the probes of a persona are is seen from the variance where shares are moderate and "
+    "personas many; the less there is to see, the more counts the assumption that they are 0.8 alike, so that rare "
+    "events do not look certain. A difference of two providers "
     "is taken probe by probe; its variance is that between personas, and at least Agresti and Min's for paired "
     "shares (2005). One comparison is the primary one; the p values of all others are corrected by Holm's method "
     f"(1979). Below {MIN_CLUSTERS} personas no interval is given."
 )
-_LEVEL = 0.95
+_LEVEL, _NORMAL = 0.95, 1.959964
 _UNSEEN = 0.15
-"""Personas added to the variance, half at 0 and half at 1. Without them intervals of shares near 0 or 1 hold the
-truth in 80 % of cases only; with them in at least 92 % for 5 to 40 personas."""
+"""Personas, half of them at 0 and half at 1, with which a share is smoothed to be divided by."""
+_ALIKE = 0.8
+"""Correlation of a persona's probes that is assumed with the weight of one persona's variance. Over 504 cells (5 to 40
+personas of 5 to 36 probes, shares of .02 to .98, true correlations up to .5; 2,500 rounds each) between 92.8 % and 100 %
+of the intervals hold the truth, in 54 % of the cells at most 98 %."""
 
 
 def estimate(values: Iterable[tuple[str, float]]) -> Estimate:
@@ -50,14 +54,14 @@ def estimate(values: Iterable[tuple[str, float]]) -> Estimate:
     mean = math.fsum(total for total, _ in sums) / probes
     if clusters < MIN_CLUSTERS:
         return Estimate(value=mean, n=probes, clusters=clusters)
-    size = probes / clusters
     smooth = (mean * clusters + _UNSEEN / 2) / (clusters + _UNSEEN)
-    squares = math.fsum((total - smooth * count) ** 2 for total, count in sums)
-    squares += size**2 * _UNSEEN / 2 * ((1 - smooth) ** 2 + smooth**2)
-    number = clusters + _UNSEEN
-    variance = number / (number - 1) * squares / (size * number) ** 2
-    effective = min(max(smooth * (1 - smooth) / variance, 1.0), probes)
-    low, high = _wilson(mean, effective, student(clusters - 1))
+    spread = smooth * (1 - smooth)
+    squares = math.fsum((total - mean * count) ** 2 for total, count in sums)
+    observed = clusters**2 / (clusters - 1) * squares / probes**2 / spread
+    assumed = _ALIKE + (1 - _ALIKE) * clusters / probes
+    seen = 4 * (clusters - 1) * spread
+    effective = clusters * (seen + 1) / (seen * observed + assumed)
+    low, high = _wilson(mean, min(max(effective, 1.0), probes), _NORMAL)
     return Estimate(value=mean, n=probes, clusters=clusters, low=min(low, mean), high=max(high, mean))
 
 
