@@ -122,6 +122,9 @@ def recomputed(rows):
         "evidence recall": over(
             rows, lambda row: row["gold"] > 0, lambda row: (row["found"] or 0) / row["gold"], 0
         ),
+        "evidence overlap": over(
+            rows, lambda row: row["gold"] > 0, lambda row: (row["overlapping"] or 0) / row["gold"], 0
+        ),
     }  # fmt: skip
 
 

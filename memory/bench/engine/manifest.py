@@ -25,6 +25,7 @@ from memory.bench.engine.records import (
     VersionRecord,
 )
 from memory.bench.engine.settings import EventContext
+from memory.bench.scores.sections import OVERLAP_RULE
 from memory.contract._model import first_problem
 from memory.contract.adapter import label_of
 from memory.contract.errors import ConfigError
@@ -242,6 +243,8 @@ class Manifest(Record):
     run must have the same."""
     data: dict[str, DataRecord]
     """The timelines, by seed."""
+    overlap_rule: str = OVERLAP_RULE
+    """When a fact in words of its own counts as telling of a turn, in *evidence overlap*."""
     roles: tuple[RoleRecord, ...]
     """Who plays."""
     variants: tuple[VariantRecord, ...]

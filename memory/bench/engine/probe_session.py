@@ -134,6 +134,7 @@ class ProbeSession(TestSessionRun):
         named = self._driver.event_ids(result)
         fields: dict[str, Any] = {
             "found": len(found),
+            "overlapping": len({*found, *self._context.turns.overlapped(section, truth.turns)}),
             "claimed": None if named is None else len(set(named) & set(truth.turns)),
             "relevant_tokens": 0,
         }

@@ -23,7 +23,8 @@ _SHOWN = (
     "forgetting",
     "nothing shown",
 )
-_EVIDENCE = ("evidence recall", "evidence recall, pooled", "any evidence", "all evidence", "claimed recall",
+_EVIDENCE = ("evidence recall", "evidence recall, pooled", "any evidence", "all evidence", "evidence overlap",
+             "claimed recall",
              "relevant tokens", "nothing shown")  # fmt: skip
 
 Table = tuple[list[str], list[list[str]]]

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from memory.bench.scores.model import Better, Group
 from memory.bench.scores.records import ProbeRecord, ProbeStatus, Sample
+from memory.bench.scores.sections import OVERLAP_RULE
 
 
 class Unit(NamedTuple):
@@ -353,6 +354,12 @@ FIGURES: tuple[Figure, ...] = (
         "all evidence", "retrieval", "higher",
         "Questions with every one of these turns in the section.",
         applies=_evidence, value=lambda item: item.found == item.gold,
+    ),
+    of_requests(
+        "evidence overlap", "retrieval", "higher",
+        "Share of these turns with which the section shares words: for memories that keep facts in their own words. "
+        f"{OVERLAP_RULE} Other turns in such words count too: an upper bound.",
+        applies=_evidence, value=lambda item: (item.overlapping or 0) / item.gold,
     ),
     of_requests(
         "claimed recall", "retrieval", "higher",

@@ -38,6 +38,7 @@ class ProbeRecord:
         leaks: whether it holds a phrase of another persona.
         gold, unresolved: turns that hold the answer; ids of the data that name no turn.
         found: of ``gold``, those whose words stand in the section.
+        overlapping: of ``gold``, those with which a sentence of the section shares its words.
         claimed: of ``gold``, those that entries of the section name by id; None where no entry names any.
         relevant_tokens: of the section, those of entries that hold evidence, or the setting in force.
         first_relevant_tokens: up to the end of the first such entry; None without one.
@@ -80,6 +81,7 @@ class ProbeRecord:
     gold: int = 0
     unresolved: int = 0
     found: int | None = None
+    overlapping: int | None = None
     claimed: int | None = None
     relevant_tokens: int | None = None
     first_relevant_tokens: int | None = None
@@ -115,7 +117,7 @@ class ProbeRecord:
 
 _FIELDS = tuple(field.name for field in fields(ProbeRecord))
 OF_SECTION = ("shows_current", "shows_stale", "shows_other", "shows_unlabelled", "shows_decoy", "leaks", "found",
-              "claimed", "relevant_tokens", "first_relevant_tokens")  # fmt: skip
+              "overlapping", "claimed", "relevant_tokens", "first_relevant_tokens")  # fmt: skip
 """What the section decides alone, whoever replies and judges."""
 
 

@@ -22,6 +22,13 @@ _ABSTAINS = re.compile(
     r"\b(not|never|n't|nothing|no (information|mention|record|idea|answer)|unknown|unclear|cannot|unable)\b|n't\b"
     "|没有|没提|不知道|不清楚|未提|从未|无法"
 )
+_CONTENT = re.compile(r"[^\W_]{4,}|\d+|[\u4e00-\u9fff]{2}")
+_SHARED = 3
+OVERLAP_RULE = (
+    f"A sentence of the section shares at least {_SHARED} words with the turn, and half of its own; words are "
+    "numbers, pairs of Chinese characters, and what has four letters or more."
+)
+"""When an extracted fact counts as telling of a turn: in the manifest, and under the figure."""
 _LONGEST_LABELS = 300
 _LABEL_END = re.compile(r"[:)\]>-] ")
 
@@ -64,6 +71,11 @@ def plain(text: str) -> str:
 def holds(text: str, phrases: Iterable[str]) -> bool:
     """Whether a text that is :func:`plain` holds any of the phrases."""
     return any(_plain_phrase(phrase) in text for phrase in phrases)
+
+
+@lru_cache(maxsize=4096)
+def _content_words(text: str) -> frozenset[str]:
+    return frozenset(_CONTENT.findall(text))
 
 
 @lru_cache(maxsize=4096)
@@ -120,6 +132,22 @@ class WholeTurns:
                     break
             at += height
         return frozenset(turn for turn, text in self._plain.items() if text in found)
+
+    def overlapped(self, section: str, turns: Iterable[str]) -> frozenset[str]:
+        """Of some turns those with which a sentence of a section shares its words; see :data:`OVERLAP_RULE`."""
+        facts = [
+            words
+            for entry in entries_of(section)
+            for said in _SENTENCE.split(plain(LABELS.sub("", entry.text, count=1)))
+            if len(words := _content_words(said)) >= _SHARED
+        ]
+        return frozenset(
+            turn
+            for turn in turns
+            if any(
+                len(fact & _content_words(self._plain[turn])) >= max(_SHARED, len(fact) / 2) for fact in facts
+            )
+        )
 
     def words(self, turn: str) -> str:
         """The text of a turn, as :func:`plain` has it."""
