@@ -357,7 +357,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     of_requests(
         "evidence overlap", "retrieval", "higher",
-        "Share of these turns with which the section shares words: for memories that keep facts in their own words. "
+        "Share of these turns with which the section shares words: for memories that keep facts they word anew. "
         f"{OVERLAP_RULE} Other turns in such words count too: an upper bound.",
         applies=_evidence, value=lambda item: (item.overlapping or 0) / item.gold,
     ),

@@ -37,7 +37,7 @@ _UNSEEN = 0.15
 """Personas, half of them at 0 and half at 1, with which a share is smoothed to be divided by."""
 _ALIKE = 0.8
 """Correlation of a persona's probes that is assumed, with the weight of one persona's variance. Over 504 cells (5
-to 40 personas of 5 to 36 probes, shares of .02 to .98, true correlations up to .5; 2,500 rounds each) 92.8 % to 100 %
+to 40 personas of 5 to 36 probes, shares of .02 to .98, true correlations up to .5; 2,500 rounds each) 92.8 to 100 %
 of the intervals hold the truth, in 54 % of the cells at most 98 %."""
 
 
