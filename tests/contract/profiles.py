@@ -25,19 +25,24 @@ class Mcp(ConformanceProfile):
 
     @contextmanager
     def native_fault(self, adapter: Any, kind: str) -> Iterator[None]:
-        native = adapter.servers.call
+        native = {name: getattr(adapter.servers, name) for name in ("call", "check")}
 
-        def call(scope: str, tool: Any, **values: Any) -> Any:
-            if kind == "500":
-                raise ConnectionError(f"{FAKE_KEY} {values}")
-            time.sleep(0.5)
-            return native(scope, tool, **values)
+        def before(name: str) -> Callable[..., Any]:
+            def call(*arguments: Any, **values: Any) -> Any:
+                if kind == "500":
+                    raise ConnectionError(f"{FAKE_KEY} {values}")
+                time.sleep(0.5)
+                return native[name](*arguments, **values)
 
-        adapter.servers.call = call
+            return call
+
+        for name in native:
+            setattr(adapter.servers, name, before(name))
         try:
             yield
         finally:
-            del adapter.servers.call
+            for name in native:
+                delattr(adapter.servers, name)
 
 
 class NothingCanFail(ConformanceProfile):

@@ -1,6 +1,7 @@
 """Any memory that is an MCP server, as a backend: the block says which tool stores, searches, lists and deletes.
 
-One server process and one directory for each scope. The plugin module of the entry point ``mcp``.
+One server process and directory for each scope, or one server whose tools take the scope as an argument.
+The plugin module of the entry point ``mcp``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ def memslot_describe() -> PluginInfo:
     return PluginInfo(
         name="mcp",
         kind="architecture",
-        summary="any memory that is an MCP server over stdio; presets for known ones",
+        summary="any memory that is an MCP server, over stdio or HTTP; presets for known ones",
         capabilities=frozenset({"bulk_ingest", "native_query"}),
         consistency="immediate",
         pet_observability="dated",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -18,9 +19,9 @@ from memory import (
     WriteReceipt,
 )
 from memory.adapter import (
+    HTTPX_ERRORS,
     AdapterSettings,
     AdapterTraits,
-    BaseAdapter,
     ContextEntry,
     IdAlphabet,
     NativeQueryResult,
@@ -28,6 +29,7 @@ from memory.adapter import (
     Operation,
     ResetReceipt,
     ScopeEncoder,
+    SequentialBulk,
 )
 from memory.backends.mcp.options import McpOptions, Tool
 from memory.backends.mcp.servers import Servers, at
@@ -36,10 +38,12 @@ _SIGN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # Chinese, Japanese, Korean: 
 _WORD = re.compile(rf"[{_SIGN}]|[^\W{_SIGN}]+")
 _SHORTEST = 3
 """Words of fewer letters are in every text, and asking for them costs a call each."""
+_MOST_WORDS = 64
+"""What is asked for of a longer query: its first words."""
 
 
-class McpAdapter(BaseAdapter):
-    """A memory behind the tools of an MCP server; one process and directory for each scope.
+class McpAdapter(SequentialBulk):
+    """A memory behind the tools of an MCP server; one process and directory, or argument, for each scope.
 
     Args:
         settings: the block, and where data may lie.
@@ -51,7 +55,9 @@ class McpAdapter(BaseAdapter):
         pet_observability="dated",
         native_queries={"list": Operation()},
         write_retries=1,  # find_event can tell whether a write arrived
+        bulk_size=1,
         max_concurrency=1,
+        errors=HTTPX_ERRORS,
     )
 
     def __init__(self, settings: AdapterSettings[McpOptions]) -> None:
@@ -60,51 +66,55 @@ class McpAdapter(BaseAdapter):
         self._options = settings.options
         self.directory = settings.options.directory or settings.data_dir / "mcp"
         self.servers = Servers(settings.options, self.directory)
-        self._ids = ScopeEncoder(IdAlphabet(safe="-", escape="_", max_length=64))
+        # Lower case, digits and single hyphens: servers make other characters equal in what they call a project.
+        self._ids = ScopeEncoder(IdAlphabet(safe="", escape="-", separator="-s", max_length=64))
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        """The directory of the scope's process."""
+        """The scope's directory, which is also ``{scope}``."""
         return {"directory": self._ids.encode(scope)["id"]}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Start the server, so that what is wrong with it shows before the first turn."""
+        """Start or reach the server, so that what is wrong with it shows before the first turn."""
+        setup, space = self._options.setup, self._space(scope)
+        if setup is not None:
+            await self.worker.run(lambda: self.servers.call(space, setup))
         await self._rows(scope, self._tool("list_all"))
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """One call for all messages where the tool takes a list, else one for each."""
-        return (await self.record_events([event]))[0]
-
-    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """One event after the other, in one turn of the worker."""
-        return [await self._record(event) for event in events]
-
-    async def _record(self, event: MemoryEvent) -> WriteReceipt:
-        tool, each = self._tool("store"), [_values(event, number) for number in range(len(event.messages))]
-        together = "$each" in json.dumps(tool.arguments)
+        tool, each = self._tool("store"), self._values(event)
         space = self._space(event.scope)
 
         def store() -> None:
-            for values in [{"each": each}] if together else each:
+            for values in [{"each": each}] if tool.asks_for_each else each:
                 self.servers.call(space, tool, **values)
 
         await self.worker.run(store)
-        return self.receipt(event, tool.tool, [values["name"] for values in each], status="committed")
+        return self.receipt(event, tool.tool, self._names(each), status="committed")
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """The names of the event's rows, if all are there."""
-        wanted = [_values(event, number)["name"] for number in range(len(event.messages))]
-        names = {
-            at(row, self._options.row.name) for row in await self._rows(event.scope, self._tool("list_all"))
-        }
-        return tuple(wanted) if names.issuperset(wanted) else None
+        each, look_up = self._values(event), self._options.look_up
+        wanted = self._names(each)
+        if look_up is None:
+            rows = await self._rows(event.scope, self._tool("list_all"))
+        else:
+            rows = [row for values in each for row in await self._rows(event.scope, look_up, **values)]
+        return tuple(wanted) if {self._name(row) for row in rows}.issuperset(wanted) else None
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """The rows that the search tool finds; asked word by word, those that hold most words come first."""
         tool, limit = self._tool("search"), request.budget.max_items or self._options.top_k
+        words = _words(request.query)
         if self._options.by_word:
-            rows = await self._by_word(request, limit)
+            rows = await self._by_word(request.scope, words, limit)
+        elif words:
+            asked = {"query": request.query, "any_word": " OR ".join(words), "limit": limit}
+            rows = (await self._rows(request.scope, tool, **asked))[:limit]
         else:
-            rows = (await self._rows(request.scope, tool, query=request.query, limit=limit))[:limit]
+            rows = []
+        if self._options.read is not None:
+            rows = await self._whole(request.scope, rows, self._options.read)
         ids = self.native_scope(request.scope)
         return RetrieveResult(
             request=request,
@@ -113,20 +123,25 @@ class McpAdapter(BaseAdapter):
             trace=self.trace(request.scope, tool.tool, consistency="committed"),
         )
 
-    async def _by_word(self, request: RetrieveRequest, limit: int) -> list[Any]:
-        words = dict.fromkeys(
-            word
-            for word in _WORD.findall(request.query.casefold())
-            if len(word) >= _SHORTEST or not word.isascii()
-        )
+    async def _by_word(self, scope: MemoryScope, words: list[str], limit: int) -> list[Any]:
         found: dict[str, tuple[int, Any]] = {}
         for word in words:
-            for row in await self._rows(request.scope, self._tool("search"), query=word, limit=limit):
-                name = str(at(row, self._options.row.name))
+            for row in await self._rows(scope, self._tool("search"), query=word, limit=limit):
+                name = self._name(row)
                 held = word in str(at(row, self._options.row.text)).casefold()
                 found[name] = (found.get(name, (0, row))[0] + held, row)
         ranked = sorted((hit for hit in found.values() if hit[0]), key=lambda hit: -hit[0])
         return [row for _, row in ranked[:limit]]
+
+    async def _whole(self, scope: MemoryScope, rows: list[Any], read: Tool) -> list[Any]:
+        """The rows as they are kept, each read by its name; those that are gone are left out."""
+        space = self._space(scope)
+
+        def read_all() -> list[Any]:
+            answers = (self.servers.call(space, read, **self._address(self._name(row))) for row in rows)
+            return [at(answer, read.rows) for answer in answers if answer is not None]
+
+        return await self.worker.run(read_all)
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         """``list``: every row, as the server tells it."""
@@ -136,23 +151,35 @@ class McpAdapter(BaseAdapter):
         )
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Delete every row that there is, and look again."""
-        listing, delete = self._tool("list_all"), self._tool("delete")
-        names = [at(row, self._options.row.name) for row in await self._rows(scope, listing)]
-        space = self._space(scope)
-        if names:
-            await self.worker.run(lambda: self.servers.call(space, delete, names=names))
-        left = await self._rows(scope, listing)
+        """Delete every row that there is, and look again, until a look shows none or nothing goes away."""
+        listing, delete, space = self._tool("list_all"), self._tool("delete"), self._space(scope)
+        removed: set[str] = set()
+
+        def names_left() -> list[str]:
+            return [self._name(row) for row in self.servers.rows(space, listing)]
+
+        def delete_all() -> bool:
+            while left := names_left():
+                if removed.issuperset(left):
+                    return False
+                removed.update(left)
+                each = delete.asks_for("name") or delete.asks_for("key")
+                for values in [self._address(name) for name in left] if each else [{"names": left}]:
+                    self.servers.call(space, delete, **values)
+            return True
+
+        verified = await self.worker.run(delete_all)
         trace = self.trace(scope, delete.tool)
-        return ResetReceipt(scope=scope, verified=not left, removed=len(names), trace=trace)
+        return ResetReceipt(scope=scope, verified=verified, removed=len(removed), trace=trace)
 
     async def health(self) -> BackendHealth:
-        """``ok`` if the server can be started and lists nothing, in a directory of its own."""
-        await self.worker.run(lambda: self.servers.rows("health", self._tool("list_all")))
-        return self.health_of(details={"command": self._options.command[0], "preset": self._options.preset})
+        """``ok`` if the server can be started or reached, and lists its tools."""
+        await self.worker.run(lambda: self.servers.check("health"))
+        address = self._options.url or self._options.command[0]
+        return self.health_of(details={"server": address, "preset": self._options.preset})
 
     def close_native(self) -> None:
-        """End every process, on the thread that started them."""
+        """End every session, on the thread that began them."""
         self.servers.close_all()
 
     def _tool(self, name: str) -> Tool:
@@ -161,6 +188,18 @@ class McpAdapter(BaseAdapter):
 
     def _space(self, scope: MemoryScope) -> str:
         return self.native_scope(scope)["directory"]
+
+    def _name(self, row: Any) -> str:
+        return str(at(row, self._options.row.name))
+
+    def _names(self, each: list[dict[str, str]]) -> list[str]:
+        """What the rows of an event's messages are called."""
+        used = "key" if self._tool("store").asks_for("key") else "name"
+        return [values[used] for values in each]
+
+    def _address(self, name: str) -> dict[str, str]:
+        """A row's own name, for tools that ask for one: it was made of a key, or of a name."""
+        return {"key": name, "name": name}
 
     async def _rows(self, scope: MemoryScope, tool: Tool, **values: Any) -> list[Any]:
         space = self._space(scope)
@@ -177,20 +216,29 @@ class McpAdapter(BaseAdapter):
             event_ids=(fields["event_id"],) if "event_id" in fields else (),
             labels=(("role", str(fields["role"])),) if "role" in fields else (),
             session_id=fields.get("session_id"),
-            scope_ids=ids,
+            scope_ids={**ids, **({"directory": fields["space"]} if "space" in fields else {})},
         )
 
+    def _values(self, event: MemoryEvent) -> list[dict[str, str]]:
+        """What the templates of each message may use."""
+        fields = event.model_dump(mode="json", exclude={"messages", "scope"}, exclude_none=True)
+        fields["space"] = self._space(event.scope)  # the slot refuses a row of another scope
+        return [
+            {
+                "name": (name := f"{event.event_id}#{number}"),
+                "key": hashlib.sha256(name.encode()).hexdigest()[:32],
+                "text": message.content or json.dumps(message.tool_calls, ensure_ascii=False),
+                "role": message.role,
+                "fields": json.dumps({**fields, "role": message.role}, ensure_ascii=False),
+            }
+            for number, message in enumerate(event.messages)
+        ]
 
-def _values(event: MemoryEvent, number: int) -> dict[str, str]:
-    """What the templates of a message may use."""
-    message = event.messages[number]
-    fields = event.model_dump(mode="json", exclude={"messages", "scope"}, exclude_none=True)
-    return {
-        "name": f"{event.event_id}#{number}",
-        "text": message.content or json.dumps(message.tool_calls, ensure_ascii=False),
-        "role": message.role,
-        "fields": json.dumps({**fields, "role": message.role}, ensure_ascii=False),
-    }
+
+def _words(query: str) -> list[str]:
+    """The words of a query, each once, that are worth asking for."""
+    words = dict.fromkeys(_WORD.findall(query.casefold()))
+    return [word for word in words if len(word) >= _SHORTEST or not word.isascii()][:_MOST_WORDS]
 
 
 def _fields(text: Any) -> dict[str, Any]:

@@ -1,20 +1,24 @@
-"""The block ``memory.backends.mcp``, and the presets that fill it in."""
+"""The block ``memory.backends.mcp``."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from memory.adapter import DataPath, PluginOptions
+from memory.adapter import DataPath, PluginOptions, Public
+from memory.backends.mcp.presets import PRESETS
 
 
 class Tool(BaseModel):
     """A tool of the server, and how it is called.
 
-    In ``arguments`` a text may hold ``{text}``, ``{role}``, ``{name}``, ``{fields}``, ``{query}``, ``{limit}`` and
-    ``{names}``; ``{"$each": {...}}`` is one such object for each message of an event.
+    In ``arguments`` a text may hold ``{scope}``, ``{directory}`` and ``{key}`` (the name of a row as 32
+    hexadecimal digits), or be ``{text}``, ``{role}``, ``{name}`` and ``{fields}`` of a message; ``{query}``,
+    ``{any_word}`` (its words with OR between them) and ``{limit}`` of a request; ``{names}`` of rows; ``{page}``,
+    from 1 to the first page without rows. ``{"$each": {...}}`` is one such object for each message of an event.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -25,6 +29,19 @@ class Tool(BaseModel):
     """What it is called with."""
     rows: str = ""
     """Where the rows lie in its answer: names with dots; empty is the answer itself."""
+    error: str = ""
+    """Where its answer says what went wrong, of a tool that fails without saying so by the protocol."""
+    absent: str | None = None
+    """What lies there where it knows no such row: of ``read``, whose row a search may still have shown."""
+
+    def asks_for(self, name: str) -> bool:
+        """Whether an argument holds ``{name}``."""
+        return f"{{{name}}}" in json.dumps(self.arguments)
+
+    @property
+    def asks_for_each(self) -> bool:
+        """Whether one call takes all messages of an event."""
+        return '"$each"' in json.dumps(self.arguments)
 
 
 class Row(BaseModel):
@@ -33,7 +50,7 @@ class Row(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     name: str = "name"
-    """Its own id, which ``{name}`` gave it."""
+    """Its own id, which ``{name}`` or ``{key}`` gave it."""
     text: str = "text"
     """What was said."""
     fields: str = "fields"
@@ -43,22 +60,33 @@ class Row(BaseModel):
 class McpOptions(PluginOptions):
     """The block ``memory.backends.mcp``."""
 
-    preset: Literal["server-memory"] | None = "server-memory"
+    preset: Literal["server-memory", "memory-libsql", "basic-memory"] | None = "server-memory"
     """A known server, which fills in what the block leaves out. None: the block says everything."""
     command: list[str] = Field(default_factory=list)
-    """How the server is started, over stdio."""
+    """How the server is started, over stdio: a process for each scope."""
     env: dict[str, str] = Field(default_factory=dict)
     """Its environment, beside PATH and HOME; ``{directory}`` is the directory of the scope."""
+    url: Public[str] | None = None
+    """A server that runs, over streamable HTTP, instead of ``command``. ``{scope}`` stands here, or in the
+    arguments of every tool that reads or writes rows."""
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    """What every request to ``url`` says, such as ``Authorization``."""
     directory: DataPath | None = None
     """Where the scopes' directories lie. None: ``mcp`` in ``memory.data_dir``."""
+    setup: Tool | None = None
+    """Makes a scope where the server needs to be told of it. May be called again."""
     store: Tool | None = None
     """Stores the messages of an event."""
     search: Tool | None = None
     """Finds rows by ``{query}``."""
+    read: Tool | None = None
+    """Answers the whole row of a ``{key}`` or ``{name}``, where a search shows less."""
+    look_up: Tool | None = None
+    """Finds the row of a ``{key}`` or ``{name}``, where ``list_all`` is not complete."""
     list_all: Tool | None = None
     """Answers every row: for look-ups, native queries and the check after a reset."""
     delete: Tool | None = None
-    """Deletes the rows whose names are ``{names}``."""
+    """Deletes the rows whose names are ``{names}``; called for each if it asks for ``{name}`` or ``{key}``."""
     row: Row = Row()
     """Where a row says what."""
     by_word: bool = False
@@ -66,7 +94,7 @@ class McpOptions(PluginOptions):
     top_k: int = Field(default=20, gt=0)
     """How many rows are shown where the request sets no ``max_items``."""
     open_servers: int = Field(default=4, gt=0)
-    """How many processes may run at a time; the one that was not asked for longest is ended first."""
+    """How many processes or connections there may be at a time; the one not asked for longest ends first."""
     timeout_s: float = Field(default=20.0, gt=0)
     """How long a tool may take, seconds."""
 
@@ -76,35 +104,24 @@ class McpOptions(PluginOptions):
         if not isinstance(given, Mapping):
             return given
         preset = PRESETS.get(given.get("preset", "server-memory") or "", {})
+        if given.get("url") or given.get("command"):  # one of them, and not the preset's beside it
+            preset = {name: value for name, value in preset.items() if name not in ("url", "command")}
         return {**preset, **{name: value for name, value in given.items() if value or name not in preset}}
 
     @model_validator(mode="after")
     def _complete(self) -> McpOptions:
-        missing = [
-            name for name in ("command", "store", "search", "list_all", "delete") if not getattr(self, name)
-        ]
+        missing = [name for name in _NEEDED if not getattr(self, name)]
+        if not self.command and not self.url:
+            missing.insert(0, "command or url")
         if missing:
             raise ValueError(f"give {', '.join(missing)}, or a preset: {', '.join(PRESETS)}")
+        shared = [name for name in _NEEDED if not getattr(self, name).asks_for("scope")]
+        if self.url and "{scope}" not in self.url and shared:
+            raise ValueError(
+                f"every scope would share the server at url: put {{scope}} into the url, or into the arguments of "
+                f"{', '.join(shared)}"
+            )
         return self
 
 
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # @modelcontextprotocol/server-memory 2026.8.31: one JSONL file; a substring of name, type or observation.
-    "server-memory": {
-        "command": ["npx", "-y", "@modelcontextprotocol/server-memory"],
-        "env": {"MEMORY_FILE_PATH": "{directory}/memory.jsonl"},
-        "store": {
-            "tool": "create_entities",
-            "arguments": {
-                "entities": {
-                    "$each": {"name": "{name}", "entityType": "{fields}", "observations": ["{text}"]},
-                }
-            },
-        },
-        "search": {"tool": "search_nodes", "arguments": {"query": "{query}"}, "rows": "entities"},
-        "list_all": {"tool": "read_graph", "rows": "entities"},
-        "delete": {"tool": "delete_entities", "arguments": {"entityNames": "{names}"}},
-        "row": {"name": "name", "text": "observations.0", "fields": "entityType"},
-        "by_word": True,
-    },
-}  # fmt: skip
+_NEEDED = ("store", "search", "list_all", "delete")

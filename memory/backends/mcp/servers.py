@@ -1,4 +1,4 @@
-"""The server processes: one for each scope, a few at a time, each spoken to from the worker's thread."""
+"""The servers: a process or connection for each scope, a few at a time, each spoken to from the worker's thread."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 from anyio.from_thread import start_blocking_portal
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 
 from memory import BackendError
 from memory.adapter import BackendProtocolError
@@ -21,7 +23,7 @@ from memory.backends.mcp.options import McpOptions, Tool
 
 
 class Servers:
-    """Starts, keeps and ends servers. Every method blocks, and belongs on one thread.
+    """Opens, keeps and ends sessions. Every method blocks, and belongs on one thread.
 
     Args:
         options: the block.
@@ -34,80 +36,144 @@ class Servers:
         self._open: OrderedDict[str, tuple[Any, ClientSession, ExitStack]] = OrderedDict()
 
     def call(self, scope: str, tool: Tool, **values: Any) -> Any:
-        """What a tool answers, as JSON.
+        """What a tool answers, as JSON; None where it is no JSON, or the row that it was asked for is not there.
 
         Raises:
             BackendError: the tool said that it failed, or did not answer; its own text stays with it.
-            BackendProtocolError: the answer is no JSON.
         """
-        portal, session, _ = self._server(scope)
+        portal, session, _ = self._session(scope)
+        values |= {"scope": scope, "directory": str(self._directory / scope)}
         arguments = filled(tool.arguments, values)
         limit = timedelta(seconds=self._options.timeout_s)
         try:
             result = portal.call(session.call_tool, tool.tool, arguments, limit)
         except Exception:
-            self.close(scope)  # what is wrong with this process is not wrong with the next
+            self.close(scope)  # what is wrong with this session is not wrong with the next
             raise
-        if result.isError:
+        answer = result.structuredContent
+        if answer is None:
+            text = "".join(getattr(part, "text", "") for part in result.content)
+            answer = _json(text)
+        problem = at(answer, tool.error) if tool.error else None
+        if problem is not None and problem == tool.absent:
+            return None
+        if result.isError or problem:
             raise BackendError(f"the tool {tool.tool} failed", operation=tool.tool)
-        if result.structuredContent is not None:
-            return result.structuredContent
-        text = "".join(getattr(part, "text", "") for part in result.content)
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise BackendProtocolError(
-                f"the tool {tool.tool} answered no JSON", operation=tool.tool
-            ) from error
+        return answer
 
     def rows(self, scope: str, tool: Tool, **values: Any) -> list[Any]:
-        """The rows of a tool's answer."""
-        found = at(self.call(scope, tool, **values), tool.rows)
-        if not isinstance(found, list):
-            raise BackendProtocolError(
-                f"the tool {tool.tool} answered no list at {tool.rows!r}", operation=tool.tool
-            )
-        return found
+        """The rows of a tool's answer, of all pages.
+
+        Raises:
+            BackendProtocolError: there is no list where they should lie.
+        """
+        rows: list[Any] = []
+        for page in range(1, _MOST_PAGES):
+            found = at(self.call(scope, tool, page=page, **values), tool.rows)
+            if not isinstance(found, list):
+                raise BackendProtocolError(
+                    f"the tool {tool.tool} answered no list at {tool.rows!r}", operation=tool.tool
+                )
+            rows += found
+            if not found or not tool.asks_for("page"):
+                break
+        return rows
+
+    def check(self, scope: str) -> None:
+        """Ask a scope's server for its tools."""
+        portal, session, _ = self._session(scope)
+        try:
+            portal.call(session.list_tools)
+        except Exception:
+            self.close(scope)
+            raise
 
     def close(self, scope: str) -> None:
-        """End a scope's process, if it runs."""
-        if scope in self._open:
-            self._open.pop(scope)[2].close()
+        """End a scope's session, if there is one."""
+        found = self._open.pop(self._server_of(scope), None)
+        if found is not None:
+            found[2].close()
 
     def close_all(self) -> None:
-        """End every process."""
-        for scope in list(self._open):
-            self.close(scope)
+        """End every session."""
+        while self._open:
+            self._open.popitem()[1][2].close()
 
-    def _server(self, scope: str) -> tuple[Any, ClientSession, ExitStack]:
-        if scope not in self._open:
+    def _server_of(self, scope: str) -> str:
+        """The address of a scope's server, or the scope itself where it has a process of its own."""
+        return filled(self._options.url, {"scope": scope}) if self._options.url else scope
+
+    def _session(self, scope: str) -> tuple[Any, ClientSession, ExitStack]:
+        key = self._server_of(scope)
+        if key not in self._open:
             while len(self._open) >= self._options.open_servers:
-                self.close(next(iter(self._open)))
-            self._open[scope] = self._start(scope)
-        self._open.move_to_end(scope)
-        return self._open[scope]
+                self._open.popitem(last=False)[1][2].close()
+            self._open[key] = self._start(scope)
+        self._open.move_to_end(key)
+        return self._open[key]
 
     def _start(self, scope: str) -> tuple[Any, ClientSession, ExitStack]:
         directory = self._directory / scope
         directory.mkdir(parents=True, exist_ok=True)
-        command, *arguments = self._options.command
-        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        env = {
-            name: value.replace("{directory}", str(directory)) for name, value in self._options.env.items()
-        }
-        server = StdioServerParameters(command=command, args=arguments, env={**kept, **env}, cwd=directory)
+        if self._options.url:
+            session = _connected(self._server_of(scope), self._options)
+        else:
+            session = _started(self._options, directory)
         with ExitStack() as stack:
             portal = stack.enter_context(start_blocking_portal())
-            session = stack.enter_context(portal.wrap_async_context_manager(_session(server)))
-            return portal, session, stack.pop_all()
+            try:
+                return (
+                    portal,
+                    stack.enter_context(portal.wrap_async_context_manager(session)),
+                    stack.pop_all(),
+                )
+            except BaseExceptionGroup as group:
+                raise _innermost(group) from group
+
+
+_MOST_PAGES = 10_000
 
 
 @asynccontextmanager
-async def _session(server: StdioServerParameters) -> AsyncIterator[ClientSession]:
+async def _started(options: McpOptions, directory: Path) -> AsyncIterator[ClientSession]:
+    command, *arguments = options.command
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    env = {name: value.replace("{directory}", str(directory)) for name, value in options.env.items()}
+    server = StdioServerParameters(command=command, args=arguments, env={**kept, **env}, cwd=directory)
     with open(os.devnull, "w") as quiet:  # noqa: ASYNC230  # what a server logs repeats what users said
-        async with stdio_client(server, errlog=quiet) as (read, write), ClientSession(read, write) as session:
-            await session.initialize()
+        async with _initialized(stdio_client(server, errlog=quiet)) as session:
             yield session
+
+
+@asynccontextmanager
+async def _connected(url: str, options: McpOptions) -> AsyncIterator[ClientSession]:
+    headers = {name: value.get_secret_value() for name, value in options.headers.items()}
+    async with (  # which follows no redirect, so that no header reaches another host
+        httpx.AsyncClient(headers=headers, timeout=options.timeout_s) as client,
+        _initialized(streamable_http_client(url, http_client=client)) as session,
+    ):
+        yield session
+
+
+@asynccontextmanager
+async def _initialized(transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[ClientSession]:
+    async with transport as (read, write, *_), ClientSession(read, write) as session:
+        await session.initialize()
+        yield session
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """The first error of a group of tasks: it has the type that says what happened."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 def at(value: Any, path: str) -> Any:
@@ -134,5 +200,6 @@ def filled(template: Any, values: Mapping[str, Any]) -> Any:
         for name, value in values.items():
             if template == f"{{{name}}}":
                 return value
-        return template
+        for name in ("scope", "directory", "key"):
+            template = template.replace(f"{{{name}}}", str(values.get(name, "")))
     return template

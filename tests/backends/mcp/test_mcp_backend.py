@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from memory import BackendError, ConfigError, open_memory
+from memory import BackendError, BackendUnavailable, ConfigError, MemoryScope, open_memory
 from memory.backends.mcp.options import McpOptions
 from memory.backends.mcp.servers import Servers, at, filled
 from memory.plugins.config import load_config
@@ -21,12 +26,54 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "contract"))
 from profiles import Mcp
 
 SERVER = Path(__file__).with_name("graph_server.py")
-REAL = os.environ.get("MCP_SERVER_MEMORY", "")
+NOTES = Path(__file__).with_name("notes_server.py")
+OWNER = {"owner": "{scope}"}
+SHARED = {
+    "preset": None,
+    "store": {"tool": "add", "arguments": {**OWNER, "key": "{key}", "text": "{text}", "fields": "{fields}"}},
+    "search": {
+        "tool": "search",
+        "arguments": {**OWNER, "query": "{any_word}", "limit": "{limit}"},
+        "rows": "found",
+    },
+    "read": {"tool": "read", "arguments": {**OWNER, "key": "{key}"}, "error": "error", "absent": "ABSENT"},
+    "list_all": {"tool": "page_of", "arguments": {**OWNER, "page": "{page}"}, "rows": "rows"},
+    "delete": {"tool": "drop", "arguments": {**OWNER, "key": "{key}"}, "error": "error"},
+    "row": {"name": "id", "text": "text", "fields": "fields"},
+}
+# Real servers, where the environment names them: a command, and for basic-memory the URL of one that runs.
+REAL = {
+    "server-memory": os.environ.get("MCP_SERVER_MEMORY", ""),
+    "memory-libsql": os.environ.get("MCP_MEMORY_LIBSQL", ""),
+    "basic-memory": os.environ.get("MCP_BASIC_MEMORY", ""),
+}
 
 
-def config(*command: str) -> dict[str, Any]:
-    block = {"preset": "server-memory", "command": list(command)}
+def config(*command: str, **block: Any) -> dict[str, Any]:
+    block = block or {"preset": "server-memory", "command": list(command)}
     return {"memory": {"backend": "mcp", "backends": {"mcp": block}}}
+
+
+def real(preset: str) -> dict[str, Any]:
+    at = {"url": REAL[preset]} if REAL[preset].startswith("http") else {"command": [REAL[preset]]}
+    return config(preset=preset, **at)
+
+
+@contextmanager
+def notes(*arguments: str) -> Iterator[dict[str, Any]]:
+    """The block of a server over HTTP, while it runs."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with subprocess.Popen([sys.executable, str(NOTES), str(port), *arguments]) as process:
+        try:
+            while True:
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                assert process.poll() is None
+            yield {**SHARED, "url": f"http://127.0.0.1:{port}/mcp"}
+        finally:
+            process.terminate()
 
 
 @pytest.mark.thorough
@@ -37,11 +84,73 @@ class TestPreset(MemoryContract):
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(not REAL, reason="MCP_SERVER_MEMORY names no server")
-class TestReferenceServer(MemoryContract):
-    config = config(REAL)
+class TestShared(MemoryContract):
+    """A server over HTTP that tells scopes apart by an argument."""
+
     profile = Mcp
     anyio_backends = ("asyncio",)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def served(cls) -> Iterator[dict[str, Any]]:
+        with notes() as block:
+            yield config(**block)
+
+    @pytest.fixture
+    def configured(self, served: dict[str, Any]) -> dict[str, Any]:
+        return served
+
+    @pytest.fixture
+    def fingerprint(self) -> None:
+        """What such a server holds is seen by its tools alone."""
+
+
+def _real(preset: str) -> type:
+    body = {"config": real(preset), "profile": Mcp, "anyio_backends": ("asyncio",)}
+    mark = pytest.mark.skipif(not REAL[preset], reason=f"the environment names no {preset}")
+    return mark(pytest.mark.thorough(type(f"TestReal_{preset}", (MemoryContract,), body)))
+
+
+for _preset in REAL:
+    globals()[f"TestReal_{_preset}"] = _real(_preset)
+
+
+def doctor(block: dict[str, Any], directory: Path) -> dict[str, str]:
+    file = directory / "memslot.yaml"
+    scope = {"run_id": "r", "persona_id": "ada"}
+    file.write_text(
+        json.dumps({"memory": {**config(**block)["memory"], "scope": scope, "data_dir": str(directory)}})
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", "import memslot; memslot.main()", "doctor", str(file), "--json"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return {check["name"]: check["status"] for check in json.loads(ran.stdout)["checks"]}
+
+
+def test_the_doctor_decides_whether_a_shared_server_keeps_scopes_apart(tmp_path: Path) -> None:
+    with notes() as honest:
+        assert doctor(honest, tmp_path)["isolation"] == "passed"
+    with notes("ignore") as careless:
+        assert doctor(careless, tmp_path)["isolation"] == "failed"
+
+
+def test_a_shared_server_needs_to_be_told_the_scope() -> None:
+    shared = {**SHARED, "url": "http://127.0.0.1:1/mcp", "list_all": {"tool": "all"}}
+    with pytest.raises(ConfigError, match=r"put \{scope\} into the url, or into the arguments of list_all"):
+        MemoryAdapterRegistry().create(load_config(config(**shared)))
+
+
+def test_where_nobody_listens_the_server_is_unavailable(tmp_path: Path) -> None:
+    block = config(**SHARED, url="http://127.0.0.1:1/mcp")["memory"] | {"data_dir": str(tmp_path)}
+
+    async def talk() -> None:
+        async with open_memory({"memory": block}) as memory:
+            with pytest.raises(BackendUnavailable) as raised:
+                await memory.setup_scope(MemoryScope(run_id="r", persona_id="ada"))
+            assert not raised.value.sent
+
+    anyio.run(talk)
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
