@@ -255,7 +255,7 @@ class Redaction:
         if isinstance(value, RootModel):
             return self._show(value.root, _Spot.of_field(type(value).model_fields["root"], spot.path))
         if spot.plain(value) or (type(value) is type(spot.default) and value == spot.default):
-            return to_jsonable_python(value)
+            return _jsonable(value)
         if isinstance(value, BaseModel):
             return self.shown(value, spot.path)
         if spot.secret:
@@ -293,7 +293,7 @@ class Redaction:
         if isinstance(value, RootModel):
             return self._hash(value.root, _Spot.of_field(type(value).model_fields["root"], spot.path))
         if spot.plain(value):
-            return to_jsonable_python(value)
+            return _jsonable(value)
         if isinstance(value, BaseModel):
             return self.content(value, spot.path)
         if spot.secret:
@@ -356,6 +356,11 @@ def texts_in(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from texts_in(item)
+
+
+def _jsonable(value: Any) -> Any:
+    """A harmless value as JSON. Before pydantic 2.14, core cannot serialize a model that came inside another."""
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else to_jsonable_python(value)
 
 
 def _content_of(path: Path) -> str | None:
