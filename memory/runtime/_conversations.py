@@ -26,6 +26,8 @@ from memory.slot.host_store import HostStore, StoredObject
 log = logging.getLogger(__name__)
 
 Place = tuple[MemoryScope, str]
+_IDLE_BESIDE_OTHERS_S = 0.2
+"""What another server answered next is read anew: by then a conversation is forgotten here."""
 
 
 class Conversations:
@@ -59,7 +61,7 @@ class Conversations:
         self._settings = settings
         self._store = store
         self._max_open = max_open
-        self._idle_s = idle_s
+        self._idle_s = min(idle_s, _IDLE_BESIDE_OTHERS_S) if store.on_server else idle_s
         self._grace_s = grace_s
         self._open: OrderedDict[Place, HttpChannel] = OrderedDict()
         self._tasks: TaskGroup = anyio.create_task_group()

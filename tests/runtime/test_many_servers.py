@@ -2,109 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import anyio
 import pytest
+from many_servers import served
 from postgres import NEEDS_POSTGRES, ask
+from pydantic import SecretStr
+from signet_support import BASE, daemon
+from test_conversations import talking
 
-from memory.testing import ScriptedLLM
+from memory.plugins.postgres import PostgresServer
+from memory.runtime.signet.sessions import Caller
+from memory.testing import FakeBackend, FakeNativeStore, ScriptedLLM
 
-SECONDS = min(2.0 * int(os.environ.get("MEMSLOT_ROUNDS", "8")), 40.0)
+SECONDS = min(2.0 * int(os.environ.get("MEMSLOT_ROUNDS", "8")), 20.0)
 SESSIONS = 4
-TOKEN = "a-token-of-this-test-alone"
-
-
-class Servers:
-    """Processes that serve one memory, behind a proxy: a request goes to any of them that takes connections."""
-
-    def __init__(self, directory: Path, config: dict[str, Any], count: int = 3) -> None:
-        self._files = []
-        for number in range(count):
-            memory = {**config["memory"], "data_dir": str(directory / f"machine{number}")}
-            file = directory / f"machine{number}.json"
-            file.write_text(json.dumps({**config, "memory": memory}))
-            self._files.append(file)
-        self._running: list[tuple[subprocess.Popen[str], str] | None] = [None] * count
-        self._http = httpx.Client(timeout=60, headers={"authorization": f"Bearer {TOKEN}"})
-        self.kills = 0
-
-    def start(self, number: int) -> None:
-        command = [
-            sys.executable,
-            "-c",
-            "from memory.cli import main; main()",
-            "serve",
-            str(self._files[number]),
-        ]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("serving "), line
-        self._running[number] = process, line.split()[-1]
-
-    def kill(self, number: int) -> None:
-        before = self._running[number]
-        assert before is not None
-        self._running[number] = None
-        before[0].kill()
-        before[0].communicate()
-        self.kills += 1
-
-    def cpu_s(self) -> float:
-        import psutil
-
-        times = [psutil.Process(one[0].pid).cpu_times() for one in self._running if one is not None]
-        return sum(spent.user + spent.system for spent in times)
-
-    def ask(self, path: str, body: dict[str, Any], choose: random.Random) -> httpx.Response | None:
-        """The answer; None where the process that was asked died over it, so that nobody knows."""
-        while True:
-            there = [one[1] for one in self._running if one is not None]
-            try:
-                return self._http.post(choose.choice(there) + path, json=body)
-            except (httpx.ConnectError, IndexError):
-                time.sleep(0.02)  # it was not sent
-            except httpx.TransportError:
-                return None
-
-    def close(self) -> None:
-        for number, one in enumerate(self._running):
-            if one is not None:
-                self.kill(number)
-        self._http.close()
-
-
-@contextmanager
-def served(directory: Path, url: str, model: str, **more: Any) -> Iterator[Servers]:
-    block = {
-        "vector_store": {"provider": "pgvector", "config": {"connection_string": url}},
-        "collection": "many",
-        "llm": {"base_url": model},
-        "embedder": {"base_url": model},
-        "threshold": 0.0,
-    }
-    config = {
-        "memory": {"backend": "mem0", "backends": {"mem0": block}, "state": url, **more},
-        "serve": {"port": 0, "tokens": [{"token": TOKEN, "persona_id": "ada"}], "policy": {"recall_s": 30}},
-    }
-    servers = Servers(directory, config)
-    try:
-        for number in range(3):
-            servers.start(number)
-        yield servers
-    finally:
-        servers.close()
 
 
 @pytest.fixture
@@ -140,7 +58,7 @@ def test_a_kill_every_two_seconds_loses_nothing_doubles_nothing_and_keeps_each_s
             number += 1
             time.sleep(0.05)
 
-    with ScriptedLLM() as model, served(tmp_path, clean, model.base_url) as servers:
+    with ScriptedLLM() as model, served(tmp_path, clean, model=model.base_url) as servers:
         speakers = [threading.Thread(target=speak, args=(session,)) for session in range(SESSIONS)]
         for speaker in speakers:
             speaker.start()
@@ -179,3 +97,51 @@ def test_a_kill_every_two_seconds_loses_nothing_doubles_nothing_and_keeps_each_s
         assert set(numbers) <= {*acknowledged[session], *unanswered[session]}
         kept = set(acknowledged[session])
         assert [number for number in numbers if number in kept] == acknowledged[session], "in their order"
+
+
+@pytest.fixture
+def started(state_url: str) -> Any:
+    """Begins servers over one native store and one PostgreSQL."""
+    native, server = FakeNativeStore(), PostgresServer(SecretStr(state_url))
+    return lambda **options: daemon(FakeBackend(native), host_file=server, **options)
+
+
+@NEEDS_POSTGRES
+async def test_a_session_goes_on_at_whichever_server_is_asked(started: Any) -> None:
+    async with started() as one, started() as two:
+        await one.hook("session-start", sessionKey="s", project="/p")
+        await one.hook("user-prompt-submit", sessionKey="s", userMessage="My bike is red.", project="/p")
+        await one.settled()
+        found = await two.hook("user-prompt-submit", sessionKey="t", userMessage="red bike?", project="/p")
+        assert "My bike is red." in found["inject"]
+        again = await one.hook("user-prompt-submit", sessionKey="t", userMessage="red bike?", project="/p")
+        assert "My bike is red." not in again["inject"], "said once, whichever of them said it"
+        assert [row["key"] for row in (await two.send("GET", "/api/sessions"))[1]["sessions"]] == ["s", "t"]
+        await two.post("/api/sessions/s/bypass", {"enabled": True})
+        assert (await one.hook("session-start", sessionKey="s", project="/p"))["bypassed"]
+        await two.post("/api/sessions/s/bypass", {"enabled": False})
+        assert not (await one.hook("session-start", sessionKey="s", project="/p"))["sessionKnown"]
+        await two.hook("session-end", sessionKey="s")
+        resumed = await one.hook("session-start", sessionKey="s", project="/p")
+        assert resumed["sessionKnown"]
+        assert "My bike is red." in resumed["inject"]
+        assert not (await two.hook("session-start", sessionKey="s", project="/p"))["sessionKnown"]
+        stored = await one.post("/api/memory/remember", {"content": "[tea]: I like oolong.", "pinned": True})
+        row = (await two.send("GET", f"/api/memory/{stored[1]['id']}"))[1]
+        assert (row["tags"], row["pinned"]) == ("tea", 1)
+        assert (await two.post("/api/memory/remember", {"content": "I like oolong."}))[1]["deduped"]
+
+
+@NEEDS_POSTGRES
+async def test_a_conversation_goes_on_at_whichever_server_is_asked(state_url: str) -> None:
+    server = PostgresServer(SecretStr(state_url))
+    async with talking(host_file=server) as one, talking(host_file=server) as two:
+        key, _ = await one.say("My favourite tea is oolong.")
+        await anyio.sleep(0.5)  # until it is forgotten there
+        await two.say("And my cat is grey.", sessionKey=key)
+        await anyio.sleep(0.5)
+        await one.say("What did I say?", sessionKey=key)
+        scope = one.server.service.sessions.scope(Caller(BASE))
+        kept = one.server.store.get("conversation", scope, key)
+    words = [message["content"] for message in kept["history"] if message["role"] == "user"]
+    assert words == ["My favourite tea is oolong.", "And my cat is grey.", "What did I say?"]

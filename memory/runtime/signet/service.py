@@ -199,8 +199,7 @@ class SignetService:
 
     def bypass(self, caller: Caller, key: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/sessions/:key/bypass``: hooks of this session do nothing, or do again."""
-        under_way = (session for session in self.sessions.of(caller) if session.key == key)
-        session = next(under_way, None) or self.sessions.find(caller, key)
+        session = self.sessions.find(caller, key)
         if session is None:
             raise Refused(404, "Session not found")
         if not isinstance(body.get("enabled"), bool):

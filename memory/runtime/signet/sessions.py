@@ -291,6 +291,8 @@ class Sessions:
         if row is None:
             return None
         session = Session.taken_up(row)
+        if self._store.on_server:  # another server may have gone on with it: that is no resumption
+            session.resumed = row["ended"] or row["resumed"]
         session.words = (self._store.get("words", session.scope, key) or {"words": []})["words"]
         return session
 

@@ -1,0 +1,102 @@
+"""Several ``memslot serve`` over one PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+TOKEN = "a-token-of-this-test-alone"
+
+
+class Servers:
+    """Processes that serve one memory, behind a proxy: a request goes to any of them that takes connections."""
+
+    def __init__(self, directory: Path, config: dict[str, Any], count: int) -> None:
+        self._files = []
+        for number in range(count):
+            memory = {**config["memory"], "data_dir": str(directory / f"machine{number}")}
+            file = directory / f"machine{number}.json"
+            file.write_text(json.dumps({**config, "memory": memory}))
+            self._files.append(file)
+        self._running: list[tuple[subprocess.Popen[str], str] | None] = [None] * count
+        self._http = httpx.Client(timeout=60, headers={"authorization": f"Bearer {TOKEN}"})
+        self.kills = 0
+
+    def start(self, number: int) -> None:
+        command = [
+            sys.executable,
+            "-c",
+            "from memory.cli import main; main()",
+            "serve",
+            str(self._files[number]),
+        ]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("serving "), line
+        self._running[number] = process, line.split()[-1]
+
+    def kill(self, number: int) -> None:
+        before = self._running[number]
+        assert before is not None
+        self._running[number] = None
+        before[0].kill()
+        before[0].communicate()
+        self.kills += 1
+
+    def cpu_s(self) -> float:
+        """What they have taken of the processor so far."""
+        times = [psutil.Process(one[0].pid).cpu_times() for one in self._running if one is not None]
+        return sum(spent.user + spent.system for spent in times)
+
+    @property
+    def urls(self) -> list[str]:
+        """Where they answer."""
+        return [one[1] for one in self._running if one is not None]
+
+    def ask(self, path: str, body: dict[str, Any], choose: random.Random) -> httpx.Response | None:
+        """The answer; None where the process that was asked died over it, so that nobody knows."""
+        while True:
+            try:
+                return self._http.post(choose.choice(self.urls) + path, json=body)
+            except (httpx.ConnectError, IndexError):
+                time.sleep(0.02)  # it was not sent
+            except httpx.TransportError:
+                return None
+
+    def close(self) -> None:
+        for number, one in enumerate(self._running):
+            if one is not None:
+                self.kill(number)
+        self._http.close()
+
+
+@contextmanager
+def served(directory: Path, url: str, model: str | None = None, count: int = 3) -> Iterator[Servers]:
+    """``memslot serve`` of mem0 on pgvector, with its state in the same PostgreSQL; without a model verbatim."""
+    block = {
+        "vector_store": {"provider": "pgvector", "config": {"connection_string": url}},
+        "collection": "many",
+        **({"llm": {"base_url": model}, "embedder": {"base_url": model}, "threshold": 0.0} if model else {}),
+    }
+    config = {
+        "memory": {"backend": "mem0", "backends": {"mem0": block}, "state": url},
+        "serve": {"port": 0, "tokens": [{"token": TOKEN, "persona_id": "ada"}], "policy": {"recall_s": 30}},
+    }
+    servers = Servers(directory, config, count)
+    try:
+        for number in range(count):
+            servers.start(number)
+        yield servers
+    finally:
+        servers.close()
