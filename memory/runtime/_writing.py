@@ -7,13 +7,17 @@ Where it has none, what could not be sent before the end goes into the host stor
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from random import sample
 
 import anyio
 import anyio.to_thread
 
+from memory.adapter._lockfile import FileLock
 from memory.contract.errors import (
     BackendError,
     BackendRateLimited,
@@ -37,6 +41,7 @@ log = logging.getLogger("memslot.runtime")
 
 _FIRST_PAUSE_S = 0.5
 _LOOK_S, _LOOK_AT = 1.0, 64  # scopes
+_LOOK_AGAIN_S = 5.0
 _UNSENT = "unsent"
 
 
@@ -104,6 +109,12 @@ class WriteBehind:
         self._unsent: list[MemoryEvent] = []
         self._closing: anyio.Event | None = None
         self._resumed = False
+        self._left = 0  # events of earlier processes that are not delivered yet
+        self._look_again_at = 0.0
+        self._left_lock: FileLock | None = None
+        if isinstance(host_file, Path):
+            lock = host_file.with_name(f"{host_file.name}-{_UNSENT}")
+            self._left_lock = FileLock(lock, what="what earlier processes left", instead="wait")
 
     @property
     def waiting(self) -> int:
@@ -111,18 +122,44 @@ class WriteBehind:
         return self._slot.waiting_events() or len(self._queue)
 
     async def resume(self) -> None:
-        """Take up what earlier processes left: events of the journal, and of the host store. Once."""
-        if self._resumed or self._queue.closed:
+        """Take up what earlier processes left: events of the journal once; those of the host store once no other
+        process delivers them."""
+        if self._queue.closed:
             return
-        self._resumed = True
-        for scope in self._slot.waiting_scopes():
-            self._queue.offer(scope, _Pending(None), weight=0)
-        if await self._slot.see_waiting():
-            self._background.start(self._watch)
-        if self._host_file is not None and was_begun(self._host_file):
-            for event in await anyio.to_thread.run_sync(self._left_by_earlier):
-                if self._seen.add((event.scope, event.event_id)):
-                    self._queue.offer(event.scope, _Pending(event, maybe_stored=True), weight=0)
+        if not self._resumed:
+            self._resumed = True
+            for scope in self._slot.waiting_scopes():
+                self._queue.offer(scope, _Pending(None), weight=0)
+            if await self._slot.see_waiting():
+                self._background.start(self._watch)
+        if time.monotonic() >= self._look_again_at:
+            self._look_again_at = math.inf
+            await self._take_up_left()
+
+    async def _take_up_left(self) -> None:
+        """Of processes that begin at once one delivers what is left, or every event would go out twice. Its lock is
+        lost by one that dies, and the others look again."""
+        if self._host_file is None or not was_begun(self._host_file):
+            return
+        try:
+            if self._left_lock is not None:
+                self._left_lock.acquire()
+        except BackendUnavailable:
+            self._look_again_at = time.monotonic() + _LOOK_AGAIN_S
+            return
+        except OSError as error:
+            log.warning("%s: %s", self._slot.backend_name, error)  # a file system without locks
+        self._left = 1  # until all of them are in the queue
+        for event in await anyio.to_thread.run_sync(self._left_by_earlier):
+            if self._seen.add((event.scope, event.event_id)):
+                self._left += 1
+                self._queue.offer(event.scope, _Pending(event, maybe_stored=True), weight=0)
+        self._end_left()
+
+    def _end_left(self) -> None:
+        self._left -= 1
+        if not self._left and self._left_lock is not None:
+            self._left_lock.release()
 
     async def _watch(self) -> None:
         """Take up what other processes have put into the journal, and those that died could not deliver."""
@@ -201,6 +238,8 @@ class WriteBehind:
         self._unsent += left
         if self._unsent:
             await anyio.to_thread.run_sync(self._keep_unsent)
+        if self._left_lock is not None:
+            self._left_lock.release()
         return self.lost
 
     # -- lanes ------------------------------------------------------------------------------------------
@@ -236,6 +275,7 @@ class WriteBehind:
             recorded = False
         if pending.maybe_stored and (recorded or not self._queue.closed):
             await anyio.to_thread.run_sync(self._drop_unsent, event)
+            self._end_left()
 
     async def _deliver_kept(self, scope: MemoryScope) -> None:
         """What waits for a scope in the journal; what the backend cannot take now stays there."""
