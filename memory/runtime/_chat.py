@@ -59,10 +59,20 @@ class Chat:
         self._say: Callable[[str], None] = lambda text: say(without_controls(text))
         self._open = AsyncExitStack()
         self._forgetting = False
+        self._lost: LifecycleError | None = None  # said at a switch, and once more at the end
         self.session: AgentSession
 
     async def run(self, session_key: str | None = None) -> None:
-        """Until the channel is closed."""
+        """Until the channel is closed.
+
+        Raises:
+            LifecycleError: what was said could neither be written nor kept for the next start.
+        """
+        await self._talk(session_key)
+        if self._lost is not None:
+            raise self._lost
+
+    async def _talk(self, session_key: str | None) -> None:
         async with self._provider_closed(), AsyncExitStack() as stack:
             stack.push_async_callback(self._close)
             await self._attach(self._config, session_key)
@@ -110,7 +120,9 @@ class Chat:
             scope = config.memory.scope or MemoryScope(run_id="chat", persona_id="user")
             slot = await stack.enter_async_context(open_shared(config, scope=scope))
             policy = TurnPolicy(**dict(self._settings.policy))
-            memory = await stack.enter_async_context(TurnMemory(slot, policy))
+            memory = TurnMemory(slot, policy)
+            stack.callback(memory.check_none_lost)  # once it is closed
+            await stack.enter_async_context(memory)
             before = getattr(self, "session", None)
             session_key = before.session_key if before else session_key
             session = self._settings.session(self._provider, memory, session_key=session_key)
@@ -122,7 +134,11 @@ class Chat:
         old, self._open, self.session = self._open, opened, session
         if before:
             await before.end()
-        await old.aclose()
+        try:
+            await old.aclose()
+        except LifecycleError as error:
+            self._lost = error
+            raise
 
     async def _close(self) -> None:
         try:
@@ -218,6 +234,7 @@ async def chat(
 
     Raises:
         ConfigError, PluginError: the configuration cannot be used.
+        LifecycleError: what was said could neither be written nor kept for the next start.
     """
     settings = config.section("agent", AgentSettings)
     provider = settings.model(config)

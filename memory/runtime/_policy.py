@@ -21,7 +21,14 @@ from pydantic import BeforeValidator, Field
 
 from memory.contract._loops import loop_or_none
 from memory.contract._model import Frozen, check_number
-from memory.contract.errors import BackendTimeout, BackendUnavailable, InputError, JournalError, MemslotError
+from memory.contract.errors import (
+    BackendTimeout,
+    BackendUnavailable,
+    InputError,
+    JournalError,
+    LifecycleError,
+    MemslotError,
+)
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import relabel_section, strip_json
 from memory.contract.receipts import BackendHealth, RetrieveResult, Trace
@@ -226,6 +233,18 @@ class TurnMemory:
     def lost(self) -> int:
         """Acknowledged events that :meth:`aclose` could neither send nor keep for the next start."""
         return self._writes.lost
+
+    def check_none_lost(self) -> None:
+        """See, once this is closed, that whoever was told "recorded" was told the truth.
+
+        Raises:
+            LifecycleError: there are :attr:`lost` events.
+        """
+        if self.lost:
+            raise LifecycleError(
+                f"{self.lost} acknowledged events are lost: they could not be written within policy.drain_s, nor "
+                "kept for the next start, and there is no journal; set memory.journal: true"
+            )
 
     async def record_turn(
         self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]

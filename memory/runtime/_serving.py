@@ -13,7 +13,7 @@ import anyio
 from pydantic import Field, field_validator, model_validator
 
 from memory.adapter._address import is_loopback
-from memory.contract.errors import ConfigError, LifecycleError, PluginLoadError
+from memory.contract.errors import ConfigError, PluginLoadError
 from memory.contract.requests import AdapterMode, Positive
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import Isolate, MemslotConfig
@@ -211,11 +211,7 @@ async def answer(
         stop_at_signals(running, settings.leave_s, server.endpoints.leave)
         ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         await running.serve(sockets=[listener])
-    if memory.lost:
-        raise LifecycleError(
-            f"{memory.lost} acknowledged events are lost: they could not be written within policy.drain_s, "
-            "and there is no journal; set memory.journal: true"
-        )
+    memory.check_none_lost()
 
 
 def _grants(tokens: list[TokenSettings], default: MemoryScope | None) -> dict[str, TokenGrant]:

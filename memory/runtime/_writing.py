@@ -17,7 +17,6 @@ from random import sample
 import anyio
 import anyio.to_thread
 
-from memory.adapter._lockfile import FileLock
 from memory.contract.errors import (
     BackendError,
     BackendRateLimited,
@@ -35,6 +34,7 @@ from memory.runtime._circuit import Background, Circuit, CircuitOpen
 from memory.slot.bounded_queue import BoundedQueue, Lease, RecentKeys
 from memory.slot.database import Place
 from memory.slot.host_store import HostStore, StoredObject, was_begun
+from memory.slot.lockfile import FileLock
 from memory.slot.slot import MemorySlot
 
 log = logging.getLogger("memslot.runtime")

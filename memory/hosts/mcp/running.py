@@ -74,6 +74,7 @@ async def _hooks_answered(slot: MemorySlot, config: MemslotConfig, *, wanted: bo
         tasks.start_soon(answer_hooks, memory, spool_directory(config.data_dir))
         yield
         tasks.cancel_scope.cancel()
+    memory.check_none_lost()
 
 
 def _leaves(errors: BaseExceptionGroup[OSError]) -> Iterator[OSError]:
