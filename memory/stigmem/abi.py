@@ -29,7 +29,7 @@ from memory import BackendError, ConfigError, InputError, MemslotError
 from memory.adapter._http import check_url
 from memory.stigmem.boot import BootContext, ContextPulls, probe
 from memory.stigmem.client import NodeInfo, StigmemNode
-from memory.stigmem.facts import LAST_RESORT_SOURCE, Fact, build_uri, check_uri
+from memory.stigmem.facts import Fact, build_uri, check_entity, check_uri, fold
 from memory.stigmem.queue import MAX_QUEUED_FACTS, Ticket, WriteQueue
 from memory.stigmem.writers import PING_LIFETIME, Surfaces, Write, carry_out, check_write
 
@@ -58,7 +58,8 @@ class StigmemAbi(WriteQueue):
     Args:
         url: the node; None turns middleware off, and is an error for a process.
         api_key: for nodes that require one.
-        source: the agent's formal URI; ``stigmem://{authority}/agent/memslot`` if None.
+        source: the agent's URI, formal or informal such as ``agent:openclaw``;
+            ``stigmem://{authority}/agent/memslot`` if None.
         archetype: ``middleware`` or ``process``, see above.
         timeout_s: for each request, in seconds.
         boot_timeout_s: for the whole handshake, in seconds; what was read by then counts.
@@ -171,11 +172,12 @@ class StigmemAbi(WriteQueue):
         if self._surfaces is None:
             return BootContext(problems=(self.problem,) if self.problem else ())
         node = self.open_node(retry_pause_s=0.0)
-        pulls = ContextPulls(node, self._surfaces.source)
+        pulls = ContextPulls(node)
         try:
             with anyio.move_on_after(self._boot_timeout_s) as limit:
                 async with node:
-                    await probe(node)
+                    info = await probe(node)
+                    pulls.addresses = self._surfaces.addresses(urlsplit(info.node_url or "").netloc)
                     if self.archetype == "middleware":
                         await pulls.run(user_entity, project_entities, namespaces)
                         if handoff_details:
@@ -278,8 +280,14 @@ def _may_exist(ping: Ticket) -> bool:
 
 
 def _surfaces(url: str, source: str | None) -> Surfaces:
-    """Entities are minted under the authority of ``source``, else the URL's host and port."""
+    """Entities are minted under the authority of a formal ``source``, else the URL's host and port."""
     host = urlsplit(check_url(url, "STIGMEM_URL")).netloc.lower()
-    if source is not None and source != LAST_RESORT_SOURCE:
+    if source is None:
+        source = build_uri(host, "agent", "memslot")
+    elif "://" in source:
         host = urlsplit(check_uri(source, "STIGMEM_SOURCE_ENTITY")).netloc or host
-    return Surfaces(source or build_uri(host, "agent", "memslot"), host)
+    else:
+        source = check_entity(
+            fold(source), "STIGMEM_SOURCE_ENTITY"
+        )  # as the node folds what such agents write
+    return Surfaces(source, host)

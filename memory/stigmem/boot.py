@@ -39,10 +39,10 @@ class BootContext:
 
 @dataclass
 class ContextPulls:
-    """The context pulls of one boot for the agent ``source``: what was found, and what went wrong."""
+    """The context pulls of one boot, for an agent known by ``addresses``: what was found, and what went wrong."""
 
     node: StigmemNode
-    source: str
+    addresses: frozenset[str] = frozenset()
     facts: dict[str, Fact] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     _handoffs: list[Fact] = field(default_factory=list)
@@ -63,7 +63,7 @@ class ContextPulls:
             for fact in await self._pull("project constraints", **wanted_here):
                 self.facts.setdefault(fact.id, fact)
         for fact in await self._pull("handoffs", relation="intent:handoff_to", min_confidence=0.8):
-            if fact.value.v == self.source:
+            if fact.value.v in self.addresses:
                 self._handoffs.append(fact)
                 self.facts.setdefault(fact.id, fact)
         for fact in (await self._escalations())[:_ESCALATIONS]:

@@ -12,12 +12,16 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, Self, TypedDict, Unpack
 from urllib.parse import quote
 
+import anyio
+
 from memory import InputError
-from memory.adapter import JsonHttp, bearer, check_url, expect, route
-from memory.stigmem.facts import BACKEND, Fact, FactScope, NewFact
+from memory.adapter import BackendProtocolError, JsonHttp, bearer, check_url, expect, route
+from memory.stigmem.facts import BACKEND, Fact, FactScope, FactValue, NewFact
 
 MAX_LIMIT = 500
 """The most rows a node returns at once; there is no second page, because its cursor loses rows."""
+
+_JOB_PAUSE_S = 0.2
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 # A fact sent twice is the same fact, by its content id.
@@ -166,6 +170,45 @@ class StigmemNode:
         """``GET /v1/facts/{id}/provenance``: ``fact_id``, ``cid``, ``derived_from``."""
         return await self.object("GET", f"/v1/facts/{_segment(fact_id)}/provenance")
 
+    async def resolve_conflict(
+        self,
+        conflict_id: str,
+        *,
+        winning_fact_id: str | None = None,
+        new_value: FactValue | None = None,
+        note: str = "",
+    ) -> dict[str, Any]:
+        """``POST /v1/conflicts/{id}/resolve``: ``resolution_fact_id``, ``conflict_status``.
+
+        The node's plugins do not confine conflicts to a tenant.
+        """
+        body = {
+            "winning_fact_id": winning_fact_id,
+            "new_value": new_value and dict(new_value),
+            "resolution_note": note,
+        }
+        path = f"/v1/conflicts/{_segment(conflict_id, 'conflict_id')}/resolve"
+        return await self.object("POST", path, json=body)
+
+    async def lint(self, scope: FactScope, **narrowed: Any) -> dict[str, Any]:
+        """``POST /v1/lint``: ``findings``, ``fact_count``; for a large scope, of the job that the node makes of it.
+
+        Args:
+            scope: whose facts are checked.
+            narrowed: ``checks``, ``entity``, ``relation``, ``stale_lookahead_s``; None counts as absent.
+
+        Raises:
+            BackendError: the node failed, or its job did.
+        """
+        given = {name: value for name, value in narrowed.items() if value is not None}
+        answer = await self.object("POST", "/v1/lint", json={"scope": scope, **given})
+        while "job_id" in answer and answer.get("status") not in ("done", "failed"):
+            await anyio.sleep(_JOB_PAUSE_S)
+            answer = await self.object("GET", f"/v1/lint/jobs/{_segment(str(answer['job_id']))}")
+        if answer.get("status") == "failed":
+            raise BackendProtocolError("stigmem: the node's lint job failed", backend_name=BACKEND)
+        return expect(dict, answer.get("result", answer), "stigmem: POST /v1/lint")
+
     async def object(self, method: Method, path: str, **sent: Any) -> dict[str, Any]:
         """As :meth:`request`, and the answer is an object; BackendProtocolError otherwise."""
         return expect(dict, await self.request(method, path, **sent), f"stigmem: {method} {route(path)}")
@@ -181,7 +224,7 @@ class StigmemNode:
         await self._http.aclose()
 
 
-def _segment(value: str) -> str:
+def _segment(value: str, where: str = "fact_id") -> str:
     if not value.strip():
-        raise InputError("fact_id: must not be blank")
+        raise InputError(f"{where}: must not be blank")
     return quote(value, safe=":")

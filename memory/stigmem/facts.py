@@ -41,9 +41,6 @@ MAX_URI_BYTES = 2048
 MAX_VALUE_BYTES = 1024 * 1024
 """A string or text value, or all of ``derived_from``, in bytes of UTF-8. Ours: the node states no limit."""
 
-LAST_RESORT_SOURCE = "agent:unknown"
-"""The one informal URI accepted as a source, because Spec-19 12.2 names it."""
-
 ValueType = Literal["string", "text", "number", "boolean", "datetime", "ref", "null"]
 FactScope = Literal["local", "team", "company", "public"]
 FACT_SCOPES: tuple[FactScope, ...] = ("local", "team", "company", "public")
@@ -94,10 +91,6 @@ def _check_entity(value: str) -> str:
     return value
 
 
-def _check_source(value: str) -> str:
-    return value if value == LAST_RESORT_SOURCE else _check_uri(value)
-
-
 def _check_relation(value: str) -> str:
     if not limited(MAX_URI_BYTES)(value) or _UNSAFE.search(value):
         raise ValueError("must be one word such as memory:role, without spaces")
@@ -107,7 +100,6 @@ def _check_relation(value: str) -> str:
 Uri = Annotated[str, AfterValidator(_check_uri)]
 Entity = Annotated[str, AfterValidator(_check_entity)]
 Ref = Annotated[str, AfterValidator(_check_ref)]
-Source = Annotated[str, AfterValidator(_check_source)]
 Relation = Annotated[str, AfterValidator(_check_relation)]
 Summary = Annotated[NotBlank, AfterValidator(limited(MAX_SUMMARY_BYTES))]
 Goal = Annotated[NotBlank, AfterValidator(limited(MAX_GOAL_BYTES))]
@@ -235,7 +227,7 @@ class NewFact(Frozen):
         entity: what the fact is about, a formal URI or an informal one such as ``issue:proj-12``.
         relation: such as ``memory:utterance``.
         value: the typed value.
-        source: who says so, a formal URI, or ``agent:unknown``.
+        source: who says so, a formal URI or an informal one such as ``agent:openclaw``.
         scope: who may see it. No default: the node's differ between writing and reading.
         confidence: 0 to 1.
         valid_until: timezone-aware, or None for ever.
@@ -248,7 +240,7 @@ class NewFact(Frozen):
     entity: Entity
     relation: Relation
     value: FactValue
-    source: Source
+    source: Entity
     scope: FactScope
     confidence: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)] = 1.0
     valid_until: AwareDatetime | None = None

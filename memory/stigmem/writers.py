@@ -193,7 +193,7 @@ class Surfaces:
         unique: of what the ids of new entities are made; by chance where it is empty.
 
     Every method raises InputError, naming the argument and the fix, for what Spec-19 or the node would not bear.
-    Where an id is taken, a URI is taken as well.
+    Where an id is taken, a URI is taken as well; ``to`` may be informal too.
     """
 
     source: str
@@ -212,9 +212,7 @@ class Surfaces:
         """The agent is stuck on a task, if known because of another one."""
         facts = [("paperclip:issue_status", "blocked", "task")]
         if blocked_by is not None:
-            uri = self._task(blocked_by, "blocked_by")
-            if "://" not in uri:  # a node reads an informal ref back as null
-                uri = f"stigmem://{self.authority}/issue/{uri.removeprefix('issue:')}"
+            uri = self.as_ref(self._task(blocked_by, "blocked_by"))
             facts.append(("paperclip:blocked_by", uri, "blocked_by"))
         return self._write("blocked", self._task(task), *facts)
 
@@ -256,7 +254,7 @@ class Surfaces:
             ("intent:handoff_summary", summary, "summary"),
             *(("intent:context_ref", ref, "fact_refs") for ref in refs),
             *more,
-            ("intent:handoff_to", to, "to"),
+            ("intent:handoff_to", self.as_ref(to), "to"),
         )
 
     def decision(self, decision: str, summary: str) -> Write:
@@ -281,9 +279,19 @@ class Surfaces:
             "escalation",
             self._minted("escalation"),
             ("intent:goal", goal, "goal"),
-            ("intent:escalate_to", to, "to"),
+            ("intent:escalate_to", self.as_ref(to), "to"),
             ("intent:escalation", priority, "priority"),
         )
+
+    def as_ref(self, uri: str, authority: str = "") -> str:
+        """A URI that a ref may hold: a node reads ``agent:openclaw`` back as null, so it gets its formal twin."""
+        kind, informal, name = uri.partition(":") if isinstance(uri, str) else ("", "", "")
+        formal = not (kind and informal and name) or name.startswith("//")
+        return uri if formal else fold(f"stigmem://{authority or self.authority}/{kind}/{name}")
+
+    def addresses(self, authority: str) -> frozenset[str]:
+        """What refs to this agent hold, on a node that calls itself ``authority``."""
+        return frozenset({self.source, self.as_ref(self.source), self.as_ref(self.source, authority)})
 
     def fact(self, entity: str, relation: str, kind: ValueType, value: Any, **more: Any) -> NewFact:
         """A fact of this agent, for its company unless ``more`` tells otherwise."""

@@ -29,6 +29,7 @@ NO_RESULT = {
     "setup",  # asks a person
     "new-plugin",  # files, and nothing else
     "scripted-llm",  # a server, or another command beside it
+    "stigmem mcp",  # a server
     "stigmem intent show",  # JSON, and nothing else
 }
 

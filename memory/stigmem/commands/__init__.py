@@ -19,7 +19,7 @@ from typing import Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-PROCESSES = frozenset({"conformance"})
+PROCESSES = frozenset({"conformance", "mcp"})
 """Commands that are no hooks."""
 strict: ContextVar[bool] = ContextVar("strict", default=True)
 """Whether the command that runs may fail."""

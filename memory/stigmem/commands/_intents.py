@@ -17,6 +17,7 @@ from memory.stigmem.commands._shared import Wait, from_stdin, within
 
 if TYPE_CHECKING:
     from memory.stigmem.intent_client import IntentClient
+    from memory.stigmem.writers import Surfaces
 
 T = TypeVar("T")
 
@@ -48,25 +49,26 @@ def create(
 ) -> None:
     """Send an envelope and print the id under which the node holds it."""
 
-    def fields(source: str) -> dict[str, Any]:
-        body: dict[str, Any] = {"from": source, **(_read(file) if file else {})}
+    def fields(surfaces: Surfaces) -> dict[str, Any]:
+        body: dict[str, Any] = {"from": surfaces.as_ref(surfaces.source), **(_read(file) if file else {})}
         if goal is not None:
             body["goal"] = from_stdin(goal)
         if to:
-            body["to"] = to
+            body["to"] = [surfaces.as_ref(uri) for uri in to]
         if expires_in is not None:
             body["expires_at"] = _after(expires_in)
-        _merge(body, "escalation", escalate_to=escalate_to, priority=priority)
+        whom = escalate_to and surfaces.as_ref(escalate_to)
+        _merge(body, "escalation", escalate_to=whom, priority=priority)
         _merge(body, "handoff", summary=summary, fact_refs=ref or None)
         return body
 
     sent = ""
 
-    async def send(intents: IntentClient, source: str) -> Any:
+    async def send(intents: IntentClient, surfaces: Surfaces) -> Any:
         from memory.stigmem.intents import IntentEnvelope
 
         nonlocal sent
-        envelope = IntentEnvelope(**fields(source))
+        envelope = IntentEnvelope(**fields(surfaces))
         sent = f"; the envelope {envelope.id} may exist, and 'intent show' tells"
         return await intents.submit(envelope)
 
@@ -87,7 +89,7 @@ def list_intents(
 ) -> None:
     """List the envelopes in flight, newest first."""
 
-    async def look(intents: IntentClient, _: str) -> Any:
+    async def look(intents: IntentClient, _: Surfaces) -> Any:
         return await intents.in_flight(goal=goal, to=to, sender=sender)
 
     found = _on_node(wait, look)
@@ -118,7 +120,7 @@ def show(
 ) -> None:
     """Show one envelope as JSON."""
 
-    async def look(intents: IntentClient, _: str) -> Any:
+    async def look(intents: IntentClient, _: Surfaces) -> Any:
         found = await intents.get(intent)
         if found is None:
             raise InputError(
@@ -133,9 +135,9 @@ def show(
 
 
 def _on_node(
-    wait: float, call: Callable[[IntentClient, str], Awaitable[T]], hint: Callable[[], str] = str
+    wait: float, call: Callable[[IntentClient, Surfaces], Awaitable[T]], hint: Callable[[], str] = str
 ) -> T:
-    """What ``call`` makes of the node's envelopes and our own URI."""
+    """What ``call`` makes of the node's envelopes and of who we are."""
 
     async def run() -> T:
         from memory.stigmem.abi import StigmemAbi
@@ -143,7 +145,7 @@ def _on_node(
 
         abi = StigmemAbi.from_env("process")
         async with abi.open_node() as node:
-            return await call(IntentClient(node), abi.surfaces.source)
+            return await call(IntentClient(node), abi.surfaces)
 
     return within(wait, run, hint)
 

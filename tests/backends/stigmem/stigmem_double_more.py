@@ -204,6 +204,7 @@ def remove_member(node: NodeModel, caller: Caller, groups: Groups, request: Requ
 
 # -- lint ---------------------------------------------------------------------------------------------------
 
+_BETWEEN = "stigmem:conflict:between"
 _CHECKS = ("contradiction", "stale", "orphan", "broken_ref", "namespacing")
 
 
@@ -219,7 +220,51 @@ def lint(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> A
     ahead = (datetime.now(UTC) + timedelta(seconds=body.get("stale_lookahead_s", 0))).isoformat()
     findings = [finding for check in checks for finding in _findings(node, check, rows, ahead)]
     told = {"findings": findings, "checked_at": now(), "scope": body["scope"]}
-    return Answer(200, {**told, "checks_run": list(checks), "fact_count": len(rows)})
+    result = {**told, "checks_run": list(checks), "fact_count": len(rows)}
+    if node.lints_later:  # what a node does for a scope of many facts
+        node.lint_result = result
+        return Answer(202, {"job_id": "j1", "status": "pending", "estimated_s": 1})
+    return Answer(200, result)
+
+
+@route("GET", "/v1/lint/jobs/j1")
+def lint_job(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    result = node.lint_result
+    if result is None:
+        return Answer(200, {"job_id": "j1", "status": "failed", "result": None})
+    return Answer(200, {"job_id": "j1", "status": "done", "result": result})
+
+
+@route("POST", "/v1/conflicts/([^/]+)/resolve")
+def resolve_conflict(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
+    told = {row["relation"]: row for row in node.facts if row["entity"] == groups[0]}
+    if not told:
+        raise Refused(404, "conflict not found")
+    if told["stigmem:conflict:status"]["value"]["v"] == "resolved":
+        raise Refused(409, "conflict already resolved")
+    body = request["json"]
+    disputed = told["stigmem:conflict:between"]["value"]["v"].split(",")
+    value = body.get("new_value")
+    if value is None and body.get("winning_fact_id") is None:
+        raise Refused(422, "provide winning_fact_id or new_value")
+    if value is None:
+        winners = [row for row in node.facts if row["id"] == body["winning_fact_id"]]
+        if body["winning_fact_id"] not in disputed:
+            raise Refused(422, "winning_fact_id must be one of the conflicting facts")
+        value = winners[0]["value"]
+    known = {"scope": told["stigmem:conflict:status"]["scope"], "confidence": 1.0}
+    relation = next(row["relation"] for row in node.facts if row["id"] in disputed)
+    stored = node.add(
+        caller.tenant_id,
+        entity=f"stigmem:resolution:{groups[0]}",
+        relation=relation,
+        value=value,
+        source=caller.entity_uri,
+        **known,
+    )
+    ended = {"entity": groups[0], "relation": "stigmem:conflict:status", "source": "system:stigmem"}
+    node.add(caller.tenant_id, value={"type": "string", "v": "resolved"}, **ended, **known)
+    return Answer(200, {"resolution_fact_id": stored["id"], "conflict_status": "resolved"})
 
 
 def _findings(node: NodeModel, check: str, rows: list[dict[str, Any]], ahead: str) -> list[dict[str, Any]]:
@@ -229,7 +274,14 @@ def _findings(node: NodeModel, check: str, rows: list[dict[str, Any]], ahead: st
 
     alive = [row for row in rows if row["confidence"] > 0]
     if check == "contradiction":
-        return [finding(row, "error") for row in rows if row["contradicted"]][1::2]
+        told = {row["value"]["v"]: row["entity"] for row in node.facts if row["relation"] == _BETWEEN}
+        ended = {row["entity"] for row in node.facts if row["value"]["v"] == "resolved"}
+        known = {row["id"]: row for row in rows}
+        return [
+            {**finding(known[pair.split(",")[1]], "error"), "detail": f"unresolved conflict {conflict}"}
+            for pair, conflict in told.items()
+            if conflict not in ended and pair.split(",")[1] in known
+        ]
     if check == "stale":
         ending = [row for row in alive if row["valid_until"] is not None and row["valid_until"] <= ahead]
         return [finding(row, "info" if live(row) else "warning") for row in ending]

@@ -53,7 +53,7 @@ async def test_a_process_without_a_url_does_not_start(environ: dict[str, str]) -
     [
         (env(URL="localhost:8765"), "STIGMEM_URL: must be an http or https URL"),
         (env(URL="http://u:hunter2@node"), "STIGMEM_URL: must not hold credentials"),
-        (env(URL="http://node", SOURCE_ENTITY="agent:coder"), "STIGMEM_SOURCE_ENTITY: is not a URI"),
+        (env(URL="http://node", SOURCE_ENTITY="coder"), "STIGMEM_SOURCE_ENTITY: is not a URI"),
         (
             env(URL="http://node", SOURCE_ENTITY="stigmem://node/agent/The Coder"),
             "STIGMEM_SOURCE_ENTITY: holds",
@@ -86,10 +86,11 @@ async def test_a_wrong_setting_stops_a_process_and_turns_middleware_off(
         ),
         (env(URL="http://127.0.0.1:1", SOURCE_ENTITY=AGENT), AGENT, "stigmem://node/decision/t"),
         (
-            env(URL="http://node", SOURCE_ENTITY="agent:unknown"),
-            "agent:unknown",
+            env(URL="http://node", SOURCE_ENTITY="agent:openclaw"),
+            "agent:openclaw",
             "stigmem://node/decision/t",
         ),
+        (env(URL="http://node", SOURCE_ENTITY="agent:CTO Two"), "agent:cto-two", "stigmem://node/decision/t"),
     ],
 )
 async def test_who_speaks_and_under_which_authority(
@@ -110,6 +111,21 @@ async def test_the_key_is_sent_and_a_wrong_one_is_said(
         abi.done("t")
     assert {sent.headers.get("authorization") for sent in tenant_double.requests} == {f"Bearer {'k' * 40}"}
     assert "k" * 40 not in caplog.text + str(context)
+
+
+@pytest.mark.parametrize("to", ["agent:openclaw", "stigmem://{authority}/agent/openclaw"])
+async def test_an_agent_with_an_informal_uri_writes_and_is_handed_to(double: StigmemDouble, to: str) -> None:
+    authority = double.url.removeprefix("http://")
+    with StigmemAbi(double.url, source="agent:CTO") as sender:
+        tickets = [sender.handoff(to.format(authority=authority), "half done"), sender.done("t-1")]
+        assert all(ticket.wait(30) for ticket in tickets)
+        assert [ticket.state for ticket in tickets] == ["written", "written"]
+    receiver = StigmemAbi(double.url, source="agent:openclaw")
+    context = await receiver.boot(USER)
+    assert not context.problems
+    assert "half done" in context.summary
+    assert "half done" not in (await StigmemAbi(double.url, source="agent:opencla").boot(USER)).summary
+    assert {fact["source"] for fact in double.node.facts} == {"agent:cto"}
 
 
 # -- the handshake ----------------------------------------------------------------------------------------

@@ -180,7 +180,7 @@ async def _no_pause(seconds: float) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["escalate", "--to", "agent:b", "--goal", "g"], "to: is not a URI with '://'"),
+        (["escalate", "--to", "reviewer", "--goal", "g"], "to: is not a URI with '://'"),
         (["escalate", "--to", OTHER, "--goal", "g", "--priority", "urgent"], "priority: must be one of low"),
         (["handoff", "--to", OTHER, "--summary", "x" * 5000], "summary: is 5000 bytes of UTF-8"),
         (["done", ""], "task: must not be blank"),

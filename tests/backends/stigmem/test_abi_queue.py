@@ -125,7 +125,7 @@ def test_bad_input_is_refused_at_once_and_never_raised(
     double: StigmemDouble, caplog: pytest.LogCaptureFixture
 ) -> None:
     with agent(double) as abi:
-        ticket = abi.handoff("agent:b", "the secret plan")
+        ticket = abi.handoff("reviewer", "the secret plan")
         assert (ticket.state, ticket.wait(0)) == ("refused", True)
         assert isinstance(ticket.error, InputError)
         assert "stigmem: handoff refused: to: is not a URI" in caplog.text

@@ -140,7 +140,7 @@ def test_a_decision_has_the_uri_that_other_agents_use() -> None:
         (lambda: surfaces.checkout("stigmem://"), "task: names nothing"),
         (lambda: surfaces.checkout("half \ud800"), "task: holds half of a surrogate pair"),
         (lambda: surfaces.blocked("t", ""), "blocked_by: must not be blank"),
-        (lambda: surfaces.handoff("agent:b", "s"), "to: is not a URI with '://'"),
+        (lambda: surfaces.handoff("reviewer", "s"), "to: is not a URI with '://'"),
         (lambda: surfaces.handoff("stigmem://", "s"), "to: names nothing"),
         (lambda: surfaces.handoff(OTHER, "  "), "summary: must not be blank"),
         (lambda: surfaces.handoff(OTHER, "x" * 4097), "summary: is 4097 bytes"),

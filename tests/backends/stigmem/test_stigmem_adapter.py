@@ -310,6 +310,7 @@ def other_process(double: StigmemDouble, persona: str) -> subprocess.Popen[str]:
     config = {"memory": {"backend": "stigmem", "backends": {"stigmem": block}}}
     code = f"""
 import asyncio, sys
+from memory import MemoryScope, open_memory
 async def main():
     async with open_memory({config!r}, scope=MemoryScope(run_id='r', persona_id={persona!r})):
         print('ready', flush=True)

@@ -131,14 +131,15 @@ def test_uris_the_node_would_change_are_refused_with_the_fix(uri, problem):
             NewFact(value=FactValue(type="null"), **fact)
 
 
-def test_only_an_entity_may_be_informal():
+def test_entities_and_sources_may_be_informal_as_the_node_folds_them():
     fact = {"relation": "m:x", "source": AGENT, "scope": "company", "value": FactValue(type="null")}
     assert NewFact(entity="issue:proj-12", **fact).entity == "issue:proj-12"
     for wrong in ("issue:PROJ-12", "issue:a b", "issue:", "issue:\x00", "issue:" + "é" * MAX_URI_BYTES):
         with pytest.raises(InputError, match=r"^NewFact.entity: "):
             NewFact(entity=wrong, **fact)
+    assert NewFact(entity=AGENT, **{**fact, "source": "agent:openclaw"}).source == "agent:openclaw"
     with pytest.raises(InputError, match=r"^NewFact.source: .*'://'"):
-        NewFact(entity="issue:proj-12", **{**fact, "source": "agent:foo"})
+        NewFact(entity="issue:proj-12", **{**fact, "source": "openclaw"})
 
 
 def test_refs_may_hold_capitals_outside_stigmem_only():
@@ -224,10 +225,9 @@ def test_a_body_holds_what_was_said_and_nothing_else():
     assert full["derived_from"] == [{"event_id": "e1"}]
 
 
-def test_scope_has_no_default_and_one_informal_source_is_known():
+def test_scope_has_no_default():
     with pytest.raises(InputError, match=r"NewFact\.scope: is required"):
         NewFact(entity=AGENT, relation="m:x", value=FactValue(type="null"), source=AGENT)
-    assert fact(source="agent:unknown").body()["source"] == "agent:unknown"
 
 
 ROW = {
