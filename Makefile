@@ -20,7 +20,7 @@ JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-all test-nanobot test-hosts test-hermes test-codex live-falkordb live-memos lint types docs perf wheel clean
+.PHONY: help demo test test-all test-nanobot test-hosts test-hermes test-codex perf-hosts live-falkordb live-memos lint types docs perf wheel clean
 .DELETE_ON_ERROR:
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo "make test-nanobot  run the tests with a real Nanobot and CrewAI, in an environment of their own"
 	@echo "make test-hosts  run the tests with the SDKs of other agents, in an environment of their own"
 	@echo "make test-hermes  run the tests with a real Hermes Agent, in an environment of its own"
+	@echo "make perf-hosts  print what a binding of an SDK adds to a turn"
 	@echo "make test-codex  run the tests with a real Codex, which npm brings"
 	@echo "make live-memos  run the MemOS tests on a real server, started for the occasion"
 	@echo "make lint    check style and which module may import which"
@@ -60,6 +61,10 @@ test-nanobot: $(NANOBOT_VENV)/.installed
 # They bring much that memslot does not need.
 test-hosts: $(HOSTS_VENV)/.installed
 	$(HOSTS_VENV)/bin/python -m pytest tests/hosts/with_sdks $(ARGS)
+
+# What a binding adds to a turn.
+perf-hosts: $(HOSTS_VENV)/.installed
+	$(HOSTS_VENV)/bin/python tests/perf/hosts_figures.py
 
 # Hermes pins every package it uses.
 test-hermes: $(HERMES_VENV)/.installed

@@ -53,10 +53,14 @@ class App(HostUnderTest):
     """One runner for everybody."""
 
     def __init__(self, memory: Any, model: HostModel) -> None:
-        self.service = SlotMemoryService(memory)
+        self.service = SlotMemoryService(memory) if memory else None
         self.sessions = InMemorySessionService()
-        self._bot = LlmAgent(name="bot", model=Scripted(script=model), tools=[PreloadMemoryTool(), clock])
-        self.runner = self.made([RecordingPlugin(self.service)])
+        self._bot = LlmAgent(
+            name="bot",
+            model=Scripted(script=model),
+            tools=[PreloadMemoryTool(), clock] if memory else [clock],
+        )
+        self.runner = self.made([RecordingPlugin(self.service)] if self.service else [])
 
     def made(self, plugins: list[Any]) -> Runner:
         return Runner(

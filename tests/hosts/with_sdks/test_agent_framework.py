@@ -69,8 +69,8 @@ class Agents(HostUnderTest):
 
     def agent(self, who: str = "ada") -> Agent:
         if who not in self._agents:
-            provider = SlotContextProvider(self._memory, scope=person(who))
-            self._agents[who] = Agent(Scripted(self._model), tools=[clock], context_providers=[provider])
+            providers = [SlotContextProvider(self._memory, scope=person(who))] if self._memory else []
+            self._agents[who] = Agent(Scripted(self._model), tools=[clock], context_providers=providers)
         return self._agents[who]
 
     def session(self, conversation: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import ExitStack
 from typing import Any, ClassVar
 
 import pytest
@@ -51,7 +52,7 @@ class Crews(HostUnderTest):
 
     def __init__(self, memory: Any, model: HostModel) -> None:
         self._memory, self._model = memory, model
-        self._crews: dict[tuple[str, str], tuple[Crew, CrewMemory]] = {}
+        self._crews: dict[tuple[str, str], tuple[Crew, ExitStack]] = {}
         self._kept: dict[str, list[str]] = {}
 
     def crew(self, conversation: str, who: str) -> Crew:
@@ -60,7 +61,11 @@ class Crews(HostUnderTest):
             agent = Agent(role="Helper", goal="Help.", backstory="Kind.", llm=llm, tools=[clock])
             task = Task(description="{said}", expected_output="An answer.", agent=agent)
             crew = Crew(agents=[agent], tasks=[task], tracing=False)
-            bound = CrewMemory(crew, self._memory, session_id=conversation, scope=person(who))
+            bound = ExitStack()
+            if self._memory:
+                bound.enter_context(
+                    CrewMemory(crew, self._memory, session_id=conversation, scope=person(who))
+                )
             self._crews[conversation, who] = crew, bound
         return self._crews[conversation, who][0]
 
@@ -85,7 +90,7 @@ class Crews(HostUnderTest):
 
     async def aclose(self) -> None:
         for _, bound in self._crews.values():
-            bound.detach()
+            bound.close()
 
 
 class TestCrewAI(Hosted):

@@ -33,12 +33,14 @@ class Managers(HostUnderTest):
         self._managers: dict[str, MemoryManager] = {}
         self._home = Path("/nowhere")
         self._config = self._home / "memslot.yaml"
-        _shared._open[self._config] = _shared.SharedMemory(self._config, memory, ExitStack(), users=1)
+        if memory:
+            _shared._open[self._config] = _shared.SharedMemory(self._config, memory, ExitStack(), users=1)
 
     def manager(self, conversation: str, who: str = "ada") -> MemoryManager:
         if conversation not in self._managers:
             manager = MemoryManager()
-            manager.add_provider(SlotProvider())
+            if self._memory:
+                manager.add_provider(SlotProvider())
             given = {"platform": "cli"} if who == "ada" else {"platform": "telegram", "user_id": who}
             manager.initialize_all(conversation, hermes_home=str(self._home), **given)
             self._managers[conversation] = manager

@@ -85,7 +85,7 @@ class Agent(HostUnderTest):
         return create_agent(
             Scripted(script=self._model),
             [clock],
-            middleware=[MemoryMiddleware(self._memory, scope=scope_of)],
+            middleware=[MemoryMiddleware(self._memory, scope=scope_of)] if self._memory else [],
             checkpointer=self._saver,
             context_schema=User,
         )

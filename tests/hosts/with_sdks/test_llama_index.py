@@ -19,7 +19,7 @@ from llama_index.core.base.llms.types import (
 )
 from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.llms.mock import MockFunctionCallingLLM
-from llama_index.core.memory import Memory
+from llama_index.core.memory import Memory, StaticMemoryBlock
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -74,13 +74,16 @@ class Agents(HostUnderTest):
 
     def memory(self, conversation: str, who: str = "ada") -> Memory:
         if conversation not in self._memories:
-            block = self._blocks.setdefault(who, SlotMemoryBlock(self._memory, scope=person(who)))
+            # LlamaIndex compiles a template in every call, for a block of its own as for ours.
+            blocks: list[Any] = [StaticMemoryBlock(static_content="You are kind.")]
+            if self._memory:
+                blocks = [self._blocks.setdefault(who, SlotMemoryBlock(self._memory, scope=person(who)))]
             # In memory, two tasks that ask first open a connection each, and one of them is
             # never closed; a file without a pool closes each after its use.
             url = f"sqlite+aiosqlite:///{self._directory.name}/{len(self._memories)}.db"
             self._memories[conversation] = Memory.from_defaults(
                 session_id=conversation,
-                memory_blocks=[block],
+                memory_blocks=blocks,
                 async_engine=create_async_engine(url, poolclass=NullPool),
             )
         return self._memories[conversation]

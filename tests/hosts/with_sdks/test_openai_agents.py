@@ -55,10 +55,12 @@ class App(HostUnderTest):
 
     def _given(self, conversation: str, who: str = "ada") -> dict[str, Any]:
         self._model.extend([ModelStep.respond(self._answer)] * 2)
+        session = self._sessions.setdefault(conversation, SQLiteSession(conversation))
+        if not self._memory:
+            return {"session": session}
         hooks = self._hooks.setdefault(
             (conversation, who), MemoryHooks(self._memory, session_id=conversation, scope=person(who))
         )
-        session = self._sessions.setdefault(conversation, SQLiteSession(conversation))
         return {"session": session, "hooks": hooks, "run_config": hooks.run_config()}
 
     async def ask(

@@ -34,7 +34,7 @@ class Bot(HostUnderTest):
         self._histories: dict[str, list[Any]] = {}
         self.agent = Agent(
             FunctionModel(self._answer, stream_function=self._stream),
-            capabilities=[MemoryCapability(memory, scope=scope_of)],
+            capabilities=[MemoryCapability(memory, scope=scope_of)] if memory else [],
             deps_type=User,
         )
 

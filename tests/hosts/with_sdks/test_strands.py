@@ -59,14 +59,14 @@ class Agents(HostUnderTest):
 
     def __init__(self, memory: Any, model: HostModel) -> None:
         self._memory, self._model = memory, model
-        self._agents: dict[tuple[str, str], tuple[Agent, MemoryManager]] = {}
+        self._agents: dict[tuple[str, str], tuple[Agent, MemoryManager | None]] = {}
 
     def store(self, conversation: str, who: str) -> SlotStore:
         return SlotStore(self._memory, session_id=conversation, scope=person(who))
 
     def agent(self, conversation: str, who: str = "ada") -> Agent:
         if (conversation, who) not in self._agents:
-            manager = MemoryManager(stores=[self.store(conversation, who)])
+            manager = MemoryManager(stores=[self.store(conversation, who)]) if self._memory else None
             agent = Agent(Scripted(self._model), tools=[clock], memory_manager=manager, callback_handler=None)
             self._agents[conversation, who] = agent, manager
         return self._agents[conversation, who][0]
@@ -92,7 +92,8 @@ class Agents(HostUnderTest):
 
     async def flush(self) -> None:
         for _, manager in self._agents.values():
-            await manager.flush()
+            if manager is not None:
+                await manager.flush()
 
     async def bind_again(self) -> None:
         MemoryManager(stores=[self.store("one", "ada"), self.store("one", "ada")])
