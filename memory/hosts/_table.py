@@ -13,10 +13,7 @@ _HOSTS = (
         shown="a section below the user's message, from before the model is called",
         recorded="when Nanobot has saved the turn; nothing for `ephemeral=True`",
         cannot={
-            "recalls_once_a_turn": "tools are those of Nanobot's workspace, and tested on its messages",
-            "records_no_tools_thoughts_and_pictures": "tools and pictures are tested on its messages",
             "a_failed_turn_that_is_asked_again_is_recorded_once": "Nanobot answers for a failed model",
-            "streams": "a streamed turn is saved as any other",
             "works_from_another_event_loop": "a bot belongs to one event loop",
             "works_without_await": "Nanobot's SDK is awaited",
             "a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words": "Nanobot's SDK is awaited",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from importlib.util import find_spec
+
+import pytest
 
 _NEEDS = {
     "with_nanobot/*": "nanobot",
@@ -31,3 +35,10 @@ def _missing(module: str) -> bool:
 
 
 collect_ignore_glob = [tests for tests, module in _NEEDS.items() if _missing(module)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _left_unclosed_is_seen_where_it_was_opened() -> Iterator[None]:
+    """And not at the interpreter's end, where it fails whatever ran last."""
+    yield
+    gc.collect()

@@ -22,19 +22,23 @@ class Model(HttpServer):
             return None
         self.asked.append(body["messages"])
         self.tools.append({tool["function"]["name"] for tool in body.get("tools", ())})
-        text = self.answer_to(body)
+        message = {"role": "assistant", **self.message_to(body)}
+        end = "tool_calls" if message.get("tool_calls") else "stop"
         head = {"id": "c", "created": 1, "model": "scripted"}
         if not body.get("stream"):
-            message = {"role": "assistant", "content": text}
-            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            choice = {"index": 0, "message": message, "finish_reason": end}
             return LoopbackAnswer(200, {**head, "object": "chat.completion", "choices": [choice]})
         chunks = [
-            {"index": 0, "delta": {"role": "assistant", "content": text}},
-            {"index": 0, "delta": {}, "finish_reason": "stop"},
+            {"index": 0, "delta": message},
+            {"index": 0, "delta": {}, "finish_reason": end},
         ]
         lines = [json.dumps({**head, "object": "chat.completion.chunk", "choices": [one]}) for one in chunks]
         sse = "".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"])
         return LoopbackAnswer(200, sse.encode(), {"content-type": "text/event-stream"})
+
+    def message_to(self, body: Any) -> dict[str, Any]:
+        """What it says to one request, in the protocol's words."""
+        return {"content": self.answer_to(body)}
 
     def answer_to(self, body: Any) -> str:
         """What it says to one request."""

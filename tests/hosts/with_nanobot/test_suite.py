@@ -1,11 +1,12 @@
-"""The suite of hosts on Nanobot's SDK, whose model is a server on the loopback."""
+"""The suite of hosts on Nanobot's SDK and on a stock Nanobot, whose model is a server on the loopback."""
 
 from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from host_support import Hosted
 from loopback_model import Model
@@ -13,8 +14,9 @@ from nanobot import Nanobot
 from nanobot_support import nanobot_config
 
 from memory.hosts._table import HOSTS
+from memory.hosts.nanobot import tool
 from memory.hosts.nanobot.sdk import attach
-from memory.testing import HostModel, HostUnderTest, person
+from memory.testing import TOOL_RESULT, HostModel, HostUnderTest, person
 
 
 class ScriptedModel(Model):
@@ -24,38 +26,58 @@ class ScriptedModel(Model):
         super().__init__()
         self.script = script
 
-    def answer_to(self, body: Any) -> str:
-        return self.script.call(json.dumps(body["messages"])).text
+    def message_to(self, body: Any) -> dict[str, Any]:
+        messages = body["messages"]
+        turn = self.script.call(json.dumps(messages), after_tool=messages[-1]["role"] == "tool")
+        said = {"content": turn.text, "reasoning_content": turn.thought}
+        if not turn.calls_tool:
+            return said
+        call = {"name": "list_dir", "arguments": json.dumps({"path": "."})}
+        identity = f"call-{len(self.script.shown)}"
+        return {**said, "tool_calls": [{"index": 0, "id": identity, "type": "function", "function": call}]}
 
 
 class Bots(HostUnderTest):
-    """A bot with a directory of its own for each person."""
+    """A bot with a directory of its own for each person; the file in it is what its tool tells."""
 
     def __init__(self, memory: Any, model: HostModel) -> None:
         self._memory = memory
         self._directory = tempfile.TemporaryDirectory()
         self._server = ScriptedModel(model)
         self._server.__enter__()
-        self._bots: dict[str, tuple[Any, Any]] = {}
+        self._bots: dict[str, tuple[Any, list[Any]]] = {}
 
-    async def bot(self, who: str) -> tuple[Any, Any]:
+    async def bot(self, who: str) -> tuple[Any, list[Any]]:
+        """A bot, and the hooks of its runs."""
         if who not in self._bots:
             config = nanobot_config(Path(self._directory.name) / who, self._server)
-            bot = Nanobot.from_config(config)
-            self._bots[who] = bot, attach(bot, self._memory, scope=person(who))
-            await bot.__aenter__()
+            workspace = config.parent / "workspace"
+            workspace.mkdir()
+            (workspace / TOOL_RESULT).touch()
+            self._bots[who] = self.made(config, workspace, who)
+            await self._bots[who][0].__aenter__()
         return self._bots[who]
+
+    def made(self, config: Path, workspace: Path, who: str) -> tuple[Any, list[Any]]:
+        bot = Nanobot.from_config(config)
+        return bot, [attach(bot, self._memory, scope=person(who)).hook]
 
     async def ask(
         self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
     ) -> str:
-        bot, attached = await self.bot(who)
-        result = await bot.run(said, session_key=f"sdk:{conversation}", hooks=[attached.hook])
-        return str(result.content)
+        bot, hooks = await self.bot(who)
+        return str((await bot.run(said, session_key=f"sdk:{conversation}", hooks=hooks)).content)
+
+    async def stream(self, said: str, *, conversation: str = "one") -> str:
+        bot, hooks = await self.bot("ada")
+        running = await bot.run_streamed(said, session_key=f"sdk:{conversation}", hooks=hooks)
+        async for _ in running.stream_events():
+            pass
+        return str((await running.wait()).content)
 
     async def kept(self, conversation: str) -> str:
-        exported = self._bots["ada"][0].sessions.export(f"sdk:{conversation}")
-        return str(exported.messages)
+        bot, _ = await self.bot("ada")
+        return str(bot.sessions.export(f"sdk:{conversation}").messages)
 
     async def bind_again(self) -> None:
         bot, _ = await self.bot("ada")
@@ -68,8 +90,29 @@ class Bots(HostUnderTest):
         self._directory.cleanup()
 
 
+class StockBots(Bots):
+    """Bots that find the memory by their entry point, and know of nothing else."""
+
+    def made(self, config: Path, workspace: Path, who: str) -> tuple[Any, list[Any]]:
+        named = workspace / "memslot.yaml"
+        named.touch()
+        tool._open[named.absolute()] = self._memory
+        return Nanobot.from_config(config), []
+
+
 class TestNanobot(Hosted):
     cannot = HOSTS["nanobot"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Bots:
         return Bots(memory, model)
+
+
+class TestStockNanobot(Hosted):
+    cannot: ClassVar[Mapping[str, str]] = {
+        **HOSTS["nanobot"].cannot,
+        "people_never_mix": "a configuration names one person, and its workspace belongs to that one",
+        "a_second_memory_on_an_agent_is_refused": "a configuration names one memory",
+    }
+
+    def host(self, memory: Any, model: HostModel) -> StockBots:
+        return StockBots(memory, model)
