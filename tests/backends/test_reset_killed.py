@@ -1,84 +1,139 @@
-"""A reset through the journal, killed at every step, on stores that are really on the disk."""
+"""Resets of embedded stores through the journal, killed at every step: no erased word is left, no receipt lies."""
 
+from __future__ import annotations
+
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from said import said, wanted
+from embedded_stores import LOCAL, SCOPE, config, event, postgres, require, stored_text
+from reset_steps import ANSWERS, BYSTANDER, words
 
-from memory import MemoryScope, open_memory
+from memory import MemorySlot, open_memory
+from memory.testing import ScriptedLLM
 
-ADA = MemoryScope(run_id="r", persona_id="ada")
-STEPS = [
-    (step, moment) for step in ("begin_reset", "reset_scope", "end_reset") for moment in ("before", "after")
+CHILD = "import sys, anyio; from reset_steps import reset; anyio.run(reset, *sys.argv[1:])"
+FAST = {("full_history", "done"), ("mem0", "lost"), ("rolling_summary", "refused")}
+MATRIX = [
+    pytest.param(store, answer, marks=() if (store, answer) in FAST else pytest.mark.thorough)
+    for store in LOCAL
+    for answer in ANSWERS
 ]
 
 
-def config(backend, directory):
-    options = {"path": str(directory / "store")} if backend != "mem0" else {}
-    group = "backend" if backend == "mem0" else "condition"
-    return {
-        "memory": {
-            group: backend,
-            f"{group}s": {backend: options},
-            "data_dir": str(directory),
-            "journal": True,
-            "scope": {"run_id": "r", "persona_id": "ada"},
-        }
-    }
+def play(
+    store: str, directory: Path, base_url: str, answer: str, copies: Path | str = "", die_at: str = ""
+) -> int:
+    """Reset in a process that does not come to its end; its exit code."""
+    given = [store, str(directory), base_url, answer, str(copies), die_at]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.run([sys.executable, "-W", "ignore", "-c", CHILD, *given], env=environment).returncode
 
 
-async def reset_and_die(backend, directory, step, moment):
-    """Write, reset, and be gone before or after a step."""
-    async with open_memory(config(backend, Path(directory))) as slot:
-        await slot.record_event(said(ADA, "an erased word: oolong", number=1))
-        owner = slot._adapter if step == "reset_scope" else slot._delivery.journal
-        carry_out = getattr(owner, step)
-
-        async def dies(*given):
-            if moment == "after":
-                await carry_out(*given)
-            os._exit(9)
-
-        setattr(owner, step, dies)
-        await slot.reset_scope(ADA)
+def on_disk(directory: Path, *names: str) -> list[str]:
+    """Which files of the store hold a word of those. The journal's do until they are forgotten; receipts say so."""
+    wanted = [word.encode() for name in names for word in words(name)]
+    files = [path for path in directory.rglob("*") if path.is_file() and "journal" not in path.name]
+    return [path.name for path in files if any(word in path.read_bytes() for word in wanted)]
 
 
-CHILD = (
-    "import sys, asyncio; from test_reset_killed import reset_and_die as run; asyncio.run(run(*sys.argv[1:]))"
-)
+def digest(directory: Path) -> str:
+    """Of all files below, their names and what they hold."""
+    found = hashlib.sha256()
+    for path in sorted(directory.rglob("*")):
+        found.update(f"{path.relative_to(directory)}\0".encode())
+        found.update(path.read_bytes() if path.is_file() else b"")
+    return found.hexdigest()
 
 
-# rolling_summary shows what it has summarised alone; its own tests kill its resets.
-@pytest.mark.parametrize("backend", ["full_history", "mem0"])
-@pytest.mark.parametrize(
-    ("step", "moment"),
-    [
-        pytest.param(*each, marks=[] if each == ("reset_scope", "after") else pytest.mark.thorough)
-        for each in STEPS
-    ],
-)
-def test_no_erased_word_is_found_and_no_receipt_lies(tmp_path, backend, step, moment):
-    import asyncio
+async def stored(slot: MemorySlot, name: str, scope=SCOPE) -> bool:
+    """Whether all of an event is stored; half of one never is."""
+    text = await stored_text(slot, scope)
+    found = [word in text for word in words(name)]
+    assert len(set(found)) == 1, f"half of {name} is stored"
+    return found[0]
 
-    places = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    died = subprocess.run(
-        [sys.executable, "-c", CHILD, backend, str(tmp_path), step, moment],
-        env={**os.environ, "PYTHONPATH": places},
-        check=False,
-    )
-    assert died.returncode == 9
-    begun = (step, moment) != ("begin_reset", "before")
 
-    async def look():
-        async with open_memory(config(backend, tmp_path)) as slot:
-            found = (await slot.retrieve(wanted("oolong", ADA))).formatted_context
-            assert ("erased word" in found) is not begun
-            assert len(list(slot._delivery.journal.entries())) == (0 if begun else 1)
-            receipt = await slot.record_event(said(ADA, "an erased word: oolong", number=1))
-            assert receipt.status in ("committed", "queued")
-            assert "oolong" in (await slot.retrieve(wanted("oolong", ADA))).formatted_context
+async def erased_or_kept(store: str, directory: Path, base_url: str) -> bool:
+    """Open what a killed process left, and say whether the scope was erased: all of it, or nothing."""
+    block = config(store, directory, base_url, journal=True)
+    async with open_memory(block, scope=SCOPE) as slot:
+        await slot.setup_scope(BYSTANDER)
+        kept = await stored(slot, "erased1")
+        assert await stored(slot, "erased2") == kept
+        assert await stored(slot, "bystander", BYSTANDER)
+        journal = slot._delivery.journal
+        assert len([entry for entry in journal.entries() if entry.event.scope == SCOPE]) == (2 if kept else 0)
+    if not kept:
+        assert not on_disk(directory, "erased1", "erased2")
+    async with open_memory(block, scope=SCOPE) as slot:
+        receipt = await slot.record_event(event(1, *words("erased1")))
+        assert receipt.status in ("committed", "pending")
+        assert bool(receipt.warnings) == kept, receipt.warnings
+        assert await stored(slot, "erased1"), "what is acknowledged is there"
+    async with open_memory(block, scope=SCOPE) as slot:
+        assert await stored(slot, "erased1"), "the reset is over"
+        assert await stored(slot, "erased2") == kept
+    return not kept
 
-    asyncio.run(look())
+
+@pytest.mark.parametrize(("store", "answer"), MATRIX)
+async def test_a_kill_at_any_step_of_a_reset_leaves_all_or_nothing(
+    store: str, answer: str, tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    require(store)
+    directory, copies = tmp_path / "data", tmp_path / "copies"
+    assert play(store, directory, llm.base_url, answer, copies) == 0
+    steps = sorted(copies.iterdir())
+    names = [path.name[4:] for path in steps]
+    assert on_disk(steps[0], "erased1"), "a search for words that never finds any shows nothing"
+    begun, never_was = names.index("after begin_reset"), len(names)
+    if answer == "refused":
+        never_was = names.index("after cancel_reset")
+    outcomes: dict[str, bool] = {}
+    for number, copy in enumerate(steps):
+        files = digest(copy)
+        if files not in outcomes:  # most steps of the journal change no file
+            shutil.rmtree(directory)
+            shutil.move(copy, directory)
+            outcomes[files] = await erased_or_kept(store, directory, llm.base_url)
+        erased = outcomes[files]
+        if number == 0 or number >= never_was:
+            assert not erased, names[number]
+        elif begun <= number and (answer != "refused" or number <= names.index("before cancel_reset")):
+            assert erased, names[number]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with postgres() as uri:
+        yield uri
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_a_kill_between_any_two_queries_of_a_reset_leaves_all_or_nothing(
+    answer: str, tmp_path: Path, server: str
+) -> None:
+    store = "mem0 on pgvector"
+    outcomes = []
+    while True:
+        directory = tmp_path / f"d{uuid.uuid4().hex}"
+        code = play(store, directory, server, answer, die_at=str(len(outcomes)))
+        assert code in (0, 9)
+        outcomes.append(await erased_or_kept(store, directory, server))
+        if code == 0:
+            break
+    assert outcomes[0], "it was begun"
+    if answer == "refused":
+        assert outcomes == sorted(outcomes, reverse=True)
+        assert not outcomes[-1]
+    else:
+        assert all(outcomes)
+        assert len(outcomes) > 12

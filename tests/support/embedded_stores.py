@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from memory import MemoryEvent, MemoryScope, Message
+from memory import MemoryEvent, MemoryScope, MemorySlot, Message, NativeQueryRequest, RetrieveRequest
 
 SCOPE = MemoryScope(run_id="run", persona_id="ada")
 _TRIPLETS = {"ingest": "triplet"}
@@ -86,3 +87,16 @@ def postgres() -> Iterator[str]:
             yield server.get_uri()
         finally:
             server.cleanup()
+
+
+async def stored_text(slot: MemorySlot, scope: MemoryScope = SCOPE) -> str:
+    """All that a slot's store holds of a scope, asked past the slot."""
+    adapter: Any = slot._adapter
+    if adapter.backend_name == "rolling_summary":  # whose memory leaves things out by design
+        file = (await adapter._opened(scope))._file
+        return "" if file is None else str(file.db.execute("SELECT content FROM events").fetchall())
+    if adapter.backend_name == "full_history":
+        request = RetrieveRequest(query="?", scope=scope, session_id="other")
+        return json.dumps((await adapter.retrieve(request)).raw)
+    operation = "edges" if adapter.backend_name == "graphiti" else "list"
+    return json.dumps((await adapter.native_query(NativeQueryRequest(scope=scope, operation=operation))).raw)

@@ -174,7 +174,8 @@ class NativeMem0:
         if missing:
             ids, vectors, payloads = (list(column) for column in zip(*missing, strict=True))
             memory.vector_store.insert(vectors=vectors, payloads=payloads, ids=ids)
-        self._forget_history(memory, [row[0] for part, row in enumerate(rows) if part in present])
+            # Later than the rows: a reset finds the history of rows that are there.
+            memory.db.batch_add_history([row for row in self._notes.history if row["memory_id"] in ids])
         return tuple(present.get(part, row[0]) for part, row in enumerate(rows))
 
     def _remember_uncertain(self, key: tuple[str, ...]) -> None:
@@ -196,11 +197,11 @@ class NativeMem0:
         """The error to raise for a failed add, after the memories it had stored are taken back."""
         notes = self._notes
         written, uncertain = list(notes.inserted), notes.insert_error is not None
-        never_sent, notes.waiting = [row[0] for row in notes.waiting or ()], None
+        notes.waiting = None
         try:
             for native_id in written:
                 memory.delete(native_id)
-            self._forget_history(memory, [*written, *never_sent])
+            self._forget_history(memory, written)
         except Exception:
             uncertain = True
         # mem0 wraps what its model raised in an LLMError; ours is the better answer.
@@ -384,16 +385,34 @@ def assemble(kind: Any, config: MemoryConfig, models: Models, store: Any, histor
     return memory
 
 
-def open_history(file: Path, *, shared: bool) -> SQLiteManager:
-    """mem0's history, with what we note beside it; what is deleted is overwritten. One that several processes may
-    share keeps SQLite's journal, which is not made anew each time: as safe, and half of its time on a disk."""
-    history = SQLiteManager(str(file))
-    history.connection.execute("PRAGMA secure_delete=ON")
-    if shared:
-        history.connection.execute("PRAGMA journal_mode=TRUNCATE")
-    with history.connection as connection:
-        connection.execute(TOMBSTONES)
-    return history
+class History(SQLiteManager):  # type: ignore[misc]
+    """mem0's history, with what we note beside it; what is deleted is overwritten.
+
+    Args:
+        file: of SQLite.
+        notes: keep what is written of rows that wait.
+        shared: several processes may have it, so it keeps SQLite's journal, which is not made anew each time: as
+            safe, and half of its time on a disk.
+    """
+
+    def __init__(self, file: Path, notes: Notes, *, shared: bool) -> None:
+        super().__init__(str(file))
+        self._notes = notes
+        self.connection.execute("PRAGMA secure_delete=ON")
+        if shared:
+            self.connection.execute("PRAGMA journal_mode=TRUNCATE")
+        with self.connection as connection:
+            connection.execute(TOMBSTONES)
+
+    def add_history(
+        self, memory_id: str, old_memory: str | None, new_memory: str | None, event: str, **more: Any
+    ) -> None:
+        """As the native one; of a row that waits it is written with those it waits for."""
+        if self._notes.waiting is None:
+            super().add_history(memory_id, old_memory, new_memory, event, **more)
+        else:
+            row = {"memory_id": memory_id, "old_memory": old_memory, "new_memory": new_memory, "event": event}
+            self._notes.history.append({**row, **more})
 
 
 def make_directory(directory: Path, where: str) -> None:

@@ -173,6 +173,7 @@ class Notes(threading.local):
         insert_error: of the vector store, on rows that may or may not be stored.
         waiting: rows (id, vector, payload) of an event that are to be inserted together; None where each goes at
             once.
+        history: what mem0 would have noted meanwhile of those that wait.
     """
 
     def __init__(self) -> None:
@@ -185,6 +186,7 @@ class Notes(threading.local):
         self.insert_error: Exception | None = None
         self.inserted: list[str] = []
         self.waiting: list[tuple[str, Any, dict[str, Any]]] | None = None
+        self.history: list[dict[str, Any]] = []
 
     def read(self, answer: Any) -> None:
         """Count the memories in a model's answer: mem0 takes an unusable one for "nothing extracted"."""

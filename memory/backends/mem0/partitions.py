@@ -20,7 +20,7 @@ from mem0.memory.storage import SQLiteManager
 from memory import BackendError, BackendUnavailable, IsolationError, MemslotError
 from memory.adapter import FileLock, remove_directory, staged_directory, sweep_directories, trim_heap
 from memory.backends.mem0 import partition
-from memory.backends.mem0.client import NativeMem0, assemble, make_directory, open_history, opening
+from memory.backends.mem0.client import History, NativeMem0, assemble, make_directory, opening
 from memory.backends.mem0.models import Models, watch_inserts
 from memory.backends.mem0.partition import LocalClient, ScopeStore
 
@@ -181,7 +181,7 @@ class Partitions(NativeMem0):
                 shared = self._options.history_path
                 if shared is not None:
                     make_directory(shared.parent, self._where)
-                    self._history = open_history(shared, shared=True)
+                    self._history = History(shared, self._notes, shared=True)
         except BaseException:
             self.close()
             raise
@@ -246,7 +246,7 @@ class Partitions(NativeMem0):
         try:
             store = ScopeStore(self._config.vector_store.config, self._collection, client, logs, ids, count)
             if history is None:
-                history = open_history(directory / partition.HISTORY, shared=False)
+                history = History(directory / partition.HISTORY, self._notes, shared=False)
                 logs.keep(partition.HISTORY, history.connection)
         except BaseException:
             client.close()

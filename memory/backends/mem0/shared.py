@@ -14,7 +14,7 @@ from mem0.utils.factory import VectorStoreFactory
 from mem0.vector_stores.base import VectorStoreBase
 
 from memory import IsolationError
-from memory.backends.mem0.client import BATCH, NativeMem0, assemble, make_directory, open_history, opening
+from memory.backends.mem0.client import BATCH, History, NativeMem0, assemble, make_directory, opening
 from memory.backends.mem0.models import Models, close_handle, watch_inserts
 from memory.backends.mem0.translate import row_ids
 
@@ -63,8 +63,8 @@ class SharedMem0(NativeMem0):
             entities = self.entities(memory)
 
             def forget(batch: list[str]) -> None:
+                self._forget_history(memory, batch)  # first: nobody finds it any more without the rows
                 self._delete_points(memory.vector_store, batch)
-                self._forget_history(memory, batch)
 
             removed = _drain(lambda: [row["id"] for row in self.rows(ids)], forget)
             _drain(
@@ -112,7 +112,7 @@ class SharedMem0(NativeMem0):
                     _read_at_once(store)
                     _send_vectors_as_text(store)
                 watch_inserts(store, self._notes)
-                history = open_history(Path(self._config.history_db_path), shared=True)
+                history = History(Path(self._config.history_db_path), self._notes, shared=True)
             except BaseException:
                 _close_store(store)
                 models.close()

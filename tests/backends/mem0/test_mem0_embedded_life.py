@@ -15,11 +15,13 @@ from typing import Any
 import anyio
 import pytest
 from mem0_support import (
+    BOB,
     NEEDS_MEM0,
     PEOPLE,
     config,
     event,
     found,
+    histories,
     lose_nothing,
     mutate,
     native,
@@ -377,3 +379,23 @@ async def test_a_deleted_memory_is_not_missed(tmp_path: Path) -> None:
     async with opened(tmp_path, durability="process") as slot:
         assert [row["memory"] for row in await stored(slot)] == ["three"]
         assert (await slot.health()).status == "ok"
+
+
+async def test_history_is_written_once_its_rows_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a process killed between the two leaves words behind that no reset of a shared history finds."""
+    async with opened(tmp_path) as slot:
+        from memory.backends.mem0.partition import ScopeStore
+
+        native, seen = ScopeStore.insert, []
+
+        def insert(store: Any, *given: Any, **named: Any) -> None:
+            native(store, *given, **named)
+            seen.append(histories(tmp_path, "SELECT new_memory FROM history"))
+
+        monkeypatch.setattr(ScopeStore, "insert", insert)
+        await slot.setup_scope(BOB)
+        await slot.record_event(event("I like oolong.", "I like rooibos.", scope=BOB))
+        assert seen == [[]]
+        assert len(histories(tmp_path, "SELECT new_memory FROM history")) == 2

@@ -1,0 +1,148 @@
+"""A reset, and what a process killed at any of its steps leaves behind.
+
+Steps are what the store does to its files, its SQLite statements and its calls of a server. A killed process leaves
+its files as they are, so before each step they are copied; a server, which goes on, sees the process really killed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from embedded_stores import SCOPE, config, event
+
+from memory import BackendUnavailable, MemoryScope, MemslotError, SupportsReadiness, open_memory
+
+BYSTANDER = MemoryScope(run_id="run", persona_id="bob")
+ANSWERS = ("done", "refused", "lost")
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_CHANGING = re.compile(r"\b(INSERT|UPDATE|DELETE|DROP|COMMIT)\b")
+_CONNECT = sqlite3.connect
+_CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link")
+
+
+def words(name: str) -> tuple[str, str]:
+    """Two of them that nobody else says; long enough that no store keeps them in pieces."""
+    return f"{name}-oolong-of-the-north", f"{name}-rooibos-of-the-south"
+
+
+class Steps:
+    """Watches a directory's stores, and calls ``step`` with a name before each change while it is ``on``."""
+
+    def __init__(self, directory: Path, step: Callable[[str], None]) -> None:
+        self.on = False
+        self._directory = str(directory)
+        self._step = step
+        sys.addaudithook(self._seen)
+        sqlite3.connect = self._connected  # type: ignore[assignment]
+
+    def take(self, name: str) -> None:
+        """A step of that name."""
+        if self.on:
+            self.on = False
+            try:
+                self._step(name)
+            finally:
+                self.on = True
+
+    def _connected(self, *given: Any, **named: Any) -> sqlite3.Connection:
+        connection = _CONNECT(*given, **named)
+        connection.set_trace_callback(self._statement)
+        return connection
+
+    def _statement(self, statement: str) -> None:
+        if _CHANGING.search(statement):
+            self.take(f"SQL {statement[:20]}")
+
+    def _seen(self, name: str, given: tuple[Any, ...]) -> None:
+        if self.on and (name in _CHANGES or (name == "open" and given[2] & _WRITES)):
+            path = str(given[0])  # relative to a descriptor where a tree is deleted
+            if path.startswith(self._directory) or not path.startswith("/"):
+                self.take(f"{name} {Path(path).name}")
+
+    def around(self, owner: Any, name: str) -> None:
+        """A step before and after a method of an object."""
+        carry_out = getattr(owner, name)
+
+        async def watched(*given: Any) -> Any:
+            self.take(f"before {name}")
+            try:
+                return await carry_out(*given)
+            finally:
+                self.take(f"after {name}")
+
+        setattr(owner, name, watched)
+
+    def each_query(self) -> None:
+        """Every statement sent to PostgreSQL is a step."""
+        import psycopg
+
+        execute = psycopg.Cursor.execute
+
+        def watched(cursor: Any, query: Any, *given: Any, **named: Any) -> Any:
+            self._statement(str(query))
+            return execute(cursor, query, *given, **named)
+
+        psycopg.Cursor.execute = watched  # type: ignore[method-assign]
+
+
+async def reset(store: str, data_dir: str, base_url: str, answer: str, copies: str, die_at: str) -> None:
+    """Write, reset and be gone, with copies of the files before each step; or be gone at the one of that number."""
+    taken: list[str] = []
+
+    def step(name: str) -> None:
+        if die_at:
+            if not taken and name != "before reset_scope":
+                return  # the journal's own steps are the same for every store
+            if len(taken) == int(die_at):
+                os._exit(9)
+        else:
+            shutil.copytree(
+                data_dir, Path(copies, f"{len(taken):03d} {name}".replace("/", "_")), symlinks=True
+            )
+        taken.append(name)
+
+    steps = Steps(Path(data_dir), step)
+    async with open_memory(config(store, data_dir, base_url, journal=True), scope=SCOPE) as slot:
+        await slot.setup_scope(BYSTANDER)
+        for number in (1, 2):
+            await slot.record_event(event(number, *words(f"erased{number}")))
+        await slot.record_event(event(3, *words("bystander"), scope=BYSTANDER))
+        readiness = slot.capability(SupportsReadiness)
+        if readiness is not None:
+            await readiness.wait_until_ready(SCOPE, 30)
+        adapter, journal = slot._adapter, slot._delivery.journal
+        _answer(adapter, answer)
+        if "pgvector" in store:
+            steps.each_query()
+        steps.around(adapter, "reset_scope")
+        for name in ("begin_reset", "cancel_reset", "end_reset"):
+            steps.around(journal, name)
+        steps.on = True
+        try:
+            await slot.reset_scope(SCOPE)
+        except MemslotError:
+            assert answer != "done"
+        steps.take("the answer")
+        os._exit(0)
+
+
+def _answer(adapter: Any, answer: str) -> None:
+    """A reset that is ``refused``, or ``lost`` its answer after it was done."""
+    carry_out = adapter.reset_scope
+
+    async def answered(scope: MemoryScope) -> Any:
+        if answer == "refused":
+            raise BackendUnavailable("refused", sent=False)
+        receipt = await carry_out(scope)
+        if answer == "lost":
+            raise ConnectionResetError("lost")
+        return receipt
+
+    adapter.reset_scope = answered
