@@ -1,48 +1,61 @@
-"""Writes docs/conformance-results.md: the kit on every memory that runs here without a key.
+"""Writes docs/conformance-results.md: kit, game and LoCoMo on every memory that can be reached from here.
 
-    python tests/conformance_results.py [NAME ...]
+    python tests/conformance_results.py [--what kit|game|locomo] [--render] [NAME ...]
 
-Every row says how to play it again. A server that has to be named by the environment is left out, in words, where
-it is not. It takes minutes.
+What was found is kept in conformance_results.json beside this file, so that rows can be played one by one; what
+was not played says so. Each row names what it needs; a memory in another environment is played by the Python
+that a variable names. LoCoMo's data is named by LOCOMO.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/conformance-results.md"
-sys.path.insert(0, str(ROOT / "tests/contract"))
-os.environ["PYTHONPATH"] = str(ROOT / "tests/contract")
+KEPT = Path(__file__).with_suffix(".json")
+GAME = {"users": 2, "sessions": 12, "tests": 8}
+RUNS: Mapping[str, Mapping[str, Any]] = {
+    "game": {"memory": {"budget": {"max_tokens": 2000}}, "run": {"game": GAME}},
+    "locomo": {"memory": {"budget": {"max_items": 20, "max_tokens": None}}, "run": {"timeline": "locomo"}},
+}
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A memory to play the kit against.
+    """A memory to play against.
 
     Attributes:
         name: of the row.
-        block: what stands below ``memory``.
-        profile: in ``tests/contract/profiles.py``.
-        runs_on: distribution and store, in words.
-        distribution: whose version is shown.
-        needs: the environment variable without which it cannot be played.
+        block: what stands below ``memory``; ``$NAME`` is taken from the environment.
+        runs_on: the store, in words.
+        distributions: whose versions are shown.
+        profile: in ``tests/contract/profiles.py``; None: the plugin's own, or none.
+        needs: variables of the environment, without which it cannot be played.
+        python: the variable that names the interpreter, where it is not this one.
+        install: what has to be there first, as a command.
+        kind: ``backend``, ``control`` or ``stranger``: a memory that others wrote.
     """
 
     name: str
     block: dict[str, Any]
-    profile: str | None
     runs_on: str
-    distribution: str = "memslot"
-    needs: str = ""
-    note: str = field(default="")
+    distributions: tuple[str, ...] = ()
+    profile: str | None = None
+    needs: tuple[str, ...] = ()
+    python: str = ""
+    install: str = ""
+    kind: str = "backend"
+    limit_s: int = field(default=150)
 
 
 def backend(name: str, **options: Any) -> dict[str, Any]:
@@ -54,89 +67,198 @@ def condition(name: str, **options: Any) -> dict[str, Any]:
 
 
 SUBJECTS = (
-    Subject("mem0", backend("mem0"), "profiles:Mem0", "embedded Qdrant, no model", "mem0ai"),
-    Subject(
-        "mcp: server-memory",
-        backend("mcp", preset="server-memory", command=[os.environ.get("MCP_SERVER_MEMORY", "")]),
-        "profiles:Mcp", "the reference server 2026.8.31, a JSONL file a scope", "mcp", "MCP_SERVER_MEMORY",
-    ),
-    Subject("full_history", condition("full_history"), "profiles:InFiles", "files"),
-    Subject("rolling_summary", condition("rolling_summary"), "profiles:RollingSummary", "files"),
-    Subject("simple_rag", condition("simple_rag"), "profiles:Mem0", "embedded Qdrant, no model", "mem0ai"),
-    Subject("no_memory", condition("no_memory"), "profiles:NothingCanFail", "nothing"),
-    Subject(
-        "static_profile", condition("static_profile", profile="Ada plays the oboe."), "profiles:NothingCanFail",
-        "a text of the configuration",
-    ),
+    Subject("mem0", backend("mem0"), "embedded Qdrant, no model", ("mem0ai",), "profiles:Mem0"),
+    Subject("graphiti", backend("graphiti", llm={"base_url": "$SCRIPTED_LLM_URL", "model": "scripted"}),
+            "embedded Kuzu, a scripted model", ("graphiti-core",), needs=("SCRIPTED_LLM_URL",)),
+    Subject("honcho", backend("honcho", base_url="$HONCHO_URL"), "a Honcho server", ("honcho-ai",),
+            needs=("HONCHO_URL",)),
+    Subject("memos", backend("memos", url="$MEMOS_URL"), "a MemOS server", needs=("MEMOS_URL",)),
+    Subject("stigmem", backend("stigmem", url="$STIGMEM_URL", api_key="$STIGMEM_API_KEY"), "a Stigmem node",
+            needs=("STIGMEM_URL", "STIGMEM_API_KEY")),
+    Subject("full_history", condition("full_history"), "files", profile="profiles:InFiles", kind="control"),
+    Subject("rolling_summary", condition("rolling_summary"), "files", profile="profiles:RollingSummary",
+            kind="control"),
+    Subject("simple_rag", condition("simple_rag"), "embedded Qdrant, no model", ("mem0ai",), "profiles:Mem0",
+            kind="control"),
+    Subject("no_memory", condition("no_memory"), "nothing", profile="profiles:NothingCanFail", kind="control"),
+    Subject("static_profile", condition("static_profile", profile="Ada plays the oboe."),
+            "a text of the configuration", profile="profiles:NothingCanFail", kind="control"),
+    Subject("mcp: server-memory", backend("mcp", preset="server-memory", command=["$MCP_SERVER_MEMORY"]),
+            "@modelcontextprotocol/server-memory 2026.8.31, a JSONL file a scope", ("mcp",), "profiles:Mcp",
+            ("MCP_SERVER_MEMORY",), kind="stranger", install="npm i @modelcontextprotocol/server-memory"),
+    Subject("mcp: memory-libsql", backend("mcp", preset="memory-libsql", command=["$MCP_MEMORY_LIBSQL"]),
+            "mcp-memory-libsql 0.0.17, an SQLite file a scope", ("mcp",), "profiles:Mcp", ("MCP_MEMORY_LIBSQL",),
+            kind="stranger", install="npm i mcp-memory-libsql"),
+    Subject("mcp: basic-memory", backend("mcp", preset="basic-memory", url="$MCP_BASIC_MEMORY"),
+            "basic-memory 0.24.1 over streamable HTTP, a project a scope", ("mcp",), "profiles:Mcp",
+            ("MCP_BASIC_MEMORY",), kind="stranger", install="pip install basic-memory; basic-memory mcp "
+            "--transport streamable-http"),
+    Subject("mnemosyne", backend("mnemosyne"), "an SQLite file a scope, no embeddings",
+            ("mnemosyne-memory",), python="MNEMOSYNE_PYTHON", kind="stranger",
+            install="pip install ./examples/plugins/mnemosyne"),
+    Subject("hermes: holographic", backend("hermes", provider="holographic"), "SQLite, stored by its tool",
+            ("hermes-agent",), python="HERMES_PYTHON", kind="stranger",
+            install="pip install ./examples/plugins/hermes"),
+    Subject("hermes: mnemosyne", backend("hermes", provider="mnemosyne"), "SQLite, stored by sync_turn",
+            ("hermes-agent", "mnemosyne-hermes", "mnemosyne-memory"), python="HERMES_PYTHON", kind="stranger",
+            install="pip install ./examples/plugins/hermes mnemosyne-hermes"),
 )  # fmt: skip
+MISSING = "not run"
 
 
-def play(subject: Subject, loop: str) -> str:
-    """A row of the table."""
-    from memory.testing.contract._report import Report
-    from memory.testing.contract._run import of_level, pairs
-    from memory.testing.contract._worker import play as played
-
+def play(subject: Subject, what: str) -> dict[str, Any] | None:
+    """What was found; None where something it needs is missing."""
+    missing = [name for name in (*subject.needs, subject.python) if name and not os.environ.get(name)]
+    if what == "locomo" and not os.environ.get("LOCOMO"):
+        missing.append("LOCOMO")
+    if missing:
+        sys.stdout.write(f"not run: {subject.name}: {', '.join(missing)} names nothing\n")
+        return None
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory, "memslot.yaml")
-        config.write_text(json.dumps({"memory": subject.block}))
-        report = Report(subject.name)
-        chosen = pairs(of_level("full"), [loop])
-        report.results = list(played(str(config), chosen, limit_s=120, profile=subject.profile))
-    counts = report.tally.counts()
-    failed = ", ".join(f"`{result.spec}`" for result in report.failed) or "0"
-    rerun = f"`python tests/conformance_results.py '{subject.name}'`"
-    shown = f"{counts['passed']} | {failed} | {counts['not declared']} | {counts['not tested']}"
-    runs_on = f"{subject.distribution} {version(subject.distribution)}; {subject.runs_on}"
-    return f"| {subject.name} | **{report.level}** | {shown} | {runs_on} | {rerun} |"
+        run = RUNS.get(what, {})
+        config.write_text(
+            json.dumps({**run, "memory": {**run.get("memory", {}), **_from_environment(subject.block)}})
+        )
+        if what == "kit":
+            profile = ["--profile", subject.profile] if subject.profile else []
+            limit = ["--loop", "asyncio", "--limit", str(subject.limit_s)]
+            found = _memslot(subject, directory, "conform", "memslot.yaml", *limit, *profile, "--json")
+            broken = sorted({each["spec"] for each in found["specs"] if each["outcome"] == "failed"})
+            counts = found["levels"]["FULL"]
+            return {
+                "level": found["level"],
+                "counts": counts,
+                "failed": broken,
+                "versions": _versions(subject),
+            }
+        data = ["--data", os.environ["LOCOMO"]] if what == "locomo" else []
+        found = _memslot(subject, directory, "run", "memslot.yaml", "--no-doctor", *data, "--json")
+        (provider,) = found["metrics"]["providers"]
+        headline = found["metrics"]["headlines"][0]
+        (measure,) = [each for each in provider["measures"] if each["name"] == headline]
+        return {"headline": headline, **measure["estimate"], "requests": provider["requests"]}
 
 
-def main(names: list[str]) -> None:
-    kept = dict(_rows(PAGE.read_text(encoding="utf-8"))) if PAGE.exists() else {}
-    for subject in SUBJECTS:
-        if names and subject.name not in names:
+def _from_environment(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _from_environment(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_from_environment(item) for item in value]
+    return os.environ[value[1:]] if isinstance(value, str) and value.startswith("$") else value
+
+
+def _memslot(subject: Subject, directory: str, *arguments: str) -> dict[str, Any]:
+    ran = _python(subject, "-c", "import memslot; memslot.main()", *arguments, cwd=directory)
+    if not ran.stdout.startswith("{"):
+        sys.exit(f"{subject.name}: {ran.stderr[-2000:]}")
+    answer: dict[str, Any] = json.loads(ran.stdout)
+    return answer
+
+
+def _python(subject: Subject, *arguments: str, cwd: str) -> subprocess.CompletedProcess[str]:
+    paths = [str(ROOT), str(ROOT / "tests/contract"), os.environ.get("PYTHONPATH", "")]
+    return subprocess.run(
+        [os.environ[subject.python] if subject.python else sys.executable, *arguments],
+        cwd=cwd, env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def _versions(subject: Subject) -> str:
+    names = subject.distributions or ("memslot",)
+    code = f"from importlib.metadata import version\nprint(', '.join(f'{{n}} {{version(n)}}' for n in {names!r}))"
+    return _python(subject, "-c", code, cwd=str(ROOT)).stdout.strip()
+
+
+def page(kept: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page, of what is kept."""
+    sections = {"backend": "Backends", "control": "Controls", "stranger": "Memories that others wrote"}
+    lines = [HEAD]
+    for kind, title in sections.items():
+        lines += [f"## {title}\n", *_table([each for each in SUBJECTS if each.kind == kind], kept), ""]
+    return "\n".join(lines) + TAIL.replace("REQUESTS", _requests(kept))
+
+
+def _table(subjects: list[Subject], kept: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    yield "| Memory | Level | Passed | Failed | Not declared | Not tested | Game | LoCoMo | Runs on | Again |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for subject in subjects:
+        found = kept.get(subject.name, {})
+        kit = found.get("kit")
+        if kit:
+            counts = kit["counts"]
+            failed = ", ".join(f"[`{name}`](conformance-specs.md#{name})" for name in kit["failed"]) or "0"
+            cells = [f"**{kit['level']}**", str(counts["passed"]), failed,
+                     str(counts["not_declared"]), str(counts["not_tested"])]  # fmt: skip
+        else:
+            cells = [MISSING, *[""] * 4]
+        cells += [_figure(found.get("game")), _figure(found.get("locomo"))]
+        cells.append("; ".join(filter(None, [kit["versions"] if kit else "", subject.runs_on])))
+        again = f"`python tests/conformance_results.py '{subject.name}'`"
+        named = [name for name in (*subject.needs, subject.python) if name]
+        if named:
+            again += f" with {', '.join(f'`{name}`' for name in named)}"
+        if subject.install:
+            again += f" after `{subject.install}`"
+        yield f"| {' | '.join([subject.name, *cells, again])} |"
+
+
+def _figure(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return MISSING
+    lost = f", {found['failed']} failed" if found["failed"] else ""
+    value = "unknown" if found["value"] is None else f"{found['value']:.1%}"
+    return f"{value}{lost}"
+
+
+def _requests(kept: Mapping[str, Mapping[str, Any]]) -> str:
+    asked = {what: {each[what]["requests"] for each in kept.values() if what in each} for what in RUNS}
+    game, locomo = (" or ".join(map(str, sorted(asked[what]))) or "no" for what in ("game", "locomo"))
+    return f"{game} requests of the game, {locomo} questions of LoCoMo"
+
+
+def main() -> None:
+    given = argparse.ArgumentParser()
+    given.add_argument("--what", choices=("kit", "game", "locomo"), action="append")
+    given.add_argument("--render", action="store_true", help="write the page, and play nothing")
+    given.add_argument("names", nargs="*")
+    options = given.parse_args()
+    kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+    for subject in () if options.render else SUBJECTS:
+        if options.names and subject.name not in options.names:
             continue
-        if subject.needs and not os.environ.get(subject.needs):
-            sys.stdout.write(f"not run: {subject.name}: {subject.needs} names no server\n")
-            continue
-        kept[subject.name] = play(subject, "asyncio")
-        sys.stdout.write(kept[subject.name] + "\n")
-    PAGE.write_text(
-        HEAD + "\n".join(kept[one.name] for one in SUBJECTS if one.name in kept) + TAIL, encoding="utf-8"
-    )
-
-
-def _rows(text: str) -> list[tuple[str, str]]:
-    return [
-        (line.split("|")[1].strip(), line) for line in text.splitlines() if "conformance_results.py '" in line
-    ]
+        for what in options.what or ("kit", "game", "locomo"):
+            found = play(subject, what)
+            if found is not None:
+                kept.setdefault(subject.name, {})[what] = found
+                sys.stdout.write(f"{subject.name}: {what}: {found.get('level', found.get('value'))}\n")
+                KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    PAGE.write_text(page(kept), encoding="utf-8")
 
 
 HEAD = """# Conformance results
 
-Written by `python tests/conformance_results.py`: the [kit](conformance.md) on asyncio. A level says what was looked
-at and kept, not how well a memory remembers: that is the [benchmark](benchmark.md)'s.
-
-| Memory | Level | Passed | Failed | Not declared | Not tested | Runs on | Again |
-|---|---|---|---|---|---|---|---|
+Written by `python tests/conformance_results.py`: the [kit](conformance.md) on asyncio, and beside it how much
+of what was asked for reached the prompt: in the [game](benchmark.md) and in LoCoMo. A level says what was
+looked at and kept, not how well a memory remembers; a figure says the opposite.
 """
 TAIL = """
+*Game* and *LoCoMo* are the shares of REQUESTS for which the text that answers was shown: `memslot run` with a
+budget of 2,000 tokens and of 20 items. The two columns are played again by `--what game` and `--what locomo`
+(with `LOCOMO`, the path of the data, which is CC BY-NC 4.0 and not part of memslot). They are small: read them
+beside each other, not as a ranking.
 
-Controls keep no capability, so that `CORE+DECLARED` is their best. Backends whose servers need a key or a container
-(Honcho, MemOS, Stigmem, Graphiti with a model) are held to the same specs over models of their servers in the
-tests; [what was run on what](backends/index.md) says which.
+A failed spec is a promise that is not kept: of `memory-libsql`, `basic-memory` and the providers of Hermes it
+is the server or the provider that cuts long texts, does not find Chinese words, hides its errors or counts what
+it recalls. Controls keep no capability, so that `CORE+DECLARED` is their best. Where a row says `not run`, the
+same specs were held against a model of the server in the tests; [what was run on what](backends/index.md) says
+which.
 
 ## Plugins
 
-| Plugin | Kind | Level | Owner | Licence |
-|---|---|---|---|---|
-| memslot-sqlite-fts (`examples/third_party_plugin`) | backend | see its tests | memslot | Apache-2.0 |
-| memslot-last-session (`examples/condition_plugin`) | condition | see its tests | memslot | Apache-2.0 |
-
-To be listed, open a pull request that adds a line here, with the output of `memslot conform --markdown` on a
-released version of your plugin, and keep `memslot conform` in your own CI; a line whose plugin fails with a later
-memslot is marked so.
+The [directory](plugins.md) lists what others can install, and how to be listed.
 """
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from memory.testing._fake_backend import FakeBackend
     from memory.testing._fake_store import FakeNativeError, FakeNativeStore, FakeRow
     from memory.testing._faults import FAKE_KEY, Faults
-    from memory.testing._hosts import (
+    from memory.testing._host_stage import (
         PICTURE,
         TOOL_RESULT,
-        HostContract,
         HostModel,
         HostUnderTest,
         ModelDown,
         ModelTurn,
         person,
     )
+    from memory.testing._hosts import HostContract
     from memory.testing._http_server import LoopbackAnswer, LoopbackRequest
     from memory.testing._loopback import LoopbackServer
     from memory.testing._loopback_process import LoopbackProcess
@@ -79,7 +79,8 @@ _LATE = _by_name(
         "testing._fake_backend": "FakeBackend",
         "testing._fake_store": "FakeNativeError FakeNativeStore FakeRow",
         "testing._faults": "FAKE_KEY Faults",
-        "testing._hosts": "HostContract HostModel HostUnderTest ModelDown ModelTurn PICTURE TOOL_RESULT person",
+        "testing._host_stage": "HostModel HostUnderTest ModelDown ModelTurn PICTURE TOOL_RESULT person",
+        "testing._hosts": "HostContract",
         "testing._http_server": "LoopbackAnswer LoopbackRequest",
         "testing._loopback": "LoopbackServer",
         "testing._loopback_process": "LoopbackProcess",

@@ -16,145 +16,23 @@ reason, and the level of the class says so.
 from __future__ import annotations
 
 import logging
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import anyio
 import pytest
 
-from memory import AdapterMode, MemoryScope, MemorySlot, open_memory
+from memory import AdapterMode, MemorySlot, open_memory
 from memory.testing._conformance import KEY, not_declared, register
 from memory.testing._fake_backend import FakeBackend
 from memory.testing._fake_store import FakeNativeStore
+from memory.testing._host_stage import HostModel, HostUnderTest, Stage, person
 
 FENCE = "<memory-context"
 LIKES, ASKS = "I like oolong tea.", "Which tea do I like?"
-THOUGHT, TOOL_RESULT, PICTURE = "Private reasoning zqthought.", "It is noon zqtool.", "cXpwaWN0dXJl"
-
-
-def person(name: str) -> MemoryScope:
-    """The scope of a person of the suite."""
-    return MemoryScope(run_id="app", persona_id=name)
-
-
-class ModelDown(Exception):
-    """What the scripted model raises where a test wants a model that fails."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelTurn:
-    """What the model says: a thought, and then text, or a call of the tool ``clock``."""
-
-    text: str
-    thought: str = THOUGHT
-    calls_tool: bool = False
-
-
-class HostModel:
-    """The language model of a host under test. The host's real model class asks it at every call.
-
-    Attributes:
-        shown: the prompt of each call, as text.
-        uses_tool: whether it calls the tool ``clock`` once in every turn.
-        fails: how many of the next calls fail.
-        holds: whether calls wait until the test cancels them.
-        held: set when a call waits.
-    """
-
-    def __init__(self) -> None:
-        self.shown: list[str] = []
-        self.uses_tool = False
-        self.fails = 0
-        self.holds = False
-        self.held = threading.Event()
-        self._lock = threading.Lock()
-        self._said = 0
-
-    def call(self, prompt: str, *, after_tool: bool = False) -> ModelTurn:
-        """One call of the model.
-
-        Args:
-            prompt: everything the SDK sends, as text.
-            after_tool: the last message is the tool's result.
-
-        Raises:
-            ModelDown: a test wants it.
-        """
-        with self._lock:
-            self.shown.append(prompt)
-            if self.fails:
-                self.fails -= 1
-                raise ModelDown("the model is down")
-            if self.uses_tool and not after_tool:
-                return ModelTurn("", calls_tool=True)
-            self._said += 1
-            return ModelTurn(f"Answer {self._said}.")
-
-    async def acall(self, prompt: str, *, after_tool: bool = False) -> ModelTurn:
-        """As :meth:`call`; waits for ever where ``holds``."""
-        if self.holds:
-            self.held.set()
-            await anyio.sleep_forever()
-        return self.call(prompt, after_tool=after_tool)
-
-
-class HostUnderTest(ABC):
-    """An agent of the host, bound to a memory, with a tool ``clock`` that answers :data:`TOOL_RESULT`."""
-
-    @abstractmethod
-    async def ask(
-        self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
-    ) -> str:
-        """One turn, awaited; the answer. ``picture`` adds :data:`PICTURE` to what is said."""
-
-    async def stream(self, said: str, *, conversation: str = "one") -> str:
-        """As :meth:`ask`, streamed to its end."""
-        raise NotImplementedError
-
-    def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
-        """As :meth:`ask`, by the SDK's call that is not awaited."""
-        raise NotImplementedError
-
-    async def kept(self, conversation: str) -> str:
-        """Everything the host itself keeps of a conversation, as text."""
-        raise NotImplementedError
-
-    async def flush(self) -> None:  # noqa: B027 - most do nothing behind it
-        """Wait for what the SDK does behind the answer."""
-
-    async def bind_again(self) -> None:
-        """Give an agent a second memory, and use it where only that shows; must raise."""
-        raise NotImplementedError
-
-    async def aclose(self) -> None:  # noqa: B027
-        """Let the agent go."""
-
-
-class Stage:
-    """A memory over a fake backend, the host on it, and what came of it.
-
-    Attributes:
-        store: the backend's, whose faults may be set.
-        troubles: what ``on_trouble`` was told.
-    """
-
-    def __init__(self, store: FakeNativeStore, slot: MemorySlot, memory: Any, host: HostUnderTest) -> None:
-        self.store = store
-        self.slot = slot
-        self.memory = memory
-        self.host = host
-        self.troubles: list[tuple[str, str]] = []
-
-    async def recorded(self) -> list[str]:
-        """The texts that are stored, in order, after everything on its way has arrived."""
-        await self.host.flush()
-        assert await self.memory.drain(20)
-        return [row.text for row in self.store.rows.values()]
 
 
 class HostContract(ABC):

@@ -38,7 +38,7 @@ _SIGN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # Chinese, Japanese, Korean: 
 _WORD = re.compile(rf"[{_SIGN}]|[^\W{_SIGN}]+")
 _SHORTEST = 3
 """Words of fewer letters are in every text, and asking for them costs a call each."""
-_MOST_WORDS = 64
+_WORD_LIMIT = 64
 """What is asked for of a longer query: its first words."""
 
 
@@ -238,7 +238,7 @@ class McpAdapter(SequentialBulk):
 def _words(query: str) -> list[str]:
     """The words of a query, each once, that are worth asking for."""
     words = dict.fromkeys(_WORD.findall(query.casefold()))
-    return [word for word in words if len(word) >= _SHORTEST or not word.isascii()][:_MOST_WORDS]
+    return [word for word in words if len(word) >= _SHORTEST or not word.isascii()][:_WORD_LIMIT]
 
 
 def _fields(text: Any) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Servers:
             BackendProtocolError: there is no list where they should lie.
         """
         rows: list[Any] = []
-        for page in range(1, _MOST_PAGES):
+        for page in range(1, _PAGE_LIMIT):
             found = at(self.call(scope, tool, page=page, **values), tool.rows)
             if not isinstance(found, list):
                 raise BackendProtocolError(
@@ -131,7 +131,7 @@ class Servers:
                 raise _innermost(group) from group
 
 
-_MOST_PAGES = 10_000
+_PAGE_LIMIT = 10_000
 
 
 @asynccontextmanager

@@ -344,7 +344,7 @@ class Caught:
 
 
 @contextmanager
-def raises(kinds: type[BaseException] | tuple[type[BaseException], ...], doing: str = "") -> Iterator[Caught]:
+def raises(kinds: type[BaseException] | tuple[type[BaseException], ...], doing: str) -> Iterator[Caught]:
     """The body must raise one of these; another error of a memory is a broken promise in words."""
     caught = Caught()
     wanted = kinds if isinstance(kinds, tuple) else (kinds,)
@@ -355,10 +355,8 @@ def raises(kinds: type[BaseException] | tuple[type[BaseException], ...], doing: 
         caught.value = error
         return
     except MemslotError as error:
-        raise AssertionError(
-            f"{doing or 'this call'} must raise {names}, and raised {_named(error)}"
-        ) from error
-    raise AssertionError(f"{doing or 'this call'} must raise {names}, and raised nothing")
+        raise AssertionError(f"{doing} must raise {names}, and raised {_named(error)}") from error
+    raise AssertionError(f"{doing} must raise {names}, and raised nothing")
 
 
 def _named(error: BaseException) -> str:

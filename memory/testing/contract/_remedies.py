@@ -130,4 +130,39 @@ REMEDIES: Mapping[str, tuple[str, ...]] = {
         "leave record_events out: the slot then writes one by one",
     ),
     "provenance_of_a_record": ("answer the record's history with its id", "leave provenance out"),
+    "any_script_and_length_survives": (
+        "store and answer the whole text, as UTF-8; split what the backend limits, and join it again",
+        "find Chinese and Japanese by their signs: a tokenizer that splits at blanks takes a sentence for one word",
+    ),
+    "time_is_the_events_and_not_the_clocks": (
+        "store event.timestamp beside the row, and give it back as ContextEntry(timestamp=...)",
+    ),
+    "messages_of_every_role_are_accepted": (
+        "give roles that the backend does not know another name, and keep the message",
+    ),
+    "a_failing_backend_never_looks_empty": (
+        "let the native error pass: the slot turns it into memslot's, with yours as the cause",
+        "where the SDK hides its errors and answers empty, use a call of it that does not",
+    ),
+    "a_failing_write_is_an_error_or_unknown": (
+        "let the native error pass: the slot says unknown where the write may have arrived",
+        "where the SDK hides its errors, look the write up before the receipt says that it is stored",
+    ),
+    "health_tells_of_a_failing_backend": (
+        "make one cheap native call in health, and let its error pass: the slot answers unavailable",
+    ),
+    "a_test_session_writes_nothing_into_memory": (
+        "switch off what the backend learns from queries, such as counts of recalls that change its ranking",
+    ),
+    "a_reset_outlives_the_adapter": (
+        "delete in the backend, not in the adapter's own memory of it",
+        "close connections to files that a reset removes: an open one still shows the old rows",
+    ),
+    "writes_of_a_scope_keep_their_order": (
+        "await each native write before the next of its scope",
+        "give rows an order of their own where timestamps may be equal",
+    ),
+    "entries_are_given_whole_and_in_the_backends_order": (
+        "make one ContextEntry of each row, uncut: the slot fits them to the budget",
+    ),
 }

@@ -36,7 +36,7 @@ async def a_slot_offers_what_is_declared_and_nothing_else(kit: Kit) -> None:
             assert isinstance(offered, protocol), f"what is offered as {name} has not its methods"
             others = set(CAPABILITIES.values()) - {protocol}
             assert not any(isinstance(offered, other) for other in others), f"{name} offers more than itself"
-    with raises(InputError):
+    with raises(InputError, "a capability that does not exist"):
         kit.slot.capability(str)
 
 
@@ -137,7 +137,7 @@ async def bulk_ingest_gives_one_receipt_per_event_in_order(kit: Kit) -> None:
             f"bulk{number}", f"bulk{number} is not recalled as declared", scope=event.scope
         )
     assert not await kit.recalls("bulk1"), "an event of another scope was recalled"
-    with raises(InputError):
+    with raises(InputError, "a bulk with one event twice"):
         await bulk.record_events([events[0], events[0]])
     assert await bulk.record_events([]) == [], "nothing to write is not nothing written"
 

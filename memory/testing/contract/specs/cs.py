@@ -80,7 +80,7 @@ async def filters_narrow_or_are_refused(kit: Kit) -> None:
     for operator, value in samples.items():
         filters = {"region": {operator: value}}
         if operator not in operators:
-            with raises(CapabilityNotSupported):
+            with raises(CapabilityNotSupported, f"a filter by {operator}, which is not declared,"):
                 await kit.ask("north", filters=filters)
         elif operator not in _RANGES:
             result = await kit.ask("north", filters=filters)
@@ -113,5 +113,5 @@ async def malformed_filters_are_input_errors(kit: Kit) -> None:
         {"region": None},
     )
     for filters in malformed:
-        with raises((InputError, CapabilityNotSupported)):
+        with raises((InputError, CapabilityNotSupported), f"the filter {filters}"):
             await kit.ask("north", filters=filters)

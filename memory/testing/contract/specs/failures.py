@@ -30,7 +30,7 @@ _SHORT = Deadlines(retrieve_s=0.1, write_s=0.1, query_s=0.1, health_s=0.1)
 async def a_failing_backend_never_looks_empty(kit: Kit) -> None:
     """Spec 9.7: an error of ours, with the native one as its cause and diagnostics that may be logged."""
     await kit.remember("blue")
-    with kit.fault("500"), raises(BackendError) as raised:
+    with kit.fault("500"), raises(BackendError, "a read while every native call fails") as raised:
         await kit.ask("secret")
     error = raised.value
     assert error.backend_name == kit.slot.backend_name, "the error does not name its backend"
@@ -78,7 +78,7 @@ async def deadlines_hold(kit: Kit) -> None:
     with kit.fault("late"):
         for _ in range(_TRIES):  # a busy machine slows one call down, not every one
             started = time.monotonic()
-            with raises(BackendTimeout) as raised:
+            with raises(BackendTimeout, "a read past its deadline") as raised:
                 await slot.retrieve(kit.question("blue", budget=ContextBudget(max_items=1)))
             assert raised.value.__cause__ is not None, "the timeout is not the cause"
             if (took := time.monotonic() - started) < 0.45:

@@ -128,7 +128,7 @@ async def a_mutation_cannot_reach_another_scope(kit: Kit) -> None:
     await kit.remember("ada")
     before = await kit.observe()
     for request in kit.declared.mutations(other, (await kit.ask("ada")).entries):
-        with raises(MemslotError):
+        with raises(MemslotError, f"{request.operation} of another scope's record"):
             await mutate.native_mutation(request)
     assert await kit.observe() == before, "a mutation addressed to another scope changed something"
     await kit.assert_recalled("ada", "a mutation addressed to another scope removed the record")
@@ -175,7 +175,7 @@ async def a_scope_must_be_set_up_first(kit: Kit) -> None:
     unknown = kit.scope_of("nobody")
     before = await kit.observe()
     for call in _calls(kit, kit.slot, unknown):
-        with raises(ScopeError):
+        with raises(ScopeError, "a call for a scope that was never set up"):
             await call
     assert await kit.observe() == before, "a refused call changed something"
     await kit.setup(unknown)

@@ -135,14 +135,14 @@ async def cancellation_leaves_the_slot_usable(kit: Kit) -> None:
 
 async def _assert_refused(kit: Kit, slot: MemorySlot) -> None:
     for call in _calls(kit, slot, kit.scope):
-        with raises(LifecycleError):
+        with raises(LifecycleError, "a call of a closed slot"):
             await call
     for probe in (
         lambda: slot.health(),
         lambda: slot.setup_scope(kit.scope),
         lambda: slot.set_mode(AdapterMode(read_only=True)),
     ):
-        with raises(LifecycleError):
+        with raises(LifecycleError, "a call of a closed slot"):
             await probe()
 
 

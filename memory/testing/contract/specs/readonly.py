@@ -102,7 +102,7 @@ async def reset_is_refused_while_read_only(kit: Kit) -> None:
     await kit.remember("known")
     before = await kit.observe()
     await kit.read_only()
-    with raises(ReadOnlyError):
+    with raises(ReadOnlyError, "a reset while read-only"):
         await kit.slot.reset_scope(kit.scope)
     assert await kit.observe() == before, "a refused reset changed the native state"
     await kit.read_only(False)

@@ -103,7 +103,7 @@ async def recalled_context_is_not_written_again(kit: Kit) -> None:
     section = (await kit.ask("blue")).formatted_context or (
         '<memory-context backend="x" scope="y">\n- old\n</memory-context>'
     )
-    with raises(InputError):
+    with raises(InputError, "a turn that is recalled context alone"):
         await kit.slot.after_turn(user=section, session_id="s")
     assert await kit.observe() == before, "recalled context alone was written"
     echoed = section.replace(unique_word("blue"), unique_word("echo"))

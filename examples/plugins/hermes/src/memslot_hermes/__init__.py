@@ -8,6 +8,7 @@ from contextvars import copy_context
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from uuid import uuid4
 
 import yaml
 from pydantic import Field
@@ -15,6 +16,7 @@ from pydantic import Field
 from memory import (
     BackendError,
     BackendHealth,
+    BackendReadiness,
     BackendUnavailable,
     ConfigError,
     MemoryEvent,
@@ -75,7 +77,7 @@ class Options(PluginOptions):
 class Hermes(BaseAdapter):
     """Providers, initialized when first used, on one thread."""
 
-    traits = AdapterTraits(consistency="immediate", cs_filtering="none", pet_observability="none")
+    traits = AdapterTraits(consistency="async_derived", cs_filtering="none", pet_observability="none")
 
     def __init__(self, settings: AdapterSettings[Options]) -> None:
         options = settings.options
@@ -101,7 +103,7 @@ class Hermes(BaseAdapter):
         await self._run(scope, lambda _: None)
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """Hand the event over. Only a tool answers; of a turn and a session's end nothing comes back."""
+        """Hand the event over. Only a tool answers whether it is stored."""
         store = {"turn": self._by_turn, "tool": self._by_tool, "session_end": self._by_session_end}[
             self._store
         ]
@@ -129,6 +131,13 @@ class Hermes(BaseAdapter):
         provider.on_session_end([{"role": each.role, "content": each.content} for each in event.messages])
         return []
 
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        """``unknown`` but for tools: a provider does not tell what became of a turn."""
+        await self._run(scope, lambda _: None)
+        if self._store == "tool":
+            return BackendReadiness(state="ready")
+        return BackendReadiness(state="unknown", detail="a provider does not tell what became of a turn")
+
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """``prefetch``: one text, as the provider would show it to the model."""
         text = await self._run(
@@ -143,17 +152,16 @@ class Hermes(BaseAdapter):
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Remove the provider's home."""
-        home = self.directory / self._home(scope)
+        homes = self.directory / self._homes(scope)
 
         def remove(provider: MemoryProvider) -> None:
             provider.shutdown()
-            del self.providers[home.name]
-            remove_directory(home)
+            del self.providers[homes.name]
+            remove_directory(homes)
 
         await self._run(scope, remove)
-        return ResetReceipt(
-            scope=scope, verified=not home.exists(), trace=self.trace(scope, "remove the home")
-        )
+        verified = not homes.exists()
+        return ResetReceipt(scope=scope, verified=verified, trace=self.trace(scope, "remove the home"))
 
     async def health(self) -> BackendHealth:
         provider = await self.worker.run(lambda: _load(self._provider, self.directory / "health"))
@@ -168,20 +176,22 @@ class Hermes(BaseAdapter):
         while self.providers:
             self.providers.popitem()[1].shutdown()
 
-    def _home(self, scope: MemoryScope) -> str:
+    def _homes(self, scope: MemoryScope) -> str:
         return self.native_scope(scope)["hermes_home"]
 
     async def _run(self, scope: MemoryScope, call: Callable[[MemoryProvider], T]) -> T:
         """``call`` with the scope's provider, on the worker, in the scope's home."""
-        home = self.directory / self._home(scope)
+        homes = self.directory / self._homes(scope)
 
         def at_home() -> T:
             from hermes_constants import set_hermes_home_override
 
+            # A new name after a reset: some providers keep what they opened by its path.
+            home = next(homes.iterdir(), homes / uuid4().hex) if homes.exists() else homes / uuid4().hex
             set_hermes_home_override(home)
-            if home.name not in self.providers:
-                self.providers[home.name] = self._initialized(home)
-            return call(self.providers[home.name])
+            if homes.name not in self.providers:
+                self.providers[homes.name] = self._initialized(home)
+            return call(self.providers[homes.name])
 
         return await self.worker.run(lambda: copy_context().run(at_home))
 
@@ -240,8 +250,8 @@ def memslot_describe() -> PluginInfo:
         name="hermes",
         kind="architecture",
         summary="any memory provider of Hermes Agent, in a home of its own for each scope",
-        capabilities=frozenset(),
-        consistency="immediate",
+        capabilities=frozenset({"readiness"}),
+        consistency="async_derived",
         sdk_modules=("plugins.memory", "agent.memory_provider"),
         install="pip install memslot-hermes",
         options=Options,
