@@ -31,7 +31,11 @@ async function opencode() {
   await hooks.event({ event: { type: "session.idle" } });
   await new Promise((done) => setTimeout(done, 300));
   told.second = await say("s2", "Which tea is my favourite? And the pot?");
-  told.forgotten = await tool("memory_forget", { id, reason: "broken" });
+  told.again = await say("s2", "The pot, once more?");
+  const coffee = await (module.SignetPlugin ?? module.default)({ directory: "/home/user/coffee" });
+  told.elsewhere = await coffee.tool.memory_search.execute({ query: "pot" }, {});
+  told.forgotten = await coffee.tool.memory_forget.execute({ id, reason: "broken" }, {});
+  told.third = await say("s3", "Which pot have I?");
 }
 
 async function openclaw() {

@@ -75,7 +75,10 @@ def test_opencode_remembers_across_sessions(plugin: str, url: str, tmp_path: Pat
     assert told["compacting"].startswith("Summarize this session")
     for remembered in ("My favourite tea is oolong.", "The pot is green", "We spoke of tea."):
         assert remembered in told["second"]
+    assert "The pot is green" in told["again"], "it was shown to one request"
+    assert "The pot is green" in told["elsewhere"], "from a second project"
     assert told["forgotten"] == "Memory forgotten."
+    assert "The pot is green" not in told["third"]
 
 
 def test_openclaw_remembers_across_sessions(plugin: str, url: str, tmp_path: Path) -> None:

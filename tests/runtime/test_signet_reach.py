@@ -206,6 +206,33 @@ async def test_what_the_host_still_shows_is_not_injected_again(signet: Daemon) -
     assert "the pot is blue" in (await prompt(signet, "the pot?", "another"))["inject"]
 
 
+async def test_what_a_real_plugin_does_not_show_is_injected_again(signet: Daemon) -> None:
+    """OpenCode's shows a section to one request, and OpenClaw's drops what a session's start is given."""
+    await signet.post("/api/memory/remember", {"content": "the pot is blue"})
+    for harness, times in (("opencode", [True, True]), ("openclaw", [True, False])):
+        given = {"sessionKey": f"of {harness}", "harness": harness}
+        assert "the pot is blue" in (await signet.hook("session-start", context="pot", **given))["inject"]
+        assert [
+            "the pot is blue"
+            in (await signet.hook("user-prompt-submit", userMessage="the pot?", **given))["inject"]
+            for _ in times
+        ] == times, harness
+
+
+async def test_a_compaction_that_names_no_session_is_of_each_of_its_client(signet: Daemon) -> None:
+    """As OpenCode's plugin tells it: what was said before is not shown any more, so it may be recalled."""
+    hook = "/api/hooks/user-prompt-submit"
+    for key in ("one", "two"):
+        body = {"harness": "opencode", "sessionKey": key, "userMessage": f"The pot of {key} is blue."}
+        await signet.post(hook, body, **OPENCODE)
+    await signet.settled()
+    body = {"harness": "opencode", "summary": "About pots."}
+    assert (await signet.post("/api/hooks/compaction-complete", body, **OPENCODE))[0] == 200
+    for key in ("one", "two"):
+        body = {"harness": "opencode", "sessionKey": key, "userMessage": "Which pot?"}
+        assert f"The pot of {key} is blue." in (await signet.post(hook, body, **OPENCODE))[1]["inject"]
+
+
 async def test_a_session_that_begins_again_is_shown_it_again(signet: Daemon) -> None:
     await signet.post("/api/memory/remember", {"content": "the pot is blue"})
     for _ in range(2):

@@ -27,7 +27,6 @@ from memory.runtime import open_shared
 from memory.runtime._serving import ServeSettings, answer
 from memory.slot.host_store import HostStore
 
-ADA = MemoryScope(run_id="home", persona_id="ada")
 TOKENS = {name: f"token-of-{name}-0000000" for name in ("ada", "eve", "ada-who-looks")}
 OPENCODE = {"x-signet-actor": "opencode-plugin", "x-signet-actor-type": "harness"}
 PLUGIN = {**OPENCODE, "x-signet-runtime-path": "plugin"}
@@ -100,7 +99,8 @@ class Windows:
                 await anyio.sleep(0.02)
         readiness = self.slot.capability(SupportsReadiness)
         with HostStore(self.slot.backend_name, self.slot.host_file) as store:
-            scopes = [ADA, *(MemoryScope(**row["scope"]) for row in store.all("project", ADA))]
+            kept = store.all("project", self.slot.scope)
+            scopes = [self.slot.scope, *(MemoryScope(**row["scope"]) for row in kept)]
         for scope in scopes if readiness else ():
             async with self.slot.leases.lease(scope):
                 state = await readiness.wait_until_ready(scope, 60)
@@ -122,10 +122,10 @@ async def windows(memory: dict[str, Any], directory: Path) -> AsyncIterator[Wind
         memory: the ``memory:`` block.
         directory: for what it keeps.
     """
-    scope = {"run_id": ADA.run_id, "persona_id": ADA.persona_id}
+    scope = {"run_id": directory.name, "persona_id": "ada"}
     file = directory / "memslot.yaml"
     budget = {"max_tokens": None, "max_items": 50}
-    block = {"data_dir": str(directory), "scope": scope, "budget": budget, **memory}
+    block = {"data_dir": str(directory), "budget": budget, **memory, "scope": scope}
     file.write_text(json.dumps({"memory": block}))
     tokens = [
         {"token": token, "persona_id": name[:3], "read_only": name == "ada-who-looks"}

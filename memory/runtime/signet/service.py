@@ -45,6 +45,9 @@ GUIDELINES = """Summarize this session focusing on:
 
 Be concise but complete. Write in the first person, from the agent's perspective."""
 _OPENING = "What is known about the user and this project?"
+_SHOWS: Mapping[str, tuple[bool, bool]] = {"opencode": (False, False), "openclaw": (False, True)}
+"""Harness -> whether it goes on showing what a session's start was given, and what a prompt was. Signet's plugins
+(0.58.1) drop the first; OpenCode's shows the second to a single request. Others keep both, as Claude Code does."""
 _WRITTEN = ("committed", "queued", "pending")
 
 
@@ -92,7 +95,9 @@ class SignetService:
         if session.bypassed:
             return {"inject": "", "memories": [], "bypassed": True}
         session.shown = []  # a host that begins, or resumes, shows nothing yet
-        recalled = await self._recall(caller, session, self.memories.checked(params.context) or _OPENING)
+        shows, _ = _shows(params)
+        opening = self.memories.checked(params.context) or _OPENING
+        recalled = await self._recall(caller, session, opening, shows=shows)
         section = "\n".join(filter(None, (self._checkpoint(session), recalled.section)))
         resumed, session.resumed = session.resumed, False
         self.sessions.keep(caller, session)
@@ -114,7 +119,7 @@ class SignetService:
         session = self._entered(caller, params)
         if session.bypassed:
             return {"inject": "", "memoryCount": 0, "bypassed": True}
-        recalled = await self._recall(caller, session, said)
+        recalled = await self._recall(caller, session, said, shows=_shows(params)[1])
         again = session.is_repeated(caller.client, said)
         kept = not again and await self._record(caller, session, said, params)
         self.sessions.keep(caller, session)
@@ -164,9 +169,8 @@ class SignetService:
         session = self._entered(caller, params)
         if session.bypassed:
             return {"instructions": "", "bypassed": True}
-        recalled = await self._recall(
-            caller, session, self.memories.checked(params.session_context) or _OPENING, afresh=True
-        )
+        asked = self.memories.checked(params.session_context) or _OPENING
+        recalled = await self._recall(caller, session, asked, shows=False, afresh=True)
         known = "\n".join(f"- {note.content}" for note in recalled.notes)
         prompt = f"Store durable memories now.\n\n{GUIDELINES}\n"
         if known:
@@ -182,7 +186,9 @@ class SignetService:
         session = self._entered(caller, params)
         if session.bypassed:
             return {"success": True, "bypassed": True}
-        session.epoch, session.shown = session.epoch + 1, []
+        for compacted in [session] if session.key else self._of_client(caller):
+            compacted.epoch, compacted.shown = compacted.epoch + 1, []
+            self.sessions.keep(caller, compacted)
         if self.memories.is_read_only(caller):
             return CompactionResult(success=False).to_wire()
         items = MemoryItems(self.memory.slot, session.scope)
@@ -222,9 +228,10 @@ class SignetService:
         return next((text for given in named if (text := self.memories.checked(given))), None)
 
     async def _recall(
-        self, caller: Caller, session: Session, text: str, *, afresh: bool = False
+        self, caller: Caller, session: Session, text: str, *, shows: bool, afresh: bool = False
     ) -> _Recalled:
-        """What the session's reach has for a text, without what its host still shows unless ``afresh``."""
+        """What the session's reach has for a text, without what its host still shows unless ``afresh``; ``shows``
+        says whether it goes on showing this, too."""
         # Of a call without a session nobody knows what the host shows.
         fields: RecallFields = {} if session.key else {"exclude_session": False}
         recalls: dict[MemoryScope, Recall] = {}
@@ -257,9 +264,13 @@ class SignetService:
         notes: list[Note] = []
         for (scope, _), part in zip(answered, parts, strict=True):
             notes += self.book.of_items(scope, map(Item.of, part.entries))
-            if session.key and not afresh:
+            if session.key and shows:
                 session.show(map(digest_of, part.entries))
         return _Recalled(section, notes, list(dict.fromkeys(warnings)))
+
+    def _of_client(self, caller: Caller) -> list[Session]:
+        """The sessions one of which a client means that names none, as OpenCode does when it has compacted one."""
+        return [one for one in self.sessions.of(caller) if one.prompted_by[0] == caller.client]
 
     def _checkpoint(self, session: Session) -> str:
         """Where a session that is taken up again left off, as a section that no memory is made of."""
@@ -306,6 +317,10 @@ class SignetService:
         return not said or await self.memory.record_turn(
             session_id=session.session_id, scope=session.scope, messages=said
         )
+
+
+def _shows(params: SessionParams) -> tuple[bool, bool]:
+    return _SHOWS.get(params.harness or "", (True, True))
 
 
 @dataclass(frozen=True, slots=True)
