@@ -1,7 +1,8 @@
 """Real Signet plugins play a conversation against ``memslot serve``.
 
 No Signet package can be installed; plugins are built from the public repository. ``SIGNET_OPENCODE_PLUGIN`` names a
-built ``signet.mjs``, ``SIGNET_OPENCLAW_PLUGIN`` a built ``index.js``; node runs them.
+built ``signet.mjs``, ``SIGNET_OPENCLAW_PLUGIN`` a built ``index.js``; node runs them. ``SIGNET_MCP_SERVER`` names
+the daemon's ``mcp-stdio.ts``, which bun runs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ def plugin(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def url(plugin: str, tmp_path: Path) -> Iterator[str]:
+def url(plugin: str, served: str) -> str:
+    return served
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
     config = tmp_path / "serve.yaml"
     scope = {"run_id": "r", "persona_id": "ada"}
     config.write_text(json.dumps({"memory": {"backend": "mem0", "scope": scope, "data_dir": str(tmp_path)}}))
@@ -89,3 +95,32 @@ def test_openclaw_remembers_across_sessions(plugin: str, url: str, tmp_path: Pat
     assert "My favourite tea is oolong." in told["second"]
     assert "The pot is green" in told["second"]
     assert "<signet-memory" in told["second"]
+
+
+async def test_signets_mcp_server_stores_finds_and_forgets(tmp_path: Path, served: str) -> None:
+    script = os.environ.get("SIGNET_MCP_SERVER")
+    if not script or shutil.which("bun") is None:
+        pytest.skip("SIGNET_MCP_SERVER names no mcp-stdio.ts of Signet's, or bun is not installed")
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    env = {**os.environ, "SIGNET_DAEMON_URL": served, "SIGNET_WORKSPACE": "/home/user/tea"}
+    server = StdioServerParameters(command="bun", args=[script], env=env)
+    async with stdio_client(server) as (incoming, outgoing), ClientSession(incoming, outgoing) as session:
+        await session.initialize()
+
+        async def call(tool: str, **arguments: Any) -> tuple[bool, str]:
+            result = await session.call_tool(tool, arguments)
+            return bool(result.isError), result.content[0].text  # type: ignore[union-attr]
+
+        failed, stored = await call("memory_store", content="the ibex likes salt", tags="goat")
+        assert not failed
+        item_id = json.loads(stored)["id"]
+        assert "the ibex likes salt" in (await call("memory_search", query="ibex"))[1]
+        assert (await call("memory_modify", id=item_id, content="the ibex loves salt", reason="more"))[
+            0
+        ] is False
+        assert json.loads((await call("memory_get", id=item_id))[1])["content"] == "the ibex loves salt"
+        assert (await call("memory_forget", id=item_id, reason="gone"))[0] is False
+        assert (await call("memory_get", id=item_id))[0] is True
+        assert "the ibex loves salt" not in (await call("memory_search", query="ibex"))[1]

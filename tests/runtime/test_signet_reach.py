@@ -14,6 +14,7 @@ from memory.slot.host_store import HostStore, StoredObject
 
 OPENCODE = {"x_signet_actor": "opencode-plugin"}
 MCP = {"x_signet_actor": "mcp-server"}
+MCP_HEADERS = {"x-signet-actor": "mcp-server", "content-type": "application/json"}
 
 
 @pytest.fixture
@@ -245,11 +246,21 @@ async def test_a_session_that_begins_again_is_shown_it_again(signet: Daemon) -> 
 
 async def test_odd_values_are_read_as_the_daemon_reads_them(signet: Daemon) -> None:
     await signet.post("/api/memory/remember", {"content": "the pot is blue"})
-    for limit in (0, "5"):
-        assert (await signet.post("/api/memory/recall", {"query": "pot", "limit": limit}))[0] == 200
+    for limit, rows in ((0, 0), ("0", 0), ("5", 1), (2.5, 1), (5000, 1), (None, 1)):
+        status, told = await signet.post("/api/memory/recall", {"query": "pot", "limit": limit})
+        assert (status, len(told["results"])) == (200, rows), limit
     assert (await signet.post("/api/hooks/pre-compaction", {"sessionKey": "s"}))[0] == 400
     start = {"harness": "t", "sessionKey": "t"}
     assert (await signet.post("/api/hooks/session-start", start, x_signet_runtime_path="other"))[0] == 200
+
+
+async def test_the_mcp_server_of_signet_gives_its_reason_in_a_body(signet: Daemon) -> None:
+    _, stored = await signet.post("/api/memory/remember", {"content": "the pot is blue"})
+    path = f"/api/memory/{stored['id']}"
+    for wrong in ({}, {"reason": " "}, None):
+        assert (await signet.send("DELETE", path, wrong))[0] == 400
+    assert (await signet.send("DELETE", path, b"{"))[0] == 400
+    assert (await signet.send("DELETE", path, {"reason": "gone"}, MCP_HEADERS))[1]["status"] == "deleted"
 
 
 async def test_what_the_sdk_asks_for_is_answered_or_refused_with_a_reason(signet: Daemon) -> None:
@@ -268,7 +279,7 @@ async def test_feedback_goes_to_a_backend_that_takes_it(signet: Daemon) -> None:
     body = {"sessionKey": "s", "feedback": {stored["id"]: 1, "nobody": -1}}
     status, answer = await signet.post("/api/memory/feedback", body)
     assert (status, answer) == (200, {"ok": True, "recorded": 1})
-    for wrong in ({}, {"sessionKey": "s", "feedback": {"x": 2}}, {"sessionKey": "s", "feedback": [1]}):
+    for wrong in ({}, {"sessionKey": "s", "feedback": {"x": "2"}}, {"sessionKey": "s", "feedback": [1]}):
         assert (await signet.post("/api/memory/feedback", wrong))[0] == 400
 
 

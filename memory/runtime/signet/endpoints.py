@@ -143,7 +143,8 @@ class Endpoints:
             raise Refused(400, "sessionKey and feedback required")
         if not isinstance(given, Mapping) or not all(_is_rating(score) for score in given.values()):
             raise Refused(400, "Invalid feedback format: expected a map of ID to number (-1 to 1)")
-        recorded = await self._changes.rated(caller, text_of(body, "sessionKey") or "", given)
+        ratings = {item_id: max(-1.0, min(1.0, score)) for item_id, score in given.items()}
+        recorded = await self._changes.rated(caller, text_of(body, "sessionKey") or "", ratings)
         return {"ok": True, "recorded": recorded}
 
     async def modify(self, caller: Who, body: Sent) -> dict[str, Any]:
@@ -174,12 +175,12 @@ class Endpoints:
             await self._changes.patched(caller, self._memories.scope_of(caller, body), item_id, body)
         )
 
-    async def delete(self, caller: Who, item_id: str, request: Request) -> dict[str, Any]:
-        """Delete one memory; ``reason`` is required."""
-        query = request.query_params
-        if not query.get("reason"):
+    async def delete(self, caller: Who, item_id: str, request: Request, body: Sent) -> dict[str, Any]:
+        """Delete one memory; ``reason`` is required: in the query, or in a body as Signet's MCP server sends it."""
+        given = {**body, **request.query_params}
+        if not text_of(given, "reason"):
             raise Refused(400, "reason is required")
-        scope, force = self._memories.scope_of(caller, query), query.get("force") in ("1", "true")
+        scope, force = self._memories.scope_of(caller, given), given.get("force") in ("1", "true", True)
         return _one_result(await self._changes.forgotten(caller, scope, item_id, force=force))
 
     async def list(self, caller: Who, request: Request) -> dict[str, Any]:
@@ -315,7 +316,7 @@ def hook_endpoint(
 
 
 def _is_rating(score: Any) -> bool:
-    return isinstance(score, (int, float)) and not isinstance(score, bool) and -1 <= score <= 1
+    return isinstance(score, (int, float)) and not isinstance(score, bool)
 
 
 def _one_result(result: dict[str, Any]) -> dict[str, Any]:

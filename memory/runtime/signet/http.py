@@ -121,9 +121,11 @@ async def body_of(request: Request, limits: Limits) -> Body:
     Raises:
         Refused: it is longer or slower than the limits allow, or no JSON object.
     """
-    if request.method not in ("POST", "PATCH", "PUT"):
+    if request.method == "GET":
         return {}
     raw = await _bytes_of(request, limits)
+    if request.method == "DELETE" and not raw:
+        return {}
     try:
         body = json.loads(raw.decode("utf-8"), parse_constant=_finite, parse_float=_finite)
         if b"\\u" in raw:

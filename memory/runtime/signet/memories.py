@@ -142,6 +142,8 @@ class Memories:
             filters = Filters.of(body)
         except ValueError as error:
             raise Refused(400, str(error)) from None
+        if not limit:
+            return []
         found = await self.search(
             self.sessions.reach(caller, self.scope_of(caller, body)), query, limit, filters
         )
@@ -256,14 +258,14 @@ def _note_of(body: Mapping[str, Any], words: str, critical: bool, tags: str | No
 
 
 def _limit_of(given: Any) -> int:
-    """How many memories are asked for, as the daemon reads it: a number or its digits; 0 is the default."""
+    """How many memories are asked for, as the daemon reads it: a number or its digits, none for 0."""
+    if given is None:
+        return _DEFAULT_LIMIT
     if isinstance(given, str) and given.strip().isdecimal():
         given = int(given[:6])
-    if given in (None, 0):
-        return _DEFAULT_LIMIT
-    if not isinstance(given, int) or isinstance(given, bool) or not 0 < given <= _MAX_LIMIT:
-        raise Refused(400, f"limit must be a number from 1 to {_MAX_LIMIT}")
-    return given
+    if not isinstance(given, (int, float)) or isinstance(given, bool) or given < 0:
+        raise Refused(400, "limit must be a number, 0 or more")
+    return int(min(given, _MAX_LIMIT))
 
 
 def _first(errors: BaseExceptionGroup[MemslotError]) -> MemslotError:
