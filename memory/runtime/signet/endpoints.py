@@ -68,6 +68,7 @@ ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
     ("GET", "/api/status", "status", None),
     ("GET", "/api/diagnostics", "diagnostics", None),
     ("GET", "/health/ready", "ready", None),
+    ("GET", "/metrics", "figures", None),
     ("GET", "/openapi.json", "openapi", None),
 )
 """HTTP method, path, method of :class:`Endpoints`, body; in this order, since ids may hold a slash."""

@@ -92,6 +92,7 @@ _WORDS: dict[str, _Words] = {
     ),
     "GET /health": _Words("Daemon health check", "health"),
     "GET /health/ready": _Words("Readiness"),
+    "GET /metrics": _Words("Figures for Prometheus"),
     "GET /openapi.json": _Words("Description"),
 }
 _SDK: dict[str, str] = {

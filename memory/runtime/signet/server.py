@@ -197,7 +197,6 @@ class RuntimeAdapterServer:
             _add(router, "POST", f"/api/hooks/{name}", endpoint, params)
         for method, path, handler, body in ROUTES:
             _add(router, method, path, getattr(self.endpoints, handler), body)
-        _add(router, "GET", "/metrics", self.endpoints.figures, None)
         app.include_router(router)
         app.add_api_route("/health", self.endpoints.health, methods=["GET"])
         app.exception_handler(HTTPException)(_not_here)
