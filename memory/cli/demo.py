@@ -31,7 +31,7 @@ DEMO: dict[str, Any] = {
         },
     },
     "bench": {
-        "game": {"users": 2, "sessions": 14, "tests": 6, "attributes": 6},
+        "game": {"users": 5, "sessions": 14, "tests": 6, "attributes": 6},
         "doctor": False,
         "providers": ["mem0", "no_memory", "full_history", "rolling_summary", "simple_rag", "oracle_ipas"],
     },
@@ -59,7 +59,7 @@ def demo(
         _offer(install, as_json=as_json)
     if not as_json:
         say(
-            "Two people tell an assistant how they want to be dealt with, and change their minds. It is judged "
+            "Five people tell an assistant how they want to be dealt with, and change their minds. It is judged "
             "with each memory in turn. Generated data, a scripted model: nothing leaves this machine."
         )
     with _scripted_model():

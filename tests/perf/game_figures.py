@@ -24,12 +24,14 @@ from memory.bench.engine.matrix import Experiment, load_experiment
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "preference_game.yaml"
 CHEAP = ["full_history", "rolling_summary", "oracle_ipas"]
+CONTROLS = ["no_memory", "static_profile", "simple_rag", *CHEAP]
 PROVIDER_PHASES = ("open", "health", "setup", "write", "retrieve", "wait", "mode", "refused", "close")
 logging.disable(logging.WARNING)
 
 
 def experiment(out: str, **given: Any) -> Experiment:
-    return load_experiment(CONFIG, output=Path(out), doctor=False, **given)
+    one = {"budgets": [600], "seeds": [7], "providers": CONTROLS}
+    return load_experiment(CONFIG, output=Path(out), doctor=False, **{**one, **given})
 
 
 def timed(matrix: Experiment) -> tuple[float, Outcome]:
@@ -40,7 +42,7 @@ def timed(matrix: Experiment) -> tuple[float, Outcome]:
 
 
 def full() -> None:
-    """MemPABench's full size over the six controls, with two workers."""
+    """MemPABench's full size over the six controls at one budget, with two workers."""
     with tempfile.TemporaryDirectory() as out:
         took, outcome = timed(experiment(out))
         cells = outcome.manifest.cells

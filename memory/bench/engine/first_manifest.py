@@ -102,6 +102,7 @@ def _variant(
     memory = found.given.memory
     return VariantRecord(
         label=variant.label,
+        series=variant.series or variant.label,
         group=variant.group,
         provider=provider,
         distributions=version_record(found.info, provider).distributions,

@@ -138,6 +138,8 @@ class VariantRecord(Record):
 
     label: str
     """Its name in the experiment."""
+    series: str
+    """What it is called over all budgets."""
     group: str | None
     """Its experiment group; only providers of one group are compared."""
     provider: ProviderRecord

@@ -43,6 +43,8 @@ class Variant(Block):
     """The backend or condition."""
     name: Public[str] | None = None
     """What tables call it; the provider's name by default."""
+    series: Public[str] | None = None
+    """What it is called over all budgets, where several of one series are played; the label by default."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options in place of those of the provider's block."""
     budget: ContextBudget | None = None
@@ -217,13 +219,11 @@ class ExperimentSettings(Block):
             budgets = [variant.budget] if variant.budget or not self.budgets else self.budgets
             contexts = (variant.event_context,) if variant.event_context else self.event_context
             for budget, context in product(budgets, contexts):
-                words = [variant.label]
+                way = f", context in the {context}" if len(contexts) > 1 else ""
+                name, series = f"{variant.label}{way}", f"{variant.series or variant.label}{way}"
                 if isinstance(budget, int):
-                    words.append(f"{budget} tokens")
-                    budget = ContextBudget(max_tokens=budget)
-                if len(contexts) > 1:
-                    words.append(f"context in the {context}")
-                update = {"budget": budget, "event_context": context, "name": ", ".join(words)}
+                    name, budget = f"{variant.label}, {budget} tokens{way}", ContextBudget(max_tokens=budget)
+                update = {"budget": budget, "event_context": context, "name": name, "series": series}
                 found.append(variant.model_copy(update=update))
         return tuple(found)
 
