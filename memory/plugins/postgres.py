@@ -19,7 +19,6 @@ import anyio.to_thread
 from pydantic import SecretStr
 
 from memory.contract.errors import ConfigError, StoreError
-from memory.slot.database import Rows
 from memory.slot.sqlite_file import SqliteLayout
 
 if TYPE_CHECKING:
@@ -87,12 +86,13 @@ class PostgresServer:
             ) from None
         host = given.get("host") or "localhost"
         self.place = f"PostgreSQL at {host}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
-        self._psycopg = psycopg
+        self.psycopg = psycopg
         self._texts = _text_loader()
         self._given = make_conninfo("", **{**_DEFAULTS, **given})
         self._room = threading.Semaphore(_CONNECTIONS)
         self._idle: list[psycopg.Connection[Any]] = []
         self._users = 0
+        self._counting = threading.Lock()
         self._down: tuple[float, psycopg.Error | None] = (0.0, None)
 
     def open(self, layout: SqliteLayout) -> PostgresDatabase:
@@ -101,7 +101,8 @@ class PostgresServer:
         Raises:
             StoreError: as ``layout.error``: it cannot be reached or used, or has tables of another version.
         """
-        self._users += 1
+        with self._counting:
+            self._users += 1
         database = PostgresDatabase(self, layout)
         try:
             database.sync(database.make_tables)
@@ -112,9 +113,10 @@ class PostgresServer:
 
     def leave(self) -> None:
         """One that was opened is closed; with the last of them so are the connections."""
-        self._users -= 1
-        while not self._users and self._idle:
-            self._idle.pop().close()
+        with self._counting:
+            self._users -= 1
+            while not self._users and self._idle:
+                self._idle.pop().close()
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Any]]:
@@ -136,10 +138,10 @@ class PostgresServer:
         began = time.monotonic()
         until, why = self._down
         if why is not None and began < until:  # who waits for it holds others up
-            raise why
+            raise why.with_traceback(None)
         try:
-            connection = self._psycopg.connect(self._given, autocommit=True)
-        except self._psycopg.Error as error:
+            connection = self.psycopg.connect(self._given, autocommit=True)
+        except self.psycopg.Error as error:
             now = time.monotonic()
             self._down = now + max(_PAUSE_S, now - began), error
             raise
@@ -155,38 +157,25 @@ class PostgresServer:
                 why = "it refuses this user or password; correct memory.state"
             elif "does not exist" in said:
                 why = "it has no such database; create it, or correct memory.state"
-            elif isinstance(error, self._psycopg.OperationalError):
+            elif isinstance(error, self.psycopg.OperationalError):
                 why = "it cannot be reached; start it, or correct memory.state; {full}"
             else:
                 why = f"it cannot be used ({type(error).__name__}, {error.sqlstate}); {{full}}"
         return layout.error(f"{self.place}: {why.format(full=layout.full)}")
 
-    def may_repeat(self, error: psycopg.Error) -> bool:
-        """Whether the same call may go well now: a lost connection, or another process that was quicker.
-
-        What was lost may have been done: every call of the journal and the host store may be made twice.
-        """
-        errors = self._psycopg.errors
-        quicker = (errors.UniqueViolation, errors.SerializationFailure, errors.DeadlockDetected)
-        return isinstance(error, (self._psycopg.OperationalError, *quicker))
-
 
 class PostgresDatabase:
-    """The tables of a server that one layout is of.
-
-    Args:
-        server: where they are.
-        layout: what they are.
-    """
+    """The tables of a server that one layout is of, as a :class:`~memory.slot.database.JournalDatabase`."""
 
     on_server = True
 
     def __init__(self, server: PostgresServer, layout: SqliteLayout) -> None:
         self.closed = False
         self.place = server.place
-        self.db = _Statements()
+        self.db = self
         self._server = server
         self._layout = layout
+        self._call = threading.local()  # its connection, while it is under way
 
     def make_tables(self) -> None:
         """See that they are there, and of this version.
@@ -199,89 +188,84 @@ class PostgresDatabase:
         for words, its in _IN_ITS_WORDS.items():
             tables = tables.replace(words, its)
         with self.transaction():
-            self.db.execute("SELECT pg_advisory_xact_lock(?)", (_MAKING,))
-            if self.db.execute("SELECT to_regclass(?)", (f"{_SCHEMA}.versions",)).fetchone()[0] is None:
-                self.db.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
-                self.db.execute("CREATE TABLE versions (what TEXT PRIMARY KEY, version BIGINT NOT NULL)")
-            found = self.db.execute("SELECT version FROM versions WHERE what = ?", (what,)).fetchone()
+            self.execute("SELECT pg_advisory_xact_lock(?)", (_MAKING,))
+            if self.execute("SELECT to_regclass(?)", (f"{_SCHEMA}.versions",)).fetchone()[0] is None:
+                self.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
+                self.execute("CREATE TABLE versions (what TEXT PRIMARY KEY, version BIGINT NOT NULL)")
+            found = self.execute("SELECT version FROM versions WHERE what = ?", (what,)).fetchone()
             if found is None:
-                self.db.execute(tables)
-                self.db.execute("INSERT INTO versions VALUES (?, ?)", (what, version))
+                self.execute(tables)
+                self.execute("INSERT INTO versions VALUES (?, ?)", (what, version))
             elif found[0] != version:
                 raise self._layout.error(
                     f"{self.place}: its {what} is of version {found[0]}; this memslot reads version {version}; "
                     "use the memslot that made it, or another database"
                 )
 
-    def close(self) -> None:
-        """Give it back. Idempotent."""
-        if not self.closed:
-            self.closed = True
-            self._server.leave()
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        return self._call.connection.execute(_marked(statement), _escaped(values) or None)
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> Any:
+        cursor = self._call.connection.cursor()
+        cursor.executemany(_marked(statement), [_escaped(row) for row in rows])
+        return cursor
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        begun: AbstractContextManager[Any] = self._call.connection.transaction()
+        return begun
 
     def sync(self, call: Callable[[], T]) -> T:
-        """As :meth:`~memory.slot.database.Database.sync`."""
-        psycopg = self._server._psycopg
+        psycopg = self._server.psycopg
+        errors = psycopg.errors
+        # A connection that was lost, or another process that was quicker. What was lost may have been done: every
+        # call of the journal and the host store may be made twice.
+        passing = (
+            psycopg.OperationalError,
+            errors.UniqueViolation,
+            errors.SerializationFailure,
+            errors.DeadlockDetected,
+        )
         repeated = False
         while True:
             if self.closed:
                 raise self._layout.error(f"{self.place}: the {self._layout.what} is closed")
             try:
-                with self._server.connection() as self.db.local.connection:
+                with self._server.connection() as self._call.connection:
                     return call()
             except psycopg.Error as error:
-                if repeated or not self._server.may_repeat(error):
+                if repeated or not isinstance(error, passing):
                     raise self._server.in_words(error, self._layout) from None
                 repeated = True
 
     async def run(self, call: Callable[[], T]) -> T:
-        """As :meth:`sync`, on a thread."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         with anyio.CancelScope(shield=True):
             result = await anyio.to_thread.run_sync(self.sync, call)
         return result
 
-    def transaction(self) -> AbstractContextManager[Any]:
-        """As :meth:`~memory.slot.database.Database.transaction`."""
-        begun: AbstractContextManager[Any] = self.db.local.connection.transaction()
-        return begun
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._server.leave()
+
+    # -- what is its keeper's matter: size, log, copies; and what the next statement notices ----------------
 
     def check(self) -> None:
-        """A server that is another's, or gone, is noticed by the next statement."""
+        pass
 
     def reaches(self, mb: int) -> bool:
-        """Never: its size is its keeper's matter."""
         return False
 
     def rewrite(self) -> None:
-        """Leave no free page of what was removed; its log and its copies are its keeper's matter."""
-        with suppress(self._server._psycopg.errors.LockNotAvailable):
+        with suppress(self._server.psycopg.errors.LockNotAvailable):
             for table in ("events", "replays", "unanswered"):
-                self.db.execute(f"VACUUM FULL {table}")
+                self.execute(f"VACUUM FULL {table}")
 
     def fold_log(self) -> None:
-        """Its log is its keeper's matter."""
+        pass
 
     def warnings(self) -> list[str]:
-        """None that are not the server's own."""
         return []
-
-
-class _Statements:
-    """The connection of the call under way, which takes SQLite's statements."""
-
-    def __init__(self) -> None:
-        self.local = threading.local()
-
-    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
-        found: Rows = self.local.connection.execute(_marked(statement), _escaped(values) or None)
-        return found
-
-    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> Rows:
-        cursor = self.local.connection.cursor()
-        cursor.executemany(_marked(statement), [_escaped(row) for row in rows])
-        found: Rows = cursor
-        return found
 
 
 @lru_cache(maxsize=256)

@@ -130,7 +130,7 @@ class WriteBehind:
             self._resumed = True
             for scope in self._slot.waiting_scopes():
                 self._queue.offer(scope, _Pending(None), weight=0)
-            if await self._slot.see_waiting():
+            if self._slot.has_journal:
                 self._background.start(self._watch)
         if time.monotonic() >= self._look_again_at:
             self._look_again_at = math.inf
@@ -162,17 +162,18 @@ class WriteBehind:
             self._left_lock.release()
 
     async def _watch(self) -> None:
-        """Take up what other processes have put into the journal, and those that died could not deliver."""
+        """Take up what other processes have put into a journal on a server, and could not deliver."""
         while not self._queue.closed:
-            await self._pause(_LOOK_S)
             try:
-                await self._slot.see_waiting()
+                if not await self._slot.see_waiting():
+                    return
                 left = [scope for scope in self._slot.waiting_scopes() if scope not in self._lanes]
                 # Some of them, by chance: others look at the same moment.
                 for scope in sample(left, min(len(left), _LOOK_AT)):
                     self._queue.offer(scope, _Pending(None), weight=0)
             except MemslotError as error:
                 self.counts.last_failure = str(error)
+            await self._pause(_LOOK_S)
 
     async def add(self, event: MemoryEvent) -> bool:
         """Hand an event over: with a journal, once it is durable there; else when there is room for it.

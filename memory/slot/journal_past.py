@@ -145,6 +145,7 @@ class JournalPast:
     def _note(self, statement: str, rows: list[tuple[Any, ...]]) -> int:
         def note() -> int:
             with self._file.transaction():
-                return self._db.executemany(statement, rows).rowcount
+                changed: int = self._db.executemany(statement, rows).rowcount
+                return changed
 
         return self._file.sync(note) if rows else 0
