@@ -43,7 +43,7 @@ class Host:
     @property
     def install(self) -> str:
         """The pip line that brings it."""
-        return f"pip install 'memslot[{self.name}]'"
+        return f"pip install 'memslot[{self.name if self.distribution else 'mcp'}]'"
 
     @property
     def installed(self) -> str | None:

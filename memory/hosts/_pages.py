@@ -23,8 +23,13 @@ def table() -> str:
 
 
 def block(host: Host) -> str:
-    """A host's program as a code block, for a ``memslot.yaml`` beside it."""
+    """What to copy: the commands that install and configure, and the program for a ``memslot.yaml`` beside it."""
     program = host.program("memslot.yaml")
-    kind = "json" if program.startswith("{") else "bash" if program.startswith("#") else "python"
-    mark = "<!-- not run: it starts the host itself -->\n" if kind == "bash" else ""
-    return f"{mark}```{kind}\n{program}```"
+    commands = f"{host.install}\nmemslot init --condition full_history\n"
+    if program.startswith("#"):
+        return f"{_NOT_RUN}\n```bash\n{commands}{program}```"
+    kind = "json" if program.startswith("{") else "python"
+    return f"{_NOT_RUN}\n```bash\n{commands}```\n\n```{kind}\n{program}```"
+
+
+_NOT_RUN = "<!-- not run: tests/hosts/follow_pages.py follows it in an empty environment -->"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from memory.hosts._host import Host
 
+_IN_THE_ANSWER = "a failing tool says so in its answer, with which the model goes on"
+_OWN_PROCESS = "a server is a process of its own"
 _HOSTS = (
     Host(
         name="nanobot",
@@ -138,7 +140,18 @@ _HOSTS = (
         tested=("1.20", "2"),
         shown="what the model asks for by `memory_search` and `memory_get`",
         recorded="when the model calls `memory_store`",
-        cannot={"recall": "an MCP server is asked; it neither recalls nor records by itself"},
+        cannot={
+            "recall": "an MCP server is asked; it neither recalls nor records by itself",
+            "records_turns_once_and_in_order": "a tool stores a memory, and is not given who said it",
+            "names_the_conversation": "a client tells no server which conversation it is in",
+            "streams": "a server does not see how its client answers",
+            "a_memory_that_fails_costs_no_turn_and_is_reported": _IN_THE_ANSWER,
+            "a_closed_memory_costs_no_turn_and_is_reported": _IN_THE_ANSWER,
+            "works_from_another_event_loop": _OWN_PROCESS,
+            "works_without_await": _OWN_PROCESS,
+            "a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words": _OWN_PROCESS,
+            "a_second_memory_on_an_agent_is_refused": "a client may have several servers, each by its name",
+        },
     ),
     Host(
         name="hermes",

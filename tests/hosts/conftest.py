@@ -24,6 +24,7 @@ _NEEDS = {
     "test_codex.py": "mcp",
     "test_mcp.py": "mcp",
     "test_mcp_served.py": "mcp",
+    "test_mcp_suite.py": "mcp",
 }
 
 

@@ -1,0 +1,220 @@
+"""Follows the pages of docs/hosts as a reader does, by copying alone, each in an environment made for it.
+
+What is copied is what stands there, but for two things: ``pip`` takes memslot from this repository, and a model
+is scripted, where the page asks for one. Each page is followed twice, in processes of their own: something is said,
+and then asked for. Takes minutes, and registries to install from.
+
+    python tests/hosts/follow_pages.py [HOST ...]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = ROOT / "tests" / "hosts"
+SUPPORT = [ROOT / "tests" / "support", HERE, HERE / "with_sdks", HERE / "with_nanobot"]
+sys.path[:0] = [str(path) for path in SUPPORT]
+
+from loopback_model import Model  # noqa: E402
+
+from memory.hosts._installing import FOLDERS  # noqa: E402
+from memory.hosts._table import HOSTS  # noqa: E402
+
+LIKES, ASKS = "I like oolong tea.", "Which tea do I like?"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROGRAM = f"""
+import sys
+sys.path[:0] = {[str(path) for path in SUPPORT]!r}
+import importlib, test_programs
+from memory.testing import HostModel
+name, module, text = sys.argv[1:]
+script = HostModel()
+given = {{"model": test_programs.MODELS[name](importlib.import_module("test_" + module), script)}}
+exec(text, {{**given, "__name__": "program"}})
+print("\\n".join(script.shown))
+"""
+
+
+class Reader:
+    """Who follows a page, in an empty home with an empty environment."""
+
+    def __init__(self, name: str, home: Path, wheel: Path) -> None:
+        self.name, self.home, self.wheel = name, home, wheel
+        page = (ROOT / "docs" / "hosts" / f"{name}.md").read_text("utf-8")
+        self.blocks = BLOCK.findall(page)[:2]
+        subprocess.run([sys.executable, "-m", "venv", home / "venv"], check=True)
+        kept = {key: os.environ[key] for key in os.environ if key.startswith(("PIP_", "SSL_", "LANG"))}
+        self.environment = {
+            **kept,
+            "PATH": f"{home / 'venv' / 'bin'}:{os.environ['PATH']}",
+            "HOME": str(home),
+            "OPENAI_AGENTS_DISABLE_TRACING": "1",
+            "CREWAI_DISABLE_TELEMETRY": "true",
+            "OTEL_SDK_DISABLED": "true",
+        }
+
+    def run(self, *command: str | Path) -> str:
+        """What a command prints; raises where it fails."""
+        done = subprocess.run(
+            command, cwd=self.home, env=self.environment, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=1200, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command[-1]}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        return done.stdout + done.stderr
+
+    def copy(self, commands: str) -> str:
+        """Run commands of the page."""
+        return self.run("bash", "-euo", "pipefail", "-c", commands.replace("'memslot[", f"'{self.wheel}["))
+
+    def follow(self) -> str:
+        """What was shown to the model, or answered, when it was asked for what had been said."""
+        commands = str(self.blocks[0][1])
+        if len(self.blocks) == 2 and self.blocks[1][0] == "python":
+            return self._program(commands)
+        if self.name == "mcp":
+            self.copy(commands)
+            return self._server(json.loads(self.blocks[1][1])["mcpServers"]["memory"])
+        if self.name in ("claude-code", "cursor"):
+            return self._folder(commands)
+        return self._agent(commands)
+
+    def _program(self, commands: str) -> str:
+        self.copy(commands)
+        self.run("pip", "install", "--quiet", "pytest", "pytest-asyncio")  # for the scripted model alone
+        lines = [line for line in self.blocks[1][1].splitlines() if not line.endswith("# yours")]
+        text, shown = "\n".join(lines), ""
+        for said in (LIKES, ASKS):
+            given = text.replace(ASKS, said)
+            shown = self.run("python", "-c", PROGRAM, self.name, HOSTS[self.name].module, given)
+        return shown
+
+    def _server(self, server: dict[str, Any]) -> str:
+        called = [
+            (
+                "initialize",
+                {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {},
+                    "clientInfo": {"name": "t", "version": "1"},
+                },
+            ),
+            ("tools/call", {"name": "memory_store", "arguments": {"content": LIKES}}),
+            ("tools/call", {"name": "memory_search", "arguments": {"query": ASKS}}),
+        ]
+        with subprocess.Popen(
+            [str(self.home / "venv" / "bin" / server["command"]), *server["args"]],
+            cwd=self.home, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            assert process.stdin is not None
+            assert process.stdout is not None
+            answer = ""
+            for at, (method, given) in enumerate(called):
+                asked = {"jsonrpc": "2.0", "id": at, "method": method, "params": given}
+                process.stdin.write(json.dumps(asked) + "\n")
+                if not at:
+                    process.stdin.write('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
+                process.stdin.flush()
+                answer = process.stdout.readline()
+            process.stdin.close()
+        return answer
+
+    def _folder(self, commands: str) -> str:
+        directory = self.home / {"claude-code": ".claude", "cursor": ".cursor"}[self.name]
+        directory.mkdir()
+        self.copy(commands.removesuffix("claude\n"))
+        folder: Any = FOLDERS[self.name](directory)
+        event = "beforeSubmitPrompt" if self.name == "cursor" else "UserPromptSubmit"
+        given = json.dumps({"hook_event_name": event, "session_id": "s", "prompt": LIKES})
+        shown = self.run("bash", "-c", f"echo '{given}' | python -I -S {folder.hook}")
+        self.copy(f"memslot hosts {self.name} uninstall")
+        assert list(directory.iterdir()) == []
+        return f"not asked for: no {self.name} runs here; oolong stands for {shown.strip()}"
+
+    def _agent(self, commands: str) -> str:
+        """An agent that is a command of its own; the scripted model is in its own configuration."""
+        install, said = commands.split("\n", 1)
+        self.copy(install)
+        with self._model() as model:
+            self._configure(model)
+            said = said.replace(
+                "\ncodex\n", f'\ncodex exec --skip-git-repo-check --dangerously-bypass-hook-trust "{ASKS}"\n'
+            )
+            self.copy(said.replace(ASKS, LIKES))
+            return self.copy(said.replace("memslot init", "memslot init --force"))
+
+    def _model(self) -> Model:
+        if self.name == "codex":
+            from test_codex import Responses
+
+            return Responses()
+        return Model()
+
+    def _configure(self, model: Model) -> None:
+        if self.name == "codex":
+            (self.home / ".codex").mkdir()
+            provider = f'name = "scripted"\nbase_url = "{model.url}/v1"\nwire_api = "responses"\n'
+            (self.home / ".codex" / "config.toml").write_text(
+                f'model = "scripted"\nmodel_provider = "scripted"\n[model_providers.scripted]\n{provider}'
+            )
+            codex = os.environ.get("MEMSLOT_CODEX")
+            self.environment["PATH"] += f":{Path(codex).parent}" if codex else ""
+        elif self.name == "hermes":
+            named = {
+                "provider": "custom",
+                "default": "scripted",
+                "base_url": f"{model.url}/v1",
+                "api_key": "unused",
+            }
+            settings = {"model": named, "memory": {"memory_enabled": False, "user_profile_enabled": False}}
+            (self.home / ".hermes").mkdir()
+            (self.home / ".hermes" / "config.yaml").write_text(json.dumps(settings))
+        else:
+            from nanobot_support import nanobot_config
+
+            nanobot_config(self.home / ".nanobot", model)
+
+
+def main(names: list[str]) -> int:
+    failed = 0
+    with tempfile.TemporaryDirectory() as directory:
+        build = [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--wheel-dir",
+            directory,
+            str(ROOT),
+        ]
+        subprocess.run(build, check=True)
+        (wheel,) = Path(directory).glob("*.whl")
+        for name in names or HOSTS:
+            began = time.monotonic()
+            with tempfile.TemporaryDirectory() as home:
+                try:
+                    shown = Reader(name, Path(home), wheel).follow()
+                    result = (
+                        "followed" if "oolong" in shown else f"FAILED: nothing remembered\n{shown[-3000:]}"
+                    )
+                    result = shown if shown.startswith("not asked for") else result
+                except Exception as error:
+                    result = f"FAILED: {type(error).__name__}: {error}"
+            failed += result.startswith("FAILED")
+            sys.stdout.write(f"{name:16} {time.monotonic() - began:5.0f} s  {result}\n")
+            sys.stdout.flush()
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,45 @@
+"""The suite of hosts on the MCP server, whose client is a program that asks its tools around a scripted model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from host_support import Hosted
+from mcp.shared.memory import create_connected_server_and_client_session as connected
+
+from memory.hosts._table import HOSTS
+from memory.hosts.mcp.server import build_server
+from memory.runtime import MemoryItems
+from memory.testing import HostModel, HostUnderTest, person
+
+
+class Client(HostUnderTest):
+    """An agent of MCP alone: it searches before its model, and stores what was said after it."""
+
+    def __init__(self, memory: Any, model: HostModel) -> None:
+        self._memory, self._model = memory, model
+        self._said: dict[str, list[str]] = {}
+
+    async def ask(
+        self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
+    ) -> str:
+        async with connected(build_server(MemoryItems(self._memory.slot, person(who)))) as session:
+            found = await session.call_tool("memory_search", {"query": said})
+            prompt = said if found.isError else f"{said}\n{found.content[0].text}"
+            turn = await self._model.acall(prompt)
+            if turn.calls_tool:
+                turn = await self._model.acall(prompt, after_tool=True)
+            for text in (said, turn.text):
+                await session.call_tool("memory_store", {"content": text})
+        self._said.setdefault(conversation, []).extend((said, turn.text))
+        return turn.text
+
+    async def kept(self, conversation: str) -> str:
+        return "\n".join(self._said[conversation])
+
+
+class TestMcp(Hosted):
+    cannot = HOSTS["mcp"].cannot
+
+    def host(self, memory: Any, model: HostModel) -> Client:
+        return Client(memory, model)
