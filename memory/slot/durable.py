@@ -39,6 +39,7 @@ _MAX_UNANSWERED = 5
 # How long to wait for another process that delivers to the scope, or that died over it.
 _WRITE_PATIENCE_S, _RESET_PATIENCE_S, _LEASE_PAUSE_S = 2.0, 15.0, 0.05
 _NO_ANSWER = "NoAnswer"
+_ELSEWHERE = "another process is delivering to it"
 _FINAL = (BackendRejected, CapabilityNotSupported, InputError, ScopeError)
 """What is wrong with an event itself. Anything else can be mended: a slot that was closed, a missing module."""
 
@@ -136,7 +137,7 @@ class DurableDelivery(Delivery):
         while not (ours := await self.journal.lease(key)) and time.monotonic() < ends:  # noqa: ASYNC110
             await anyio.sleep(_LEASE_PAUSE_S)
         try:
-            yield None if ours else "another process is delivering to it"
+            yield None if ours else _ELSEWHERE
         finally:
             if ours:
                 await self.journal.release(key)
@@ -335,8 +336,8 @@ class DurableDelivery(Delivery):
                 return None
             if not absent:
                 return self._pause(scope, "the backend could not be asked for an older event")
-        else:
-            await self.journal.mark_sent(key, event.event_id)
+        elif not await self.journal.mark_sent(key, event.event_id):
+            return _ELSEWHERE
         try:
             receipts, held = await self._send(span, scope, [event])
         except MemslotError:

@@ -33,7 +33,7 @@ _SHARING = threading.Lock()
 _SHARED: dict[object, Journal] = {}
 _OPEN = "status IN ('waiting', 'unknown')"
 _OF = "destination = ? AND scope = ?"
-_THIS = f"{_OF} AND event_id = ? AND status != 'reset'"  # in the index's words, or it is not used
+OF_EVENT = f"{_OF} AND event_id = ? AND status != 'reset'"  # in the index's words, or it is not used
 # There is an index of persons, and none of what a reset has marked.
 _MARKED = "persona = ? AND scope = ? AND before_reset IS NOT NULL"
 # Recorded again since, by the id it had.
@@ -171,9 +171,10 @@ class Journal(JournalPast):
         """
         return await self._file.run(lambda: self._append(key.columns, events, "waiting", sent))
 
-    async def mark_sent(self, key: JournalKey, event_id: str) -> None:
-        """An accepted event is about to be sent: from now on it may be stored."""
-        await self._change(key, f"UPDATE events SET sent = 1 WHERE {_THIS}", [(*key.columns, event_id)])
+    async def mark_sent(self, key: JournalKey, event_id: str) -> bool:
+        """An accepted event is about to be sent: from now on it may be stored; False where another may send it."""
+        await self._change(key, f"UPDATE events SET sent = 1 WHERE {OF_EVENT}", [(*key.columns, event_id)])
+        return True
 
     async def record(self, key: JournalKey, receipts: Sequence[WriteReceipt]) -> None:
         """Keep what the backend said of events."""
@@ -190,7 +191,7 @@ class Journal(JournalPast):
         await self._change(
             key,
             "UPDATE events SET status = ?, receipt = ?, attempts = attempts + ? "
-            f"WHERE {_THIS} AND (status = 'rejected' OR {_OPEN})",
+            f"WHERE {OF_EVENT} AND (status = 'rejected' OR {_OPEN})",
             rows,
         )
 
@@ -199,7 +200,7 @@ class Journal(JournalPast):
         status = "rejected" if final else "waiting"
         await self._change(
             key,
-            f"UPDATE events SET attempts = attempts + 1, error = ?, status = ? WHERE {_THIS} AND {_OPEN}",
+            f"UPDATE events SET attempts = attempts + 1, error = ?, status = ? WHERE {OF_EVENT} AND {_OPEN}",
             [(error, status, *key.columns, event_id) for event_id in event_ids],
         )
 
@@ -210,7 +211,7 @@ class Journal(JournalPast):
 
     async def find(self, key: JournalKey, event_id: str) -> JournalEntry | None:
         """An event by its id."""
-        found = await self._file.run(lambda: self._read(_THIS, (*key.columns, event_id)))
+        found = await self._file.run(lambda: self._read(OF_EVENT, (*key.columns, event_id)))
         return found[0] if found else None
 
     # -- resets -------------------------------------------------------------------------------------------

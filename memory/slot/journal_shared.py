@@ -16,7 +16,7 @@ import anyio
 
 from memory.contract.errors import JournalError
 from memory.slot.database import StateServer
-from memory.slot.journal import Journal
+from memory.slot.journal import OF_EVENT, Journal
 from memory.slot.journal_file import JOURNAL, JournalKey
 
 _LEASE_S = 10.0
@@ -87,6 +87,13 @@ class SharedJournal(Journal):
 
         with anyio.CancelScope(shield=True), suppress(JournalError):  # then it ends by itself
             await self._file.run(end_lease)
+
+    async def mark_sent(self, key: JournalKey, event_id: str) -> bool:
+        """As :meth:`Journal.mark_sent`: not by who lost the lease, as one that was stopped for long has."""
+        values = (*key.columns, event_id, *key.columns, self._holder)
+        still = f"EXISTS (SELECT 1 FROM leases WHERE {_MINE} AND until > clock_timestamp())"
+        mark = f"UPDATE events SET sent = 1 WHERE {OF_EVENT} AND {still}"
+        return bool(await self._file.run(lambda: self._db.execute(mark, values).rowcount))
 
     async def refresh(self) -> None:
         """As :meth:`Journal.refresh`."""

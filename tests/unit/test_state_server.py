@@ -65,6 +65,17 @@ async def test_a_lease_is_kept_by_who_lives_and_lost_by_who_died(
                 await anyio.sleep(0.05)
 
 
+async def test_who_was_stopped_for_long_sends_nothing_that_another_may_have_sent(state_url: str) -> None:
+    with opened(state_url) as one, opened(state_url) as two:
+        await one.append(key(ALICE), [event(1)], sent=False)
+        assert await one.lease(key(ALICE))
+        ask(state_url, "UPDATE memslot.leases SET until = '-infinity'")
+        assert not await one.mark_sent(key(ALICE), "e1")
+        assert await two.lease(key(ALICE))
+        assert not await one.mark_sent(key(ALICE), "e1")
+        assert await two.mark_sent(key(ALICE), "e1")
+
+
 async def test_what_others_record_and_reset_is_seen_by_who_looks(state_url: str) -> None:
     with opened(state_url) as one, opened(state_url) as two:
         await keep(one, event(1))
