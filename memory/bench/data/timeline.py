@@ -239,7 +239,7 @@ class Probe:
         after: how many sessions have been ingested when it is asked.
         query: what is asked, in the user's words.
         category: for tables, such as ``temporal`` or ``task``.
-        truth: what a right retrieval holds; its type is the kind of the probe.
+        truth: what a right retrieval holds; its type says how it is scored.
         session_id: the session that asks.
         scenario, context, attribute: where the question belongs. The runner's settings say which of them are
             passed to the provider.
@@ -258,15 +258,6 @@ class Probe:
     attribute: str | None = None
     cross_context: bool = False
     asked_at: datetime | None = None
-
-    @property
-    def kind(self) -> Literal["evidence", "preference", "choice", "abstain"]:
-        """How it is scored."""
-        if isinstance(self.truth, ChoiceTruth):
-            return "choice"
-        if isinstance(self.truth, AbstainTruth):
-            return "abstain"
-        return "evidence" if isinstance(self.truth, EvidenceTruth) else "preference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,8 +367,3 @@ class TimelineSet:
         personas = [timeline.persona_id for timeline in self.timelines]
         if len(set(personas)) != len(personas):
             raise InputError(f"{self.name}: two timelines share a persona id")
-
-    @property
-    def probe_count(self) -> int:
-        """Probes over all personas."""
-        return sum(len(timeline.probes) for timeline in self.timelines)

@@ -20,6 +20,7 @@ from memory.bench.engine.files import (
     AppendedLines,
     CellJournal,
     drop_torn_line,
+    exclusively,
     file_hashes,
     json_lines,
     read_lines,
@@ -43,7 +44,6 @@ from memory.plugins.opening import build_slot
 from memory.plugins.redaction import Scrubber
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
-from memory.slot.lockfile import FileLock
 from memory.slot.slot import MemorySlot
 
 Progress = Callable[[str, int, int], None]
@@ -185,25 +185,13 @@ async def play_cell(
             if record.status == "completed":
                 return record
     directory.mkdir(parents=True, exist_ok=True)
-    # A worker that was given up for lost may still be at it.
-    lock = FileLock(
-        directory / ".lock", what=f"the cell {job.spec.cell_id}", instead="wait until it has ended"
-    )
     try:
-        lock.acquire()
-    except MemslotError as error:
-        return ended_record(job, "failed", error_record(error), "harness")
-    try:
-        record = await _Cell(job, progress, registry or MemoryAdapterRegistry(), models).run()
-        try:
+        with exclusively(directory, "cell"):  # a worker that was given up for lost may still be at it
+            record = await _Cell(job, progress, registry or MemoryAdapterRegistry(), models).run()
             write_record(record, directory / CELL_FILE)
-        except HarnessFailed as error:  # without its record a cell has not ended
-            record = record.model_copy(
-                update={"status": "failed", "error": error_record(error), "fault": "harness"}
-            )
-    finally:
-        lock.release()
-    return record
+            return record
+    except (ConfigError, HarnessFailed) as error:  # without its record a cell has not ended
+        return ended_record(job, "failed", error_record(error), "harness")
 
 
 def ended_record(job: Job, status: str, error: ErrorRecord, fault: Fault) -> CellRecord:

@@ -214,19 +214,12 @@ def measure(directory: Path, manifest: Manifest) -> Metrics:
     Raises:
         ConfigError: results are damaged.
     """
+    variants = manifest.variants
     return experiment_metrics(
         manifest.experiment_id,
-        [
-            (
-                each_variant.label,
-                load_samples(
-                    directory, [cell for cell in manifest.cells if cell.label == each_variant.label]
-                ),
-            )
-            for each_variant in manifest.variants
-        ],
-        shown={variant.label: variant.shown for variant in manifest.variants},
-        alike={variant.label: _alike(variant) for variant in manifest.variants},
+        [(each.label, load_samples(directory, manifest.cells_of(each.label))) for each in variants],
+        shown={variant.label: variant.shown for variant in variants},
+        alike={variant.label: _alike(variant) for variant in variants},
         primary=_primary(manifest),
     )
 

@@ -54,15 +54,14 @@ def make_directory(path: Path, place: str = "output") -> None:
 
 
 @contextmanager
-def exclusively(directory: Path) -> Iterator[None]:
-    """Work in an experiment's directory alone.
+def exclusively(directory: Path, what: str = "experiment") -> Iterator[None]:
+    """Work in the directory of an experiment or a cell alone.
 
     Raises:
         ConfigError: another process does.
     """
-    lock = FileLock(
-        directory / ".lock", what=f"the experiment {directory.name}", instead="wait until it has ended"
-    )
+    what = f"the {what} {directory.name}"
+    lock = FileLock(directory / ".lock", what=what, instead="wait until it has ended")
     try:
         lock.acquire()
     except BackendUnavailable as error:

@@ -262,6 +262,10 @@ class Manifest(Record):
     record_sha256: str | None = None
     """Of everything else in here, as canonical JSON; null until it has ended."""
 
+    def cells_of(self, label: str) -> list[CellRecord]:
+        """The cells of a provider."""
+        return [cell for cell in self.cells if cell.label == label]
+
     def parts(self) -> dict[str, str]:
         """``hashes``, computed anew from what else is in here."""
         left_aside = ("limits", "doctor", "providers", "diagnostics")

@@ -88,16 +88,8 @@ def provider_record(info: PluginInfo, traits: AdapterTraits) -> ProviderRecord:
 
 def traits_record(traits: AdapterTraits) -> TraitsRecord:
     """The declared traits."""
-    return TraitsRecord(
-        consistency=traits.consistency,
-        cs_filtering=traits.cs_filtering,
-        pet_observability=traits.pet_observability,
-        filter_operators=tuple(sorted(traits.filter_operators)),
-        recalls_writes=traits.recalls_writes,
-        max_concurrency=traits.max_concurrency,
-        max_scope_concurrency=traits.max_scope_concurrency,
-        write_retries=traits.write_retries,
-    )
+    declared = {name: getattr(traits, name) for name in TraitsRecord.model_fields}
+    return TraitsRecord.model_validate({**declared, "filter_operators": sorted(traits.filter_operators)})
 
 
 def version_record(info: PluginInfo, provider: ProviderRecord) -> VersionRecord:

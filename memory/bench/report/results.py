@@ -102,30 +102,20 @@ def read_results(directories: Sequence[Path]) -> Results:
     often = Counter(variant.label for _, manifest in parts for variant in manifest.variants)
     labels = [
         {
-            each_variant.label: each_variant.label
-            if often[each_variant.label] == 1
-            else f"{each_variant.label}, {manifest.experiment_id}"
-            for each_variant in manifest.variants
+            label: label if often[label] == 1 else f"{label}, {manifest.experiment_id}"
+            for label in (variant.label for variant in manifest.variants)
         }
         for _, manifest in parts
     ]
+    every = [
+        (load_samples(directory, manifest.cells_of(variant.label)), variant, names[variant.label])
+        for (directory, manifest), names in zip(parts, labels, strict=True)
+        for variant in manifest.variants
+    ]
     metrics = experiment_metrics(
         "several",
-        [
-            (
-                names[each_variant.label],
-                load_samples(directory, [c for c in manifest.cells if c.label == each_variant.label]),
-            )
-            for (directory, manifest), names in zip(parts, labels, strict=True)
-            for each_variant in manifest.variants
-        ],
-        shown={
-            names[each_variant.label]: each_variant.shown.replace(
-                each_variant.label, names[each_variant.label], 1
-            )
-            for (_, manifest), names in zip(parts, labels, strict=True)
-            for each_variant in manifest.variants
-        },
+        [(name, samples) for samples, _, name in every],
+        shown={name: variant.shown.replace(variant.label, name, 1) for _, variant, name in every},
     )
     data = {tuple(sorted(item.sha256 for item in manifest.data.values())) for _, manifest in parts}
     if len(data) > 1:  # requests of the same name are not the same
@@ -142,11 +132,7 @@ def _entries(
         Entry(
             variant,
             figures[names.get(variant.label, variant.label)],
-            tuple(
-                (directory / "cells" / cell.cell_id, cell)
-                for cell in manifest.cells
-                if cell.label == variant.label
-            ),
+            tuple((directory / "cells" / cell.cell_id, cell) for cell in manifest.cells_of(variant.label)),
             manifest,
         )
         for (directory, manifest), names in zip(parts, labels, strict=True)
