@@ -202,6 +202,7 @@ async def answer(
             "log_level": "warning",
             "access_log": False,
             "server_header": False,
+            "proxy_headers": False,  # nothing is decided by a client's address
             "ws": "none",
             "http": bounded_protocol(settings.header_s, settings.max_connections_per_address),
         }
