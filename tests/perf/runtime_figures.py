@@ -97,7 +97,7 @@ def child(name: str) -> None:
                 await answer(slot, ServeSettings(), listener, lambda url: print(url, flush=True))
         print(native.stored, flush=True)
 
-    profile = cProfile.Profile() if "PROFILE" in os.environ else None
+    profile = cProfile.Profile(time.process_time) if "PROFILE" in os.environ else None
     if profile is not None:
         profile.enable()
     anyio.run(main)
