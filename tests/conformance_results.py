@@ -218,23 +218,29 @@ def _requests(kept: Mapping[str, Mapping[str, Any]]) -> str:
     return f"{game} requests of the game, {locomo} questions of LoCoMo"
 
 
+def known() -> dict[str, dict[str, Any]]:
+    """What was found so far."""
+    found: dict[str, dict[str, Any]] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+    return found
+
+
 def main() -> None:
     given = argparse.ArgumentParser()
     given.add_argument("--what", choices=("kit", "game", "locomo"), action="append")
     given.add_argument("--render", action="store_true", help="write the page, and play nothing")
     given.add_argument("names", nargs="*")
     options = given.parse_args()
-    kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     for subject in () if options.render else SUBJECTS:
         if options.names and subject.name not in options.names:
             continue
         for what in options.what or ("kit", "game", "locomo"):
             found = play(subject, what)
             if found is not None:
+                kept = known()  # others may play other rows meanwhile
                 kept.setdefault(subject.name, {})[what] = found
                 sys.stdout.write(f"{subject.name}: {what}: {found.get('level', found.get('value'))}\n")
                 KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    PAGE.write_text(page(kept), encoding="utf-8")
+    PAGE.write_text(page(known()), encoding="utf-8")
 
 
 HEAD = """# Conformance results

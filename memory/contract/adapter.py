@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, get_args, runtime_checkable
 
 from memory.contract.errors import CapabilityNotSupported, InputError
 from memory.contract.events import MemoryEvent
@@ -119,6 +119,17 @@ class AdapterTraits:
             )
         if self.bulk_size is not None and self.bulk_size < 1:
             raise InputError("AdapterTraits.bulk_size: give 1 or more, or None for all events at once")
+        for name, known in _WORDS.items():
+            if (word := getattr(self, name)) is not None and word not in known:
+                raise InputError(f"AdapterTraits.{name} is {word!r}; use one of {', '.join(known)}")
+
+
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "kind": get_args(ConditionKind),
+    "consistency": get_args(ConsistencyModel),
+    "cs_filtering": get_args(CsFiltering),
+    "pet_observability": get_args(PetObservability),
+}
 
 
 def label_of(name: str, equivalent_control: str | None, fallback_components: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ import json
 import pytest
 from cli_support import invoke
 
-from memory import MemoryScope
+from memory import InputError, MemoryScope
 from memory.adapter import AdapterTraits
 from memory.bench.engine.provenance import traits_record
 from memory.plugins.config import load_config
@@ -74,3 +74,9 @@ def test_the_doctor_says_it(tmp_path):
     told = invoke("doctor", file, "--json", env={"HOME": str(tmp_path)})
     checks = {check["name"]: check for check in json.loads(told.stdout)["checks"]}
     assert "PET dated" in checks["capabilities"]["evidence"]
+
+
+@pytest.mark.parametrize("field", ["kind", "consistency", "cs_filtering", "pet_observability"])
+def test_a_word_that_does_not_exist_is_refused_where_it_is_written(field):
+    with pytest.raises(InputError, match=rf"AdapterTraits\.{field} is 'none at all'; use one of "):
+        AdapterTraits(**{field: "none at all"})

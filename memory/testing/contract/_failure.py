@@ -12,11 +12,14 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from memory import Trace
+from memory import IsolationError, Trace
+from memory.testing.contract._remedies import REMEDIES
 from memory.testing.contract._spec import Spec
 
 DOCS = "docs/conformance-specs.md"
 MEND = "mend the adapter: no declaration excuses this promise"
+RAISED = "no error is expected here: the last line below seen says where it came from"
+FOREIGN_ROW = "data_of_one_scope_never_appears_under_another"
 _HERE = str(Path(__file__).parent)
 _OURS = str(Path(__file__).parents[2])
 _STEPS, _LONGEST = 8, 240
@@ -67,17 +70,19 @@ def failure_of(spec: Spec, error: BaseException, traces: Sequence[Trace]) -> Fai
     """What an exception that left a spec means."""
     error = _first(error)
     seen: tuple[str, ...]
+    remedies = spec.remedies or (MEND,)
     if isinstance(error, AssertionError):
         problem, seen = str(error) or "a promise of the kit is broken", tuple(_values(error))
-    else:
+    else:  # what the spec is about was not reached, so its remedies would lead astray
         problem = f"{type(error).__name__} was raised: {error}"
         seen = tuple(_origins(error))
+        remedies = REMEDIES[FOREIGN_ROW] if isinstance(error, IsolationError) else (RAISED, *remedies)
     return Failure(
         promise=spec.promise,
         problem=problem,
         done=tuple(_step(trace) for trace in traces[-_STEPS:]),
         seen=seen,
-        remedies=spec.remedies or (MEND,),
+        remedies=remedies,
         anchor=f"{DOCS}#{spec.name}",
     )
 

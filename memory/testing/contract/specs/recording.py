@@ -227,7 +227,9 @@ async def any_script_and_length_survives(kit: Kit) -> None:
             f"{text[:12]!r} is not recalled as declared"
         )
     whole = unique_word("last") in as_json(result.raw) or await kit.recalls("last")
-    assert whole == kit.recalls_writes, "the end of a long message is not recalled as declared"
+    assert whole == kit.recalls_writes, (
+        f"the end of a message of {len(text)} characters is not recalled as declared"
+    )
 
 
 async def _known(provenance: SupportsProvenance, scope: MemoryScope, native_id: str) -> bool:

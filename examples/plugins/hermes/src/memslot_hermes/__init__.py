@@ -77,7 +77,7 @@ class Options(PluginOptions):
 class Hermes(BaseAdapter):
     """Providers, initialized when first used, on one thread."""
 
-    traits = AdapterTraits(consistency="async_derived", cs_filtering="none", pet_observability="none")
+    traits = AdapterTraits(consistency="async_derived", cs_filtering="none")
 
     def __init__(self, settings: AdapterSettings[Options]) -> None:
         options = settings.options
