@@ -15,7 +15,7 @@ from memory.doctor.hints import Hints, explained, hides_us
 from memory.doctor.report import CHECKS, CheckResult, DoctorReport, Waiting
 from memory.doctor.waiting import Patience
 from memory.plugins.config import MemslotConfig, load_config
-from memory.plugins.opening import build_slot
+from memory.plugins.opening import build_slot, open_journal
 from memory.plugins.registry import MemoryAdapterRegistry
 
 _NEEDS = {
@@ -168,6 +168,8 @@ class _Doctor:
         info = self._registry.selected(self._config)
         self._hints = Hints(self._config, info)
         known = self._given.config_hash(self._given.parse_options(info.options))
+        if self._given.memory.state is not None:
+            open_journal(self._given).close()  # the server of hosts and sessions, which nothing below asks
         slot = build_slot(self._config, registry=self._registry, data_dir=self._data_dir)
         traits = slot.traits
         self._kind, self._label = traits.kind, info.label(traits)

@@ -62,16 +62,20 @@ def test_a_kill_every_two_seconds_loses_nothing_doubles_nothing_and_keeps_each_s
         speakers = [threading.Thread(target=speak, args=(session,)) for session in range(SESSIONS)]
         for speaker in speakers:
             speaker.start()
+        starting: list[threading.Thread] = []
         choose, until = random.Random(0), time.monotonic() + SECONDS
         try:
-            while time.monotonic() < until:
-                victim = choose.randrange(3)
-                servers.kill(victim)
-                time.sleep(0.5)
-                servers.start(victim)
-                time.sleep(1.5)
+            while time.monotonic() < until or servers.kills < 4:
+                time.sleep(2)
+                if len(servers.urls) > 1:
+                    victim = choose.choice(servers.numbers)
+                    servers.kill(victim)
+                    starting.append(threading.Thread(target=servers.start, args=(victim,)))
+                    starting[-1].start()
         finally:
             ended.set()
+            for start in starting:
+                start.join()
             for speaker in speakers:
                 speaker.join()
         for _ in range(600):
@@ -87,8 +91,7 @@ def test_a_kill_every_two_seconds_loses_nothing_doubles_nothing_and_keeps_each_s
         texts = [
             text for (text,) in ask(clean, "SELECT payload->>'data' FROM many ORDER BY xmin::text::bigint")
         ]
-    assert servers.kills >= 3
-    assert sum(map(len, acknowledged)) > 10 * SESSIONS
+    assert sum(map(len, acknowledged)) > 5 * SESSIONS
     for session in range(SESSIONS):
         mine = [text for text in texts if f"project {session} " in text]
         numbers = [int(text.rpartition(" ")[2].rstrip("x.")) for text in mine]

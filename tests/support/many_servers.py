@@ -60,6 +60,11 @@ class Servers:
         return sum(spent.user + spent.system for spent in times)
 
     @property
+    def numbers(self) -> list[int]:
+        """Those that answer."""
+        return [number for number, one in enumerate(self._running) if one is not None]
+
+    @property
     def urls(self) -> list[str]:
         """Where they answer."""
         return [one[1] for one in self._running if one is not None]
