@@ -23,6 +23,7 @@ from memory.contract.errors import JournalError
 from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
 from memory.plugins.postgres import PostgresServer
+from memory.runtime import TurnMemory
 from memory.slot import journal_shared
 from memory.slot.host_store import HostStore, StoredObject
 from memory.slot.journal_shared import SharedJournal
@@ -126,6 +127,21 @@ async def test_while_another_process_delivers_an_event_is_kept_and_waits(
             await other.release(ours)
         assert await slot.deliver_waiting(ALICE) is None
         assert [row.event_id for row in slot._adapter.rows] == ["e1"]
+
+
+async def test_what_a_process_that_died_had_accepted_is_taken_up_by_another(
+    state_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.runtime._writing._LOOK_S", 0.05)
+    slot = MemorySlot(Lookup(), scope=ALICE, journal=opened(state_url))
+    async with slot, TurnMemory(slot) as memory:
+        await memory.record_turn(session_id="s", user="the first")
+        with opened(state_url) as dead:
+            await dead.append(slot._delivery._key(ALICE), [event(7)], sent=False)
+        with anyio.fail_after(10):
+            while len(slot._adapter.rows) < 2:  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+    assert [row.event_id for row in slot._adapter.rows][1:] == ["e7"]
 
 
 # -- a server that fails ------------------------------------------------------------------------------------------
