@@ -21,13 +21,14 @@ from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from memory import InputError, MemslotError, WriteReceipt
-from memory.runtime import HostTurns, TurnMemory
+from memory.runtime import HostTurns, ShownSections, TurnMemory
 
 log = logging.getLogger("memslot.hosts")
 
 _MAX_REQUEST = 10_000_000
 _AGAIN_S = 5.0
 _RECORDED_S = 0.8
+_KEEPS_SECTIONS = ("claude-code", "codex")
 _MAX_SOCKET_PATH = 104  # macOS has the shortest
 
 
@@ -73,32 +74,39 @@ class _Hooks:
         self._turns: dict[str, HostTurns] = {}
         self._spool = spool
         self._draining = anyio.Lock()
+        self._shown = ShownSections(memory.slot)
 
     async def answer(self, connection: SocketStream) -> None:
         async with connection:
             try:
                 line = await BufferedByteReceiveStream(connection).receive_until(b"\n", _MAX_REQUEST)
                 request = json.loads(line)
-                answer = await self._answer_to(request)
-                await connection.send(json.dumps(answer).encode() + b"\n")
+                if request["do"] == "recall":
+                    await self._recall(request, connection)
+                else:
+                    self._shown.forget(request.get("session_id"))
+                    await self.drain()
+                    await _send(connection, {"left": len(self._waiting())})
             except (ValueError, KeyError, TypeError, anyio.IncompleteRead, anyio.DelimiterNotFound):
                 log.warning("hooks: one asked what cannot be read")
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 pass  # it did not wait
 
-    async def _answer_to(self, request: dict[str, Any]) -> dict[str, Any]:
-        if request["do"] == "recall":
-            with anyio.move_on_after(
-                _RECORDED_S
-            ):  # what the window before left, where it is about to be recorded
-                async with self._draining:
-                    pass
-            recall = await self._turns_of(request["host"]).recall(
-                request["turn"], request["user"], session_id=request["session_id"]
-            )
-            return {"section": recall.section, "failure": str(recall.failure or "")}
-        await self.drain()
-        return {"left": len(self._waiting())}
+    async def _recall(self, request: dict[str, Any], connection: SocketStream) -> None:
+        with anyio.move_on_after(
+            _RECORDED_S
+        ):  # what the window before left, where it is about to be recorded
+            async with self._draining:
+                pass
+        host, session_id = request["host"], request["session_id"]
+        recall = await self._turns_of(host).recall(request["turn"], request["user"], session_id=session_id)
+        failure = str(recall.failure or "")
+        if recall.result is None or host not in _KEEPS_SECTIONS:
+            await _send(connection, {"section": recall.section, "failure": failure})
+            return
+        part = self._shown.new_in(session_id, recall.result)
+        await _send(connection, {"section": part.section, "failure": failure})
+        self._shown.note(session_id, part)
 
     async def drain_for_ever(self) -> None:
         while True:
@@ -142,6 +150,10 @@ class _Hooks:
 
     def _waiting(self) -> list[Path]:
         return sorted(self._spool.glob("*.json"))
+
+
+async def _send(connection: SocketStream, answer: dict[str, Any]) -> None:
+    await connection.send(json.dumps(answer).encode() + b"\n")
 
 
 def _remove(path: Path) -> None:

@@ -2,7 +2,8 @@
 
 - :class:`TurnMemory`, :class:`TurnPolicy`, :class:`Recall`: how a host lives with a memory that may be slow or
   down.
-- :class:`HostTurns`, :func:`open_turn_memory`: what every binding of :mod:`memory.hosts` is made of.
+- :class:`HostTurns`, :func:`open_turn_memory`, :class:`ShownSections`: what every binding of :mod:`memory.hosts` is
+  made of.
 - :class:`AgentSession`, :class:`Provider`, :class:`Channel`, :class:`ToolRegistry`: an agent's session.
 - :class:`Conversations`: many of them, by HTTP. :class:`MemoryItems`: single memories, for tools and servers.
 - :class:`RuntimeAdapter`, :func:`create_adapter`, :class:`AdapterClient`, :class:`RuntimeAdapterServer`: Signet's
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         ToolDefinition,
         Usage,
     )
+    from memory.runtime._sections import ShownSections
     from memory.runtime._signals import stop_at_signals
     from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
     from memory.runtime._turn_report import Checkpoint, SessionSettings, TurnReport
@@ -110,6 +112,7 @@ __all__ = [
     "SessionSettings",
     "SessionStartParams",
     "SessionStartResult",
+    "ShownSections",
     "StopReason",
     "StoredObject",
     "Tool",
@@ -153,6 +156,7 @@ _LATE = _by_name(
         "runtime._turn_report": "Checkpoint SessionSettings TurnReport",
         "runtime._provider": "CompletionChunk CompletionOptions CompletionResult Provider StopReason ToolCall "
         "ToolDefinition Usage",
+        "runtime._sections": "ShownSections",
         "runtime._signals": "stop_at_signals",
         "runtime._tools": "Tool ToolContext ToolRegistry ToolResult memory_tools",
         "runtime.providers": "ProviderPlugin create_provider",

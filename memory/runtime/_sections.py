@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -39,6 +40,37 @@ class Part:
 def digest_of(entry: ContextEntry) -> str:
     """By which an entry is known again, whichever scope and id it comes from."""
     return hashlib.sha256(" ".join(entry.text.split()).encode("utf-8", "replace")).hexdigest()[:20]
+
+
+class ShownSections:
+    """What hosts that keep their sections still show, by session: none of it is shown to them again.
+
+    Args:
+        slot: renders, and counts tokens.
+        max_sessions: that are remembered; those of others may be shown something twice.
+    """
+
+    def __init__(self, slot: MemorySlot, max_sessions: int = 1000) -> None:
+        self._slot = slot
+        self._max_sessions = max_sessions
+        self._shown: OrderedDict[str, set[str]] = OrderedDict()
+
+    def new_in(self, session_id: str, result: RetrieveResult) -> Part:
+        """The section of a retrieval without what the session's host shows."""
+        shown, part = self._shown.get(session_id, set()), Part("user", result)
+        fit_parts(self._slot, [part], self._slot.budget, lambda _, entry: digest_of(entry) in shown)
+        return part
+
+    def note(self, session_id: str, part: Part) -> None:
+        """The host has got this."""
+        self._shown.setdefault(session_id, set()).update(map(digest_of, part.entries))
+        self._shown.move_to_end(session_id)
+        if len(self._shown) > self._max_sessions:
+            self._shown.popitem(last=False)
+
+    def forget(self, session_id: str | None) -> None:
+        """The session begins, ends or is made shorter: nothing is shown any more."""
+        self._shown.pop(session_id or "", None)
 
 
 def fit_parts(
