@@ -95,6 +95,7 @@ def test_a_plugin_that_loops_is_cut_off_and_named_and_the_rest_goes_on(conform) 
 def test_every_way_to_print_it(conform) -> None:
     few = ("full_history.yaml", "--only", "is_an_adapter", "--loop", "asyncio")
     assert "full_history: BELOW CORE" in conform(*few).stdout
+    assert list(json.loads(conform(*few, "--json").stdout)["versions"]) == ["memslot"]
     assert "| CORE, not reached | 0 | 1 |" in conform(*few, "--markdown").stdout
     assert json.loads(conform(*few, "--badge").stdout)["message"] == "BELOW CORE"
     assert conform("full_history.yaml", "--only", "nonsense").returncode == 2

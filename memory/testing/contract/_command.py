@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import typer
 
@@ -13,6 +13,9 @@ from memory.contract.errors import InputError
 from memory.plugins.config import load_config
 from memory.plugins.console import say
 from memory.plugins.registry import MemoryAdapterRegistry
+
+if TYPE_CHECKING:
+    from memory.testing.contract._report import Result
 
 commands = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -62,13 +65,15 @@ def conform(
     if unknown:
         raise InputError(f"--only: no spec is called {', '.join(unknown)}; see memslot conform --specs")
     settings = load_config(config)
-    described = MemoryAdapterRegistry().selected(settings)
+    registry = MemoryAdapterRegistry()
+    described = registry.selected(settings)
+    shipped = ((row.distribution, row.version) for row in registry.rows() if row.name == described.name)
+    versions = {name: version for name, version in shipped if name and version}
     loops = loop or [name for name in ("asyncio", "trio") if name == "asyncio" or find_spec(name)]
     chosen = [specs()[name] for name in only] if only else of_level(level)
     todo = pairs(chosen, loops)
-    report = Report(memory=described.name)
-    shown = _progress(len(todo), quiet=as_json or markdown or badge)
-    with shown:
+    report = Report(memory=described.name, versions=versions)
+    with _Progress(len(todo), as_json or markdown or badge) as shown:
         for result in play(str(config), todo, limit_s=limit, profile=profile):
             report.results.append(result)
             shown.advance(result)
@@ -86,10 +91,6 @@ def conform(
         raise typer.Exit(1)
 
 
-def _progress(total: int, *, quiet: bool) -> _Progress:
-    return _Progress(total, quiet)
-
-
 class _Progress:
     """A bar on stderr where that is a terminal; else a line for each broken promise as it is found."""
 
@@ -102,15 +103,16 @@ class _Progress:
         self._task = self._bar.add_task("conformance", total=total)
         self._quiet = quiet or console.is_terminal
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._bar.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def advance(self, result: object) -> None:
+    def advance(self, result: Result) -> None:
         """One more spec is done."""
-        name = f"{getattr(result, 'spec', '')} ({getattr(result, 'loop', '')})"
+        name = f"{result.spec} ({result.loop})"
         self._bar.update(self._task, advance=1, description=name)
-        if not self._quiet and getattr(result, "outcome", "") == "failed":
+        if not self._quiet and result.outcome == "failed":
             typer.echo(f"FAILED {name}", err=True)

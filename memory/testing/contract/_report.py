@@ -104,7 +104,7 @@ class Report:
 
     Attributes:
         memory: the name of what was tested.
-        versions: of it and of what it runs on.
+        versions: distribution -> version of the plugin, where it is known.
         results: of every spec on every loop.
     """
 
