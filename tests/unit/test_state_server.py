@@ -136,6 +136,7 @@ async def test_what_a_process_that_died_had_accepted_is_taken_up_by_another(
     slot = MemorySlot(Lookup(), scope=ALICE, journal=opened(state_url))
     async with slot, TurnMemory(slot) as memory:
         await memory.record_turn(session_id="s", user="the first")
+        assert await memory.drain(10)
         with opened(state_url) as dead:
             await dead.append(slot._delivery._key(ALICE), [event(7)], sent=False)
         with anyio.fail_after(10):
