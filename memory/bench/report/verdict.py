@@ -32,12 +32,14 @@ def _sentence(results: Results, figure: str, budget: int | None, entries: list[E
     best = _best(architectures or controls, figure)
     reached = f"{best.shown} reaches {share(best.estimate(figure).value)} in {figure}"
     if not architectures:
-        return f"{where}, no memory architecture was played; of the controls {reached}, the most."
+        others = [entry for entry in controls if entry is not best]
+        than = f"; {_against(results, figure, best, _best(others, figure), 'the next')}" if others else ""
+        return f"{where}, no memory architecture was played; of the controls {reached}, the most{than}."
     lead = ", the most of the architectures" if len(architectures) > 1 else ""
     if not controls:
         return f"{where}, {reached}{lead}; no control was played beside it."
     control = _best(controls, figure)
-    return f"{where}, {reached}{lead}; {_against(results, figure, best, control)}."
+    return f"{where}, {reached}{lead}; {_against(results, figure, best, control, 'the best control')}."
 
 
 def _best(entries: list[Entry], figure: str) -> Entry:
@@ -45,9 +47,9 @@ def _best(entries: list[Entry], figure: str) -> Entry:
     return max(entries, key=lambda entry: sign * (entry.estimate(figure).value or 0.0))
 
 
-def _against(results: Results, figure: str, best: Entry, control: Entry) -> str:
+def _against(results: Results, figure: str, best: Entry, control: Entry, what: str) -> str:
     found = _difference(results, figure, best.metrics.label, control.metrics.label)
-    name = f"{control.shown}, the best control"
+    name = f"{control.shown}, {what}"
     if found is None or found.value is None:
         return f"it was not asked the same as {name}"
     points = f"{abs(found.value) * 100:.1f} points"

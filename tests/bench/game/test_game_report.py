@@ -223,8 +223,10 @@ def test_without_an_architecture_nobody_is_said_to_have_won() -> None:
     (sentence,) = verdict(_fits(one=[True], two=[False]))
     assert sentence == (
         "At 600 tokens, no memory architecture was played; of the controls one reaches 100.0% in style fit, "
-        "the most."
+        "the most; 100.0 points more than two, the next, with too few personas to say how sure that is."
     )
+    (alone,) = verdict(_fits(one=[True]))
+    assert alone.endswith("in style fit, the most.")
     assert verdict(_results({"one": []})) == ["Nothing could be scored."]
 
 
