@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from memory import ConfigError, __version__
 from memory.hosts._foreign_files import JsonEntries, TomlTables, take_entries, write_entries
+from memory.hosts._table import HOSTS
 from memory.hosts.hooks import socket_path, spool_directory
 from memory.runtime import load_config
 
@@ -117,8 +118,11 @@ class HookFolder(HostFolder):
         for file in files:
             write_entries(file)
         named = " and ".join(file.file.name for file in files)
+        server = HOSTS["mcp"]
+        missing = server.untested or (None if server.installed else server.install)
         return [
             f"wrote {self.folder}, for the memory of {config}, and named it in {named}",
+            *([f"to be installed, or no hook is answered: {missing}"] if missing else []),
             f"next: {self.next}",
         ]
 

@@ -23,7 +23,9 @@ def tested(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise PluginLoadError(f"{host.title} needs {error.name or name}: {host.install}") from error
+        raise PluginLoadError(
+            f"memory.hosts.{host.module} needs {error.name or name}: {host.install}"
+        ) from error
 
 
 _bound: dict[int, weakref.ref[object]] = {}

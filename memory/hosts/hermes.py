@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ with tested("hermes"):
 
 log = logging.getLogger("memslot.hosts")
 
-NAME = "memslot"
 _TOOLS = (
     ("search", "query", "Search long-term memory of earlier sessions. What fits this turn is shown already."),
     ("store", "content", "Store one fact in long-term memory."),
@@ -69,7 +68,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
 
     @property
     def name(self) -> str:
-        return NAME
+        return "memslot"
 
     def is_available(self) -> bool:
         """Always: one that is not available is replaced without a word."""
@@ -81,15 +80,14 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         session.writes = kwargs.get("agent_context", "primary") == "primary"
         try:
             session.shared = acquire(config_path(kwargs["hermes_home"]))
-            memory = session.shared.memory
-            session.turns = HostTurns(memory, "hermes", _scope(memory.slot.scope_or_default(), kwargs))
+            own = session.shared.memory.slot.scope_or_default()
+            session.turns = HostTurns(session.shared.memory, "hermes", _scope(own, kwargs))
         except Exception as error:  # Hermes would go on without a word
             session.problem = f"{error}" if isinstance(error, MemslotError) else type(error).__name__
             complaint = f"memslot: long-term memory is NOT working: {session.problem}"
             log.error("%s", complaint)
             sys.stderr.write(f"{complaint}\n")
-            warn: Callable[[str], None] | None = kwargs.get("warning_callback")
-            if warn is not None:
+            if (warn := kwargs.get("warning_callback")) is not None:
                 warn(complaint)
 
     def system_prompt_block(self) -> str:
@@ -101,8 +99,6 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
             "first answer; nothing said now will be remembered later."
         )
 
-    # -- a turn -----------------------------------------------------------------------------------------
-
     def prefetch(self, query: str, *, session_id: str = "") -> str:
         """What the memory has for the coming turn; Hermes puts it below what the user said."""
         session = self._session
@@ -111,9 +107,6 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         session.turn = uuid.uuid4().hex
         recall = session.turns.recall_blocking(session.turn, query, session_id=session_id or session.id)
         return "\n".join(recall.section.splitlines()[1:-1])  # Hermes puts a fence of the same name around it
-
-    def queue_prefetch(self, query: str, *, session_id: str = "") -> None:
-        """Nothing: what to recall for the next turn is not known before it is asked."""
 
     def sync_turn(
         self,
@@ -126,15 +119,11 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         """Record the turn; ``messages`` with the traffic of tools are not."""
         session = self._session
         if session.turns is not None and session.writes:
+            conversation = session_id or session.id
             session.turns.record_blocking(
-                session.turn,
-                session_id=session_id or session.id,
-                user=user_content,
-                assistant=assistant_content,
+                session.turn, session_id=conversation, user=user_content, assistant=assistant_content
             )
             session.turn = uuid.uuid4().hex
-
-    # -- sessions ---------------------------------------------------------------------------------------
 
     def on_session_switch(self, new_session_id: str, **kwargs: Any) -> None:
         """Go on under another session's id."""
@@ -142,20 +131,20 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
 
     def on_pre_compress(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Have everything written before the host forgets it."""
-        self._drain()
+        self.on_session_end(messages)
         return ""
 
     def on_session_end(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Have everything written."""
-        self._drain()
+        turns = self._session.turns
+        if turns is not None:
+            turns.call_blocking(lambda: turns.memory.drain(_DRAIN_S))
 
     def shutdown(self) -> None:
         """Give the memory back; the last session of the process closes it."""
         session, self._session = self._session, _Session(self._session.id)
         if session.shared is not None:
             release(session.shared)
-
-    # -- tools and setup --------------------------------------------------------------------------------
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Search and store; Hermes asks before the memory is open, so it is what every memory can."""
@@ -174,25 +163,23 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
 
     def handle_tool_call(self, tool_name: str, args: Mapping[str, Any], **kwargs: Any) -> str:
         """The tool's answer as JSON: ``result`` or ``error``."""
-        turns = self._session.turns
-        if turns is None:
+        if (turns := self._session.turns) is None:
             return json.dumps({"error": f"long-term memory is not working: {self._session.problem}"})
         items = MemoryItems(turns.memory.slot, turns.scope)
         try:
             if tool_name == "memory_search":
                 found = turns.call_blocking(lambda: items.search(str(args.get("query", ""))))
                 return json.dumps({"result": [item.content for item in found]}, ensure_ascii=False)
-            receipt = turns.call_blocking(
-                lambda: items.store(str(args.get("content", "")), agent_id="hermes")
-            )
+            content = str(args.get("content", ""))
+            receipt = turns.call_blocking(lambda: items.store(content, agent_id="hermes"))
             return json.dumps({"result": receipt.status})
         except MemslotError as error:
             return json.dumps({"error": str(error)})
 
     def get_config_schema(self) -> list[dict[str, Any]]:
         """What ``hermes memory setup`` asks for."""
-        asked = {"key": "config", "description": "Path of memslot.yaml", "required": True}
-        return [{**asked, "default": str(Path("~/.hermes/memslot.yaml"))}]
+        path = {"key": "config", "description": "Path of memslot.yaml", "default": "~/.hermes/memslot.yaml"}
+        return [{**path, "required": True}]
 
     def save_config(self, values: Mapping[str, Any], hermes_home: str) -> None:
         """Note the path where ``initialize`` looks for it."""
@@ -206,14 +193,8 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         except MemslotError:
             return [str(config)]
 
-    def _drain(self) -> None:
-        turns = self._session.turns
-        if turns is not None:
-            turns.call_blocking(lambda: turns.memory.drain(_DRAIN_S))
-
 
 def _scope(own: MemoryScope, given: Mapping[str, Any]) -> MemoryScope:
     user = given.get("user_id_alt") or given.get("user_id")
-    if not user:
-        return own
-    return own.model_copy(update={"persona_id": f"{given.get('platform', 'hermes')}:{user}"})
+    person = {"persona_id": f"{given.get('platform', 'hermes')}:{user}"} if user else {}
+    return own.model_copy(update=person)

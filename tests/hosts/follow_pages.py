@@ -148,7 +148,9 @@ class Reader:
             said = said.replace(
                 "\ncodex\n", f'\ncodex exec --skip-git-repo-check --dangerously-bypass-hook-trust "{ASKS}"\n'
             )
-            self.copy(said.replace(ASKS, LIKES))
+            # Of the same session Nanobot shows its own history, and no memory.
+            first = LIKES if self.name != "nanobot" else f'{LIKES}" -s "cli:first'
+            self.copy(said.replace(ASKS, first))
             return self.copy(said.replace("memslot init", "memslot init --force"))
 
     def _model(self) -> Model:

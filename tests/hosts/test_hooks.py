@@ -22,6 +22,7 @@ import anyio
 import pytest
 
 from memory import ConfigError, MemoryScope, MemorySlot
+from memory.hosts import _host
 from memory.hosts._installing import ClaudeCodeFolder, CodexFolder, CursorFolder, HookFolder
 from memory.hosts.hooks import answer_hooks, socket_path, spool_directory
 from memory.runtime import TurnMemory
@@ -323,6 +324,15 @@ def test_foreign_settings_stay_and_come_back_byte_for_byte(folder: HookFolder, h
         name: text.encode() for name, text in FOREIGN[host].items()
     }
     assert "nothing of memslot" in folder.uninstall()[0]
+
+
+def test_a_server_that_cannot_start_is_said_at_once(
+    folder: HookFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = folder.directory.parent / "memslot.yaml"
+    assert not [line for line in folder.install(config) if "to be installed" in line]
+    monkeypatch.setattr(_host.metadata, "version", lambda name: "99.0")
+    assert [line for line in folder.install(config) if "pip install 'mcp>=1.20,<2'" in line]
 
 
 def test_what_was_changed_meanwhile_stays_changed(folder: HookFolder) -> None:

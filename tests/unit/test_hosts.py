@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +48,17 @@ def test_another_release_is_one_sentence_with_the_tested_range(monkeypatch: pyte
     monkeypatch.setattr(_host.metadata, "version", lambda name: "1.12.3rc1")
     assert HOSTS["langchain"].untested is None
     assert replace(HOSTS["langchain"], tested=("1.13", "2")).untested is not None
+
+
+@pytest.mark.parametrize("name", [name for name, host in HOSTS.items() if host.tested])
+def test_no_binding_is_used_with_a_release_that_was_not_tested(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = {"nanobot": "nanobot.tool", "mcp": "mcp.server"}.get(name, HOSTS[name].module)
+    monkeypatch.setattr(_host.metadata, "version", lambda distribution: "99.0.0")
+    monkeypatch.delitem(sys.modules, f"memory.hosts.{module}", raising=False)
+    with pytest.raises(PluginLoadError, match=rf"99.0.0 is installed; .* {HOSTS[name].tested[0]} and newer"):
+        importlib.import_module(f"memory.hosts.{module}")
 
 
 def test_a_missing_sdk_says_the_pip_line() -> None:

@@ -34,14 +34,10 @@ def mcp(
 
     import anyio
 
-    from memory import PluginLoadError
     from memory.runtime import load_config
 
     loaded = load_config(config)
-    try:
-        from memory.hosts.mcp.running import serve_http, serve_stdio
-    except ImportError as error:
-        raise PluginLoadError(f"mcp needs {error.name}: pip install 'memslot[mcp]'") from error
+    from memory.hosts.mcp.running import serve_http, serve_stdio
 
     def ready(url: str) -> None:
         typer.echo(f"serving {loaded.provider} at {url}", err=True)

@@ -7,15 +7,17 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote, unquote
 
-from mcp import types
-from mcp.server.lowlevel import Server
-from mcp.server.lowlevel.helper_types import ReadResourceContents
-
 from memory import (
     InputError,
     __version__,
 )
+from memory.hosts._registry import tested
 from memory.runtime import MemoryItems, ToolCall, ToolContext, ToolRegistry, memory_tools
+
+with tested("mcp"):
+    from mcp import types
+    from mcp.server.lowlevel import Server
+    from mcp.server.lowlevel.helper_types import ReadResourceContents
 
 READINESS = "memory://readiness"
 PROVENANCE = "memory://provenance/"

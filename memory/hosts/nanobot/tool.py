@@ -11,18 +11,21 @@ from pathlib import Path
 from typing import Any, Self
 
 import anyio
-from nanobot.agent.tools.base import Tool
-from nanobot.bus.runtime_events import (
-    SessionTurnPersisted,
-    SessionTurnStarted,
-    TurnCompleted,
-    TurnRunStatusChanged,
-)
-from nanobot.runtime_context import RuntimeContextBlock, public_history_messages
 
 from memory import MemslotError, ScopeError
+from memory.hosts._registry import tested
 from memory.hosts.nanobot.turns import SOURCE, claim_workspace, said, turn_event, without_section
 from memory.runtime import TurnMemory, TurnPolicy, build_slot
+
+with tested("nanobot"):
+    from nanobot.agent.tools.base import Tool
+    from nanobot.bus.runtime_events import (
+        SessionTurnPersisted,
+        SessionTurnStarted,
+        TurnCompleted,
+        TurnRunStatusChanged,
+    )
+    from nanobot.runtime_context import RuntimeContextBlock, public_history_messages
 
 log = logging.getLogger("memslot.nanobot")
 
@@ -33,9 +36,10 @@ _open: dict[Path, TurnMemory] = {}
 
 def _config(workspace: str) -> Path | None:
     """``MEMSLOT_CONFIG``, else ``memslot.yaml`` in the workspace; None where there is neither."""
-    named = os.environ.get("MEMSLOT_CONFIG")
-    file = Path(named) if named else Path(workspace) / "memslot.yaml"
-    return file.absolute() if named or file.exists() else None
+    if named := os.environ.get("MEMSLOT_CONFIG"):
+        return Path(named).absolute()
+    file = Path(workspace, "memslot.yaml").absolute()
+    return file if file.exists() else None
 
 
 def _opened(config: Path) -> TurnMemory:
@@ -70,8 +74,6 @@ class MemslotTool(Tool):  # type: ignore[misc]
         self._known: dict[str, int] = {}
         self._delivered: set[str] = set()
 
-    # -- what Nanobot asks of a tool --------------------------------------------------------------------
-
     @classmethod
     def enabled(cls, ctx: Any) -> bool:
         """Where a configuration is named whose memory can be used; what is wrong with it is one line of the log.
@@ -94,9 +96,8 @@ class MemslotTool(Tool):  # type: ignore[misc]
         """The tool of this workspace's memory."""
         config = _config(ctx.workspace)
         assert config is not None
-        memory = _opened(config)
         _warn_of_file_memory(Path(ctx.workspace))
-        tool = cls(config, memory, ctx.sessions)
+        tool = cls(config, _opened(config), ctx.sessions)
         if ctx.bus is not None:
             for handler, kind in (
                 (tool._begin, SessionTurnStarted),
@@ -107,22 +108,15 @@ class MemslotTool(Tool):  # type: ignore[misc]
                 ctx.bus.subscribe(handler, kind)
         return tool
 
-    @property
-    def name(self) -> str:
-        return "memory_search"
-
-    @property
-    def description(self) -> str:
-        return "Search long-term memory of earlier conversations. What fits this turn is shown already."
+    name = "memory_search"
+    description = "Search long-term memory of earlier conversations. What fits this turn is shown already."
 
     @property
     def parameters(self) -> dict[str, Any]:
         query = {"type": "string", "description": "What to look for, as a question.", "minLength": 1}
         return {"type": "object", "properties": {"query": query}, "required": ["query"]}
 
-    @property
-    def read_only(self) -> bool:
-        return True
+    read_only = True
 
     async def execute(self, query: str = "", **_: Any) -> Any:
         """The context section, or an error as a result."""
@@ -133,8 +127,6 @@ class MemslotTool(Tool):  # type: ignore[misc]
 
     def runtime_context_provider(self) -> Any:
         return self._recall
-
-    # -- a turn -----------------------------------------------------------------------------------------
 
     async def _recall(self, request: Any) -> RuntimeContextBlock | None:
         try:
@@ -162,9 +154,8 @@ class MemslotTool(Tool):  # type: ignore[misc]
         key = event.context.session_key
         messages = self._clean(key)
         spoken = public_history_messages(messages)  # others' blocks were not said either
-        turn = turn_event(self._scope, event, said(spoken, self._known.get(key)))
-        self._known[key] = len(messages)
-        if turn is not None:
+        known, self._known[key] = self._known.get(key), len(messages)
+        if (turn := turn_event(self._scope, event, said(spoken, known))) is not None:
             await self._memory.record(turn)
 
     def _answered(self, event: Any) -> None:
