@@ -10,6 +10,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from sys import intern
 from typing import Any
 
@@ -135,9 +136,13 @@ def _moment(turn: _Turn) -> datetime:
 class FullHistory(ControlCondition):
     """Keeps every message, shows the newest that fit in chronological order. CS fields have no effect."""
 
-    def __init__(self, name: str, options: FullHistoryOptions, counter: TokenCounter) -> None:
-        super().__init__(name, AdapterTraits(kind="control", pet_observability="dated"))
-        self._directory = OwnedDirectory(options.path, name) if options.path else None
+    def __init__(
+        self, name: str, options: FullHistoryOptions, counter: TokenCounter, default: Path | None = None
+    ) -> None:
+        store = str(options.path or "")
+        super().__init__(name, AdapterTraits(kind="control", pet_observability="dated", store=store))
+        path = options.path or default
+        self._directory = OwnedDirectory(path, name) if path else None
         self._durability = options.durability
         self._counter = counter
         self._transcripts: dict[MemoryScope, _Transcript] = {}
@@ -266,7 +271,5 @@ def memslot_describe() -> PluginInfo:
 @hookimpl
 def memslot_create(settings: AdapterSettings[FullHistoryOptions]) -> FullHistory:
     """Build the condition."""
-    path = settings.options.path or settings.data_dir / settings.name
-    return FullHistory(
-        settings.name, settings.options.model_copy(update={"path": path}), settings.token_counter
-    )
+    default = settings.data_dir / settings.name
+    return FullHistory(settings.name, settings.options, settings.token_counter, default)

@@ -103,6 +103,7 @@ class RollingSummary(ControlCondition):
         summariser: Summariser,
         counter: TokenCounter,
         write_deadline_s: float | None = None,
+        default: Path | None = None,
     ) -> None:
         super().__init__(
             name,
@@ -112,6 +113,7 @@ class RollingSummary(ControlCondition):
                 pet_observability="versioned",
                 fallback_components=options.fallback_components,
                 native_queries=dict.fromkeys(("memory", "history", "pending"), Operation()),
+                store=str(options.path or ""),
             ),
         )
         self._options = options
@@ -121,7 +123,8 @@ class RollingSummary(ControlCondition):
         self._consolidation = Consolidation(
             summariser, options.update_policy, options.context_window_tokens - _RESERVED_TOKENS
         )
-        self._directory = OwnedDirectory(options.path, name) if options.path else None
+        path = options.path or default
+        self._directory = OwnedDirectory(path, name) if path else None
         self._notebooks: dict[MemoryScope, Notebook] = {}
 
     # -- lifecycle --------------------------------------------------------------------------------------
@@ -375,11 +378,11 @@ def memslot_create(settings: AdapterSettings[RollingSummaryOptions]) -> RollingS
     Raises:
         PluginLoadError: ``summariser: llm``, and httpx is not installed.
     """
-    path = settings.options.path or settings.data_dir / settings.name
-    options, counter = settings.options.model_copy(update={"path": path}), settings.token_counter
+    options, counter = settings.options, settings.token_counter
     summariser: Summariser
     if options.llm is not None:
         summariser = LlmSummariser(options.llm, options.max_tokens, counter, settings.name)
     else:
         summariser = ExtractiveSummariser(options.max_tokens, counter)
-    return RollingSummary(settings.name, options, summariser, counter, settings.deadlines.get("write_s"))
+    default, write_s = settings.data_dir / settings.name, settings.deadlines.get("write_s")
+    return RollingSummary(settings.name, options, summariser, counter, write_s, default)

@@ -270,6 +270,7 @@ def forget(
 
     from memory.plugins.config import load_config
     from memory.plugins.opening import build_slot, recorded_journal
+    from memory.slot.journal_file import JournalKey
 
     if not yes:
         typer.confirm(f"Remove all events of {persona} and reset their memory?", abort=True, err=True)
@@ -277,10 +278,12 @@ def forget(
         theirs = {entry.event.scope for entry in journal.entries(everything=True)}
         theirs = {scope for scope in theirs if scope.persona_id == persona}
         left: list[str] = []
+        ours: set[JournalKey] = set()
 
         async def reset() -> None:
             async with build_slot(_alone(load_config(config))) as slot:
                 for scope in theirs:
+                    ours.add(JournalKey.of_adapter(slot, scope))
                     await slot.setup_scope(scope)
                     receipt = await slot.reset_scope(scope)
                     left.extend(receipt.left)
@@ -291,8 +294,11 @@ def forget(
             anyio.run(reset)  # first, so that a backend that is down leaves the list of what to reset
         gone = journal.forget(persona)
         backend = load_config(config).provider
-        others = sorted({key.destination for key in gone if key.destination.split(":")[0] != backend})
-        left += [f"what was delivered to {other}; run forget with its configuration" for other in others]
+        for other in sorted({key.destination for key in gone if key not in ours}):
+            another = other.split(":")[0] != backend
+            if another or not keep_memory:
+                store = other if another else f"another store of {backend}, {other}"
+                left.append(f"what was delivered to {store}; run forget with its configuration")
     if as_json:
         print_json({"persona": persona, "scopes": len(theirs), "left": left})
         return

@@ -98,11 +98,11 @@ class Delivery:
     def close(self) -> None:
         """The slot is closed. Idempotent."""
 
-    async def write(self, span: Span, event: MemoryEvent) -> WriteReceipt:
+    async def write(self, span: Span, event: MemoryEvent) -> list[WriteReceipt]:
         """Send an event; again only where a look-up or the backend's own deduplication makes it safe.
 
         Returns:
-            The receipt; ``unknown`` for an event that may or may not be stored.
+            Its receipt; ``unknown`` where it may or may not be stored.
 
         Raises:
             BackendError: the backend failed, and the event is not stored.
@@ -131,7 +131,7 @@ class Delivery:
             await anyio.sleep(_RETRY_PAUSE_S * attempt)
             span.attempts = attempt = attempt + 1
         self._note(event.scope, [receipt])
-        return receipt
+        return [receipt]
 
     async def write_all(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """Send events of one scope by the adapter's bulk call, ``traits.bulk_size`` at a time, in order.
@@ -189,9 +189,12 @@ class Delivery:
             ids = await self._rules.look_up(span, event)
             if ids is None:
                 return None, True
-            warnings = ("confirmed by look-up after the answer was lost",)
+            # Where memories are derived from what is stored, its being stored says nothing of them.
             receipt = WriteReceipt(
-                event_id=event.event_id, status="committed", native_ids=ids, warnings=warnings
+                event_id=event.event_id,
+                status="committed" if self._rules.traits.consistency == "immediate" else "queued",
+                native_ids=ids,
+                warnings=("confirmed by look-up after the answer was lost",),
             )
         except MemslotError:
             return None, False

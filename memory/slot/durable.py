@@ -10,9 +10,10 @@ died) is carried out again before anything else happens to its scope.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence, Set
+from collections.abc import AsyncIterator, Coroutine, Sequence, Set
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 import anyio
 
@@ -58,13 +59,7 @@ class DurableDelivery(Delivery):
         self.journal = journal
         self._closed = False
         self._pauses: dict[MemoryScope, tuple[float, float]] = {}  # until when, and how long the next one is
-        self._key = lru_cache(maxsize=4096)(self._key_of)
-
-    def _key_of(self, scope: MemoryScope) -> JournalKey:
-        adapter = self._rules.adapter
-        return JournalKey.of(
-            self._rules.backend_name, self._rules.traits.store, scope, adapter.native_scope(scope)
-        )
+        self._key = lru_cache(maxsize=4096)(partial(JournalKey.of_adapter, rules.adapter))
 
     def waiting(self, scope: MemoryScope | None = None) -> int:
         """Events kept for this backend and not delivered yet, of one scope or of all."""
@@ -176,17 +171,12 @@ class DurableDelivery(Delivery):
         [before] = await self.journal.append(self._key(event.scope), [event], sent=False)
         return before is None or not before.delivered
 
-    async def write(self, span: Span, event: MemoryEvent) -> WriteReceipt:
-        """Keep an event and send it; ``queued`` where the backend cannot take it now.
-
-        Raises:
-            JournalError: it could not be kept; nothing was sent.
-            BackendRejected: the backend refused this event for good.
-        """
-        return (await self.write_all(span, [event]))[0]
+    def write(self, span: Span, event: MemoryEvent) -> Coroutine[Any, Any, list[WriteReceipt]]:
+        """As :meth:`write_all`, for one event."""
+        return self.write_all(span, [event])
 
     async def write_all(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """As :meth:`write`, for events of one scope.
+        """Keep events of one scope and send them; ``queued`` where the backend cannot take them now.
 
         Raises:
             JournalError: they could not be kept; nothing was sent.
@@ -194,45 +184,32 @@ class DurableDelivery(Delivery):
         """
         if not events:
             return []
-        key = self._key(events[0].scope)
-        async with self._alone(
-            key, _WRITE_PATIENCE_S
-        ) as held:  # or it might be sent between the next two steps
-            before = await self.journal.append(key, events, sent=not held)
-            return await self._write_kept(span, key.scope, events, before, held)
-
-    async def _write_kept(
-        self,
-        span: Span,
-        scope: MemoryScope,
-        events: Sequence[MemoryEvent],
-        before: Sequence[JournalEntry | None],
-        held: str | None,
-    ) -> list[WriteReceipt]:
-        known = {entry.event.event_id: _earlier(entry) for entry in before if entry and entry.delivered}
-        first = [event for event, entry in zip(events, before, strict=True) if entry is None]
-        # An event that was handed over before and not confirmed is an older one: it goes first, and is looked up.
-        held = held or await self.catch_up(span, scope, {event.event_id for event in first})
-        for entry in before:
-            if entry and not entry.delivered:
-                known[entry.event.event_id] = await self._state_of(scope, entry.event.event_id, held)
-        if first and held:
-            known.update({event.event_id: _kept(event.event_id, held) for event in first})
-        elif first:
-            try:
-                sent, _ = await self._send(span, scope, first)
-            except (
-                JournalError
-            ) as error:  # it cannot keep the receipts: that costs a warning, not what was written
-                if not error.receipts:
-                    raise
-                warning = f"{error}; what was written may be asked for and sent again"
-                sent = [
-                    receipt.model_copy(update={"warnings": (*receipt.warnings, warning)})
-                    for receipt in error.receipts
-                ]
-            known.update({receipt.event_id: receipt for receipt in sent})
-        return [known[event.event_id] for event in events]
+        scope = events[0].scope
+        # Alone from here, or another might send it between the next two steps.
+        async with self._alone(self._key(scope), _WRITE_PATIENCE_S) as held:
+            before = await self.journal.append(self._key(scope), events, sent=not held)
+            known = {entry.event.event_id: _earlier(entry) for entry in before if entry and entry.delivered}
+            first = [event for event, entry in zip(events, before, strict=True) if entry is None]
+            # One that was handed over before and not confirmed is an older one: it goes first, and is looked up.
+            held = held or await self.catch_up(span, scope, {event.event_id for event in first})
+            for entry in before:
+                if entry and not entry.delivered:
+                    known[entry.event.event_id] = await self._state_of(scope, entry.event.event_id, held)
+            if first and held:
+                known.update({event.event_id: _kept(event.event_id, held) for event in first})
+            elif first:
+                try:
+                    sent, _ = await self._send(span, scope, first)
+                except JournalError as error:  # of the receipts: that costs a warning, not what was written
+                    if not error.receipts:
+                        raise
+                    warning = f"{error}; what was written may be asked for and sent again"
+                    sent = [
+                        receipt.model_copy(update={"warnings": (*receipt.warnings, warning)})
+                        for receipt in error.receipts
+                    ]
+                known.update({receipt.event_id: receipt for receipt in sent})
+            return [known[event.event_id] for event in events]
 
     async def _state_of(self, scope: MemoryScope, event_id: str, held: str | None) -> WriteReceipt:
         """What became of an event that was handed over before."""
@@ -355,7 +332,7 @@ class DurableDelivery(Delivery):
         """Receipts, and why some of the events wait; what the backend refused for good is raised."""
         try:
             if len(events) == 1:
-                receipts = [await super().write(span, events[0])]
+                receipts = await super().write(span, events[0])
             else:
                 receipts = await super().write_all(span, events)
         except MemslotError as error:

@@ -12,6 +12,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+from memory.contract.adapter import MemoryAdapter
 from memory.contract.errors import JournalError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
@@ -106,6 +107,15 @@ class JournalKey:
         """
         text = repr((store, sorted(dict(native).items())))  # type: ignore[call-overload]
         return cls(f"{backend}:{blake2b(text.encode(), digest_size=6).hexdigest()}", scope)
+
+    @classmethod
+    def of_adapter(cls, adapter: MemoryAdapter, scope: MemoryScope) -> JournalKey:
+        """The key of a scope for an adapter, or a slot over it, as it is configured.
+
+        Raises:
+            ScopeError: it cannot represent the scope.
+        """
+        return cls.of(adapter.backend_name, adapter.traits.store, scope, adapter.native_scope(scope))
 
     @property
     def columns(self) -> tuple[str, str]:

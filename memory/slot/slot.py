@@ -237,12 +237,13 @@ class MemorySlot(HostCalls):
         ids = {"session_id": event.session_id, "event_id": event.event_id}
         with self._rules.span("record_event", event.scope, **ids) as span:
             event = without_recalled_context(event)
-            return await self._rules.write(
+            [receipt] = await self._rules.write(
                 span,
                 event.scope,
                 lambda: self._delivery.write(span, event),
-                lambda: WriteReceipt(event_id=event.event_id, status="skipped_read_only"),
+                lambda: [WriteReceipt(event_id=event.event_id, status="skipped_read_only")],
             )
+            return receipt
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """Ask the memory; the result holds the raw payload, the fitted context section and the trace.

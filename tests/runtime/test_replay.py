@@ -155,6 +155,19 @@ async def test_one_person_moves_alone_and_is_forgotten_alone(files, tmp_path: Pa
         assert await slot.before_turn("trip", session_id="s") == ""
 
 
+async def test_another_store_of_the_same_backend_is_named_by_whoever_forgets(files, tmp_path: Path) -> None:
+    """What lies there is not reset, and nobody would know where to look for it."""
+    first = files("first", "full_history", "{path: HISTORY}", "  journal: true\n", "conditions")
+    config = first.read_text(encoding="utf-8")
+    first.write_text(config.replace("HISTORY", str(tmp_path / "before")), encoding="utf-8")
+    await recorded(first, 3)
+    first.write_text(config.replace("HISTORY", str(tmp_path / "now")), encoding="utf-8")
+    told = await memslot("journal", "forget", first, "--persona", "ada", "--yes")
+    assert "left in the backend: what was delivered to another store of full_history" in told
+    assert kept(tmp_path / "first" / "journal.db")
+    assert b"Trip number 2" in bytes_below(tmp_path / "before")
+
+
 async def test_a_list_names_events_and_holds_no_words(files) -> None:
     first = files("first", "full_history", journal="  journal: true\n", group="conditions")
     await recorded(first, 3)

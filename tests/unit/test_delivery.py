@@ -8,7 +8,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import httpx
 import pytest
-from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, Sink, event
+from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, Sink, ask, event
 
 from memory import (
     BackendError,
@@ -88,6 +88,19 @@ async def test_a_write_that_may_be_stored_is_looked_up_else_unknown(failure):
         assert receipt.status == status
         assert receipt.warnings
         assert adapter.calls == ["e1"], "nothing is sent again"
+
+
+@pytest.mark.parametrize("consistency", ["eventual", "async_derived"])
+async def test_what_is_found_is_no_more_than_queued_where_memories_are_derived_from_it(consistency):
+    """Its row is there, which says nothing of what a model makes of it, nor of what is read now."""
+    adapter = Lookup(consistency=consistency)
+    adapter.found = ("n1",)
+    adapter.next_write = [ConnectionResetError("lost")]
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        receipt = await slot.record_event(event())
+        assert (await slot.retrieve(ask())).trace.consistency == "pending"
+    assert receipt.status == "queued"
+    assert receipt.native_ids == ("n1",)
 
 
 @pytest.mark.parametrize("failure", REFUSED, ids=repr)
