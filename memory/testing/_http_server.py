@@ -263,7 +263,6 @@ class _Running:
             await asyncio.sleep(0.002)
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
-        """The ASGI application: one request."""
         transport = self._connections.get(scope["client"])
         if transport is None or transport in self._doomed:
             return await _reset(transport)

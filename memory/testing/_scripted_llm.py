@@ -134,7 +134,6 @@ def _error(
 
 
 def _spoil(kind: str, answer: dict[str, Any]) -> LoopbackAnswer | None:
-    """A 200 answer that went wrong."""
     if kind == "unreadable":
         return LoopbackAnswer(200, b"<html>upstream is having a moment</html>")
     if kind == "reset":

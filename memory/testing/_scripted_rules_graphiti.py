@@ -249,7 +249,6 @@ def _entity_summaries(prompt: str) -> Reply:
 
 
 def _joint_summary(prompt: str) -> Reply | None:
-    """Of two summaries both."""
     try:
         value = json.loads(prompt.rpartition("Summaries:")[2])
     except ValueError:
@@ -259,7 +258,6 @@ def _joint_summary(prompt: str) -> Reply | None:
 
 
 def _description(prompt: str) -> Reply | None:
-    """Of a summary its first sentence."""
     try:
         return {"description": next(sentences(str(json.loads(prompt.rpartition("Summary:")[2]))), "nothing")}
     except ValueError:

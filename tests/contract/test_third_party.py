@@ -17,6 +17,11 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+# Over libraries that others wrote, which are not installed here: name in YAML -> the modules that are missing.
+STRANGERS = {
+    "plugins/mnemosyne": ("mnemosyne", ["mnemosyne"]),
+    "plugins/hermes": ("hermes", ["plugins.memory", "agent.memory_provider"]),
+}
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 CONFIG = """
@@ -34,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Runs Python with both plugins installed, in a directory of its own."""
     root = tmp_path_factory.mktemp("third_party")
     sources = []
-    for name in ("third_party_plugin", "condition_plugin", "broken_plugin"):
+    for name in ("third_party_plugin", "condition_plugin", "broken_plugin", *STRANGERS):
         # Copied, because setuptools leaves its traces where it builds.
         shutil.copytree(EXAMPLES / name, root / name)
         sources.append(str(root / name))
@@ -86,6 +91,21 @@ def test_it_is_listed_with_its_distribution(memslot: Run) -> None:
         "missing": [],
         "error": None,
     }
+
+
+@pytest.mark.parametrize("plugin", STRANGERS)
+def test_one_whose_library_is_missing_says_how_to_install_it(
+    memslot: Run, tmp_path: Path, plugin: str
+) -> None:
+    name, modules = STRANGERS[plugin]
+    if find_spec(modules[0].partition(".")[0]) is not None:
+        pytest.skip(f"{modules[0]} is installed")
+    rows = {row["name"]: row for row in json.loads(memslot("backends", "--json").stdout)}
+    assert (rows[name]["distribution"], rows[name]["missing"]) == (f"memslot-{name}", modules)
+    (tmp_path / "stranger.yaml").write_text(f"memory: {{backend: {name}}}", encoding="utf-8")
+    refused = memslot("config", "show", "stranger.yaml")
+    told = memslot("doctor", "stranger.yaml")
+    assert f"pip install memslot-{name}" in told.stdout + refused.stderr
 
 
 def test_the_broken_one_is_shown_and_breaks_nothing(memslot: Run) -> None:

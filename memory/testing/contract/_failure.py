@@ -127,7 +127,6 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _step(trace: Trace) -> str:
-    """A call of the slot and how it ended."""
     ended = trace.error or trace.consistency or "done"
     if trace.retrieved_count is not None and trace.error is None:
         ended = f"{trace.retrieved_count} entries"

@@ -323,7 +323,6 @@ class LoopbackContract(ContractBase):
 
 
 async def _attempt(perform: Callable[[], Awaitable[Any]]) -> tuple[Any, BackendError | None]:
-    """The answer of a call, or its error."""
     try:
         return await perform(), None
     except BackendError as error:

@@ -98,7 +98,6 @@ def _failure(found: dict[str, Any] | None) -> Failure | None:
 
 
 def _died(spec: str, said: str) -> Failure:
-    """The process ended by itself."""
     return Failure(
         promise=specs()[spec].promise,
         problem="the process that played it ended",

@@ -108,7 +108,6 @@ async def declared_concurrency_holds_for_every_kind_of_call(kit: Kit) -> None:
 
 
 async def _calls(kit: Kit, scope: MemoryScope) -> list[Callable[[], Awaitable[Any]]]:
-    """A call of each kind that the provider offers."""
     slot, entries = kit.slot, (await kit.ask("blue", scope=scope)).entries
     made: list[Callable[[], Awaitable[Any]]] = [
         lambda: slot.record_event(kit.event(kit.fact("green"), scope=scope)),
@@ -190,7 +189,6 @@ async def _slowed(kit: Kit) -> AsyncIterator[None]:
 
 
 async def _regardless(call: Callable[[], Awaitable[Any]]) -> None:
-    """A call whose answer does not matter."""
     try:
         await call()
     except MemslotError:

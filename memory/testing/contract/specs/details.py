@@ -167,5 +167,4 @@ def _needs_verbatim(kit: Kit) -> None:
 
 
 async def _entries(kit: Kit, name: str) -> list[ContextEntry]:
-    """The entries that hold a fact."""
     return [entry for entry in (await kit.ask(name)).entries if unique_word(name) in entry.text]

@@ -11,7 +11,6 @@ _LESS = "do not declare feedback: leave apply_feedback out"
 
 
 async def _give(kit: Kit, name: str) -> None:
-    """Feedback that corrects an answer by a fact."""
     feedback = kit.needs(SupportsFeedback)
     await kit.remember("blue")
     entries = (await kit.ask("blue")).entries

@@ -287,7 +287,6 @@ def _in_run(kit: Kit, fields: dict[str, str], number: int) -> MemoryScope:
 
 
 def _calls(kit: Kit, slot: MemorySlot, scope: MemoryScope) -> Iterator[Any]:
-    """One call of each kind for a scope."""
     yield slot.record_event(kit.event("I am here.", scope=scope))
     yield slot.retrieve(kit.request("Where am I?", scope=scope))
     yield slot.reset_scope(scope)
