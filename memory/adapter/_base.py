@@ -180,6 +180,20 @@ class BaseAdapter:
         """
         return declared_health(self.backend_name, self.traits, status=status, **seen)
 
+    @staticmethod
+    @contextmanager
+    def clearing() -> Iterator[None]:
+        """Around a reset from its first removal on: what is refused there does not mean that nothing is gone.
+
+        Raises:
+            BackendError: the error of the body, as an ambiguous one.
+        """
+        try:
+            yield
+        except BackendError as error:
+            error.sent = True
+            raise
+
     @contextmanager
     def attach_receipts(self, receipts: Sequence[WriteReceipt]) -> Iterator[None]:
         """Around a bulk write: should it fail, its error carries the receipts there are by then.

@@ -11,12 +11,17 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 
+import anyio
+
 from memory import BackendError, InputError
 from memory.adapter import BackendProtocolError, BackendRejected, none_if_404, normalise
 from memory.stigmem.client import MAX_LIMIT, StigmemNode
-from memory.stigmem.facts import Fact, FactScope, build_uri
+from memory.stigmem.facts import Fact, FactScope, FactValue, build_uri
 from memory.stigmem.intent_facts import (
+    ANSWER,
+    DEFER_TO,
     GOAL,
+    deference_write,
     envelope_write,
     escalation_write,
     from_body,
@@ -62,6 +67,21 @@ class InFlight:
     envelopes: Mapping[str, IntentRecord]
     unreadable: Mapping[str, str]
     truncated: bool
+
+
+@dataclass(frozen=True)
+class Consultation:
+    """What came of a question by a deference rule.
+
+    Attributes:
+        entity: of the question.
+        answer: the newest of whom the rule names; None where the time was up first.
+        audit: the fact that says so; None where there is an answer, or the node did not take it.
+    """
+
+    entity: str
+    answer: Fact | None
+    audit: Fact | None = None
 
 
 class IntentClient:
@@ -231,6 +251,75 @@ class IntentClient:
             return await self._node.query(entity=ref, scope=scope)
         fact = await none_if_404(self._node.get_fact(unquote(match[1])))
         return [fact] if fact is not None and fact.scope == scope else []
+
+    async def consult(
+        self,
+        envelope: IntentRecord,
+        rule: int,
+        question: str,
+        *,
+        source: str,
+        timeout_s: float = 60.0,
+        poll_s: float = 1.0,
+    ) -> Consultation:
+        """Ask whom a deference rule names, and wait for the answer as long as the rule allows (4.4).
+
+        A node that fails while we wait is asked again until the time is up. Then the timeout is recorded, and the
+        recipient decides by itself. Asked again, the same question finds the answer that came meanwhile.
+
+        Args:
+            rule: the rule's position in ``deference``.
+            question: at most 2048 bytes of UTF-8.
+            source: URI of the recipient that asks.
+            timeout_s: for a rule that names none, in seconds.
+            poll_s: between two looks, in seconds.
+
+        Raises:
+            InputError: the envelope has no such rule, or the question is blank or too long.
+            BackendError: the question could not be asked.
+        """
+        surfaces = Surfaces(source, await self.authority())
+        write = deference_write(envelope, rule, surfaces, question)
+        whom, wait_s = envelope.deference[rule].defer_to, envelope.deference[rule].timeout_s
+        await carry_out(self._node, write)
+
+        async def look() -> Fact | None:
+            with suppress(BackendError):
+                for fact in await self._node.query(
+                    entity=write.entity, relation=ANSWER, scope="company", include_contradicted=True
+                ):
+                    if surfaces.as_ref(fact.source, urlsplit(whom).netloc) == whom:
+                        return fact
+            return None
+
+        answer = await look()
+        with anyio.move_on_after(timeout_s if wait_s is None else wait_s):
+            while answer is None:
+                await anyio.sleep(poll_s)
+                answer = await look()
+        if answer is not None:
+            return Consultation(write.entity, answer)
+        audit = None
+        with suppress(BackendError):
+            audit = await self.record_timeout(envelope, rule, source=source)
+        return Consultation(write.entity, None, audit)
+
+    async def questions(self, to: str) -> dict[str, str]:
+        """What others asked of the agent ``to`` and it has not answered: entity -> question, newest first."""
+        asked = await self._node.query(relation=DEFER_TO, scope="company")
+        found = {}
+        for fact in asked:
+            if fact.value.v == to:
+                about = await self._node.query(entity=fact.entity, scope="company", include_contradicted=True)
+                values = {said.relation: said.value.v for said in reversed(about)}
+                if ANSWER not in values:
+                    found[fact.entity] = str(values.get(GOAL, ""))
+        return found
+
+    async def answer(self, entity: str, value: FactValue, *, source: str) -> Fact:
+        """Answer a question of :meth:`questions`; ``source`` is the agent that was asked."""
+        surfaces = Surfaces(source, await self.authority())
+        return await self._node.assert_fact(surfaces.fact(entity, ANSWER, value.type, value.v))
 
     async def record_timeout(
         self, envelope: IntentRecord, rule: int, *, source: str, at: datetime | None = None

@@ -23,12 +23,14 @@ from memory.adapter import BackendProtocolError
 from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import MAX_VALUE_BYTES, Fact, FactValue, NewFact, StoredValue, build_uri
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
-from memory.stigmem.writers import Surfaces, Write, check_write
+from memory.stigmem.writers import Surfaces, Write, check_fact, check_write
 
 GOAL = "intent:goal"
+DEFER_TO = "intent:defer_to"
+ANSWER = "intent:deference_answer"
 _COUNT = "intent:fact_count"
 _BRIEF = {"id", "entity", "relation", "value", "source", "confidence"}
-_KIND = re.compile(r"(?:stigmem://[^/]*/)?(intent|escalation)[:/]", re.I)
+_KIND = re.compile(r"(?:stigmem://[^/]*/)?(intent|escalation|deference)[:/]", re.I)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 
 
@@ -270,6 +272,29 @@ def escalation_write(
     return check_write(Write(write.what, write.entity, (*extra, *write.facts)))
 
 
+def deference_entity(envelope: IntentRecord, rule: int, surfaces: Surfaces) -> str:
+    """What is said about one recipient's question by one rule, so that two recipients contradict nobody.
+
+    Raises:
+        InputError: the envelope has no such rule.
+    """
+    if not 0 <= rule < len(envelope.deference):
+        raise InputError(f"rule: the envelope has {len(envelope.deference)} deference rules, counted from 0")
+    return build_uri(surfaces.authority, "deference", envelope.id, str(rule), surfaces.source)
+
+
+def deference_write(envelope: IntentRecord, rule: int, surfaces: Surfaces, question: str) -> Write:
+    """The question that a deference rule asks for (4.4), to whom the rule names last.
+
+    Raises:
+        InputError: the envelope has no such rule, or the question is blank or over 2048 bytes of UTF-8.
+    """
+    entity = deference_entity(envelope, rule, surfaces)
+    goal = check_fact(surfaces.fact(entity, GOAL, "text", question), "question")
+    to = surfaces.fact(entity, DEFER_TO, "ref", envelope.deference[rule].defer_to)
+    return check_write(Write("deference", entity, (goal, to)))
+
+
 def timeout_fact(envelope: IntentRecord, surfaces: Surfaces, rule: int, at: datetime) -> NewFact:
     """The record of a deference that was not answered in time, which section 4.4 wants for audit.
 
@@ -281,7 +306,6 @@ def timeout_fact(envelope: IntentRecord, surfaces: Surfaces, rule: int, at: date
     Raises:
         InputError: the envelope has no such rule, or ``at`` is naive.
     """
-    if not 0 <= rule < len(envelope.deference):
-        raise InputError(f"rule: the envelope has {len(envelope.deference)} deference rules, counted from 0")
-    entity = build_uri(surfaces.authority, "deference", envelope.id, str(rule))
-    return surfaces.fact(entity, "intent:deference_timeout", "datetime", at)
+    return surfaces.fact(
+        deference_entity(envelope, rule, surfaces), "intent:deference_timeout", "datetime", at
+    )

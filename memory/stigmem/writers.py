@@ -73,6 +73,7 @@ _RULES: Mapping[str, _Rule] = {
     "roadmap:decision": _Rule("text", max_bytes=MAX_SUMMARY_BYTES),
     "intent:escalation": _Rule("string", values=PRIORITIES),
     "intent:escalate_to": _Rule("ref"),
+    "intent:defer_to": _Rule("ref"),
     "intent:goal": _Rule("text", max_bytes=MAX_GOAL_BYTES),
 }
 _REQUIRED: Mapping[str, frozenset[str]] = {
@@ -83,6 +84,7 @@ _REQUIRED: Mapping[str, frozenset[str]] = {
     "handoff": frozenset({"intent:handoff_to", "intent:handoff_summary"}),
     "decision": frozenset({"roadmap:decision"}),
     "escalation": frozenset({"intent:escalation", "intent:escalate_to", "intent:goal"}),
+    "deference": frozenset({"intent:goal", "intent:defer_to"}),
     "intent": frozenset({"intent:from", "intent:to", "intent:goal"}),
 }
 _FULL_CONFIDENCE = ("paperclip:", "intent:")
@@ -95,7 +97,7 @@ class Write:
 
     Attributes:
         what: ``checkout``, ``done``, ``blocked``, ``activity``, ``handoff``, ``decision``,
-            ``escalation``, or ``intent`` for an envelope.
+            ``escalation``, ``deference``, or ``intent`` for an envelope.
         entity: the URI all of them are about.
         facts: one or more.
     """

@@ -71,6 +71,7 @@ class TestConclusions(_Live):
     """Single conclusions."""
 
     without_ids = DERIVED
+    rewrites = "a model derives conclusions from what is said"
     limits_natively = False
     config: ClassVar[Mapping[str, Any]] = _config(supplement="conclusions")
     native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {"delete": {}}

@@ -273,7 +273,8 @@ class HonchoAdapter(HonchoRecords):
         await wait_until_idle(workspace, self._reset_s * 0.6, options.poll_s)
         async with workspace.alone():
             rest_s = self._reset_s * 0.9 - (anyio.current_time() - began)
-            removed, verified = await clear(workspace, rest_s, options.poll_s)
+            with self.clearing():
+                removed, verified = await clear(workspace, rest_s, options.poll_s)
         left = ["the workspace and its peers, empty"] if removed else []
         if not verified:
             left = ["what Honcho's worker has not deleted, for it does not run or has failed"]

@@ -220,8 +220,9 @@ class StigmemAdapter(SequentialBulk):
             return opened, await self._facts(opened, include_contradicted=True)
 
         before, old = await self._scopes.call(scope, look)
-        opened = await self._scopes.renew(scope, before)
-        _, found = await look(opened)
+        with self.clearing():
+            opened = await self._scopes.renew(scope, before)
+            _, found = await look(opened)
         await self._scopes.leave(opened.ids.scope_id)  # who resets last has no more use for a key
         left: tuple[str, ...] = ()
         if old or opened.ids.generation > 1:

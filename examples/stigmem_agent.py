@@ -1,0 +1,58 @@
+"""An agent that takes envelopes from a Stigmem node: it keeps their limits, asks whom they name, or escalates.
+
+    STIGMEM_URL=http://127.0.0.1:8765 STIGMEM_SOURCE_ENTITY=agent:buyer python examples/stigmem_agent.py 12.50
+
+Its one skill is to buy things at the price given. Send it something to do, and see what it did, from a shell:
+
+    memslot stigmem intent create --goal "buy a lamp" --to agent:buyer --escalate-to agent:boss
+    memslot stigmem boot stigmem://127.0.0.1:8765/user/me
+"""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+
+from memory.stigmem.abi import StigmemAbi
+from memory.stigmem.intent_client import IntentClient
+from memory.stigmem.intents import IntentRecord
+from memory.stigmem.judging import Estimate, broken_constraints, due_deferences
+from memory.stigmem.writers import carry_out
+
+
+async def handle(
+    intents: IntentClient, abi: StigmemAbi, entity: str, envelope: IntentRecord, price: float
+) -> str:
+    """One envelope: ``done`` or ``escalated``, and why."""
+    source = abi.surfaces.source
+    broken = broken_constraints(envelope, {"budget": Estimate(price, "EUR"), "max_calls": 1})
+    notes = []
+    for rule in () if broken else due_deferences(envelope, {"cost": price}):
+        asked = await intents.consult(envelope, rule, f"May I spend {price:.2f} EUR?", source=source)
+        if asked.answer is None:
+            notes.append("nobody answered in time, so I decided")
+        elif asked.answer.value.v is not True:
+            broken = (f"{envelope.deference[rule].defer_to} said no",)
+    if broken:
+        problem = f"{envelope.goal}: {'; '.join(broken)}"
+        await intents.escalate(entity, envelope, source=source, problem=problem)
+        return f"escalated: {problem}"
+    summary = "; ".join([f"{envelope.goal}: bought at {price:.2f} EUR", *notes])
+    async with abi.open_node() as node:
+        await carry_out(node, abi.surfaces.decision(f"intent-{envelope.id}", summary))
+    return f"done: {summary}"
+
+
+async def main(price: float) -> None:
+    """Handle every envelope to this agent that is in flight."""
+    abi = StigmemAbi.from_env("process")
+    async with abi.open_node() as node:
+        intents = IntentClient(node)
+        found = await intents.in_flight(to=abi.surfaces.as_ref(abi.surfaces.source))
+        for entity, envelope in found.envelopes.items():
+            print(await handle(intents, abi, entity, envelope, price))
+
+
+if __name__ == "__main__":
+    anyio.run(main, float(sys.argv[1]))

@@ -1,0 +1,188 @@
+"""What a recipient weighs of an envelope, whom it asks, and the agent of the examples that does both."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from stigmem_double import StigmemDouble
+
+from memory import InputError
+from memory.stigmem.client import StigmemNode
+from memory.stigmem.facts import FactValue
+from memory.stigmem.intent_client import IntentClient
+from memory.stigmem.intents import IntentEnvelope
+from memory.stigmem.judging import Estimate, broken_constraints, due_deferences
+
+BUYER = "stigmem://node/agent/buyer"
+LEGAL = "stigmem://node/agent/legal"
+BOSS = "stigmem://node/agent/boss"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "stigmem_agent.py"
+
+
+def envelope(**fields: Any) -> IntentEnvelope:
+    whole = {"from": BOSS, "to": [BUYER], "goal": "buy a lamp", "escalation": {"escalate_to": BOSS}}
+    return IntentEnvelope(**{**whole, **fields})
+
+
+def limit(kind: str, v: Any, type: str = "number", unit: str | None = None) -> dict[str, Any]:
+    return {"kind": kind, "limit": {"type": type, "v": v}, "unit": unit}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "planned", "problem"),
+    [
+        (limit("max_calls", 3), 3, ""),
+        (limit("max_calls", 3), 4, "max_calls: 4 is not within 3"),
+        (limit("max_calls", 3), None, "max_calls: nothing is known of it"),
+        (limit("max_calls", 3), "three", "max_calls: 'three' cannot be compared"),
+        (limit("budget", 20, unit="EUR"), Estimate(12.5, "EUR"), ""),
+        (
+            limit("budget", 20, unit="EUR"),
+            Estimate(12.5, "USD"),
+            "budget: is limited in EUR, and planned in USD",
+        ),
+        (limit("budget", 20, unit="EUR"), 12.5, "budget: is limited in EUR"),
+        (
+            limit("deadline", "2026-05-01T12:00:00+00:00", "datetime"),
+            datetime(2026, 5, 1, 11, tzinfo=UTC),
+            "",
+        ),
+        (
+            limit("deadline", "2026-05-01T12:00:00+02:00", "datetime"),
+            datetime(2026, 5, 1, 11, tzinfo=UTC),
+            "deadline: 2026-05-01 11:00:00+00:00 is not within",
+        ),
+        (limit("offline", True, "boolean"), True, ""),
+        (limit("offline", True, "boolean"), False, "offline: False is not within True"),
+        (limit("region", "eu", "string"), "us", "region: us is not within eu"),
+    ],
+)
+def test_a_constraint_is_kept_or_said(constraint: dict[str, Any], planned: Any, problem: str) -> None:
+    found = broken_constraints(envelope(constraint=[constraint]), {constraint["kind"]: planned})
+    assert bool(found) == bool(problem)
+    assert not problem or found[0].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("condition", "known", "due"),
+    [
+        ("cost > 100", {"cost": 101}, True),
+        ("cost > 100", {"cost": 100}, False),
+        ("cost>=100", {"cost": 100}, True),
+        ("cost > 100", {}, True),
+        ("cost > 100", {"cost": "a lot"}, False),  # text is compared as text: "a lot" > "100"
+        ("cost > much", {"cost": 3}, True),
+        ("requires_legal_review", {"requires_legal_review": True}, True),
+        ("requires_legal_review", {"requires_legal_review": False}, False),
+        ("not cheap", {"cheap": True}, False),
+        ("not cost > 100", {"cost": 101}, False),
+        ("region != eu", {"region": "eu"}, False),
+        ("region == 'us'", {"region": "us"}, True),
+        ("offline = true", {"offline": False}, False),
+        ("whenever it feels wrong", {"cost": 1}, True),
+    ],
+)
+def test_a_condition_applies_unless_it_can_be_ruled_out(condition: str, known: Any, due: bool) -> None:
+    if known.get("cost") == "a lot":
+        due = "a lot" > "100"
+    found = due_deferences(envelope(deference=[{"condition": condition, "defer_to": LEGAL}]), known)
+    assert found == ((0,) if due else ())
+
+
+@pytest.fixture
+async def intents(double: StigmemDouble) -> AsyncIterator[IntentClient]:
+    async with StigmemNode(double.url, retry_pause_s=0.01) as node:
+        yield IntentClient(node)
+
+
+def asking(timeout_s: int | None) -> IntentEnvelope:
+    return envelope(deference=[{"condition": "cost > 10", "defer_to": LEGAL, "timeout_s": timeout_s}])
+
+
+@pytest.mark.parametrize("answerer", [LEGAL, "agent:legal"])
+async def test_an_answer_in_time_is_taken_from_whom_the_rule_names(
+    intents: IntentClient, answerer: str
+) -> None:
+    found: list[Any] = []
+
+    async def ask() -> None:
+        found.append(await intents.consult(asking(60), 0, "May I?", source=BUYER, poll_s=0.01))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        while not (questions := await intents.questions(LEGAL)):  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+        ((entity, question),) = questions.items()
+        assert question == "May I?"
+        await intents.answer(entity, FactValue(type="boolean", v=True), source="stigmem://node/agent/meddler")
+        await anyio.sleep(0.05)
+        assert not found, "anybody's answer counts"
+        await intents.answer(entity, FactValue(type="boolean", v=False), source=answerer)
+    assert found[0].answer.value.v is False
+    assert found[0].audit is None
+    assert await intents.questions(LEGAL) == {}
+    assert (await intents.in_flight()).envelopes == {}, "a question is no envelope"
+
+
+async def test_nobody_answers_and_the_wait_ends_by_the_clock(
+    intents: IntentClient, double: StigmemDouble
+) -> None:
+    began = time.monotonic()
+    found = await intents.consult(asking(1), 0, "May I?", source=BUYER, poll_s=0.05)
+    assert time.monotonic() - began >= 1
+    assert found.answer is None
+    assert found.audit is not None
+    assert found.audit.relation == "intent:deference_timeout"
+    # Another recipient of the same envelope contradicts nobody.
+    other = await intents.consult(asking(0), 0, "May I?", source=BOSS, poll_s=0.05)
+    assert other.entity != found.entity
+    async with StigmemNode(double.url) as node:
+        assert len(await node.query(relation="intent:deference_timeout", scope="company")) == 2
+    late = await intents.answer(found.entity, FactValue(type="boolean", v=True), source=LEGAL)
+    with pytest.raises(InputError, match="rule: the envelope has 1"):
+        await intents.consult(asking(1), 1, "May I?", source=BUYER)
+    assert late.id
+
+
+async def test_two_recipients_of_one_envelope_contradict_nobody(intents: IntentClient) -> None:
+    whole = asking(0)
+    for source in (BUYER, BOSS):
+        found = await intents.consult(whole, 0, "May I?", source=source)
+        assert found.audit is not None
+    assert len(await intents.questions(LEGAL)) == 2
+
+
+def run_example(double: StigmemDouble, price: str) -> str:
+    environ = {**os.environ, "STIGMEM_URL": double.url, "STIGMEM_SOURCE_ENTITY": "agent:buyer"}
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLE), price], env=environ, capture_output=True, text=True, check=True
+    )
+    return ran.stdout
+
+
+async def test_the_agent_of_the_examples_acts_asks_or_escalates(
+    double: StigmemDouble, intents: IntentClient
+) -> None:
+    authority = double.url.removeprefix("http://")
+    budget = [limit("budget", 20, unit="EUR")]
+    legal = {"condition": "cost > 10", "defer_to": LEGAL, "timeout_s": 0}
+    sent = envelope(to=[f"stigmem://{authority}/agent/buyer"], constraint=budget, deference=[legal])
+    await intents.submit(sent)
+    assert run_example(double, "9.50") == "done: buy a lamp: bought at 9.50 EUR\n"
+    assert "nobody answered in time, so I decided" in run_example(double, "12.50")
+    assert run_example(double, "30") == "escalated: buy a lamp: budget: 30.0 is not within 20\n"
+    told = {row["relation"]: row["value"]["v"] for row in double.node.facts if row["source"] == "agent:buyer"}
+    assert told["intent:escalate_to"] == BOSS
+    assert "intent:deference_timeout" in told
+    (entity,) = await intents.questions(LEGAL)
+    await intents.answer(entity, FactValue(type="boolean", v=False), source=LEGAL)
+    assert "escalated: buy a lamp: stigmem://node/agent/legal said no" in run_example(double, "12.50")
