@@ -33,6 +33,7 @@ REPLACED = {"native_ids": "of raw memories, which MemOS replaces by what it make
 class OnServer(MemoryContract):
     block: ClassVar[dict[str, Any]] = {}
     native_query = ("get_memory", {})
+    rewrites = "MemOS makes memories of what is said"
     ready_timeout_s = 30.0
     concurrent_scopes = 8
     clean_up = True

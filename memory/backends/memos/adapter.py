@@ -402,7 +402,9 @@ class MemosAdapter(SequentialBulk):
         cube = cube_of(scope)
         idle = await self._readiness.idle(self._options.idle_timeout_s, [cube, *self._shared])
         with self.clearing():
-            removed, gone, left = await self.shielded.run(cube, lambda: self._native.clear(cube, self._shared))
+            removed, gone, left = await self.shielded.run(
+                cube, lambda: self._native.clear(cube, self._shared)
+            )
             await self._readiness.begin(cube)
         if not idle:
             left += ("tasks of the scheduler, which may store memories again",)

@@ -133,7 +133,9 @@ class Scopes:
         node = self._node(self.address(scope))
         ids = ScopeIds(old.ids.scope_id, old.ids.generation + 1, old.ids.marked)
         value = FactValue(type="number", v=ids.generation)
-        self._opened.pop(ids.scope_id, None)  # should one of these fail, the next use asks which generation it is
+        self._opened.pop(
+            ids.scope_id, None
+        )  # should one of these fail, the next use asks which generation it is
         await node.assert_fact(
             NewFact(entity=ids.count, relation=_GENERATION, value=value, source=ids.counter, scope="local")
         )
