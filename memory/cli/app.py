@@ -20,6 +20,7 @@ from memory.cli import (
     run,
     setup,
     verify,
+    view,
 )
 from memory.cli._group import CommandGroup
 
@@ -62,6 +63,7 @@ app.command("compare")(run.compare)
 app.command("bench")(bench.bench)
 app.command("report")(run.report)
 app.command("failures")(run.failures)
+app.command("view")(view.view)
 app.command("verify")(verify.verify)
 app.command("demo")(demo.demo)
 app.command("hosts")(hosts.hosts)

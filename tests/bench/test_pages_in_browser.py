@@ -1,4 +1,4 @@
-"""The pages as Chromium lays them out: on a phone and on a desk, light and dark; skipped where there is none."""
+"""The pages as Chromium lays them out, on a phone, a tablet and a desk, light and dark; skipped without it."""
 
 import contextlib
 import html
@@ -61,11 +61,23 @@ addEventListener("load", () => {
       const [a, b] = [light(ink), light(behind(node))].sort().reverse();
       if ((a + 0.05) / (b + 0.05) < 4.5) faint.push(node.textContent.trim().slice(0, 40));
     }
+    const broken = [];
+    for (const head of page.querySelectorAll("th, h1, h2")) {
+      const walker = page.createTreeWalker(head, NodeFilter.SHOW_TEXT);
+      for (let node; node = walker.nextNode();)
+        for (const word of node.data.matchAll(/[^\\s-]+/g)) {
+          const range = page.createRange();
+          range.setStart(node, word.index); range.setEnd(node, word.index + word[0].length);
+          const tops = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+          if (tops.size > 1 && word[0].length < 30) broken.push(word[0]);
+        }
+    }
     const paper = light(behind(page.querySelector("section")));
     const tables = [...page.querySelectorAll(".wide")].filter((box) => box.scrollWidth > box.clientWidth + 1)
       .map((box) => box.parentElement.querySelector("h2").textContent);
     const opened = [...page.querySelectorAll("details pre")].every((text) => text.clientHeight > 0);
-    told[frame.id] = {paper, wide: root.scrollWidth, room: frame.clientWidth, cut, met, faint, tables, opened};
+    told[frame.id] = {paper, wide: root.scrollWidth, room: frame.clientWidth, cut, met, faint, tables, opened,
+                      broken};
   }
   document.body.innerHTML = "";
   const out = document.createElement("pre");
@@ -76,8 +88,8 @@ addEventListener("load", () => {
 """
 
 
-def laid_out(folder, pages, *, dark=False, widths=(390, 1200)):
-    """What the browser measured of each page, on a phone (390 pixels) and on a desk (1200), all that opens open."""
+def laid_out(folder, pages, *, dark=False, widths=(390, 768, 1280)):
+    """What the browser measured of each page, on a phone, a tablet and a desk (pixels), all that opens open."""
     frames = "".join(
         f'<iframe id="{name}, {width}" style="width:{width}px;height:900px;border:0" '
         f'srcdoc="{html.escape(text)}"></iframe>'
@@ -166,6 +178,11 @@ def pages(tmp_path_factory):
     return {
         "word": long.render(),
         "game": played(tmp_path_factory.mktemp("game"), game={"users": 2, "sessions": 24, "tests": 8}),
+        "budgets": played(
+            tmp_path_factory.mktemp("budgets"),
+            game={"users": 2, "sessions": 10, "tests": 4},
+            budgets=[300, 600, 2000, 8000],
+        ),
         "questions": questions(tmp_path_factory.mktemp("questions")),
         "comparison": compared.report.read_text(encoding="utf-8"),
         "run": alone.report.read_text(encoding="utf-8"),
@@ -175,17 +192,18 @@ def pages(tmp_path_factory):
 @pytest.mark.parametrize(
     "dark", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["light", "dark"]
 )
-def test_pages_can_be_read_on_a_phone_and_on_a_desk(pages, tmp_path, dark):
+def test_pages_can_be_read_on_a_phone_a_tablet_and_a_desk(pages, tmp_path, dark):
     measured = laid_out(tmp_path, pages, dark=dark)
-    assert len(measured) == 2 * len(pages)
+    assert len(measured) == 3 * len(pages)
     for name, seen in measured.items():
         assert (seen["paper"] < 0.2) == dark, f"{name}: the paper is of the other scheme"
         assert seen["wide"] <= seen["room"], f"{name}: the page is wider than the screen"
         assert not seen["cut"], f"{name}: labels beyond the edge of their plot"
         assert not seen["met"], f"{name}: labels over one another"
         assert not seen["faint"], f"{name}: text too faint on what is behind it"
+        assert not seen["broken"], f"{name}: headings that break inside a word"
         assert seen["opened"], f"{name}: what can be opened shows nothing"
-        if name.startswith(("game", "questions")) and name.endswith("1200"):
+        if name.startswith(("game", "questions")) and name.endswith("1280"):
             assert not seen["tables"], f"{name}: tables that have to be scrolled"
 
 

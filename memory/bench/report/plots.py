@@ -91,10 +91,17 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
-def bars(title: str, rows: Sequence[Bar], *, share: bool = True, width: int = HALF) -> Markup:
+References = Sequence[tuple[str, float]]
+"""Names and shares that all else is compared with, such as the ceiling; drawn as rules across the plot."""
+
+
+def bars(
+    title: str, rows: Sequence[Bar], *, share: bool = True, width: int = HALF, references: References = ()
+) -> Markup:
     """Horizontal bars. ``share`` scales from 0 to 100 %, else from 0 to the largest value."""
     lines_of = [_broken(row.label) for row in rows]
-    row_height, top = 26 if all(len(lines) == 1 for lines in lines_of) else 16 * max(map(len, lines_of)), 4
+    row_height = 26 if all(len(lines) == 1 for lines in lines_of) else 16 * max(map(len, lines_of))
+    top = 18 if references else 4
     known = [value for row in rows for value in (row.value, row.high) if value is not None]
     ticks = [0, 0.25, 0.5, 0.75, 1.0] if share else nice_steps(max(known, default=0.0))
     end = ticks[-1]
@@ -108,6 +115,9 @@ def bars(title: str, rows: Sequence[Bar], *, share: bool = True, width: int = HA
     for tick in ticks:
         body.append(_rule(x(tick), top, x(tick), height - 22))
         body.append(_text(x(tick), height - 8, f"{tick:.0%}" if share else _number(tick), "tick", "middle"))
+    for name, value in references:
+        body.append(_rule(x(value), top, x(value), height - 22, "reference"))
+        body.append(_text(x(value), top - 5, name, "tick", "end" if value > 0.5 else "start"))
     for index, row in enumerate(rows):
         middle = top + row_height * (index + 0.5)
         first = middle + 4 - 7 * (len(lines_of[index]) - 1)
@@ -196,8 +206,13 @@ def lines(
     *,
     marks: Sequence[float] = (),
     width: int = HALF,
+    references: References = (),
+    doubling: bool = False,
 ) -> Markup:
-    """Shares over whole numbers, with a legend; ``marks`` are positions on x."""
+    """Shares over whole numbers, with a legend; ``marks`` are positions on x.
+
+    With ``doubling``, equal steps on x are equal factors.
+    """
     left, right, top, bottom = 48, width - 16, 12, 190
     values = sorted({x for line in series for x, _ in line.points})
     if not values:
@@ -205,7 +220,8 @@ def lines(
     first, last = values[0], max(values[-1], values[0] + 1)
 
     def place(x: float, y: float) -> tuple[float, float]:
-        return left + (right - left) * (x - first) / (last - first), bottom - (bottom - top) * y
+        along = math.log(x / first) / math.log(last / first) if doubling else (x - first) / (last - first)
+        return left + (right - left) * along, bottom - (bottom - top) * y
 
     body = _grid(left, right, top, bottom, x_label)
     free = 0.0
@@ -217,6 +233,10 @@ def lines(
     body.extend(
         _rule(place(x, 0)[0], top, place(x, 0)[0], bottom, "mark") for x in marks if first <= x <= last
     )
+    for name, value in references:
+        y = bottom - (bottom - top) * value
+        body.append(_rule(left, y, right, y, "reference"))
+        body.append(_text(right, y + 12 if value > 0.5 else y - 4, name, "tick", "end"))
     for line in series:
         known = [(place(x, y)) for x, y in line.points if y is not None]
         path = " ".join(f"{'M' if at == 0 else 'L'}{x:.1f} {y:.1f}" for at, (x, y) in enumerate(known))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from memory.bench.engine.files import write_whole
@@ -14,10 +15,10 @@ from memory.bench.report.fairness import problems, remarks, tests_by, unequal
 from memory.bench.report.page import Block, Card, Page, count, share, stacked
 from memory.bench.report.plots import FULL, NARROW, Bar, Line, bars, lines, own_colours, scatter
 from memory.bench.report.requests import INSTEAD, request_blocks
-from memory.bench.report.results import Entry, Results, read_results, results_of
+from memory.bench.report.results import CEILING, FLOOR, Entry, Results, read_results, results_of
 from memory.bench.report.verdict import verdict
 from memory.bench.scores.figures import BY_NAME
-from memory.bench.scores.intervals import METHOD
+from memory.bench.scores.intervals import METHOD, MIN_CLUSTERS, TOO_FEW
 from memory.bench.scores.model import CurvePoint, Metrics, PartName
 
 REPORT_FILE = "report.html"
@@ -124,10 +125,16 @@ def _blocks(results: Results) -> Iterator[Block]:
         heading = {tables.BEHAVIOUR[0]: "Behaviour", tables.ANSWERS[0]: "Answers"}.get(
             headline, "What was shown"
         )
-        yield _table(results, heading, names, f"{_BEHAVIOUR if behaved else ''} {_TROUBLE}".strip())
+        few = (
+            TOO_FEW if any(0 < e.estimate(headline).clusters < MIN_CLUSTERS for e in results.entries) else ""
+        )
+        note = " ".join(filter(None, (few, _BEHAVIOUR if behaved else "", _TROUBLE)))
+        yield _table(results, heading, names, note)
         if len(results.entries) > 1:
             yield _bars(results, headline)
+        yield from _over_budgets(results, headline)
         yield _learning(results, headline)
+        yield from _noticing(results)
         if any(entry.metrics.after_change for entry in results.entries):
             yield _after_change(results, headline)
         yield _price(results, headline)
@@ -164,11 +171,10 @@ def _table(results: Results, heading: str, names: Sequence[str], note: str) -> B
     first = results.entries[0]
     return Block(
         heading,
-        columns=["provider", "kind", *(_headed(first, name) for name in names), "tokens", "trouble"],
+        columns=["provider", *(_headed(first, name) for name in names), "tokens", "trouble"],
         rows=[
             [
-                entry.shown,
-                tables.kind_of(entry),
+                f"{entry.shown}\n{tables.kind_of(entry)}",
                 *(stacked(entry.estimate(name)) for name in names),
                 count(entry.metrics.tokens.mean),
                 tables.trouble(entry),
@@ -200,13 +206,86 @@ def _bars(results: Results, name: str) -> Block:
         for entry, item in found
     ]
     note = f"{BY_NAME[name].meaning} Lines are 95 % intervals by persona."
-    return Block(name.capitalize(), plot=bars(name, rows, width=FULL), note=note)
+    plot = bars(name, rows, width=FULL, references=_references(results, name))
+    return Block(name.capitalize(), plot=plot, note=note)
+
+
+def _references(results: Results, name: str) -> list[tuple[str, float]]:
+    """Floor and ceiling, where one of each was played."""
+    found: dict[str, set[float]] = {}
+    for entry in results.entries:
+        if entry.is_reference and (value := entry.estimate(name).value) is not None:
+            found.setdefault(entry.variant.provider.condition or "", set()).add(value)
+    names = {CEILING: "ceiling", FLOOR: "floor"}
+    return [(names[which], *values) for which, values in found.items() if len(values) == 1]
+
+
+def _over_budgets(results: Results, name: str) -> Iterator[Block]:
+    """What each provider makes of more tokens, where several budgets were played."""
+    colours, found = _colours(results), dict[str, list[tuple[int, Entry]]]()
+    for entry in results.entries:
+        if (budget := entry.variant.budget.max_tokens) is not None and not entry.is_reference:
+            found.setdefault(entry.variant.series, []).append((budget, entry))
+    budgets = sorted({budget for series in found.values() for budget, _ in series})
+    if len(budgets) < 2:
+        return
+    series = [
+        Line(
+            label,
+            tuple((budget, entry.estimate(name).value) for budget, entry in sorted(each, key=itemgetter(0))),
+            colours[each[0][1].metrics.label],
+            index,
+        )
+        for index, (label, each) in enumerate(found.items())
+    ]
+    heading = f"{name.capitalize()} over the token budget"
+    plot = lines(
+        heading,
+        series,
+        "tokens of the budget",
+        width=FULL,
+        references=_references(results, name),
+        doubling=True,
+    )
+    note = "One budget decides a ranking; where lines cross, so does the winner."
+    yield Block(heading, plot=plot, note=note)
+
+
+def _noticing(results: Results) -> Iterator[Block]:
+    """When changes of preferences were noticed, and what guessing would come to."""
+    rows = [
+        [
+            entry.shown,
+            f"{metrics.noticed} of {metrics.changes}",
+            share(metrics.detection_by_chance),
+            "not within the tests" if wait.median is None else count(wait.median),
+            "–"
+            if wait.low is None
+            else f"{count(wait.low)} to {'?' if wait.high is None else count(wait.high)}",
+            count(wait.censored),
+        ]
+        for entry in results.entries
+        if (metrics := entry.metrics).changes
+        for wait in [metrics.time_to_notice]
+    ]
+    columns = ["provider", "changes noticed", "by chance", "sessions until half are noticed",
+               "95 % interval", "never noticed"]  # fmt: skip
+    note = (
+        "Noticed is twice in a row. By chance: what replies at random would notice. Changes that were never "
+        "noticed count as longer than anybody looked (Kaplan and Meier)."
+    )
+    if rows:
+        yield Block("When changes are noticed", columns=columns, rows=rows, note=note)
 
 
 def _paired(results: Results, names: Sequence[str]) -> Iterator[Block]:
     columns, rows = tables.differences(results, list(names))
     if rows:
-        note = "On the requests that both have, the one less the other. One around 0 shows no difference."
+        note = (
+            "On the requests that both have, the one less the other. One around 0 shows no difference. The primary "
+            "comparison was chosen before anything was played; the p values of all others are corrected by Holm's "
+            "method."
+        )
         yield Block("Paired differences", columns=columns, rows=rows, note=note)
 
 
@@ -215,6 +294,9 @@ def _parts(results: Results, figure: str) -> Iterator[Block]:
     for by in parts:
         columns, rows = tables.by_part(results, figure, by)
         if len(rows) > 1:
+            if len(columns) > max(len(rows), 8):  # so that it fits a page
+                columns, *rows = [list(row) for row in zip(columns, *rows, strict=True)]
+                columns[0] = "provider"
             yield Block(f"{figure.capitalize()} by {by}", columns=columns, rows=rows)
 
 

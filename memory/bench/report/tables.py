@@ -95,14 +95,15 @@ def differences(results: Results, figures: list[str] | None = None) -> Table:
     """The paired differences of figures; of all that say most by default."""
     wanted = main_figures(results) if figures is None else figures
     shown = {entry.metrics.label: entry.shown for entry in results.entries}
-    columns = ["figure", "the one", "the other", "difference", "95 % interval", "requests", "personas"]
+    columns = ["figure", "the one", "the other", "difference", "95 % interval", "p", "requests", "personas"]
     return columns, [
         [
-            difference.figure,
+            f"{difference.figure}, primary" if difference.primary else difference.figure,
             shown[difference.first],
             shown[difference.second],
             "–" if difference.value is None else f"{difference.value:+.1%}",
             interval(difference),
+            "–" if difference.p is None else f"{difference.p:.3f}",
             count(difference.n),
             count(difference.clusters),
         ]

@@ -1,0 +1,162 @@
+"""The runs below a directory as one list to browse, served to this machine alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from markupsafe import Markup
+
+from memory.bench.engine.experiment import METRICS_FILE
+from memory.bench.engine.manifest import MANIFEST_FILE, Manifest, read_manifest
+from memory.bench.report.page import Block, Page
+from memory.bench.report.report import REPORT_FILE
+from memory.bench.report.results import results_of
+from memory.bench.report.verdict import verdict
+from memory.bench.scores.model import Metrics
+from memory.contract.errors import ConfigError
+
+_DEPTH = 3
+_LOOPBACK = ("127.0.0.1", "localhost")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A directory of results.
+
+    Attributes:
+        path: where, below the directory that is viewed.
+        manifest: its record; None where it cannot be read.
+        problem: why not.
+        verdict: who won, in a sentence; empty where nothing was measured yet.
+    """
+
+    path: Path
+    manifest: Manifest | None = None
+    problem: str = ""
+    verdict: str = ""
+
+
+def runs_below(directory: Path) -> list[Run]:
+    """Every run in a directory or up to three below it, the newest first; what cannot be read stands last.
+
+    Raises:
+        ConfigError: there is no such directory.
+    """
+    if not directory.is_dir():
+        raise ConfigError(f"{directory}: is no directory; give the one in which results were written")
+    depths = ("*/" * depth for depth in range(_DEPTH + 1))
+    found = [
+        _run(directory, file.parent) for depth in depths for file in directory.glob(depth + MANIFEST_FILE)
+    ]
+    return sorted(
+        found, key=lambda run: run.manifest.created_at.timestamp() if run.manifest else 0, reverse=True
+    )
+
+
+def _run(directory: Path, place: Path) -> Run:
+    path = place.relative_to(directory)
+    try:
+        manifest = read_manifest(place)
+    except ConfigError as error:
+        return Run(path, problem=str(error))
+    try:
+        metrics = Metrics.model_validate_json((place / METRICS_FILE).read_bytes())
+        sentences = verdict(results_of(place, manifest, metrics))
+    except (OSError, ValueError):
+        sentences = []
+    return Run(path, manifest, verdict=sentences[0] if sentences else "")
+
+
+def listing(directory: Path) -> str:
+    """The list as a page; links lead to the page of each run."""
+    runs = runs_below(directory)
+    rows = [_row(directory, run) for run in runs]
+    columns = ["run", "when", "status", "providers", "who won"]
+    note = "Made anew at each visit. A run without a link has no page: memslot report RUN_DIR writes it."
+    return Page(
+        title=f"memslot: {directory.name}",
+        heading=f"{len(runs)} run{'s' * (len(runs) != 1)} in {directory.name or directory}",
+        badges=[],
+        verdict=[] if runs else ["Nothing was played here yet."],
+        lines=[],
+        cards=[],
+        blocks=[Block("Runs", columns=columns, rows=rows, note=note)] if rows else [],
+    ).render()
+
+
+def _row(directory: Path, run: Run) -> list[str]:
+    name = str(run.path) if run.path.parts else directory.name
+    page = run.path / REPORT_FILE
+    if (directory / page).is_file():
+        name = Markup('<a href="/{}">{}</a>').format(quote(page.as_posix()), name)
+    if run.manifest is None:
+        return [name, "–", "cannot be read", "–", run.problem]
+    labels = ", ".join(variant.label for variant in run.manifest.variants)
+    when = f"{run.manifest.created_at:%Y-%m-%d %H:%M}"
+    return [name, when, run.manifest.status, labels, run.verdict or "nothing was measured yet"]
+
+
+class RunServer(ThreadingHTTPServer):
+    """Serves the list and the pages of runs, and nothing else that lies beside them.
+
+    Args:
+        directory: where the runs are.
+        port: of 127.0.0.1; 0 takes a free one.
+
+    Raises:
+        OSError: the port is taken.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, directory: Path, port: int = 0) -> None:
+        self.directory = directory
+        super().__init__((_LOOPBACK[0], port), _Handler)
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds it."""
+        return f"http://{_LOOPBACK[0]}:{self.server_address[1]}/"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: RunServer
+    server_version = "memslot"
+
+    def do_GET(self) -> None:
+        """The list, or the page of a run that stands on it."""
+        # A page of elsewhere whose name was made to lead here must not read what users said.
+        if (self.headers.get("Host") or "").rpartition(":")[0] not in _LOOPBACK:
+            self._answer(HTTPStatus.FORBIDDEN, "This list is for a browser of this machine.")
+            return
+        wanted = unquote(urlsplit(self.path).path).strip("/")
+        pages = (
+            {(run.path / REPORT_FILE).as_posix() for run in runs_below(self.server.directory)}
+            if wanted
+            else ()
+        )
+        try:
+            if not wanted:
+                self._answer(HTTPStatus.OK, listing(self.server.directory))
+            elif wanted in pages:
+                self._answer(HTTPStatus.OK, (self.server.directory / wanted).read_text(encoding="utf-8"))
+            else:
+                self._answer(HTTPStatus.NOT_FOUND, "There is no such run.")
+        except OSError:
+            self._answer(HTTPStatus.NOT_FOUND, "The page of this run cannot be read.")
+
+    def _answer(self, status: HTTPStatus, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        kind = "text/html" if status is HTTPStatus.OK else "text/plain"
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing: paths name runs, and the terminal is the command's."""
