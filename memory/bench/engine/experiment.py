@@ -22,12 +22,12 @@ from memory.bench.engine.errors import CeilingReached
 from memory.bench.engine.executors import Executor, make_executor
 from memory.bench.engine.files import (
     JOURNAL_VERSION,
+    each_line,
     exclusively,
     file_hashes,
     json_lines,
     make_directory,
     new_id,
-    read_lines,
     write_record,
     write_whole,
 )
@@ -199,7 +199,7 @@ def load_samples(directory: Path, cells: Sequence[CellRecord]) -> list[Sample]:
     found: list[Sample] = []
     for cell in cells:
         file = directory / "cells" / cell.cell_id / "results.jsonl"
-        for number, row in enumerate(read_lines(file), start=1):
+        for number, row in enumerate(each_line(file), start=1):
             try:
                 record = ProbeRecord.load(row)
             except TypeError:

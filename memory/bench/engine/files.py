@@ -125,14 +125,18 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     Raises:
         ConfigError: a line is damaged; the message says which.
     """
+    return list(each_line(file))
+
+
+def each_line(file: Path) -> Iterator[dict[str, Any]]:
+    """The same one after another: all rows of a large file take ten times its size."""
     if not file.exists():
-        return []
+        return
     try:
         # Not splitlines(): texts may hold other line separators than JSON lines have.
         lines = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} cannot be read ({type(error).__name__})") from None
-    rows = []
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line) if line else {}
@@ -140,8 +144,8 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
             row = None
         if not isinstance(row, dict):
             raise ConfigError(f"{file}, line {number}, is damaged")
-        rows += [row] if line else []
-    return rows
+        if line:
+            yield row
 
 
 def drop_torn_line(path: Path) -> None:
