@@ -1,0 +1,239 @@
+"""Further lines of the core whose loss no quick test noticed, each with what goes wrong without it."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
+
+import httpx
+import pytest
+
+from memory import BackendUnavailable, ContextBudget, InputError, MemoryScope
+from memory.adapter import (
+    BackendProtocolError,
+    BackendRejected,
+    BaseAdapter,
+    ContextEntry,
+    JsonHttp,
+    Text,
+    Utf8TokenCounter,
+    check_aware,
+    check_url,
+    entry_cost,
+    normalise,
+    normalise_error,
+    server_address,
+    staged_directory,
+    sweep_directories,
+)
+from memory.adapter._address import is_loopback
+from memory.adapter._http import _unhandled
+from memory.contract._model import Frozen, words_of
+from memory.contract.formatting import fit_entries
+from memory.slot.lockfile import FileLock
+from memory.testing import LoopbackAnswer, LoopbackServer
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        ("localhost", True),
+        ("LOCALHOST", True),
+        ("localhost.localdomain", True),
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("[::1]", True),
+        ("0.0.0.0", False),
+        ("192.168.0.1", False),
+        ("example.org", False),
+        ("localhost.example.org", False),
+    ],
+)
+def test_only_this_machine_is_this_machine(host: str, own: bool) -> None:
+    """Taken for it, an address would be open to everyone without a token."""
+    assert is_loopback(host) is own
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://host", "host:1", "http://", "https:///path", "http://host:0", "http://host:99999", "http://[::1"],
+)
+def test_what_is_no_address_is_refused_with_an_example(url: str) -> None:
+    with pytest.raises(ValueError, match="must be an http or https URL with a host"):
+        server_address(url)
+
+
+@pytest.mark.parametrize("url", ["http://host?key=1", "http://host/#part", "http://host/?key=1#part"])
+def test_a_query_or_a_fragment_is_refused(url: str) -> None:
+    """Keys stand in them, and paths would be appended behind."""
+    with pytest.raises(InputError, match="must not hold a query or fragment"):
+        check_url(url)
+
+
+def test_an_address_stays_as_it_was_written() -> None:
+    assert server_address(" https://host:8443/base/ ") == "https://host:8443/base"
+    assert server_address("http://host:1") == "http://host:1"
+
+
+class Server(LoopbackServer):
+    """Answers as it is told."""
+
+    answer = LoopbackAnswer(200, {})
+
+    def respond(self, request: object) -> LoopbackAnswer:
+        return self.answer
+
+
+@pytest.mark.parametrize("path", ["notes", "//host/notes", ""])
+async def test_a_path_that_may_lead_elsewhere_is_not_asked(path: str) -> None:
+    """``//host`` is another server, which would be shown the key."""
+    http = JsonHttp("http://127.0.0.1:9", backend="test")
+    with pytest.raises(InputError, match="path: must start with one '/'"):
+        await http.request("GET", path)
+    await http.aclose()
+
+
+async def test_what_a_refusal_says_is_told_by_code_and_status() -> None:
+    with Server() as server:
+        http = JsonHttp(server.url, backend="test", server="node")
+        server.answer = LoopbackAnswer(422, {"detail": {"code": "too_long", "message": "secret words"}})
+        with pytest.raises(BackendRejected, match=r"HTTP 422, code too_long: the node refused") as raised:
+            await http.request("POST", "/notes", json={})
+        assert raised.value.diagnostics["code"] == "too_long"
+        assert "secret" not in str(raised.value)
+        for status, whose in ((500, "the node failed"), (499, "the node refused it")):
+            server.answer = LoopbackAnswer(status, {})
+            with pytest.raises((BackendRejected, BackendUnavailable), match=whose):
+                await http.request("GET", "/notes")
+        server.answer = LoopbackAnswer(400, {})
+        with pytest.raises(BackendRejected, match="HTTP 400"):
+            await http.request("GET", "/notes")
+        server.answer = LoopbackAnswer(304, {})
+        with pytest.raises(BackendProtocolError, match="redirect"):
+            await http.request("GET", "/notes")
+        await http.aclose()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "stumbled"),
+    [
+        (499, "text/plain", False),
+        (500, "application/json", True),
+        (500, "text/plain", True),
+        (501, "text/plain", True),
+        (503, "text/html", True),
+        (503, "application/json", False),
+    ],
+)
+def test_connections_of_a_server_that_stumbled_are_not_used_again(
+    status: int, kind: str, stumbled: bool
+) -> None:
+    """It may reset them, and a write over one would be lost without an answer."""
+    assert _unhandled(httpx.Response(status, headers={"content-type": kind})) is stumbled
+
+
+def test_a_directory_that_could_not_be_made_leaves_nothing(tmp_path: Path) -> None:
+    """What was begun holds words of somebody, and nobody would look for it."""
+    with pytest.raises(FileNotFoundError), staged_directory(tmp_path / "made") as making:
+        making.joinpath("words", "of", "nobody").write_text("tea")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_interrupted_is_swept(tmp_path: Path) -> None:
+    for name in (".new-1", ".gone-1", "kept"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "words").write_text("tea")
+    sweep_directories(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_lock_that_was_given_back_names_no_owner(tmp_path: Path) -> None:
+    """A process of that id may be another's by now, and would be ended for nothing."""
+    lock = FileLock(tmp_path / "lock", what="the graph", instead="wait")
+    lock.acquire()
+    assert (tmp_path / "lock").read_text() == str(os.getpid())
+    lock.release()
+    assert (tmp_path / "lock").read_text() == ""
+
+
+def test_a_trace_of_an_adapter_is_one() -> None:
+    class Own(BaseAdapter):
+        backend_name = "own"
+
+    adapter = Own.__new__(Own)
+    scope = MemoryScope(run_id="r", persona_id="p")
+    for warnings in (("w",), ["w"]):  # the second cannot be hashed
+        trace = BaseAdapter.trace(adapter, scope, "search", warnings=warnings)
+        assert (trace.native_operation, trace.scope, trace.warnings) == ("search", scope, ("w",))
+
+
+class Nowhere(tzinfo):
+    """A zone that does not know its offset: Python calls such a moment naive."""
+
+    def utcoffset(self, moment: datetime | None) -> timedelta | None:
+        return None
+
+    def dst(self, moment: datetime | None) -> None:
+        return None
+
+    def tzname(self, moment: datetime | None) -> str:
+        return "nowhere"
+
+
+def test_a_moment_without_an_offset_is_no_moment() -> None:
+    """It would be taken for the machine's own time."""
+    for zone in (None, Nowhere()):
+        with pytest.raises(ValueError, match="timezone-aware"):
+            check_aware(datetime(2026, 1, 1, tzinfo=zone))
+    assert check_aware(datetime(2026, 1, 1, tzinfo=UTC)).tzinfo is UTC
+
+
+def test_only_fields_that_hold_words_are_words() -> None:
+    """A missed one keeps what was recalled, and memory feeds on itself."""
+
+    class Record(Frozen):
+        number: int = 1
+        text: Text = ""
+        many: tuple[Text, ...] = ()
+
+    assert words_of(Record) == ("text", "many")
+
+
+def test_a_long_key_of_the_user_is_not_named_in_an_error() -> None:
+    class Record(Frozen):
+        deep: dict[str, dict[str, int]] = {}  # noqa: RUF012 (pydantic copies it)
+
+    for length, named in ((40, True), (41, False)):
+        name = "k" * length
+        with pytest.raises(InputError) as raised:
+            Record(deep={name: {"x": "no"}})
+        assert (name in str(raised.value)) is named
+
+
+def test_what_costs_exactly_the_budget_fits() -> None:
+    counter = Utf8TokenCounter()
+    entries = [ContextEntry("one two three"), ContextEntry("one two three")]
+
+    def fits(size: int, count: int) -> bool:
+        found = fit_entries(entries[:count], ContextBudget(max_tokens=size), counter, overhead=0)
+        return len(found) == count
+
+    alone = next(size for size in range(1, 200) if fits(size, 1))
+    both = next(size for size in range(1, 200) if fits(size, 2))
+    assert entry_cost(entries[0], counter) == alone
+    assert both == sum(entry_cost(entry, counter) for entry in entries)
+
+
+def test_a_number_as_a_code_is_told() -> None:
+    class Coded(Exception):
+        code = 1205
+
+    failed = normalise_error(Coded("secret"), backend_name="b", operation="o")
+    assert failed.diagnostics["code"] == "1205"
+
+
+def test_marks_on_a_letter_are_cut_to_the_first_thirty() -> None:
+    """Normalising sorts them by insertion: tens of thousands would hold up everybody."""
+    for count, left in ((30, 30), (40, 30), (4000, 30)):
+        assert len(normalise("NFD", "x" + "\u0301" * count)) == 1 + left
