@@ -387,6 +387,12 @@ def main() -> None:
     parser.add_argument(
         "--reach", type=Path, help="a file of which test reaches which line; made where missing"
     )
+    parser.add_argument(
+        "--again", type=Path, help="what a run has printed: those that lived in it, and no others"
+    )
+    parser.add_argument(
+        "--tests", type=Path, nargs="*", default=test_files(), help="by default all that matter"
+    )
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--least", type=float, default=0.92, help="the share that has to be noticed")
@@ -398,6 +404,11 @@ def main() -> None:
         for mutant in mutants_of(path)
         if given.only in f"{mutant.module}:{mutant.line}: {mutant.what}"
     ]
+    if given.again is not None:
+        lived = {
+            line.split(":", 2)[2] for line in given.again.read_text().splitlines() if line.startswith("lives")
+        }
+        every = [mutant for mutant in every if f" {mutant.what}" in lived]
     if given.list:
         print("\n".join(f"{mutant.module}:{mutant.line}: {mutant.what}" for mutant in every))
         return
@@ -409,7 +420,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         runner = Runner(chosen, Path(directory), given.reach)
         options = ["--fast", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", f"--rootdir={ROOT}"]
-        ended = pytest.main([*test_files(), *options], plugins=[runner])
+        ended = pytest.main([*map(str, given.tests), *options], plugins=[runner])
     if sum(runner.ended.values()) < len(chosen):
         raise SystemExit(f"given up: pytest ended with {ended!r}")
     killed = len(chosen) - len(runner.alive)

@@ -6,10 +6,11 @@ import os
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
+import anyio
 import httpx
 import pytest
 
-from memory import BackendUnavailable, ContextBudget, InputError, MemoryScope
+from memory import BackendUnavailable, ContextBudget, InputError, MemoryScope, MemorySlot
 from memory.adapter import (
     BackendProtocolError,
     BackendRejected,
@@ -23,16 +24,19 @@ from memory.adapter import (
     entry_cost,
     normalise,
     normalise_error,
+    render_section,
     server_address,
     staged_directory,
     sweep_directories,
 )
 from memory.adapter._address import is_loopback
 from memory.adapter._http import _unhandled
+from memory.adapter._lexical import _stem
 from memory.contract._model import Frozen, words_of
-from memory.contract.formatting import fit_entries
+from memory.contract.formatting import fit_entries, neutral_section, relabel_section
+from memory.runtime import TurnMemory, TurnPolicy
 from memory.slot.lockfile import FileLock
-from memory.testing import LoopbackAnswer, LoopbackServer
+from memory.testing import FakeBackend, LoopbackAnswer, LoopbackServer
 
 
 @pytest.mark.parametrize(
@@ -237,3 +241,49 @@ def test_marks_on_a_letter_are_cut_to_the_first_thirty() -> None:
     """Normalising sorts them by insertion: tens of thousands would hold up everybody."""
     for count, left in ((30, 30), (40, 30), (4000, 30)):
         assert len(normalise("NFD", "x" + "\u0301" * count)) == 1 + left
+
+
+def test_a_neutral_section_stays_neutral_and_another_gets_the_scope() -> None:
+    """Named again, a section would tell the model in which condition it is."""
+    entry = ContextEntry("tea")
+    neutral = neutral_section(render_section("b", "s", [entry]))
+    assert relabel_section(neutral, "mine") == neutral
+    named = render_section("b", "s", [entry])
+    assert 'scope="mine"' in relabel_section(named, "mine")
+    assert relabel_section("no section", "mine") == "no section"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("painted", "painting"), ("paints", "paint"), ("planned", "planning"), ("classes", "class")],
+)
+def test_forms_of_a_word_meet(one: str, other: str) -> None:
+    assert _stem(one) == _stem(other)
+
+
+@pytest.mark.parametrize("word", ["glass", "status", "is", "tea"])
+def test_what_is_no_form_of_another_word_stays(word: str) -> None:
+    assert _stem(word) == word
+
+
+@pytest.mark.parametrize("on_failure", ["raise", "empty"])
+async def test_a_turn_without_a_place_is_raised_where_it_is_asked_for(on_failure: str) -> None:
+    """Swallowed, a host that wants to know would take it for recorded."""
+    policy = TurnPolicy.model_validate({"on_failure": on_failure, "queue_size": 1, "queue_wait_s": 0.0})
+
+    async def never(event: object) -> None:
+        await anyio.sleep_forever()
+
+    fake = FakeBackend()
+    fake.record_event = never  # type: ignore[assignment]
+    scope = MemoryScope(run_id="r", persona_id="p")
+    async with MemorySlot(fake, scope=scope) as slot:
+        turns = TurnMemory(slot, policy.model_copy(update={"drain_s": 0.0}), keep_unsent=False)
+        refused = []
+        for number in range(4):
+            try:
+                refused.append(not await turns.record_turn(session_id="s", user=f"tea {number}"))
+            except BackendUnavailable:
+                refused.append("raised")
+        await turns.aclose()
+    assert refused[-1] == ("raised" if on_failure == "raise" else True)
