@@ -132,10 +132,8 @@ class Hermes(BaseAdapter):
         return []
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """``unknown`` but for tools: a provider does not tell what became of a turn."""
+        """``unknown``: a provider has no call that tells what became of a turn."""
         await self._run(scope, lambda _: None)
-        if self._store == "tool":
-            return BackendReadiness(state="ready")
         return BackendReadiness(state="unknown", detail="a provider does not tell what became of a turn")
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
