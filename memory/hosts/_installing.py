@@ -20,6 +20,7 @@ from memory.hosts.hooks import socket_path, spool_directory
 from memory.runtime import load_config
 
 _FILES = Path(__file__).with_name("_files")
+_START_S = 5.0  # the first turn of a session waits so long for the server that its host is starting
 _HOOK = "/memslot/hook.py"  # in every command of ours, however it is quoted
 
 
@@ -110,7 +111,12 @@ class HookFolder(HostFolder):
         for file in files:
             file.after()  # which says what is wrong before anything is written
         spool = spool_directory(load_config(config).data_dir)
-        settings = {"host": self.name, "spool": str(spool), "socket": str(socket_path(spool))}
+        settings = {
+            "host": self.name,
+            "spool": str(spool),
+            "socket": str(socket_path(spool)),
+            "start_s": _START_S,
+        }
         self.hook.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(_FILES / "hooks" / "hook.py.txt", self.hook)
         _write_json(self.hook.with_name("settings.json"), settings)

@@ -200,6 +200,8 @@ def test_what_the_conversation_still_holds_is_not_shown_again(folder: HookFolder
 
 def test_the_first_turn_of_a_session_waits_for_the_server_that_is_being_started(folder: HookFolder) -> None:
     turn(folder, "I like oolong tea.", "Noted.", "one")
+    settings = folder.hook.with_name("settings.json")
+    settings.write_text(json.dumps({**json.loads(settings.read_text("utf-8")), "start_s": 60.0}), "utf-8")
     with ThreadPoolExecutor() as pool:
         run_hook(folder, "begins", "two")
         asked = pool.submit(run_hook, folder, "asks", "two", prompt="Which tea do I like?")
