@@ -81,7 +81,11 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BackendUnavailable(f"{path.name} cannot be written ({error.strerror})", sent=False) from error
+        raise BackendUnavailable(
+            f"{path.name} cannot be written ({error.strerror})",
+            diagnostics={"exception": type(error).__name__, "errno": error.errno},
+            sent=False,
+        ) from error
 
 
 class EventLog(AppendLog):

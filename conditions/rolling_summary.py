@@ -195,7 +195,9 @@ class RollingSummary(ControlCondition):
         return ResetReceipt(scope=scope, verified=empty, removed=removed, trace=trace)
 
     async def health(self) -> BackendHealth:
-        """Whether the summariser would work now; the extractive one is named for what it is."""
+        """Whether the directory can be had and the summariser would work; an extractive one is named as such."""
+        if self._directory is not None:
+            self._directory.take()
         problem = await self._summariser.problem()
         details = {
             "summariser": self._summariser.label,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from conditions._storage import OwnedDirectory
+from memory.adapter import AppendLog, SqliteFile
 from memory.testing import FAKE_KEY, ConformanceProfile
 
 
@@ -52,7 +56,28 @@ class NothingCanFail(ConformanceProfile):
 
 
 class InFiles(ConformanceProfile):
-    """Controls that keep their files in the data directory."""
+    """Controls that keep their files in the data directory, on a disk that may fail."""
+
+    answers_at_once = "what is shown comes from memory, and a write is one call of the system"
+    places: tuple[tuple[Any, str], ...] = (
+        (AppendLog, "append"),
+        (AppendLog, "remove"),
+        (AppendLog, "problem"),
+    )
+
+    @contextmanager
+    def native_fault(self, adapter: Any, kind: str) -> Iterator[None]:
+        def fail(*given: Any, **named: Any) -> Any:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), f"{FAKE_KEY} {given}")
+
+        natives = [(owner, name, getattr(owner, name)) for owner, name in self.places]
+        for owner, name in self.places:
+            setattr(owner, name, fail)
+        try:
+            yield
+        finally:
+            for owner, name, native in natives:
+                setattr(owner, name, native)
 
     def fingerprint(self, adapter: Any) -> Any:
         return {
@@ -65,6 +90,7 @@ class RollingSummary(InFiles):
 
     without_ids = {"native_id": "a summary is one text"}  # noqa: RUF012
     rewrites = "a summary keeps what it takes for important"
+    places = ((SqliteFile, "sync"), (SqliteFile, "check"), (OwnedDirectory, "take"))
     native_query = ("memory", {})
 
     def native_rows(self, raw: Any) -> list[Any]:

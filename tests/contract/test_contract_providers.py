@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profiles import Mem0, Mem0Infer
+from profiles import InFiles, Mem0, Mem0Infer, RollingSummary
 
 from memory import Deadlines
 from memory.adapter import MemoryAdapter
@@ -92,6 +92,7 @@ class TestFullHistory(MemoryContract):
 
 @pytest.mark.thorough
 class TestFullHistoryOnDisk(TestFullHistory):
+    profile = InFiles
     anyio_backends = ("asyncio",)
 
     @pytest.fixture
@@ -124,6 +125,7 @@ class TestRollingSummary(MemoryContract):
 
 @pytest.mark.thorough
 class TestRollingSummaryOnDisk(TestRollingSummary):
+    profile = RollingSummary
     anyio_backends = ("asyncio",)
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""Writers through faults, over the reference adapter and embedded mem0: what was acknowledged and lost, as a table.
+"""Writers through faults, over the reference adapter and embedded stores: what was acknowledged and lost.
 
 python tests/perf/fault_history_figures.py [OPERATIONS]
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,34 @@ import anyio
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "contract"), str(ROOT / "support")]
 
-from fault_history import play  # noqa: E402
+from fault_history import History, play  # noqa: E402
 from mutant_runs import FakeProfile  # noqa: E402
-from profiles import Mem0  # noqa: E402
+from profiles import InFiles, Mem0  # noqa: E402
 
 from memory.plugins.config import load_config  # noqa: E402
 from memory.plugins.registry import MemoryAdapterRegistry  # noqa: E402
 from memory.testing import FakeBackend, FakeNativeStore  # noqa: E402
 
+_AT_A_TIME = 400
+STORES = [
+    ("mem0", "backend", Mem0),
+    ("simple_rag", "condition", Mem0),
+    ("full_history", "condition", InFiles),
+]
+
 
 def row(name: str, make: Callable[[], Any], profile: Any, kinds: tuple[str, ...], operations: int) -> None:
-    async def run() -> Any:
-        return await play(make, profile.native_fault, kinds, operations=operations, seed=1)
+    async def run() -> History:
+        """Scopes of their own every few hundred operations: who looks for a word goes through all of its scope."""
+        whole = History()
+        while whole.operations < operations:
+            few = min(_AT_A_TIME, operations - whole.operations)
+            part = await play(make, profile.native_fault, kinds, operations=few, seed=whole.operations + 1)
+            whole.operations += part.operations
+            whole.outcomes += part.outcomes
+            for name in ("lost", "foreign", "invented", "doubled"):
+                getattr(whole, name).extend(getattr(part, name))
+        return whole
 
     history = anyio.run(run)
     outcomes = ", ".join(f"{count} {status}" for status, count in history.outcomes.most_common())
@@ -44,9 +61,11 @@ def main() -> None:
         store, fake = FakeNativeStore(), FakeProfile(Path())
         kinds = ("500", "refused", "lost", "unreadable", "429")
         row("reference adapter", lambda: FakeBackend(store, write_retries=1), fake, kinds, operations)
-        settings = load_config({"memory": {"backend": "mem0", "backends": {"mem0": {}}}})
         registry, place = MemoryAdapterRegistry(), Path(directory)
-        row("mem0", lambda: registry.create(settings, data_dir=place), Mem0(place), ("500",), operations)
+        for name, kind, profile in STORES:
+            settings = load_config({"memory": {kind: name, f"{kind}s": {name: {}}}})
+            made = partial(registry.create, settings, data_dir=place)
+            row(name, made, profile(place), ("500",), operations)
 
 
 if __name__ == "__main__":

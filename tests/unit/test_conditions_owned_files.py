@@ -185,7 +185,7 @@ async def test_what_is_pending_is_not_summarised_into_notes_of_another(tmp_path:
             before = {file.name: file.read_bytes() for file in path.rglob("run*")}
             await first.set_mode(AdapterMode(read_only=True))
             assert {file.name: file.read_bytes() for file in path.rglob("run*")} == before
-            assert (await first.health()).status == "degraded"
+            assert (await first.health()).status == "unavailable"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -41,6 +41,9 @@ class Declarations:
     cannot_fail: ClassVar[str] = ""
     """Why no native call can fail, such as ``nothing is stored``; empty: some can."""
 
+    answers_at_once: ClassVar[str] = ""
+    """Why no native call keeps its caller waiting, such as ``what is shown comes from memory``; empty: some do."""
+
     blocks_loop_ms: ClassVar[float] = 50.0
     """How long the event loop may stand still; more only with the reason beside it."""
 

@@ -130,6 +130,8 @@ class Kit:
         """For as long as it is open, native calls fail."""
         if self.declared.cannot_fail:
             not_declared(f"a backend that can fail: {self.declared.cannot_fail}")
+        if kind == "late" and self.declared.answers_at_once:
+            not_declared(f"a backend that takes its time: {self.declared.answers_at_once}")
         if self.aids.native_fault is None:
             not_tested("native_fault: without it nothing can be made to fail")
         return self.aids.native_fault(kind)
