@@ -15,7 +15,7 @@ from memory import BackendError, BackendUnavailable, ConfigError, InputError
 from memory.contract.errors import BackendProtocolError, BackendRejected, BackendTimeout
 from memory.runtime.signet.adapter import RuntimeAdapter
 from memory.runtime.signet.client import AdapterClient, create_adapter
-from memory.runtime.signet.parity import _ABSENT, _SDK, parity
+from memory.runtime.signet.parity import _ABSENT, _WORDS, parity
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
     PreCompactionParams,
@@ -334,7 +334,7 @@ async def test_the_parity_table_says_what_is_there(routes: set[str]) -> None:
     assert {
         row.endpoint for row in rows if row.endpoint.startswith(("GET", "POST", "PATCH", "DELETE"))
     } == routes
-    assert set(_SDK) <= routes
+    assert set(_WORDS) <= routes
     assert not [area for area in _ABSENT if any(f" {area[1]}" in route for route in routes)]
     for row in rows:
         assert (
@@ -343,7 +343,7 @@ async def test_the_parity_table_says_what_is_there(routes: set[str]) -> None:
             else row.client == "absent"
         )
         assert row.reason or (row.client, row.server) == ("covered", "covered"), row
-    methods = " ".join((*_SDK.values(), *(area[2] for area in _ABSENT))).split()
+    methods = " ".join((*(words.sdk for words in _WORDS.values()), *(area[2] for area in _ABSENT))).split()
     assert len(methods) == len(set(methods)) == 133, "every method of the SDK stands in one row"
 
 

@@ -35,6 +35,7 @@ class Row(NamedTuple):
 
 class _Words(NamedTuple):
     action: str
+    sdk: str = ""  # method of Signet's SDK
     method: str = ""
     reason: str = ""  # why the server's part is partial
     refused: bool = False  # answered with 501 alone
@@ -43,86 +44,68 @@ class _Words(NamedTuple):
 _CHANGE = "where the backend can change a single memory; else only its labels, and not_supported for its text"
 _DELETE = "where the backend can delete a single memory; else not_supported; deleted is deleted, not marked"
 _WORDS: dict[str, _Words] = {
-    "POST /api/hooks/session-start": _Words("Session start context", "on_session_start"),
+    "POST /api/hooks/session-start": _Words("Session start context", "sessionStart", "on_session_start"),
     "POST /api/hooks/user-prompt-submit": _Words(
-        "Per-prompt context", "on_user_prompt_submit", "memory_feedback in a prompt is not read; see feedback"
+        "Per-prompt context",
+        "userPromptSubmit",
+        "on_user_prompt_submit",
+        "memory_feedback in a prompt is not read; see feedback",
     ),
     "POST /api/hooks/session-end": _Words(
         "Session end, extraction",
+        "sessionEnd",
         "on_session_end",
         "no job or score: the backend derives by itself; a transcript by path only where configured",
     ),
-    "POST /api/hooks/session-checkpoint-extract": _Words("Checkpoint on the way", "checkpoint"),
-    "POST /api/hooks/pre-compaction": _Words("Pre-compaction summary", "on_pre_compaction"),
-    "POST /api/hooks/compaction-complete": _Words("Save compaction result", "on_compaction_complete"),
-    "POST /api/hooks/remember": _Words("Memory store (hook)", "remember"),
-    "POST /api/hooks/recall": _Words("Memory search (hook)"),
-    "POST /api/memory/recall": _Words("Memory search", "recall"),
-    "POST /api/memory/remember": _Words("Memory store", "store"),
-    "POST /api/memory/modify": _Words("Modify several", "modify", _CHANGE),
-    "POST /api/memory/forget": _Words("Forget several", "forget", _DELETE),
+    "POST /api/hooks/session-checkpoint-extract": _Words("Checkpoint on the way", "", "checkpoint"),
+    "POST /api/hooks/pre-compaction": _Words("Pre-compaction summary", "preCompaction", "on_pre_compaction"),
+    "POST /api/hooks/compaction-complete": _Words(
+        "Save compaction result", "compactionComplete", "on_compaction_complete"
+    ),
+    "POST /api/hooks/remember": _Words("Memory store (hook)", "hookRemember", "remember"),
+    "POST /api/hooks/recall": _Words("Memory search (hook)", "hookRecall"),
+    "POST /api/memory/recall": _Words("Memory search", "recall", "recall"),
+    "POST /api/memory/remember": _Words("Memory store", "remember", "store"),
+    "POST /api/memory/modify": _Words("Modify several", "batchModify", "modify", _CHANGE),
+    "POST /api/memory/forget": _Words("Forget several", "batchForget", "forget", _DELETE),
     "POST /api/memory/feedback": _Words(
-        "Feedback of the MCP tool", "", "where the backend takes feedback (memos); else 501"
+        "Feedback of the MCP tool", "", "", "where the backend takes feedback (memos); else 501"
     ),
     "POST /api/memory/{item_id}/recover": _Words(
-        "Recover", "", "what is forgotten is gone: 501", refused=True
+        "Recover", "recoverMemory", "", "what is forgotten is gone: 501", refused=True
     ),
     "GET /api/memory/{item_id}/history": _Words(
-        "History", "", "no backend keeps it alike: 501; provenance is at /mcp", refused=True
+        "History", "getHistory", "", "no backend keeps it alike: 501; provenance is at /mcp", refused=True
     ),
-    "GET /api/memory/{item_id}": _Words("Memory get", "get"),
-    "PATCH /api/memory/{item_id}": _Words("Modify", "update", _CHANGE),
-    "DELETE /api/memory/{item_id}": _Words("Forget", "delete", _DELETE),
-    "GET /api/memories": _Words("List", "memories", "what was stored or served here: no backend lists alike"),
-    "GET /api/sessions": _Words("Sessions"),
-    "GET /api/sessions/{key}": _Words("One session"),
-    "POST /api/sessions/{key}/bypass": _Words("Silence a session", "bypass"),
-    "GET /api/secrets": _Words("Names of secrets", "", "those of the configuration"),
+    "GET /api/memory/{item_id}": _Words("Memory get", "getMemory", "get"),
+    "PATCH /api/memory/{item_id}": _Words("Modify", "modifyMemory", "update", _CHANGE),
+    "DELETE /api/memory/{item_id}": _Words("Forget", "forgetMemory", "delete", _DELETE),
+    "GET /api/memories": _Words(
+        "List", "listMemories", "memories", "what was stored or served here: no backend lists alike"
+    ),
+    "GET /api/sessions": _Words("Sessions", "listSessions"),
+    "GET /api/sessions/{key}": _Words("One session", "getSession"),
+    "POST /api/sessions/{key}/bypass": _Words("Silence a session", "setSessionBypass", "bypass"),
+    "GET /api/secrets": _Words("Names of secrets", "listSecrets", "", "those of the configuration"),
     "POST /api/secrets/exec": _Words(
         "Secret injection",
+        "execWithSecrets",
         "run_with_secrets",
         "403 unless configured; listed programs, no shell; secrets are the configuration's",
     ),
     "POST /api/chat": _Words("The agent of an agent: block"),
-    "GET /api/auth/whoami": _Words("Who is asking"),
-    "GET /api/features": _Words("Feature flags"),
-    "GET /api/status": _Words("Status", "", "of the process; the daemon's pipeline has no counterpart"),
-    "GET /api/diagnostics": _Words(
-        "Diagnostics", "", "health of the backend, in place of the daemon's domains"
+    "GET /api/auth/whoami": _Words("Who is asking", "whoami"),
+    "GET /api/features": _Words("Feature flags", "getFeatures"),
+    "GET /api/status": _Words(
+        "Status", "status", "", "of the process; the daemon's pipeline has no counterpart"
     ),
-    "GET /health": _Words("Daemon health check", "health"),
+    "GET /api/diagnostics": _Words(
+        "Diagnostics", "diagnostics", "", "health of the backend, in place of the daemon's domains"
+    ),
+    "GET /health": _Words("Daemon health check", "health", "health"),
     "GET /health/ready": _Words("Readiness"),
     "GET /metrics": _Words("Figures for Prometheus"),
     "GET /openapi.json": _Words("Description"),
-}
-_SDK: dict[str, str] = {
-    "POST /api/memory/remember": "remember",
-    "POST /api/memory/recall": "recall",
-    "GET /api/memory/{item_id}": "getMemory",
-    "GET /api/memories": "listMemories",
-    "PATCH /api/memory/{item_id}": "modifyMemory",
-    "DELETE /api/memory/{item_id}": "forgetMemory",
-    "POST /api/memory/forget": "batchForget",
-    "POST /api/memory/modify": "batchModify",
-    "GET /api/memory/{item_id}/history": "getHistory",
-    "POST /api/memory/{item_id}/recover": "recoverMemory",
-    "GET /health": "health",
-    "GET /api/status": "status",
-    "GET /api/diagnostics": "diagnostics",
-    "GET /api/auth/whoami": "whoami",
-    "GET /api/features": "getFeatures",
-    "GET /api/sessions": "listSessions",
-    "GET /api/sessions/{key}": "getSession",
-    "POST /api/sessions/{key}/bypass": "setSessionBypass",
-    "GET /api/secrets": "listSecrets",
-    "POST /api/secrets/exec": "execWithSecrets",
-    "POST /api/hooks/session-start": "sessionStart",
-    "POST /api/hooks/user-prompt-submit": "userPromptSubmit",
-    "POST /api/hooks/session-end": "sessionEnd",
-    "POST /api/hooks/remember": "hookRemember",
-    "POST /api/hooks/recall": "hookRecall",
-    "POST /api/hooks/pre-compaction": "preCompaction",
-    "POST /api/hooks/compaction-complete": "compactionComplete",
 }
 _PIPELINE = "the daemon's own pipeline; a backend derives by itself"
 _MACHINE = "of the machine the daemon runs on, not of a memory"
@@ -184,7 +167,7 @@ def parity() -> list[Row]:
         server: Cover = "absent" if words.refused else "partial" if words.reason else "covered"
         client: Cover = "covered" if words.method else "absent"
         reason = words.reason if words.method or words.reason else "no method of ours calls it"
-        rows.append(Row(words.action, endpoint, _SDK.get(endpoint, ""), words.method, client, server, reason))
+        rows.append(Row(words.action, endpoint, words.sdk, words.method, client, server, reason))
     rows += [
         Row(action, path, ", ".join(methods.split()), "", "absent", "absent", reason)
         for action, path, methods, reason in _ABSENT
