@@ -150,7 +150,7 @@ class _Check:
             )
             yield from compared(f"{where}: budget", variant.budget, memory.get("budget"))
             if data:
-                wired = _told_the_truth(variant.provider.condition, memory, next(iter(data.values())))
+                wired = _truth_options(variant.provider.condition, memory, next(iter(data.values())))
                 yield from same(f"{where}: wired", variant.wired, wired)
 
     def _figures(self) -> Iterator[Deviation]:
@@ -172,7 +172,7 @@ class _Check:
             yield from page_differs("report.html", page, computed)
 
 
-def _told_the_truth(condition: str | None, memory: Mapping[str, Any], data: TimelineSet) -> tuple[str, ...]:
+def _truth_options(condition: str | None, memory: Mapping[str, Any], data: TimelineSet) -> tuple[str, ...]:
     """Options of a published configuration that hold the truth of the data."""
     if condition is None or condition not in KNOWS_TRUTH:
         return ()
