@@ -270,7 +270,7 @@ class SignetService:
 
     def _of_client(self, caller: Caller) -> list[Session]:
         """The sessions one of which a client means that names none, as OpenCode does when it has compacted one."""
-        return [one for one in self.sessions.of(caller) if one.prompted_by[0] == caller.client]
+        return [session for session in self.sessions.of(caller) if session.prompted_by[0] == caller.client]
 
     def _checkpoint(self, session: Session) -> str:
         """Where a session that is taken up again left off, as a section that no memory is made of."""
