@@ -88,6 +88,11 @@ class Mutant:
         """Without its line, so that the name outlives changes above it."""
         return f"{self.module}: {self.what}"
 
+    @property
+    def place(self) -> str:
+        """Its file and line."""
+        return f"{self.module}:{self.line}"
+
     def tree(self) -> ast.Module:
         """The module with the change; lines stay where they are."""
         tree = ast.parse((ROOT / self.module).read_text(encoding="utf-8"))
@@ -405,10 +410,14 @@ def main() -> None:
         if given.only in f"{mutant.module}:{mutant.line}: {mutant.what}"
     ]
     if given.again is not None:
-        lived = {
-            line.split(":", 2)[2] for line in given.again.read_text().splitlines() if line.startswith("lives")
-        }
-        every = [mutant for mutant in every if f" {mutant.what}" in lived]
+        lived = given.again.read_text(encoding="utf-8").splitlines()
+        every = [
+            mutant
+            for mutant in every
+            if any(
+                line.startswith("lives") and line.endswith(f"{mutant.place}: {mutant.what}") for line in lived
+            )
+        ]
     if given.list:
         print("\n".join(f"{mutant.module}:{mutant.line}: {mutant.what}" for mutant in every))
         return
