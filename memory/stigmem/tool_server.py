@@ -140,7 +140,7 @@ class subscribe_scope(_Tool):
 
     async def call(self, node: StigmemNode, source: str) -> Any:
         # The node's own cursor loses rows, and its subscriptions print what they deliver on its stderr.
-        after = self.cursor and self.cursor.isoformat()
+        after = self.cursor.isoformat() if self.cursor else None
         found = await node.query(
             scope=self.scope, after=after, include_contradicted=True, limit=MAX_LIMIT if after else 1
         )

@@ -26,6 +26,7 @@ NO_RESULT = {
     "chat",
     "mcp",  # a server
     "serve",  # a server
+    "view",  # a server
     "setup",  # asks a person
     "new-plugin",  # files, and nothing else
     "scripted-llm",  # a server, or another command beside it

@@ -217,7 +217,7 @@ def _references(results: Results, name: str) -> list[tuple[str, float]]:
         if entry.is_reference and (value := entry.estimate(name).value) is not None:
             found.setdefault(entry.variant.provider.condition or "", set()).add(value)
     names = {CEILING: "ceiling", FLOOR: "floor"}
-    return [(names[which], *values) for which, values in found.items() if len(values) == 1]
+    return [(names[which], values.pop()) for which, values in found.items() if len(values) == 1]
 
 
 def _over_budgets(results: Results, name: str) -> Iterator[Block]:

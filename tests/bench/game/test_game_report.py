@@ -345,7 +345,7 @@ def test_a_page_loads_nothing_and_escapes_what_it_shows(tmp_path: Path) -> None:
 
 def test_architectures_controls_and_references_stand_apart(tmp_path: Path) -> None:
     page = play(tmp_path, "no_memory", "full_history", "oracle_ipas").report.read_text("utf-8")
-    rows = re.findall(r'<tr class="group-(\w+)"><td>([^<]*)</td>', page)
+    rows = re.findall(r'<tr class="group-(\w+)"><td>([^<]*)<small>', page)
     assert rows[:3] == [("control", "full_history"), ("reference", "no_memory"), ("reference", "oracle_ipas")]
     contents = re.findall(r'<a href="#(b\d+)">', page)
     assert len(contents) == page.count("<section id=")
