@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
 from pathlib import Path
 
 from memory.bench.engine.files import write_whole
 from memory.bench.engine.manifest import Manifest
-from memory.bench.report import tables
+from memory.bench.report import charts, tables
 from memory.bench.report.fairness import problems, remarks, tests_by, unequal
 from memory.bench.report.page import Block, Card, Page, count, share, stacked
-from memory.bench.report.plots import FULL, NARROW, Bar, Line, bars, lines, own_colours, scatter
 from memory.bench.report.requests import INSTEAD, request_blocks
-from memory.bench.report.results import CEILING, FLOOR, Entry, Results, read_results, results_of
+from memory.bench.report.results import Entry, Results, read_results, results_of
 from memory.bench.report.verdict import verdict
 from memory.bench.scores.figures import BY_NAME
 from memory.bench.scores.intervals import METHOD, MIN_CLUSTERS, TOO_FEW
-from memory.bench.scores.model import CurvePoint, Metrics, PartName
+from memory.bench.scores.model import Metrics, PartName
 
 REPORT_FILE = "report.html"
 _MANY = (
@@ -36,8 +33,6 @@ _BEHAVIOUR = (
     "evolution tracking, IQI interaction quality. Who shows nothing at all has no contamination, reversion or "
     "over-personalisation, which is the floor and no merit."
 )
-_POINTS = 12
-"""Of a learning curve: more are noise, of a dozen requests each."""
 _CHANGED = {True: " with local changes", False: "", None: ", local changes unknown"}
 
 
@@ -131,13 +126,13 @@ def _blocks(results: Results) -> Iterator[Block]:
         note = " ".join(filter(None, (few, _BEHAVIOUR if behaved else "", _TROUBLE)))
         yield _table(results, heading, names, note)
         if len(results.entries) > 1:
-            yield _bars(results, headline)
-        yield from _over_budgets(results, headline)
-        yield _learning(results, headline)
+            yield charts.side_by_side(results, headline)
+        yield from charts.over_budgets(results, headline)
+        yield charts.learning(results, headline)
         yield from _noticing(results)
         if any(entry.metrics.after_change for entry in results.entries):
-            yield _after_change(results, headline)
-        yield _price(results, headline)
+            yield charts.after_change(results, headline)
+        yield charts.price(results, headline)
         yield Block("Where each lost", points=[_lost(entry, headline) for entry in results.entries])
     retrieval = [name for name in tables.retrieval_figures(results) if name not in names]
     if retrieval:
@@ -194,63 +189,6 @@ def _headed(entry: Entry, name: str) -> str:
     )
 
 
-def _colours(results: Results) -> dict[str, str]:
-    labels = [entry.metrics.label for entry in results.entries]
-    return dict(zip(labels, own_colours(labels), strict=True))
-
-
-def _bars(results: Results, name: str) -> Block:
-    colours, found = _colours(results), [(entry, entry.estimate(name)) for entry in results.entries]
-    rows = [
-        Bar(entry.shown, item.value, item.low, item.high, colours[entry.metrics.label])
-        for entry, item in found
-    ]
-    note = f"{BY_NAME[name].meaning} Lines are 95 % intervals by persona."
-    plot = bars(name, rows, width=FULL, references=_references(results, name))
-    return Block(name.capitalize(), plot=plot, note=note)
-
-
-def _references(results: Results, name: str) -> list[tuple[str, float]]:
-    """Floor and ceiling, where one of each was played."""
-    found: dict[str, set[float]] = {}
-    for entry in results.entries:
-        if entry.is_reference and (value := entry.estimate(name).value) is not None:
-            found.setdefault(entry.variant.provider.condition or "", set()).add(value)
-    names = {CEILING: "ceiling", FLOOR: "floor"}
-    return [(names[which], values.pop()) for which, values in found.items() if len(values) == 1]
-
-
-def _over_budgets(results: Results, name: str) -> Iterator[Block]:
-    """What each provider makes of more tokens, where several budgets were played."""
-    colours, found = _colours(results), dict[str, list[tuple[int, Entry]]]()
-    for entry in results.entries:
-        if (budget := entry.variant.budget.max_tokens) is not None and not entry.is_reference:
-            found.setdefault(entry.variant.series, []).append((budget, entry))
-    budgets = sorted({budget for series in found.values() for budget, _ in series})
-    if len(budgets) < 2:
-        return
-    series = [
-        Line(
-            label,
-            tuple((budget, entry.estimate(name).value) for budget, entry in sorted(each, key=itemgetter(0))),
-            colours[each[0][1].metrics.label],
-            index,
-        )
-        for index, (label, each) in enumerate(found.items())
-    ]
-    heading = f"{name.capitalize()} over the token budget"
-    plot = lines(
-        heading,
-        series,
-        "tokens of the budget",
-        width=FULL,
-        references=_references(results, name),
-        doubling=True,
-    )
-    note = "One budget decides a ranking; where lines cross, so does the winner."
-    yield Block(heading, plot=plot, note=note)
-
-
 def _noticing(results: Results) -> Iterator[Block]:
     """When changes of preferences were noticed, and what guessing would come to."""
     rows = [
@@ -298,74 +236,6 @@ def _parts(results: Results, figure: str) -> Iterator[Block]:
                 columns, *rows = [list(row) for row in zip(columns, *rows, strict=True)]
                 columns[0] = "provider"
             yield Block(f"{figure.capitalize()} by {by}", columns=columns, rows=rows)
-
-
-def _learning(results: Results, name: str) -> Block:
-    shifts = sorted({shift for entry in results.entries for shift in entry.metrics.shifts})
-    pools = _pools(sorted({at.at for entry in results.entries for at in entry.metrics.curve}), shifts)
-    series, sizes = _series(results, pools, lambda entry: entry.metrics.curve)
-    note = BY_NAME[name].meaning
-    if sizes:
-        over = str(max(sizes)) if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)}"
-        note += f" A point is over {over} requests."
-    if shifts:
-        note += f" Vertical rules: preferences change after session {', '.join(map(str, shifts))}."
-    plot = lines(
-        f"{name.capitalize()} while sessions are ingested",
-        series,
-        "sessions ingested",
-        marks=shifts,
-        width=NARROW,
-    )
-    return Block(f"Learning curve: {name}", plot=plot, note=note, half=True)
-
-
-def _after_change(results: Results, name: str) -> Block:
-    ages = sorted({at.at for entry in results.entries for at in entry.metrics.after_change})
-    series, _ = _series(results, _pools(ages, ()), lambda entry: entry.metrics.after_change)
-    heading = f"{name.capitalize()} after a change of preferences"
-    return Block(heading, plot=lines(heading, series, "sessions since the change", width=NARROW), half=True)
-
-
-def _series(results: Results, pools: Sequence[Sequence[int]], curve: object) -> tuple[list[Line], set[int]]:
-    colours, series, sizes = _colours(results), [], set()
-    for index, entry in enumerate(results.entries):
-        points: list[tuple[float, float | None]] = []
-        known: Sequence[CurvePoint] = curve(entry)  # type: ignore[operator]
-        for pool in pools:
-            fits = [at.estimate for at in known if at.at in pool and at.estimate.value is not None]
-            if number := sum(fit.n for fit in fits):
-                points.append((pool[-1], math.fsum((fit.value or 0) * fit.n for fit in fits) / number))
-                sizes.add(number)
-        series.append(Line(entry.shown, tuple(points), colours[entry.metrics.label], index))
-    return series, sizes
-
-
-def _pools(points: Sequence[int], shifts: Sequence[int]) -> list[list[int]]:
-    """Neighbouring points, about ``_POINTS`` pools of them, none with a change of preferences within."""
-    size = math.ceil(len(points) / _POINTS)
-    pools: list[list[int]] = []
-    for point in points:
-        if not pools or len(pools[-1]) >= size or any(pools[-1][-1] < shift <= point for shift in shifts):
-            pools.append([])
-        pools[-1].append(point)
-    return pools
-
-
-def _price(results: Results, name: str) -> Block:
-    """What a provider takes of the model's context, against what it gives."""
-    colours = _colours(results)
-    series = [
-        Line(
-            entry.shown,
-            () if (mean := entry.metrics.tokens.mean) is None else ((mean, entry.estimate(name).value),),
-            colours[entry.metrics.label],
-            index,
-        )
-        for index, entry in enumerate(results.entries)
-    ]
-    plot = scatter(f"{name.capitalize()} over tokens of context", series, "tokens of context", width=NARROW)
-    return Block("Cost against quality", plot=plot, note="Up is better, left is cheaper.", half=True)
 
 
 def _lost(entry: Entry, figure: str) -> str:
