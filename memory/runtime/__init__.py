@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from memory.runtime._conversations import Conversations
     from memory.runtime._hosting import HostTurns, open_turn_memory, open_turn_memory_sync
     from memory.runtime._items import Item, MemoryItems
+    from memory.runtime._listening import listening_socket
     from memory.runtime._loop import AgentSession, run_session
     from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
     from memory.runtime._provider import (
@@ -131,6 +132,7 @@ __all__ = [
     "create_provider",
     "stop_at_signals",
     "event_from_turn",
+    "listening_socket",
     "load_config",
     "memory_tools",
     "open_reach",
@@ -152,6 +154,7 @@ _LATE = _by_name(
         "runtime._conversations": "Conversations",
         "runtime._hosting": "HostTurns open_turn_memory open_turn_memory_sync",
         "runtime._items": "Item MemoryItems",
+        "runtime._listening": "listening_socket",
         "runtime._loop": "AgentSession run_session",
         "runtime._turn_report": "Checkpoint SessionSettings TurnReport",
         "runtime._provider": "CompletionChunk CompletionOptions CompletionResult Provider StopReason ToolCall "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import EntryPoint
@@ -23,6 +22,7 @@ from memory.plugins.redaction import DataPath, Public
 from memory.runtime._agent import AgentSettings
 from memory.runtime._attach import open_shared
 from memory.runtime._conversations import Conversations
+from memory.runtime._listening import listening_socket
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
 from memory.runtime._signals import stop_at_signals
@@ -33,6 +33,8 @@ from memory.slot.slot import MemorySlot
 from memory.slot.tracing import OpenTelemetrySink
 
 if TYPE_CHECKING:
+    import socket
+
     from memory.runtime.signet.http import TokenGrant
 
 log = logging.getLogger(__name__)
@@ -128,7 +130,7 @@ async def serve(config: MemslotConfig, settings: ServeSettings, ready: Callable[
     """
     if not settings.tokens and not is_loopback(settings.host):
         raise ConfigError(f"serve.host: {settings.host} is not this machine's alone; set serve.tokens first")
-    with _listener(settings.host, settings.port) as listener:
+    with listening_socket(settings.host, settings.port, field="serve.host, serve.port") as listener:
         async with AsyncExitStack() as stack:
             agent = None
             if config.sections.get("agent") is not None:
@@ -244,15 +246,6 @@ def _loaded(point: EntryPoint) -> Any:
     except ImportError as error:
         log.info("endpoint %s is left out: %s is not installed", point.name, error.name)
         return _nothing
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, UnicodeError) as error:
-        what = getattr(error, "strerror", None) or "no such address"
-        raise ConfigError(f"serve.host, serve.port: cannot listen on {host} port {port} ({what})") from error
 
 
 def settings_of(

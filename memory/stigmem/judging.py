@@ -20,7 +20,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt,
     "==": operator.eq, "=": operator.eq, "!=": operator.ne,
 }  # fmt: skip
-_PREDICATE = re.compile(r"\s*(not\s+)?([A-Za-z_][\w.:-]*)\s*(?:(<=|>=|==|!=|<|>|=)\s*(.+?))?\s*")
+_PREDICATE = re.compile(r"(not\s+)?([A-Za-z_][\w.:-]*)\s*(?:(<=|>=|==|!=|<|>|=)\s*(\S.*))?")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def due_deferences(envelope: IntentRecord, situation: Mapping[str, Any]) -> tupl
 
 def _holds(condition: str, situation: Mapping[str, Any]) -> bool | None:
     """None where nobody can tell."""
-    match = _PREDICATE.fullmatch(condition)
+    match = _PREDICATE.fullmatch(condition.strip())
     if match is None or situation.get(match[2]) is None:
         return None
     negated, name, comparison, text = match.groups()

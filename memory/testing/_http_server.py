@@ -315,6 +315,8 @@ async def _reset(transport: asyncio.Transport | None) -> None:
 def _bound(address: tuple[str, int]) -> socket.socket:
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Or the second part of an answer waits 40 ms for the client's acknowledgement of the first.
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         made.bind(address)
     except OSError:

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from figures import SCOPE, Native, Thin, finish, percentile, show
 
 from memory import MemorySlot
 from memory.plugins.opening import build_slot
+from memory.runtime import listening_socket
 from memory.runtime._attach import open_shared
 from memory.runtime._channel import UserTurn
 from memory.runtime._loop import AgentSession
@@ -133,7 +133,7 @@ def child(name: str) -> None:
 
     async def main() -> None:
         native = Native()
-        with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener, TemporaryDirectory() as place:
+        with listening_socket("127.0.0.1", 0, field="port") as listener, TemporaryDirectory() as place:
             scope = {"run_id": SCOPE.run_id, "persona_id": SCOPE.persona_id}
             async with (
                 build_slot({"memory": {**block, "scope": scope}}, data_dir=Path(place))

@@ -15,8 +15,10 @@ import uvicorn
 from signet_support import BASE, daemon
 
 from memory import MemoryScope
+from memory.runtime import listening_socket
 from memory.runtime._connections import bounded_protocol
 from memory.runtime.signet.http import Limits
+from memory.testing._http_server import _bound
 
 HALF = b"POST /api/hooks/session-start HTTP/1.1\r\nhost: x\r\n"
 
@@ -24,7 +26,7 @@ HALF = b"POST /api/hooks/session-start HTTP/1.1\r\nhost: x\r\n"
 @asynccontextmanager
 async def listening(header_s: float, per_address: int, **options: object) -> AsyncIterator[tuple[str, int]]:
     async with daemon(**options) as signet:  # type: ignore[arg-type]
-        with socket.create_server(("127.0.0.1", 0)) as listener:
+        with listening_socket("127.0.0.1", 0, field="port") as listener:
             config = uvicorn.Config(
                 signet.server.app,
                 lifespan="off",
@@ -117,3 +119,14 @@ async def test_one_token_leaves_room_for_others(trickle: bytes) -> None:
                 assert mine.status_code == 503
                 theirs = await http.get(url, headers={"authorization": "Bearer of-eve"})
                 assert theirs.status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["server", "model of a server"])
+def test_an_answer_in_two_parts_waits_for_no_acknowledgement(kind: str) -> None:
+    """Each turn of an agent that keeps its connection would take 40 ms longer."""
+    address = ("127.0.0.1", 0)
+    made = listening_socket(*address, field="port") if kind == "server" else _bound(address)
+    with made as listener:
+        listener.listen()
+        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -265,7 +265,7 @@ async def test_what_the_start_recalled_stands_in_the_first_prompt_beside_what_th
     small = session(memory, "Red.")
     await small.start("a")
     await say(small, "bike?")
-    assert (asked(small)[0][1].system_prompt or "").count("- (") == 1, "one budget"
+    assert (asked(small)[0][1].system_prompt or "").count("\n- ") == 1, "one budget"
 
 
 # -- channels ---------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,7 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from memory import MemoryScope, MemorySlot, SupportsReadiness
 from memory.plugins.config import load_config
-from memory.runtime import open_shared
+from memory.runtime import listening_socket, open_shared
 from memory.runtime._serving import ServeSettings, answer
 from memory.slot.host_store import HostStore
 
@@ -141,7 +140,7 @@ async def windows(memory: dict[str, Any], directory: Path) -> AsyncIterator[Wind
 
     try:
         async with AsyncExitStack() as stack:
-            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            listener = stack.enter_context(listening_socket("127.0.0.1", 0, field="port"))
             slot = await stack.enter_async_context(open_shared(load_config(file)))
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)

@@ -110,7 +110,7 @@ async def test_a_journal_that_cannot_keep_a_receipt_does_not_undo_a_write(tmp_pa
     journal = Journal(tmp_path / "journal.db")
     adapter, append = Everything(), journal.append
 
-    async def disk_full(*_):
+    async def disk_full(*_, **__):
         raise JournalError("journal.db: the disk is full")
 
     async with MemorySlot(adapter, scope=ALICE, journal=journal) as slot:

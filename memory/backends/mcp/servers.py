@@ -11,14 +11,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 from anyio.from_thread import start_blocking_portal
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from memory import BackendError
-from memory.adapter import BackendProtocolError
+from memory.adapter import BackendProtocolError, http_client
 from memory.backends.mcp.options import McpOptions, Tool
 
 
@@ -149,7 +148,7 @@ async def _started(options: McpOptions, directory: Path) -> AsyncIterator[Client
 async def _connected(url: str, options: McpOptions) -> AsyncIterator[ClientSession]:
     headers = {name: value.get_secret_value() for name, value in options.headers.items()}
     async with (  # which follows no redirect, so that no header reaches another host
-        httpx.AsyncClient(headers=headers, timeout=options.timeout_s) as client,
+        http_client(url, backend="mcp", timeout_s=options.timeout_s, headers=headers) as client,
         _initialized(streamable_http_client(url, http_client=client)) as session,
     ):
         yield session

@@ -124,6 +124,7 @@ class RunServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True
     server: RunServer
     server_version = "memslot"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -12,10 +11,18 @@ from typing import Any
 
 import anyio
 
-from memory import AdapterMode, ConfigError, LifecycleError, MemoryScope, MemorySlot, ScopeError
+from memory import AdapterMode, LifecycleError, MemoryScope, MemorySlot, ScopeError
 from memory.adapter import quiet_loggers
 from memory.hosts.mcp.server import build_server
-from memory.runtime import MemoryItems, MemslotConfig, TurnMemory, open_reach, open_shared, stop_at_signals
+from memory.runtime import (
+    MemoryItems,
+    MemslotConfig,
+    TurnMemory,
+    listening_socket,
+    open_reach,
+    open_shared,
+    stop_at_signals,
+)
 
 HOST = "127.0.0.1"
 _GRACE_S = 5
@@ -127,7 +134,7 @@ async def serve_http(
     from mcp.server.transport_security import TransportSecuritySettings
 
     _quieten()
-    with _listener(port) as listener:
+    with listening_socket(HOST, port, field="--port") as listener:
         at = listener.getsockname()[1]
         async with _opened(config, read_only) as items:
             # A page in a browser may reach the loopback, under a name of its own.
@@ -190,10 +197,3 @@ async def endpoint(
         for manager in managers.values():
             await stack.enter_async_context(manager.run())
         yield lambda scope, read_only: managers[scope, read_only].handle_request
-
-
-def _listener(port: int) -> socket.socket:
-    try:
-        return socket.create_server((HOST, port))
-    except OSError as error:
-        raise ConfigError(f"--port: cannot listen on {HOST} port {port} ({error.strerror})") from error

@@ -47,6 +47,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
             output=tmp_path_factory.mktemp("all"),
             game={**SIZE, "tests": 3},
             executor={"kind": "local"},
+            seeds=[7],
+            budgets=[2000],
             doctor=False,
         )
         return begin(experiment)
