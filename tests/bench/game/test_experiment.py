@@ -417,6 +417,8 @@ def test_budgets_and_ways_to_tell_the_context_are_factors(tmp_path: Path) -> Non
     for label, section in sections.items():
         assert ("[work] " in section) == (played[label][1] == "text"), label
     assert verify(done.directory).deviations == ()
+    (alone,) = matrix(tmp_path, "full_history", budgets=[200]).settings.providers
+    assert (alone.label, alone.budget and alone.budget.max_tokens) == ("full_history", 200)
 
 
 def test_providers_of_a_persona_are_begun_in_an_order_that_its_seed_draws(tmp_path: Path) -> None:
