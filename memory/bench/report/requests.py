@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from markupsafe import escape
+
 from memory.bench.engine.experiment import load_samples
 from memory.bench.engine.files import read_lines
 from memory.bench.report.page import Block
@@ -20,6 +22,10 @@ INSTEAD = {
 }
 """What a reply shows in place of the setting in force, in words."""
 _MAX_SHOWN = 500
+_MAX_BYTES = 1_000_000
+"""Of a page, for the requests of all providers together, so that it opens at once."""
+_MAX_TEXT = 4_000
+"""Characters of a section or a reply; a longer one stands there by its beginning and its end."""
 Judged = tuple[int, str, ProbeRecord, Sequence[Mapping[str, Any]]]
 """How well it went, 0 being worst, the same in words, the record, and what was said."""
 
@@ -32,13 +38,17 @@ def request_blocks(entry: Entry, providers: int) -> Iterator[Block]:
     """
     if any((directory / "texts.jsonl").exists() for directory, _ in entry.cells):
         found = judged_requests(entry)
-        some = found[: max(1, _MAX_SHOWN // providers)]
-        left = len(found) - len(some)
+        details, room = [], _MAX_BYTES // providers
+        for _, verdict, record, said in found[: max(1, _MAX_SHOWN // providers)]:
+            title, text = _detail(verdict, record, said)
+            room -= len(escape(title + text).encode())
+            if details and room < 0:
+                break
+            details.append((title, text))
+        left = len(found) - len(details)
         note = f" {left:,} further ones are in the cells' texts.jsonl and results.jsonl." if left else ""
         yield Block(
-            f"Request by request: {entry.shown}",
-            details=[_detail(verdict, record, said) for _, verdict, record, said in some],
-            note=f"Those that lost first.{note}",
+            f"Request by request: {entry.shown}", details=details, note=f"Those that lost first.{note}"
         )
 
 
@@ -94,5 +104,15 @@ def _detail(verdict: str, record: ProbeRecord, said: Sequence[Mapping[str, Any]]
     what = ", ".join(filter(None, (record.persona_id, record.attribute, record.category or record.kind)))
     title = f"{verdict}: {asked or record.probe_id} ({what}, after {record.after} sessions)"
     section = (said[0].get("context") if said else None) or "nothing"
-    lines = [f"{name}: {row[name]}" for row in said for name in ("user", "reply") if row.get(name)]
-    return title, "\n".join([*lines, "", "Shown to the first reply:", section]).strip()
+    lines = [
+        f"{name}: {_shortened(row[name])}" for row in said for name in ("user", "reply") if row.get(name)
+    ]
+    return title, "\n".join([*lines, "", "Shown to the first reply:", _shortened(section)]).strip()
+
+
+def _shortened(text: str) -> str:
+    left = len(text) - _MAX_TEXT
+    if left <= 0:
+        return text
+    first, last = text[: _MAX_TEXT * 3 // 4], text[-_MAX_TEXT // 4 :]
+    return f"{first}\n[{left:,} characters left out; texts.jsonl has all]\n{last}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -341,6 +342,27 @@ def test_a_page_loads_nothing_and_escapes_what_it_shows(tmp_path: Path) -> None:
     assert not re.search(r"https?://|@import|url\(|fetch\(|<iframe|<link", page)
     assert "<b>" not in page
     assert "&lt;b&gt;&amp;" in page
+
+
+def test_the_page_of_a_large_run_stays_below_2_mb(tmp_path: Path) -> None:
+    """24 providers with a thousand differences, whose sections are as long as 8,000 tokens allow."""
+    outcome = play(tmp_path, "full_history", {"provider": "full_history", "name": "again"})
+    for cell in outcome.directory.glob("cells/*"):
+        asked, said = lines(cell / "results.jsonl"), lines(cell / "texts.jsonl")
+        for row in said:
+            row["context"] = f"<first> {'told & noted ' * 2_500} <last>"
+        for file, rows in (("results.jsonl", asked), ("texts.jsonl", said)):
+            copies = [{**row, "probe_id": f"{row['probe_id']}:{at}"} for at in range(20) for row in rows]
+            (cell / file).write_text("".join(json.dumps(row) + "\n" for row in copies), encoding="utf-8")
+    once = results_of(outcome.directory, outcome.manifest, outcome.metrics)
+    metrics = once.metrics.model_copy(update={"differences": once.metrics.differences * 50})
+    page = report.render(replace(once, entries=once.entries * 12, metrics=metrics))
+    assert 1_000_000 < len(page.encode()) < 2_000_000
+    assert page.count("Request by request: ") == 2 * 24, "each in the contents, and where it stands"
+    assert "&lt;first&gt;" in page
+    assert "&lt;last&gt;" in page
+    assert "characters left out; texts.jsonl has all" in page
+    assert re.search(r"Those that lost first. [\d,]+ further ones are in", page)
 
 
 def test_architectures_controls_and_references_stand_apart(tmp_path: Path) -> None:
