@@ -7,10 +7,12 @@ from collections.abc import Callable
 from memory.bench.engine.manifest import PhaseRecord
 from memory.bench.report.page import count, interval, share, spanned
 from memory.bench.report.results import Entry, Results
+from memory.bench.scores.figures import FIGURES
 from memory.bench.scores.model import Estimate
 
-BEHAVIOUR = ("style fit", "discrimination", "contamination", "detection", "stale reversion", "forgetting",
-             "felt effort", "coherence", "overall", "over-personalisation")  # fmt: skip
+BEHAVIOUR = tuple(
+    figure.name for figure in FIGURES if figure.group in ("CS", "PET", "IQI", "over-personalisation")
+)
 ANSWERS = ("right answers",)
 _SHOWN = (
     "shown",
