@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -16,12 +13,11 @@ from memory.cli._experiments import Out, end_badly, play, show, timed
 from memory.plugins.console import AsJson, complain, say
 
 _EXTRA = "memslot[mem0]"
-_ADDRESS = "SCRIPTED_LLM_URL"
 DEMO: dict[str, Any] = {
     "memory": {
         "backend": "mem0",
         "budget": {"max_tokens": 600, "max_items": None},
-        "backends": {"mem0": {"llm": {"model": "scripted", "base_url": f"${{{_ADDRESS}}}"}}},
+        "backends": {"mem0": {"llm": {"model": "scripted", "base_url": "${SCRIPTED_LLM_URL}"}}},
         "conditions": {
             "no_memory": {},
             "full_history": {},
@@ -53,6 +49,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Play a small game with mem0 against the controls: no key, no server, no model but a scripted one."""
+    from memory.bench.engine.demo_model import scripted_model
     from memory.bench.engine.matrix import load_experiment
 
     if importlib.util.find_spec("mem0") is None:
@@ -62,7 +59,7 @@ def demo(
             "Five people tell an assistant how they want to be dealt with, and change their minds. It is judged "
             "with each memory in turn. Generated data, a scripted model: nothing leaves this machine."
         )
-    with _scripted_model():
+    with scripted_model("SCRIPTED_LLM_URL", wanted=importlib.util.find_spec("mem0") is not None):
         experiment = load_experiment(DEMO, output=out)
         outcome, took_s = timed(lambda: play(context, experiment, as_json=as_json))
     if not as_json:
@@ -81,22 +78,3 @@ def _offer(install: bool | None, *, as_json: bool) -> None:
     say(" ".join(["pip", *command[3:]]), "dim")
     if subprocess.run(command, check=False).returncode:
         complain("pip could not install it; the demo goes on without mem0", warning=True)
-
-
-@contextmanager
-def _scripted_model() -> Iterator[None]:
-    """The scripted endpoint, its address in the environment as the configuration expects it.
-
-    Without mem0, which alone asks for it and is left out then, nothing listens there.
-    """
-    from memory.testing import ScriptedLLM
-
-    before = os.environ.get(_ADDRESS)
-    with ScriptedLLM(record=False) if importlib.util.find_spec("mem0") else nullcontext() as llm:
-        os.environ[_ADDRESS] = llm.base_url if llm else "http://127.0.0.1:1"
-        try:
-            yield
-        finally:
-            os.environ.pop(_ADDRESS)
-            if before is not None:
-                os.environ[_ADDRESS] = before

@@ -270,39 +270,22 @@ def forget(
 
     from memory.plugins.config import load_config
     from memory.plugins.opening import build_slot, recorded_journal
-    from memory.slot.journal_file import JournalKey
+    from memory.runtime._forget import forget_person
 
     if not yes:
         typer.confirm(f"Remove all events of {persona} and reset their memory?", abort=True, err=True)
+    loaded = load_config(config)
     with recorded_journal(config) as journal:
-        theirs = {entry.event.scope for entry in journal.entries(everything=True)}
-        theirs = {scope for scope in theirs if scope.persona_id == persona}
-        left: list[str] = []
-        ours: set[JournalKey] = set()
-
-        async def reset() -> None:
-            async with build_slot(_alone(load_config(config))) as slot:
-                for scope in theirs:
-                    ours.add(JournalKey.of_adapter(slot, scope))
-                    await slot.setup_scope(scope)
-                    receipt = await slot.reset_scope(scope)
-                    left.extend(receipt.left)
-                    if not receipt.verified:
-                        left.append(f"scope {scope.label} was not verified empty")
-
-        if theirs and not keep_memory:
-            anyio.run(reset)  # first, so that a backend that is down leaves the list of what to reset
-        gone = journal.forget(persona)
-        backend = load_config(config).provider
-        for other in sorted({key.destination for key in gone if key not in ours}):
-            another = other.split(":")[0] != backend
-            if another or not keep_memory:
-                store = other if another else f"another store of {backend}, {other}"
-                left.append(f"what was delivered to {store}; run forget with its configuration")
+        open_slot = None if keep_memory else lambda: build_slot(_alone(loaded))
+        forgotten = anyio.run(forget_person, journal, persona, loaded.provider, open_slot)
     if as_json:
-        print_json({"persona": persona, "scopes": len(theirs), "left": left})
+        print_json({"persona": persona, "scopes": forgotten.scopes, "left": forgotten.left})
         return
     say(
-        (f"forgot {persona}: {len(theirs)} scopes" if gone else f"nothing was recorded of {persona!r}")
-        + (f"; left in the backend: {'; '.join(left)}" if left else "")
+        (
+            f"forgot {persona}: {forgotten.scopes} scopes"
+            if forgotten.recorded
+            else f"nothing was recorded of {persona!r}"
+        )
+        + (f"; left in the backend: {'; '.join(forgotten.left)}" if forgotten.left else "")
     )

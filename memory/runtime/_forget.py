@@ -1,0 +1,68 @@
+"""Forgetting a person: what a journal keeps of them, and their scopes where it was delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+from memory.slot.journal import Journal
+from memory.slot.journal_file import JournalKey
+from memory.slot.slot import MemorySlot
+
+
+@dataclass
+class Forgotten:
+    """What became of a person's events.
+
+    Attributes:
+        scopes: how many held events of theirs.
+        recorded: whether anything was.
+        left: what is still somewhere, each as a phrase for the user.
+    """
+
+    scopes: int = 0
+    recorded: bool = False
+    left: list[str] = field(default_factory=list)
+
+
+async def forget_person(
+    journal: Journal,
+    persona_id: str,
+    provider: str,
+    open_slot: Callable[[], AbstractAsyncContextManager[MemorySlot]] | None,
+) -> Forgotten:
+    """Reset a person's scopes, then remove their events from the journal for good.
+
+    In this order, so that a backend that is down leaves the list of what to reset.
+
+    Args:
+        journal: what was recorded.
+        persona_id: whose events.
+        provider: the name of the configured memory.
+        open_slot: opens it; None leaves it as it is.
+
+    Raises:
+        MemslotError: the memory cannot be opened or reset; nothing was removed.
+    """
+    scopes = {entry.event.scope for entry in journal.entries(everything=True)}
+    scopes = {scope for scope in scopes if scope.persona_id == persona_id}
+    forgotten = Forgotten(scopes=len(scopes))
+    reset: set[JournalKey] = set()
+    if scopes and open_slot is not None:
+        async with open_slot() as slot:
+            for scope in scopes:
+                reset.add(JournalKey.of_adapter(slot, scope))
+                await slot.setup_scope(scope)
+                receipt = await slot.reset_scope(scope)
+                forgotten.left.extend(receipt.left)
+                if not receipt.verified:
+                    forgotten.left.append(f"scope {scope.label} was not verified empty")
+    removed = journal.forget(persona_id)
+    forgotten.recorded = bool(removed)
+    for other in sorted({key.destination for key in removed if key not in reset}):
+        another = other.split(":")[0] != provider
+        if another or open_slot is not None:
+            store = other if another else f"another store of {provider}, {other}"
+            forgotten.left.append(f"what was delivered to {store}; run forget with its configuration")
+    return forgotten
