@@ -25,6 +25,7 @@ _NEEDS = {
     "test_mcp.py": "mcp",
     "test_mcp_served.py": "mcp",
     "test_mcp_suite.py": "mcp",
+    "test_setup.py": "mcp",
 }
 
 

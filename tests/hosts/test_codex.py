@@ -1,4 +1,4 @@
-"""A real Codex with what ``memslot hosts codex install`` wrote; its model is scripted."""
+"""A real Codex with what ``memslot setup`` wrote; its model is scripted."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from loopback_model import Model
+from setting_up import set_up
 
 from memory.hosts._installing import CodexFolder
 from memory.hosts.hooks import spool_directory
@@ -50,10 +51,11 @@ class Responses(Model):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> CodexFolder:
-    memory = {"backend": "full_history", "scope": {"run_id": "c", "persona_id": "ada"}, "data_dir": "data"}
-    (tmp_path / "memslot.yaml").write_text(json.dumps({"memory": memory}), encoding="utf-8")
-    (tmp_path / "codex").mkdir()
-    return CodexFolder(tmp_path / "codex")
+    folder = CodexFolder(tmp_path / ".codex")
+    folder.directory.mkdir()
+    (folder.directory / "config.toml").write_text("# mine\n", encoding="utf-8")
+    set_up(tmp_path, "codex")
+    return folder
 
 
 def say(folder: CodexFolder, model: Model, said: str) -> str:
@@ -84,8 +86,6 @@ def say(folder: CodexFolder, model: Model, said: str) -> str:
 
 
 def test_a_real_codex_remembers_across_sessions_and_forgets_its_hooks(folder: CodexFolder) -> None:
-    (folder.directory / "config.toml").write_text("# mine\n", encoding="utf-8")
-    folder.install(folder.directory.parent / "memslot.yaml")
     settings = folder.hook.with_name("settings.json")
     patient = {**json.loads(settings.read_text("utf-8")), "start_s": 60.0}  # on a busy machine too
     settings.write_text(json.dumps(patient), encoding="utf-8")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from loopback_model import Model
 from nanobot_support import files, memory_config, nanobot_config
+from setting_up import set_up
 
 
 @pytest.fixture
@@ -32,11 +33,14 @@ def agent(home: Path, model: Model, said: str, session: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("backend", ["full_history", "mem0"])
+@pytest.mark.parametrize("backend", [None, "mem0"])
 def test_it_remembers_across_sessions_and_keeps_no_trace_of_what_it_was_shown(
-    backend: str, model: Model, tmp_path: Path
+    backend: str | None, model: Model, tmp_path: Path
 ) -> None:
-    memory_config(tmp_path, backend)
+    if backend:
+        memory_config(tmp_path, backend)
+    else:
+        assert f"export MEMSLOT_CONFIG={tmp_path / 'memslot.yaml'}\n" in set_up(tmp_path, "nanobot")
     agent(tmp_path, model, "I like oolong tea.", "cli:one")
     answer = agent(tmp_path, model, "Which tea do I like?", "cli:two")
     assert "You like oolong." in answer

@@ -16,6 +16,7 @@ import pytest
 from agent.memory_manager import MemoryManager
 from host_support import Hosted
 from loopback_model import Model
+from setting_up import set_up
 
 from memory.hosts import _shared, hermes
 from memory.hosts._table import HOSTS
@@ -143,9 +144,10 @@ def chat(home: Path, model: Model, said: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_real_process_remembers_across_sessions(home: Path) -> None:
-    memory = {"backend": "full_history", "scope": {"run_id": "h", "persona_id": "ada"}, "data_dir": "data"}
-    (home / "memslot.yaml").write_text(json.dumps({"memory": memory}), encoding="utf-8")
+def test_a_real_process_remembers_across_sessions(tmp_path: Path) -> None:
+    home = tmp_path / ".hermes"
+    home.mkdir()
+    assert "hermes config set memory.provider memslot" in set_up(tmp_path, "hermes")  # as in chat's settings
     with Model() as model:
         chat(home, model, "I like oolong tea.")
         assert "You like oolong." in chat(home, model, "Which tea do I like?")

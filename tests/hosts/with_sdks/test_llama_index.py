@@ -19,7 +19,7 @@ from llama_index.core.base.llms.types import (
 )
 from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.llms.mock import MockFunctionCallingLLM
-from llama_index.core.memory import Memory, StaticMemoryBlock
+from llama_index.core.memory import BaseMemoryBlock, Memory
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -61,6 +61,16 @@ def clock() -> str:
     return TOOL_RESULT
 
 
+class Kind(BaseMemoryBlock[str]):
+    """What an agent without our memory has: LlamaIndex compiles a template for what any block says in a turn."""
+
+    async def _aget(self, messages: Any = None, **block_kwargs: Any) -> str:
+        return "You are kind." if messages and messages[-1].role == "user" else ""
+
+    async def _aput(self, messages: list[ChatMessage]) -> None:
+        """Nothing."""
+
+
 class Agents(HostUnderTest):
     """One agent; a memory of LlamaIndex for each conversation, a block for each person."""
 
@@ -74,8 +84,7 @@ class Agents(HostUnderTest):
 
     def memory(self, conversation: str, who: str = "ada") -> Memory:
         if conversation not in self._memories:
-            # LlamaIndex compiles a template in every call, for a block of its own as for ours.
-            blocks: list[Any] = [StaticMemoryBlock(static_content="You are kind.")]
+            blocks: list[Any] = [Kind(name="kind")]
             if self._memory:
                 blocks = [self._blocks.setdefault(who, SlotMemoryBlock(self._memory, scope=person(who)))]
             # In memory, two tasks that ask first open a connection each, and one of them is

@@ -1,15 +1,15 @@
-"""The programs of ``memslot hosts NAME``, run as they are, with a scripted model in place of ``# yours``."""
+"""The programs that ``memslot setup`` writes, run as they are, with a scripted model in place of ``# yours``."""
 
 from __future__ import annotations
 
 import gc
 import importlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from setting_up import set_up
 
 from memory.hosts._table import HOSTS
 from memory.testing import HostModel
@@ -50,10 +50,8 @@ def test_a_program_remembers_when_it_is_run_again(
     monkeypatch.setenv("CREWAI_DISABLE_TELEMETRY", "true")
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     monkeypatch.setenv("HOME", str(tmp_path))
-    memory = {"backend": "full_history", "scope": {"run_id": "app", "persona_id": "ada"}, "data_dir": "data"}
-    config = tmp_path / "memslot.yaml"
-    config.write_text(json.dumps({"memory": memory}), encoding="utf-8")
-    lines = HOSTS[name].program(str(config)).splitlines()
+    set_up(tmp_path, name)
+    lines = (tmp_path / f"{HOSTS[name].module}_agent.py").read_text("utf-8").splitlines()
     program = "\n".join(line for line in lines if not line.endswith("# yours"))
     assert program.count("Which tea do I like?") == 1
     module, script = importlib.import_module(f"test_{HOSTS[name].module}"), HostModel()

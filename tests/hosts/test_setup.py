@@ -1,0 +1,47 @@
+"""``memslot setup`` into an agent that then remembers: between its answers and the first session nothing is done.
+
+The agents that are programs, Nanobot, Hermes and Codex are set up in the tests of each.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from setting_up import set_up
+from test_hooks import HOSTS, mcp_server, run_hook, section_of, turn
+
+LIKES, ASKS = "I like oolong tea.", "Which tea do I like?"
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_an_agent_with_hooks_remembers(name: str, tmp_path: Path) -> None:
+    folder = HOSTS[name](tmp_path / {"claude-code": ".claude"}.get(name, f".{name}"))
+    folder.directory.mkdir()
+    printed = set_up(tmp_path, name)
+    assert printed.index(str(folder.folder)) < printed.index(LIKES) < printed.index(ASKS)
+    with mcp_server(folder):
+        assert LIKES not in str(turn(folder, LIKES, "Noted.", "one"))
+    with mcp_server(folder):
+        assert LIKES in section_of(run_hook(folder, "asks", "two", prompt=ASKS))
+    folder.uninstall()
+    assert list(folder.directory.iterdir()) == []
+
+
+async def test_a_client_of_its_tools_remembers(tmp_path: Path) -> None:
+    printed = await anyio.to_thread.run_sync(set_up, tmp_path, "mcp")
+    (line,) = (line for line in printed.splitlines() if line.startswith("{"))
+    server = json.loads(line)["mcpServers"]["memory"]
+    command = str(Path(sys.executable).with_name(server["command"]))
+    found = ""
+    for name, given in (("memory_store", {"content": LIKES}), ("memory_search", {"query": ASKS})):
+        given_server = StdioServerParameters(command=command, args=server["args"])
+        async with stdio_client(given_server) as streams, ClientSession(*streams) as session:
+            await session.initialize()
+            found = str((await session.call_tool(name, given)).content)
+    assert LIKES in found
