@@ -20,7 +20,7 @@ JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-all test-nanobot test-hosts test-hermes test-codex perf-hosts live-falkordb live-memos lint types docs perf wheel clean
+.PHONY: help demo test test-all test-nanobot test-hosts test-hermes test-codex perf-hosts perf-nanobot perf-hermes live-falkordb live-memos lint types docs perf wheel clean
 .DELETE_ON_ERROR:
 
 help:
@@ -62,9 +62,15 @@ test-nanobot: $(NANOBOT_VENV)/.installed
 test-hosts: $(HOSTS_VENV)/.installed
 	$(HOSTS_VENV)/bin/python -m pytest tests/hosts/with_sdks $(ARGS)
 
-# What a binding adds to a turn.
+# What a binding adds to a turn; those with an environment of their own: make perf-nanobot perf-hermes
 perf-hosts: $(HOSTS_VENV)/.installed
 	$(HOSTS_VENV)/bin/python tests/perf/hosts_figures.py
+
+perf-nanobot: $(NANOBOT_VENV)/.installed
+	$(NANOBOT_VENV)/bin/python tests/perf/hosts_figures.py nanobot crewai
+
+perf-hermes: $(HERMES_VENV)/.installed
+	$(HERMES_VENV)/bin/python tests/perf/hosts_figures.py hermes
 
 # Hermes pins every package it uses.
 test-hermes: $(HERMES_VENV)/.installed
