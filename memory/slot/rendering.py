@@ -160,13 +160,8 @@ class Rendering:
 
 def _each_once(result: RetrieveResult) -> RetrieveResult:
     """Without the rows that are there already: some servers give a record twice, or in several groups."""
-    seen: set[tuple[str, str]] = set()
-    kept: list[ContextEntry] = []
+    kept: dict[object, ContextEntry] = {}
     for entry in result.entries:
-        key = (entry.native_id or "", entry.text)
-        if entry.prose or entry.native_id is None or key not in seen:
-            kept.append(entry)
-            seen.add(key)
-    if len(kept) == len(result.entries):
-        return result
-    return result.model_copy(update={"entries": tuple(kept)})
+        unnamed = entry.prose or entry.native_id is None
+        kept.setdefault(object() if unnamed else (entry.native_id, entry.text), entry)
+    return result.model_copy(update={"entries": tuple(kept.values())})

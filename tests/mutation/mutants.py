@@ -53,7 +53,8 @@ LEFT_OUT = {
 }
 """Of ``tests/unit``: what runs commands and documents, and reaches the core by way of everything."""
 FURTHER = (
-    "runtime/test_policy runtime/test_bounded_answers runtime/test_replay backends/mem0/test_mem0_partitions"
+    "runtime/test_policy runtime/test_bounded_answers runtime/test_hosting runtime/test_many_servers "
+    "runtime/test_replay backends/test_error_tables backends/mem0/test_mem0_partitions"
 )
 EQUIVALENT: dict[str, str] = json.loads(
     (Path(__file__).parent / "survivors.json").read_text(encoding="utf-8")
@@ -78,6 +79,7 @@ class Mutant:
     """One change of a module: of which node, in the order of ``ast.walk``, and which of its changes."""
 
     module: str
+    within: str
     line: int
     what: str
     node: int
@@ -85,13 +87,8 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """Without its line, so that the name outlives changes above it."""
-        return f"{self.module}: {self.what}"
-
-    @property
-    def place(self) -> str:
-        """Its file and line."""
-        return f"{self.module}:{self.line}"
+        """By its function or class and not its line, so that the name outlives changes above it."""
+        return f"{self.module}: {self.within}: {self.what}"
 
     def tree(self) -> ast.Module:
         """The module with the change; lines stay where they are."""
@@ -115,13 +112,22 @@ class Mutant:
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
-    """Every change of a module."""
-    for number, node in enumerate(ast.walk(ast.parse(path.read_text(encoding="utf-8")))):
-        for change, apply in enumerate(_changes(node)):
+    """Every change of a module, but for what runs on Windows alone."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    within: dict[ast.AST, str | None] = {tree: ""}
+    for number, node in enumerate(ast.walk(tree)):
+        place = within[node]
+        if place is not None and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            place = f"{place}.{node.name}".lstrip(".")
+        within.update(dict.fromkeys(ast.iter_child_nodes(node), place))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "sys.platform == 'win32'":
+            within.update(dict.fromkeys(node.body))
+        for change, apply in enumerate(_changes(node) if place is not None else ()):
             changed = copy.deepcopy(node)
             apply(changed)
             what = f"{ast.unparse(node)[:90]} -> {ast.unparse(changed)[:90]}".replace("\n", " ")
-            yield Mutant(path.relative_to(ROOT).as_posix(), node.lineno, what, number, change)  # type: ignore[attr-defined]
+            line: int = node.lineno  # type: ignore[attr-defined]
+            yield Mutant(path.relative_to(ROOT).as_posix(), str(place), line, what, number, change)
 
 
 def _changes(node: ast.AST) -> Iterator[Callable[[Any], object]]:
@@ -204,7 +210,7 @@ class Runner:
             self.ended[how] += 1
             if how.startswith("lives"):
                 self.alive.append(mutant)
-                say(f"{how}  {mutant.module}:{mutant.line}: {mutant.what}")
+                say(f"{how}  line {mutant.line} of {mutant.name}")
             if number % 50 == 0:
                 say(f"... {number} of {len(self.chosen)}, {time.monotonic() - began:.0f} s")
         return True
@@ -387,7 +393,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="", help="mutants whose 'path:line: change' has this in it")
+    parser.add_argument("--only", default="", help="mutants whose 'path: function: change' has this in it")
     parser.add_argument("--number", type=int, default=400, help="how many, evenly drawn; 0 for all")
     parser.add_argument(
         "--reach", type=Path, help="a file of which test reaches which line; made where missing"
@@ -403,23 +409,13 @@ def main() -> None:
     parser.add_argument("--least", type=float, default=0.92, help="the share that has to be noticed")
     given = parser.parse_args()
     paths = {path for pattern in CORE for path in ROOT.glob(pattern) if not path.name.startswith("__")}
-    every = [
-        mutant
-        for path in sorted(paths)
-        for mutant in mutants_of(path)
-        if given.only in f"{mutant.module}:{mutant.line}: {mutant.what}"
-    ]
+    every = [mutant for path in sorted(paths) for mutant in mutants_of(path) if given.only in mutant.name]
     if given.again is not None:
         lived = given.again.read_text(encoding="utf-8").splitlines()
-        every = [
-            mutant
-            for mutant in every
-            if any(
-                line.startswith("lives") and line.endswith(f"{mutant.place}: {mutant.what}") for line in lived
-            )
-        ]
+        names = {line.partition(" of ")[2] for line in lived if line.startswith("lives")}
+        every = [mutant for mutant in every if mutant.name in names]
     if given.list:
-        print("\n".join(f"{mutant.module}:{mutant.line}: {mutant.what}" for mutant in every))
+        print("\n".join(f"{mutant.line} of {mutant.name}" for mutant in every))
         return
     drawn = random.Random(given.seed).sample(every, min(given.number or len(every), len(every)))
     chosen = sorted(

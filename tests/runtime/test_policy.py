@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
-from slot_support import Obedient, Sink, forever, until
+from slot_support import Lookup, Obedient, Sink, forever, until
 from turn_support import ADA, BOB, event
 
 from memory import (
@@ -495,9 +496,41 @@ async def test_closing_ends_although_the_memory_hangs_and_says_what_was_left(
         await memory.aclose()
         await memory.aclose()
     assert "3 events are lost" in caplog.text
-    assert memory.status()["not_recorded"] == 3
+    assert memory.status()["not_recorded"] == memory.lost == 3
+    with pytest.raises(LifecycleError, match="3 acknowledged events are lost"):
+        memory.check_none_lost()
     with pytest.raises(LifecycleError):
         await memory.record(event(9))
+
+
+async def test_what_was_not_sent_is_delivered_by_the_next_start_and_by_no_later_one(tmp_path: Path) -> None:
+    class HasSecond(Lookup):
+        async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
+            return ("n1",) if event.event_id == "e1" else None
+
+    def started(adapter: Obedient) -> MemorySlot:
+        return MemorySlot(adapter, scope=ADA, host_file=tmp_path / "hosts.db")
+
+    for handed_over in (4, 0):
+        hangs = Obedient()
+        hangs.next_write = [forever]
+        async with started(hangs) as slot:
+            async with TurnMemory(slot, TurnPolicy(drain_s=0.05)) as memory:
+                for number in range(handed_over):
+                    assert await memory.record(event(number))
+            assert (memory.lost, memory.status()["left_for_next_start"]) == (0, 4)
+            memory.check_none_lost()
+    backend = HasSecond()
+    backend.next_write = [Refused()]
+    async with started(backend) as slot, TurnMemory(slot) as memory:
+        assert await memory.drain(20)
+        assert not await memory.record(event(3)), "it was handed over before"
+        assert memory.status()["not_recorded"] == 1
+    assert [row.event_id for row in backend.rows] == ["e2", "e3"], "e0 was refused, e1 was there"
+    backend.rows.clear()
+    async with started(backend) as slot, TurnMemory(slot) as memory:
+        assert await memory.drain(20)
+    assert backend.rows == []
 
 
 async def test_closing_goes_on_when_the_host_is_cancelled(slot: MemorySlot, adapter: Obedient) -> None:

@@ -161,14 +161,27 @@ async def test_an_event_without_any_answer_does_not_hold_the_others_up_for_ever(
     adapter = Mute()
     async with journaled(adapter, tmp_path) as slot:
         statuses = [(await slot.record_event(event(number))).status for number in range(1, 8)]
-        assert statuses[0] == "unknown"
-        assert statuses[-1] == "committed"
+        assert statuses == ["unknown", *["queued"] * 3, *["committed"] * 3], "in their order"
         assert adapter.calls.count("e1") == durable._MAX_UNANSWERED
         again = await slot.record_event(event(1))
         assert again.status == "unknown", "it may be stored, however often nobody answered"
         assert "no answer" in again.warnings[-1]
         assert adapter.calls.count("e1") == durable._MAX_UNANSWERED
     assert stored(adapter) == [f"e{number}" for number in range(2, 8)]
+
+
+async def test_what_nobody_can_look_up_is_not_overtaken(tmp_path):
+    """Sent behind it, a newer event would be stored before an older one."""
+    adapter = Lookup()
+    adapter.next_write, adapter.found = [ConnectionResetError("lost")], ConnectionResetError("down")
+    async with journaled(adapter, tmp_path) as slot:
+        assert (await slot.record_event(event(1))).status == "unknown"
+        receipt = await slot.record_event(event(2))
+        assert receipt.status == "queued"
+        assert "could not be asked for an older event" in receipt.warnings[0]
+        adapter.found = None
+        await slot.record_event(event(3))
+    assert stored(adapter) == ["e1", "e2", "e3"]
 
 
 async def test_a_long_backlog_stalls_no_turn(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import socket
 import warnings
 
 import httpx
@@ -194,6 +195,9 @@ def test_what_was_sent_and_not_definitely_refused_is_ambiguous(native):
     "native",
     [
         ConnectionRefusedError("x"),
+        BlockingIOError("x"),
+        socket.gaierror("x"),
+        ModuleNotFoundError("x"),
         httpx.ConnectError("x"),
         httpx.ConnectTimeout("x"),
         httpx.PoolTimeout("x"),

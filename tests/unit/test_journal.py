@@ -175,6 +175,8 @@ async def test_a_full_journal_drops_what_is_delivered_and_never_what_waits(tmp_p
         assert [one.event.event_id for one in await journal.waiting(key(ADA))] == [
             f"w{n}" for n in range(waiting)
         ]
+        with pytest.raises(JournalError, match="max_mb is reached"):
+            journal.add([(event("taken-over"), "committed", key(ADA).destination)])
 
 
 def test_two_openers_are_told_apart(tmp_path: Path) -> None:
@@ -473,6 +475,8 @@ async def test_a_reset_is_noted_before_it_begins_and_taken_back_where_nothing_wa
         await journal.cancel_reset(key(ADA))
         assert [(entry.destination, entry.status) for entry in journal.entries(everything=True)] == before
         assert (journal.resetting(key(ADA)), journal.backlog(key(ADA))) == (False, 1)
+    with open_journal(tmp_path / "j.db") as journal:
+        assert not journal.resetting(key(ADA)), "nor is it begun again by the next process"
         await journal.begin_reset(key(ADA))
         assert await journal.end_reset(key(ADA)), "its words are still there"
         assert not journal.resetting(key(ADA))

@@ -4,11 +4,13 @@ import errno
 import sqlite3
 import threading
 import time
+from dataclasses import replace
 
 import anyio
+import anyio.to_thread
 import pytest
 from journals import key
-from slot_support import ALICE, Lookup, Obedient, event
+from slot_support import ALICE, Lookup, Obedient, ask, event
 
 from memory import (
     AdapterMode,
@@ -88,6 +90,9 @@ def test_what_sqlite_fails_with_is_raised(tmp_path):
     with pytest.raises(StoreError, match="cannot be used") as caught:
         file.sync(lambda: file.db.execute("INSERT INTO nothing VALUES (1)"))
     assert isinstance(caught.value.__cause__, sqlite3.Error)
+    (tmp_path / "things.db").unlink()
+    with pytest.raises(StoreError, match="removed, replaced or emptied"):
+        file.check()
     file.close()
     with pytest.raises(StoreError, match="is closed"):
         file.sync(lambda: None)
@@ -234,15 +239,18 @@ async def test_a_switch_of_the_mode_waits_for_what_was_given_up_on_a_worker():
     class Working(Obedient):
         pass
 
-    adapter, go_on, done = Working(), threading.Event(), []
+    adapter, begun, go_on, done = Working(), threading.Event(), threading.Event(), []
     adapter.worker = NativeWorker(name="memslot-test")
 
     def write():
-        go_on.wait(10)
+        begun.set()
+        go_on.wait(60)
         done.append("written")
 
-    with anyio.move_on_after(0.05):
-        await adapter.worker.run(write)
+    async with anyio.create_task_group() as given_up:
+        given_up.start_soon(adapter.worker.run, write)
+        await anyio.to_thread.run_sync(begun.wait)
+        given_up.cancel_scope.cancel()
     async with anyio.create_task_group() as group:
 
         async def switch():
@@ -254,6 +262,22 @@ async def test_a_switch_of_the_mode_waits_for_what_was_given_up_on_a_worker():
         go_on.set()
     assert done == ["written", "switched"]
     await adapter.worker.aclose()
+
+
+async def test_a_row_that_comes_twice_is_shown_once_and_one_without_an_id_as_often_as_it_comes():
+    """Servers give a record in several groups; it would take the place of another."""
+
+    class Doubling(Obedient):
+        async def retrieve(self, request):
+            found = await super().retrieve(request)
+            return found.model_copy(update={"entries": tuple(rows)})
+
+    again = ContextEntry("tea", native_id="1", scope_ids={"id": ALICE.label})
+    rows = [again, again, replace(again, text="milk"), replace(again, prose=True), replace(again, prose=True)]
+    rows += [replace(again, native_id=None)] * 2
+    async with MemorySlot(Doubling(), scope=ALICE) as slot:
+        shown = (await slot.retrieve(ask())).entries
+    assert list(shown) == [again, *rows[2:]]
 
 
 @pytest.mark.parametrize(("kind", "answer"), [(dict, []), (list, {}), (str, 1), (int, "1")])

@@ -10,7 +10,7 @@ import anyio
 import httpx
 import pytest
 
-from memory import BackendUnavailable, ContextBudget, InputError, MemoryScope, MemorySlot
+from memory import BackendError, BackendUnavailable, ContextBudget, InputError, MemoryScope, MemorySlot
 from memory.adapter import (
     BackendProtocolError,
     BackendRejected,
@@ -99,8 +99,20 @@ async def test_a_path_that_may_lead_elsewhere_is_not_asked(path: str) -> None:
 
 
 async def test_what_a_refusal_says_is_told_by_code_and_status() -> None:
+    hints = {
+        401: "missing, wrong or expired",
+        403: "may not do this",
+        404: "no such route or record",
+        413: "too large",
+        422: "the node refused",
+        429: "quota is used up",
+    }
     with Server() as server:
         http = JsonHttp(server.url, backend="test", server="node")
+        for status, hint in hints.items():
+            server.answer = LoopbackAnswer(status, {})
+            with pytest.raises(BackendError, match=rf"HTTP {status}\b.*{hint}"):
+                await http.request("GET", "/notes")
         server.answer = LoopbackAnswer(422, {"detail": {"code": "too_long", "message": "secret words"}})
         with pytest.raises(BackendRejected, match=r"HTTP 422, code too_long: the node refused") as raised:
             await http.request("POST", "/notes", json={})

@@ -8,6 +8,7 @@ import pytest
 
 from memory import BackendUnavailable
 from memory.adapter import NativeWorker
+from memory.contract.admission import Admission
 
 
 async def test_results_and_errors_come_back():
@@ -34,6 +35,8 @@ async def test_an_sdk_may_run_an_event_loop_of_its_own():
 async def test_an_abandoned_call_keeps_its_worker():
     worker = NativeWorker()
     begun, go_on, order = threading.Event(), threading.Event(), []
+    admission = Admission()
+    admission.drop()  # another part of the call, which never had its turn
 
     def abandoned():
         begun.set()
@@ -42,9 +45,11 @@ async def test_an_abandoned_call_keeps_its_worker():
         order.append("ended")
 
     async with anyio.create_task_group() as group:
-        group.start_soon(worker.run, abandoned)
+        with admission.active():
+            group.start_soon(worker.run, abandoned)
         await anyio.to_thread.run_sync(begun.wait)
         group.cancel_scope.cancel()
+    assert (admission.sent, admission.over) == (True, False)
     async with anyio.create_task_group() as group:
         group.start_soon(worker.run, lambda: order.append("next"))
         await anyio.sleep(0.02)  # time to begin, were its worker free
@@ -60,8 +65,10 @@ async def test_a_call_given_up_while_waiting_never_runs():
     async with anyio.create_task_group() as group:
         group.start_soon(worker.run, release.wait)
         await anyio.sleep(0.01)
-        with anyio.move_on_after(0.01):
+        given_up = Admission()
+        with anyio.move_on_after(0.01), given_up.active():
             await worker.run(lambda: ran.append(1))
+        assert (given_up.sent, given_up.over) == (False, True), "the write it was for may go again"
         release.set()
     await worker.idle()
     assert ran == []
