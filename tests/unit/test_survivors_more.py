@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import FrozenInstanceError, fields
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from memory import BackendError, BackendUnavailable, ContextBudget, InputError, MemoryScope, MemorySlot
 from memory.adapter import (
+    AdapterTraits,
     BackendProtocolError,
     BackendRejected,
     BaseAdapter,
@@ -32,10 +34,19 @@ from memory.adapter import (
 from memory.adapter._address import is_loopback
 from memory.adapter._http import _unhandled
 from memory.adapter._lexical import _stem
+from memory.adapter._sdk import _Discreet
 from memory.contract._model import Frozen, words_of
 from memory.contract.formatting import fit_entries, neutral_section, relabel_section
-from memory.runtime import TurnMemory, TurnPolicy
+from memory.contract.native_errors import NativeError
+from memory.contract.operations import Operation
+from memory.contract.scope import IdAlphabet
+from memory.contract.tokens import CallableTokenCounter
+from memory.contract.usage import LlmUse
+from memory.runtime import Recall, TurnMemory, TurnPolicy
+from memory.runtime._writing import WriteCounts, _Pending
+from memory.slot.journal_file import JournalEntry, JournalKey
 from memory.slot.lockfile import FileLock
+from memory.slot.sqlite_file import SqliteLayout
 from memory.testing import FakeBackend, LoopbackAnswer, LoopbackServer
 
 
@@ -182,6 +193,33 @@ def test_a_trace_of_an_adapter_is_one() -> None:
     for warnings in (("w",), ["w"]):  # the second cannot be hashed
         trace = BaseAdapter.trace(adapter, scope, "search", warnings=warnings)
         assert (trace.native_operation, trace.scope, trace.warnings) == ("search", scope, ("w",))
+
+
+SMALL = [ContextEntry, JournalEntry, JournalKey, Recall, _Pending]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *SMALL,
+        AdapterTraits,
+        CallableTokenCounter,
+        IdAlphabet,
+        NativeError,
+        Operation,
+        SqliteLayout,
+        _Discreet,
+    ],
+)
+def test_what_is_handed_out_cannot_be_changed(kind: type) -> None:
+    """Changed by one who has it, it would be changed for all."""
+    with pytest.raises(FrozenInstanceError):
+        setattr(object.__new__(kind), fields(kind)[0].name, 1)
+
+
+@pytest.mark.parametrize("kind", [*SMALL, LlmUse, WriteCounts])
+def test_what_there_are_many_of_has_room_for_its_fields_alone(kind: type) -> None:
+    assert not hasattr(object.__new__(kind), "__dict__")
 
 
 class Nowhere(tzinfo):
