@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import FrozenInstanceError, fields
+import sqlite3
+from contextlib import closing
+from dataclasses import FrozenInstanceError, asdict, fields
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
@@ -32,6 +34,7 @@ from memory.adapter import (
     sweep_directories,
 )
 from memory.adapter._address import is_loopback
+from memory.adapter._bounded import MAX_ANSWER_BYTES
 from memory.adapter._http import _unhandled
 from memory.adapter._lexical import _stem
 from memory.adapter._sdk import _Discreet
@@ -44,7 +47,10 @@ from memory.contract.tokens import CallableTokenCounter
 from memory.contract.usage import LlmUse
 from memory.runtime import Recall, TurnMemory, TurnPolicy
 from memory.runtime._writing import WriteCounts, _Pending
-from memory.slot.journal_file import JournalEntry, JournalKey
+from memory.slot.files import AppendLog
+from memory.slot.host_store import HostStore, StoredObject
+from memory.slot.journal import Journal
+from memory.slot.journal_file import JournalEntry, JournalKey, digest_of
 from memory.slot.lockfile import FileLock
 from memory.slot.sqlite_file import SqliteLayout
 from memory.testing import FakeBackend, LoopbackAnswer, LoopbackServer
@@ -193,6 +199,59 @@ def test_a_trace_of_an_adapter_is_one() -> None:
     for warnings in (("w",), ["w"]):  # the second cannot be hashed
         trace = BaseAdapter.trace(adapter, scope, "search", warnings=warnings)
         assert (trace.native_operation, trace.scope, trace.warnings) == ("search", scope, ("w",))
+
+
+def test_what_an_earlier_version_wrote_is_found_again(tmp_path: Path) -> None:
+    """Another mark, digest, key or id, and what is on the disk is somebody else's, damaged or lost."""
+    scope = MemoryScope(run_id="r", persona_id="p")
+    Journal(tmp_path / "journal.db").close()
+    with HostStore("mem0", tmp_path / "hosts.db") as store:
+        store.put(StoredObject("kind", scope, "name", {}))
+    marks = {}
+    for path in tmp_path.glob("*.db"):
+        with closing(sqlite3.connect(path)) as db:
+            marks[path.name] = [
+                db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+            ]
+    assert marks == {"journal.db": [0x6D656D73, 1], "hosts.db": [0x6D656D68, 1]}
+    digest = "833ede412aad05219a1b924c1fe8a5cd"
+    assert digest_of("tea") == digest
+    log = AppendLog(tmp_path / "log")
+    log.load()
+    log.append(b"tea")
+    assert (tmp_path / "log.count").read_bytes().hex() == digest
+    assert JournalKey.of("mem0", "here", scope, {"id": "r:p"}).columns == (
+        "mem0:7b7b1e409f00",
+        '{"persona_id":"p","run_id":"r"}',
+    )
+    assert IdAlphabet().encode("a" * 600, "b") == "a" * 484 + "%zri4ftzxncnxmm7uirleon2z3sz"
+
+
+def test_what_is_granted_where_nothing_is_said() -> None:
+    """As documented, and counted from nothing."""
+    assert TurnPolicy().model_dump() == {
+        "recall_s": 2.0,
+        "on_failure": "empty",
+        "exclude_session": False,
+        "queue_size": 100,
+        "queue_wait_s": 5.0,
+        "drain_s": 15.0,
+        "open_after": 3,
+        "pause_s": 30.0,
+    }
+    traits = AdapterTraits()
+    assert (traits.recalls_writes, traits.setup_writes) == (True, True)
+    assert (traits.asyncio_only, traits.counts_llm_calls, traits.write_retries) == (False, False, 0)
+    assert set(asdict(WriteCounts()).values()) == {0, None}
+    assert asdict(LlmUse()) == {"calls": 0, "tokens": 0}
+    assert (TurnPolicy(queue_wait_s=0.0).queue_wait_s, TurnPolicy(drain_s=0.0).drain_s) == (0, 0)
+    with pytest.raises(InputError, match="drain_s"):
+        TurnPolicy(drain_s=float("inf"))
+    assert MAX_ANSWER_BYTES == 64_000_000
+    assert ContextBudget(max_items=2**31 - 1).max_items == 2**31 - 1
+    for refused in (0, 2**31):
+        with pytest.raises(InputError, match="max_items"):
+            ContextBudget(max_items=refused)
 
 
 SMALL = [ContextEntry, JournalEntry, JournalKey, Recall, _Pending]
