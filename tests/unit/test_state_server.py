@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from random import Random
 from urllib.parse import parse_qs, urlsplit
@@ -45,10 +46,17 @@ async def test_one_process_at_a_time_delivers_a_scope(state_url: str) -> None:
         assert await one.lease(key(ALICE)), "it may ask again"
         assert not await two.lease(key(ALICE))
         assert await two.lease(key(ALICE, "other")), "of each destination"
-        await one.release(key(ALICE))
+        await keep(two, event(1))
+        with anyio.CancelScope() as given_up:
+            given_up.cancel()
+            await one.release(key(ALICE))
+        assert one.backlog(key(ALICE)) == 1, "what others recorded meanwhile is seen"
         assert await two.lease(key(ALICE))
         two.close()
         assert await one.lease(key(ALICE)), "what is closed holds nothing"
+        assert one.forget("alice") == [key(ALICE)]
+        assert ask(state_url, "SELECT scope FROM memslot.leases WHERE destination LIKE 'obedient:%'") == []
+    assert "memslot-leases" not in {thread.name for thread in threading.enumerate()}
 
 
 async def test_a_lease_is_kept_by_who_lives_and_lost_by_who_died(
@@ -58,8 +66,11 @@ async def test_a_lease_is_kept_by_who_lives_and_lost_by_who_died(
     monkeypatch.setattr(journal_shared, "_UNTIL", "clock_timestamp() + interval '0.6 s'")
     with opened(state_url) as one, opened(state_url) as two:
         assert await one.lease(key(ALICE))
+        assert await one.lease(key(ALICE, "other"))
+        await one.release(key(ALICE, "other"))
         await anyio.sleep(1.2)  # the time is what this is about
         assert not await two.lease(key(ALICE))
+        assert await two.lease(key(ALICE, "other")), "what was given back is not kept"
         one._ended.set()  # as if it was killed: nobody makes it longer
         with anyio.fail_after(5):
             while not await two.lease(key(ALICE)):  # noqa: ASYNC110
@@ -86,6 +97,9 @@ async def test_what_others_record_and_reset_is_seen_by_who_looks(state_url: str)
         await one.begin_reset(key(ALICE))
         assert await two.lease(key(ALICE))
         assert (two.resetting(key(ALICE)), two.backlog(key(ALICE))) == (True, 0)
+        await one.cancel_reset(key(ALICE))
+        assert await two.lease(key(ALICE))
+        assert (two.resetting(key(ALICE)), two.backlog(key(ALICE))) == (False, 1)
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
