@@ -38,7 +38,8 @@ def request_blocks(entry: Entry, providers: int) -> Iterator[Block]:
     """
     if any((directory / "texts.jsonl").exists() for directory, _ in entry.cells):
         found = judged_requests(entry)
-        details, room = [], _MAX_BYTES // providers
+        details: list[tuple[str, str]] = []
+        room = _MAX_BYTES // providers
         for _, verdict, record, said in found[: max(1, _MAX_SHOWN // providers)]:
             title, text = _detail(verdict, record, said)
             room -= len(escape(title + text).encode())

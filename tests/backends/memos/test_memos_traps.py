@@ -350,7 +350,8 @@ async def test_an_empty_answer_to_an_add_that_was_stored_is_no_loss(double, bloc
         receipt = await slot.record_event(event("I like oolong tea."))
         assert receipt.status == ("committed" if block else "queued")
         assert receipt.native_ids
-        assert (await ready(slot)).state == "ready"
+        answer = await ready(slot)
+        assert answer.state == "ready", answer.detail
 
 
 async def test_an_extraction_of_nothing_is_unknown_as_a_model_that_cannot_be_read_says_the_same(double):
