@@ -47,7 +47,7 @@ class _Session:
 
 def config_path(hermes_home: str | Path) -> Path:
     """``MEMSLOT_CONFIG``, else what ``hermes memory setup`` wrote, else ``memslot.yaml`` in Hermes' home."""
-    directory = Path(hermes_home)
+    directory = Path(hermes_home).expanduser()
     if named := os.environ.get("MEMSLOT_CONFIG"):
         return Path(named).expanduser()
     try:

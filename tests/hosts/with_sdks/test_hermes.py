@@ -144,13 +144,16 @@ def chat(home: Path, model: Model, said: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_real_process_remembers_across_sessions(tmp_path: Path) -> None:
+def test_a_real_process_remembers_across_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / ".hermes"
     home.mkdir()
     assert "hermes config set memory.provider memslot" in set_up(tmp_path, "hermes")  # as in chat's settings
     with Model() as model:
         chat(home, model, "I like oolong tea.")
         assert "You like oolong." in chat(home, model, "Which tea do I like?")
+    monkeypatch.delenv("HERMES_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert SlotProvider().backup_paths() == [str(tmp_path / "memslot.yaml"), str(tmp_path / "data")]
 
 
 def test_a_memory_that_cannot_be_opened_is_told_to_the_user_and_to_the_model(home: Path) -> None:
