@@ -1,4 +1,4 @@
-"""A slot as LangGraph's store: its own tests where they are at hand, langmem, and what a memory adds to a store.
+"""A slot as LangGraph's store: its own tests where they are at hand, langmem, deep agents, and what a memory adds.
 
 ``MEMSLOT_LANGGRAPH_TESTS`` names a copy of ``libs/checkpoint/tests/test_store.py`` of LangGraph's repository; its
 tests of stores without an index run on ours.
@@ -165,6 +165,17 @@ async def test_langmem_stores_and_searches_by_its_own_tools(store: SlotStore) ->
     search = langmem.create_search_memory_tool(namespace=("memories", "ada"), store=store)
     await manage.ainvoke({"content": "Ada likes oolong tea.", "action": "create"})
     assert "oolong" in str(await search.ainvoke({"query": "Which tea does Ada like?"}))
+
+
+async def test_a_deep_agents_files_are_items_of_a_memory(store: SlotStore) -> None:
+    backends = pytest.importorskip("deepagents.backends")
+    files = backends.StoreBackend(store=store, namespace=lambda runtime: ("ada", "files"))
+    assert (await files.awrite("/memories/tea.md", "Ada likes oolong tea.")).error is None
+    assert (await files.aedit("/memories/tea.md", "oolong", "sencha")).error is None
+    assert (await files.aread("/memories/tea.md")).file_data["content"] == "Ada likes sencha tea."
+    assert [match["path"] for match in (await files.agrep("sencha")).matches] == ["/memories/tea.md"]
+    (found,) = await store.asearch(("ada", "files"), query="Which tea does Ada like?")
+    assert found.key == "/memories/tea.md"
 
 
 # -- LangGraph's own tests ------------------------------------------------------------------------------
