@@ -11,7 +11,9 @@ import anyio
 import pytest
 from mutant_runs import FakeProfile, play
 
+from memory import MemoryEvent, WriteReceipt
 from memory.testing import FakeBackend, FakeNativeStore, validate
+from memory.testing.contract._failure import RAISED
 from memory.testing.contract._report import CORE, DECLARED, FULL, Report, Result, Tally, catalogue
 from memory.testing.contract._spec import specs
 
@@ -166,6 +168,32 @@ def test_a_failure_says_what_was_done_expected_and_seen() -> None:
     assert "docs/conformance-specs.md#a_committed_write_is_retrievable_at_once" in text
 
 
+def test_a_write_that_raises_is_named_with_the_line_of_the_plugin() -> None:
+    class Crashes(FakeBackend):
+        async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+            return json.loads(f"{event.event_id} is no JSON")
+
+    failure = play("what_was_written_is_recalled_once_ready", "asyncio", Crashes).failure
+    assert failure is not None
+    assert "a plain write was unknown: " in failure.problem
+    assert "JSONDecodeError: Expecting value" in failure.problem
+    (raised,) = failure.seen
+    assert "decoder.py" in raised
+    assert f", called at {__file__}:" in raised
+    assert failure.remedies == (RAISED,)
+
+
+def test_steps_that_repeat_are_one_line() -> None:
+    class Forgets(FakeBackend):
+        async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+            return self.receipt(event, "none")
+
+    failure = play("max_items_reaches_the_native_call", "asyncio", Forgets).failure
+    assert failure is not None
+    assert any(step.endswith("times)") for step in failure.done)
+    assert len(set(failure.done)) > 1
+
+
 def test_lookalike_names_are_shown_with_their_code_points() -> None:
     from mutants import FoldsCase
 
@@ -177,6 +205,7 @@ def test_lookalike_names_are_shown_with_their_code_points() -> None:
     assert shown("ren\u00e9e") == "'renée' (U+00E9 LATIN SMALL LETTER E WITH ACUTE)"
     assert "U+0065" not in shown("plain")
     assert "U+0020" in shown("pad ")
+    assert "U+000A" not in shown("two\nlines")
 
 
 def test_the_page_of_specs_is_the_one_that_is_published() -> None:

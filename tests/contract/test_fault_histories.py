@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
 import pytest
 from fault_history import History, play
-from mutant_runs import FakeProfile
 from mutants import SwallowsWriteErrors
 
+from memory import MemoryEvent, WriteReceipt
 from memory.adapter import ContextEntry
 from memory.testing import FakeBackend, FakeNativeStore
 
-KINDS = ("500", "refused", "lost", "unreadable", "429")
+KINDS = ("500", "refused", "lost", "unreadable", "429", "slow", "late")
 
 
 def over(adapter: type[FakeBackend], seed: int, loop: str = "asyncio", **settings: Any) -> History:
     """The history of an adapter over one store."""
-    store, profile = FakeNativeStore(), FakeProfile(Path())
+    store = FakeNativeStore()
+
+    @contextmanager
+    def fault(_: Any, kind: Any) -> Iterator[None]:
+        """Every call fails; of slowness two, so that those that follow overtake them."""
+        store.faults.add(kind, times=2 if kind in ("slow", "late") else None, delay_s=0.02)
+        yield
+        store.faults.clear()
 
     async def run() -> History:
-        return await play(
-            lambda: adapter(store, **settings), profile.native_fault, KINDS, operations=300, seed=seed
-        )
+        return await play(lambda: adapter(store, **settings), fault, KINDS, operations=300, seed=seed)
 
     return anyio.run(run, backend=loop)
 
@@ -40,6 +46,18 @@ def test_nothing_is_lost_invented_or_in_another_scope(seed: int, loop: str) -> N
 
 def test_an_adapter_that_swallows_write_errors_is_seen() -> None:
     assert over(SwallowsWriteErrors, 0).lost
+
+
+class WritesTwice(FakeBackend):
+    """Sends each event again, as a proxy does that got no answer in time."""
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        await super().record_event(event)
+        return await super().record_event(event)
+
+
+def test_rows_that_are_there_twice_are_seen() -> None:
+    assert over(WritesTwice, 0).doubled
 
 
 class StoresEverywhere(FakeBackend):

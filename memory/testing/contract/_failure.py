@@ -8,11 +8,12 @@ import traceback
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from memory import IsolationError, Trace
+from memory import IsolationError, MemslotError, Trace
 from memory.testing.contract._remedies import REMEDIES
 from memory.testing.contract._spec import Spec
 
@@ -73,6 +74,9 @@ def failure_of(spec: Spec, error: BaseException, traces: Sequence[Trace]) -> Fai
     remedies = spec.remedies or (MEND,)
     if isinstance(error, AssertionError):
         problem, seen = str(error) or "a promise of the kit is broken", tuple(_values(error))
+        if error.__cause__ is not None:
+            seen = tuple(_origins(error.__cause__))
+            remedies = remedies if isinstance(error.__cause__, MemslotError) else (RAISED,)
     else:  # what the spec is about was not reached, so its remedies would lead astray
         problem = f"{type(error).__name__} was raised: {error}"
         seen = tuple(_origins(error))
@@ -80,7 +84,7 @@ def failure_of(spec: Spec, error: BaseException, traces: Sequence[Trace]) -> Fai
     return Failure(
         promise=spec.promise,
         problem=problem,
-        done=tuple(_step(trace) for trace in traces[-_STEPS:]),
+        done=tuple(_steps(traces))[-_STEPS:],
         seen=seen,
         remedies=remedies,
         anchor=f"{DOCS}#{spec.name}",
@@ -109,7 +113,7 @@ def shown(value: Any) -> str:
         text = f"{text[:_LONGEST]}... ({len(text)} characters)"
     if not isinstance(value, str):
         return text
-    strange = {letter for letter in value if not letter.isascii() or not letter.isprintable()}
+    strange = {letter for letter in value if not letter.isascii()}
     if value != value.strip():
         strange.add(" ")
     if not strange or len(strange) > 12:
@@ -124,6 +128,12 @@ def _first(error: BaseException) -> BaseException:
         broken = [each for each in error.exceptions if isinstance(_first(each), AssertionError)]
         error = (broken or list(error.exceptions))[0]
     return error
+
+
+def _steps(traces: Sequence[Trace]) -> Iterator[str]:
+    for step, same in groupby(map(_step, traces)):
+        times = len(list(same))
+        yield f"{step} ({times} times)" if times > 1 else step
 
 
 def _step(trace: Trace) -> str:
@@ -184,15 +194,14 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
 
 
 def _origins(error: BaseException) -> Iterator[str]:
-    """Where an exception and its causes come from: the innermost line of the plugin, else of whoever raised."""
+    """Where an exception and its causes come from: who raised, and the line of the plugin that memslot called."""
     cause: BaseException | None = error
     while cause is not None:
         frames = traceback.extract_tb(cause.__traceback__)
-        own = [
-            frame
-            for frame in frames
-            if not frame.filename.startswith(_OURS) and "site-packages" not in frame.filename
-        ]
-        for frame in (own or frames)[-1:]:
-            yield f"{type(cause).__name__} in {frame.filename}:{frame.lineno} ({frame.name})"
+        ours = [number for number, frame in enumerate(frames) if frame.filename.startswith(_OURS)]
+        called = frames[max(ours, default=-1) + 1 :]
+        lines = [f"{frame.filename}:{frame.lineno} ({frame.name})" for frame in called or frames]
+        if lines:
+            through = f", called at {lines[0]}" if len(lines) > 1 else ""
+            yield f"{type(cause).__name__} in {lines[-1]}{through}"
         cause = cause.__cause__

@@ -213,10 +213,21 @@ class Kit:
         """Write the fact ``name`` and wait until it can be recalled."""
         event = self.event(self.fact(name), **fields)
         receipt = await self.slot.record_event(event)
-        assert receipt.status in STORED, f"a plain write was {receipt.status}: {receipt.warnings}"
+        await self.assert_stored(event, receipt)
         self._remembered.append(name)
         await self.until_ready(event.scope)
         return receipt
+
+    async def assert_stored(self, event: MemoryEvent, receipt: WriteReceipt) -> None:
+        """A plain write is stored; of one that is not, the adapter alone says which of its lines failed."""
+        if receipt.status in STORED:
+            return
+        problem = f"a plain write was {receipt.status}: {', '.join(receipt.warnings)}"
+        try:
+            await self.adapter.record_event(event)
+        except Exception as error:
+            raise AssertionError(f"{problem}: {type(error).__name__}: {error}") from error
+        raise AssertionError(problem)
 
     async def ask(self, name: str, **fields: Any) -> RetrieveResult:
         """Ask for the fact ``name``."""

@@ -13,6 +13,9 @@ _CONTROL = (
 )
 _ENCODER = "encode scopes with ScopeEncoder, which keeps any two apart"
 _WORKER = "run a synchronous SDK on a NativeWorker"
+_PROBE = "make one cheap native call in health, and let its error pass: the slot answers unavailable"
+_HEALTH = "answer health with self.health_of(), which takes name, consistency and filtering from the adapter"
+_TRACE = "give every answer trace=self.trace(scope, 'name of the native call'); the slot fills in the rest"
 _SHIELD = "wrap an asynchronous write that must not be cut in half in ShieldedCalls"
 
 REMEDIES: Mapping[str, tuple[str, ...]] = {
@@ -148,9 +151,52 @@ REMEDIES: Mapping[str, tuple[str, ...]] = {
         "let the native error pass: the slot says unknown where the write may have arrived",
         "where the SDK hides its errors, look the write up before the receipt says that it is stored",
     ),
-    "health_tells_of_a_failing_backend": (
-        "make one cheap native call in health, and let its error pass: the slot answers unavailable",
+    "health_tells_of_a_failing_backend": (_PROBE, _HEALTH),
+    "traits_and_health_agree": (_HEALTH,),
+    "deadlines_hold": (
+        f"{_WORKER}: a call that blocks the event loop cannot be given up",
+        "let an asynchronous SDK be cancelled: catch Exception, never BaseException",
     ),
+    "a_turn_of_two_messages_is_recorded_with_a_receipt": (
+        "answer a WriteReceipt with the event's id and the status that the backend gave",
+    ),
+    "a_new_scope_is_empty_and_that_is_no_error": (
+        "answer without entries where the backend does not know the scope yet; make the space in setup_scope",
+    ),
+    "raw_keeps_the_native_provenance": (
+        "hand on in raw, as JSON, all that the backend answered: entries are made of it",
+    ),
+    "a_cross_context_probe_is_not_filtered": (
+        "filter by request.where alone, which the slot makes: it leaves context out of such a probe",
+    ),
+    "what_is_not_derived_yet_leaks_nowhere": ("send the scope's native id with every native call",),
+    "concurrent_scopes_never_cross": (
+        "keep nothing of a call on the adapter: others run between its awaits",
+    ),
+    "a_mutation_cannot_reach_another_scope": (
+        "look the record up by scope and id together, and raise BackendRejected where there is none",
+        "leave native_mutation out",
+    ),
+    "set_mode_drains_writes_before_it_flips": (
+        "return from record_event when nothing of the write is still under way in a task or thread of its own",
+        "switch off what the backend learns from queries: after the switch the kit asks, and compares",
+    ),
+    "recalled_context_is_not_written_again": (
+        "store the messages of the event: the slot has taken out of them what was recalled",
+    ),
+    "is_an_adapter": ("derive from BaseAdapter, and keep the methods' signatures",),
+    "closing_twice_is_no_error": ("let close_native and aclose_native return where nothing is open",),
+    "waiting_for_readiness_ends_in_time": (
+        "leave wait_until_ready to BaseAdapter, which asks readiness until its time is up",
+    ),
+    "feedback_is_taken_with_a_receipt": (
+        "answer a FeedbackReceipt with the feedback's id",
+        "do not declare feedback: leave apply_feedback out",
+    ),
+    "every_call_is_traced": (_TRACE,),
+    "the_trace_of_a_write_names_its_event": (_TRACE,),
+    "the_trace_of_a_retrieval_counts": (_TRACE,),
+    "traces_hold_no_user_text": ("trace ids, counts and the name of the native call, never texts",),
     "a_test_session_writes_nothing_into_memory": (
         "switch off what the backend learns from queries, such as counts of recalls that change its ranking",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import anyio
@@ -79,27 +79,28 @@ async def data_of_one_scope_never_appears_under_another(kit: Kit) -> None:
     await kit.remember("ada")
     await kit.remember("bob", scope=other)
     for scope, foreign in ((kit.scope, "bob"), (other, "ada")):
-        seen = [text async for text in _all_readings(kit, scope, foreign)]
-        assert not any(unique_word(foreign) in text for text in seen), (
-            f"a read path of {scope.persona_id} shows what is another's"
-        )
+        readings = [reading async for reading in _all_readings(kit, scope, foreign)]
+        for call, seen in readings:
+            assert unique_word(foreign) not in seen, (
+                f"{call} of {scope.persona_id} shows what {foreign} was told"
+            )
 
 
-async def _all_readings(kit: Kit, scope: MemoryScope, foreign: str) -> Any:
-    """What every read path of a scope answers when asked for another scope's fact."""
-    yield await kit.shown(foreign, scope=scope)
-    yield await kit.slot.before_turn(kit.question(foreign).query, session_id="s", scope=scope)
+async def _all_readings(kit: Kit, scope: MemoryScope, foreign: str) -> AsyncIterator[tuple[str, str]]:
+    """What every read path of a scope answers when asked for another scope's fact, by its name."""
+    yield "retrieve", await kit.shown(foreign, scope=scope)
+    asked = kit.question(foreign).query
+    yield "before_turn", await kit.slot.before_turn(asked, session_id="s", scope=scope)
     provenance = kit.slot.capability(SupportsProvenance)
     query = kit.slot.capability(SupportsNativeQuery)
     owner = kit.scope if scope != kit.scope else kit.scope_of("bob")
     if provenance is not None:
         for native_id in _native_ids(await kit.ask(foreign, scope=owner)):
-            yield await _answer_or_refusal(
-                provenance.provenance(ProvenanceRequest(scope=scope, native_id=native_id))
-            )
+            asked_for = ProvenanceRequest(scope=scope, native_id=native_id)
+            yield "provenance", await _answer_or_refusal(provenance.provenance(asked_for))
     request = kit.query(scope)
     if query is not None and request is not None:
-        yield as_json((await query.native_query(request)).raw)
+        yield "native_query", as_json((await query.native_query(request)).raw)
 
 
 def _native_ids(result: Any) -> list[str]:
@@ -146,7 +147,7 @@ async def lookalike_scopes_never_meet(kit: Kit) -> None:
             assert {"agent_id", "backend_namespace"} & {*pair[0], *pair[1]}, f"{_named(pair)}: refused"
             continue
         assert kit.slot.native_scope(first) != kit.slot.native_scope(second), (
-            f"{_named(pair)}: two scopes have one native id"
+            f"{_named(pair)}: two scopes have one native id, {dict(kit.slot.native_scope(first))}"
         )
         await kit.remember(f"first {number}", scope=first)
         for scope, known in ((first, True), (second, False)):

@@ -138,7 +138,7 @@ async def reading_leaves_the_native_state_unchanged(kit: Kit) -> None:
         assert await kit.observe() == before, f"reading changed the native state, read_only={read_only}"
     assert not await kit.recalls("asked"), "a question is recalled as if it had been told"
     if not kit.sees_native_state and kit.recalls_writes:
-        not_tested("fingerprint: without it only what can be retrieved was compared")
+        not_tested("fingerprint: without it only what can be retrieved is compared")
 
 
 @promise(AREA)

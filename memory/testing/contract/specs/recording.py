@@ -33,7 +33,7 @@ async def a_turn_of_two_messages_is_recorded_with_a_receipt(kit: Kit) -> None:
     event = kit.event(kit.fact("blue"), "I will remember that.")
     receipt = await kit.slot.record_event(event)
     assert receipt.event_id == event.event_id, "the receipt is of another event"
-    assert receipt.status in STORED, f"a plain write was {receipt.status}: {receipt.warnings}"
+    await kit.assert_stored(event, receipt)
     assert len(set(receipt.native_ids)) == len(receipt.native_ids), "the receipt repeats a native id"
     assert receipt.trace is not None, "the receipt has no trace"
     assert receipt.trace.native_ids == receipt.native_ids, "receipt and trace name different records"
