@@ -60,6 +60,7 @@ def memslot_create(settings):
 def conform(tmp_path: Path):
     site = tmp_path / "site"
     (site / "loops-1.dist-info").mkdir(parents=True)
+    (tmp_path / "tmp").mkdir()
     (site / "loops.py").write_text(LOOPS_FOREVER)
     (site / "loops-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: loops\nVersion: 1\n")
     (site / "loops-1.dist-info/entry_points.txt").write_text("[memslot.backends]\nloops = loops\n")
@@ -71,13 +72,14 @@ def conform(tmp_path: Path):
         code = f"import sys; sys.path.insert(0, {str(site)!r}); from memory.cli import main; main()"
         return subprocess.run(
             [sys.executable, "-c", code, "conform", *arguments],
-            cwd=tmp_path, capture_output=True, text=True, timeout=120, env={"PYTHONPATH": str(site), "PATH": ""},
+            cwd=tmp_path, capture_output=True, text=True, timeout=120,
+            env={"PYTHONPATH": str(site), "PATH": "", "TMPDIR": str(tmp_path / "tmp")},
         )  # fmt: skip
 
     return run
 
 
-def test_a_plugin_that_loops_is_cut_off_and_named_and_the_rest_goes_on(conform) -> None:
+def test_a_plugin_that_loops_is_cut_off_and_named_and_the_rest_goes_on(conform, tmp_path: Path) -> None:
     names = ["a_new_scope_is_empty_and_that_is_no_error", "a_committed_write_is_retrievable_at_once"]
     names += ["is_an_adapter"]
     only = [part for name in names for part in ("--only", name)]
@@ -87,6 +89,7 @@ def test_a_plugin_that_loops_is_cut_off_and_named_and_the_rest_goes_on(conform) 
     assert {name: found[name]["outcome"] for name in names} == {
         names[0]: "passed", names[1]: "failed", names[2]: "passed",
     }  # fmt: skip
+    assert list((tmp_path / "tmp").iterdir()) == [], "what was cut off left its files"
     failure = found[names[1]]["failure"]
     assert failure["problem"] == "cut off after 0.5 s"
     assert "loops.py" in failure["seen"][0]

@@ -116,7 +116,7 @@ def shown(value: Any) -> str:
     strange = {letter for letter in value if not letter.isascii()}
     if value != value.strip():
         strange.add(" ")
-    if not strange or len(strange) > 12:
+    if not strange or len(strange) > 6:  # a text of another script, not a letter in disguise
         return text
     points = ", ".join(f"U+{ord(letter):04X} {unicodedata.name(letter, '?')}" for letter in sorted(strange))
     return f"{text} ({points})"

@@ -44,7 +44,7 @@ def play(
     """
     left = list(chosen)
     while left:
-        with TemporaryDirectory() as directory:
+        with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
             stack = Path(directory, "stack")
             order = {
                 "config": config, "chosen": left, "limit_s": limit_s, "profile": profile, "stack": str(stack),
@@ -78,6 +78,7 @@ def _lines(order: dict[str, Any], stderr: Path) -> Iterator[dict[str, Any]]:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
+            env={**os.environ, "TMPDIR": str(stderr.parent)},  # what it leaves goes with it
         ) as process,
     ):
         assert process.stdout is not None
