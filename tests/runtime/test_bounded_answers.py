@@ -147,6 +147,14 @@ async def test_a_packed_answer_within_the_bound_is_read(server: Server) -> None:
     assert await json_http(f"http://127.0.0.1:{server.server_port}") == {"tea": "oolong"}
 
 
+async def test_an_answer_as_long_as_the_bound_is_read_and_none_that_is_longer(server: Server) -> None:
+    server.body, server.encoding = b'"' + b"x" * (MAX_BYTES - 2) + b'"', ""
+    assert len(await json_http(f"http://127.0.0.1:{server.server_port}")) == MAX_BYTES - 2
+    server.body += b" "
+    with pytest.raises(BackendProtocolError, match=f"longer than {MAX_BYTES} bytes"):
+        await json_http(f"http://127.0.0.1:{server.server_port}")
+
+
 async def test_what_a_synchronous_client_reads_within_the_bound_is_whole(server: Server) -> None:
     body = json.dumps({"data": [{"embedding": [0.5] * 40_000, "index": 0, "object": "embedding"}]}).encode()
     for encoding, packed in (("", body), ("gzip", gzip.compress(body))):
@@ -172,7 +180,7 @@ def test_every_client_of_httpx_is_made_in_one_place(used: str) -> None:
 
 
 async def test_what_cannot_be_unpacked_is_said(server: Server) -> None:
-    for encoding in ("gzip", "br"):
+    for encoding, why in (("gzip", "what is packed in it cannot be unpacked"), ("br", "not asked for")):
         server.body, server.encoding = b"tea", encoding
-        with pytest.raises(BackendProtocolError, match="packed"):
+        with pytest.raises(BackendProtocolError, match=why):
             await json_http(f"http://127.0.0.1:{server.server_port}")

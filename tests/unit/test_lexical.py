@@ -6,6 +6,7 @@ import math
 import string
 import subprocess
 import sys
+from hashlib import blake2b
 
 import pytest
 from hypothesis import given
@@ -55,6 +56,32 @@ def test_vectors_are_the_same_in_another_process() -> None:
     assert other.stdout.strip() == repr(
         LexicalHashEmbedder(128).embed_document("Oolong 乌龙茶, twice: oolong!")
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "document", "question"),
+    [
+        ("Oolong 乌龙茶的, twice: oolong!", "13f13652ae7e27e0", "77cd69ecf6be6932"),
+        (
+            "the planned classes, stories passed quickly; glass status and agreed kettles is",
+            "a8fa89417ff7d9aa",
+            "b80f5a7283577cc6",
+        ),
+        ("sk-" + "0123456789abcdef" * 5 + " " + "a" * 64, "519ce72705c39c3b", "9ca3f4aa4e874743"),
+        ("👍 👎👍", "07d823f856968061", "05aef289d5b9e987"),
+        ("", "2bc1b966b92b877e", "7e085267ccec3c2e"),
+    ],
+)
+def test_vectors_are_those_that_earlier_versions_have_stored(text: str, document: str, question: str) -> None:
+    """Others would find nothing in a memory of before; they need another name."""
+
+    def digest(vector: list[float]) -> str:
+        return blake2b(repr([round(value, 6) for value in vector]).encode(), digest_size=8).hexdigest()
+
+    embedder = LexicalHashEmbedder(128)
+    assert embedder.name == "lexical-hash-1"
+    assert digest(embedder.embed_document(text)) == document
+    assert digest(embedder.embed_query(text)) == question
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,19 @@
 """Calls of a provider's own language models, counted where its adapter and its endpoint say."""
 
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import anyio
 import httpx
+from openai import AsyncOpenAI, OpenAI
 from slot_support import ALICE, event
 
 from memory import RetrieveRequest
-from memory.adapter import NativeWorker, count_llm_call
+from memory.adapter import NativeWorker, count_llm_call, counted_openai
 from memory.adapter._openai_usage import _tokens
+from memory.contract.usage import LlmUse
 from memory.slot.slot import MemorySlot
+from memory.testing import ScriptedLLM
 from memory.testing._fake_backend import FakeBackend
 
 
@@ -80,6 +83,25 @@ async def test_counting_outside_of_any_call_is_nobody_s():
     thread.start()
     thread.join()
     assert (await use(Asking())).of("record_event") == [(3, 30), (3, 30)]
+
+
+async def test_an_sdk_s_answers_are_counted_once_and_embeddings_are_not():
+    """Counted not at all, a provider would seem to cost nothing; twice, double."""
+    asked = {"model": "m", "messages": [{"role": "user", "content": "tea?"}]}
+    with ScriptedLLM() as model:
+        options = {"api_key": "k", "base_url": model.base_url}
+        use = LlmUse()
+        with use.counting(), OpenAI(**options) as bare, counted_openai(bare) as client:
+            told = client.chat.completions.create(**asked).usage.total_tokens
+            client.embeddings.create(model="m", input="tea")
+        assert asdict(use) == {"calls": 1, "tokens": told}
+        use = LlmUse()
+        with use.counting():
+            async with AsyncOpenAI(**options) as bare, counted_openai(bare) as client:
+                told = (await client.chat.completions.create(**asked)).usage.total_tokens
+                await client.embeddings.create(model="m", input="tea")
+        assert asdict(use) == {"calls": 1, "tokens": told}
+        assert told > 0
 
 
 async def test_an_answer_nested_too_deep_says_no_tokens():

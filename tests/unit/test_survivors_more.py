@@ -8,11 +8,14 @@ from contextlib import closing
 from dataclasses import FrozenInstanceError, asdict, fields
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
+from types import ModuleType
 
 import anyio
 import httpx
 import pytest
 
+import memory.adapter
+import memory.runtime
 from memory import BackendError, BackendUnavailable, ContextBudget, InputError, MemoryScope, MemorySlot
 from memory.adapter import (
     AdapterTraits,
@@ -121,14 +124,14 @@ async def test_what_a_refusal_says_is_told_by_code_and_status() -> None:
         403: "may not do this",
         404: "no such route or record",
         413: "too large",
-        422: "the node refused",
+        422: "the node refused the request's form",
         429: "quota is used up",
     }
     with Server() as server:
         http = JsonHttp(server.url, backend="test", server="node")
         for status, hint in hints.items():
             server.answer = LoopbackAnswer(status, {})
-            with pytest.raises(BackendError, match=rf"HTTP {status}\b.*{hint}"):
+            with pytest.raises(BackendError, match=rf"GET /notes .*HTTP {status}\b.*{hint}"):
                 await http.request("GET", "/notes")
         server.answer = LoopbackAnswer(422, {"detail": {"code": "too_long", "message": "secret words"}})
         with pytest.raises(BackendRejected, match=r"HTTP 422, code too_long: the node refused") as raised:
@@ -171,6 +174,10 @@ def test_a_directory_that_could_not_be_made_leaves_nothing(tmp_path: Path) -> No
     with pytest.raises(FileNotFoundError), staged_directory(tmp_path / "made") as making:
         making.joinpath("words", "of", "nobody").write_text("tea")
     assert list(tmp_path.iterdir()) == []
+    with staged_directory(tmp_path / "made") as making:
+        assert making.parent == tmp_path, "from where it is moved at once"
+        making.joinpath("words").write_text("tea")
+    assert (tmp_path / "made" / "words").read_text() == "tea"
 
 
 def test_what_was_interrupted_is_swept(tmp_path: Path) -> None:
@@ -252,6 +259,13 @@ def test_what_is_granted_where_nothing_is_said() -> None:
     for refused in (0, 2**31):
         with pytest.raises(InputError, match="max_items"):
             ContextBudget(max_items=refused)
+
+
+@pytest.mark.parametrize("page", [memory, memory.adapter, memory.runtime])
+def test_a_name_that_no_page_has_is_an_attribute_error(page: ModuleType) -> None:
+    """What ``hasattr`` asks by; another error would end whoever only looks."""
+    with pytest.raises(AttributeError, match=f"module '{page.__name__}' has no attribute 'nothing'"):
+        _ = page.nothing
 
 
 SMALL = [ContextEntry, JournalEntry, JournalKey, Recall, _Pending]
