@@ -186,7 +186,7 @@ def relabel_section(section: str, scope: str) -> str:
     opening = _TAG.match(section)
     if opening is None or opening.group() == _fence(*NEUTRAL_LABELS)[0]:
         return section
-    tag = re.sub(r'scope="[^"]*"', lambda _: f'scope="{_attribute(scope)}"', opening.group(), count=1)
+    tag = re.sub(r'scope="[^"]*"', lambda _: f'scope="{_attribute(scope)}"', opening.group())
     return tag + section[opening.end() :]
 
 

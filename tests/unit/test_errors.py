@@ -241,6 +241,14 @@ def test_of_several_statuses_the_nearest_is_told():
     assert "status" not in normalise_error(timed_out, backend_name="b", operation="o").diagnostics
 
 
+def test_an_error_that_words_itself_says_so():
+    class Own(BackendError):
+        def __init__(self):
+            super().__init__("said")
+
+    assert str(Own()) == "said"
+
+
 def test_an_error_of_ours_passes_with_its_place_filled_in():
     error = BackendRejected("no")
     assert normalise_error(error, backend_name="b", operation="o") is error
