@@ -26,7 +26,6 @@ class Host:
         tested_by: what was tested instead, where it is no Python package.
         shown: what the model is shown, and for how long.
         recorded: when a turn is recorded.
-        after_failure: what is recorded of a turn that failed or was cancelled.
         cannot: promises that its SDK makes impossible -> why.
     """
 
@@ -36,7 +35,6 @@ class Host:
     tested: tuple[str, str] | None
     shown: str
     recorded: str
-    after_failure: str = "nothing"
     tested_by: str = ""
     cannot: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -30,8 +30,6 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
         ScopeError: there is no scope.
     """
 
-    after_run_once_per_turn = False
-
     def __init__(
         self, memory: TurnMemory, *, scope: MemoryScope | None = None, source_id: str = "memslot"
     ) -> None:

@@ -58,14 +58,14 @@ async def answer_hooks(memory: TurnMemory, spool: Path) -> None:
     os.makedirs(spool, mode=0o700, exist_ok=True)
     while _answers(path):  # noqa: ASYNC110 - another window has it, another process
         await anyio.sleep(_AGAIN_S)
-    _remove(path)
+    path.unlink(missing_ok=True)
     try:
         listener = await anyio.create_unix_listener(path, mode=0o600)
         async with listener, anyio.create_task_group() as tasks:
             tasks.start_soon(hooks.drain_for_ever)
             await listener.serve(hooks.answer)
     finally:
-        _remove(path)
+        path.unlink(missing_ok=True)
 
 
 class _Hooks:
@@ -154,10 +154,6 @@ class _Hooks:
 
 async def _send(connection: SocketStream, answer: dict[str, Any]) -> None:
     await connection.send(json.dumps(answer).encode() + b"\n")
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
 
 
 def _answers(path: Path) -> bool:

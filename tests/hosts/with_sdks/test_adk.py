@@ -110,7 +110,6 @@ class App(HostUnderTest):
 class TestADK(Hosted):
     pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio, IGNORED]
     cannot = HOSTS["adk"].cannot
-    after_failure = HOSTS["adk"].after_failure
 
     def host(self, memory: Any, model: HostModel) -> App:
         return App(memory, model)

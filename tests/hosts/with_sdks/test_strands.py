@@ -101,7 +101,6 @@ class Agents(HostUnderTest):
 
 class TestStrands(Hosted):
     cannot = HOSTS["strands"].cannot
-    after_failure = HOSTS["strands"].after_failure
 
     def host(self, memory: Any, model: HostModel) -> Agents:
         return Agents(memory, model)
