@@ -108,6 +108,16 @@ def test_every_way_to_print_it(conform) -> None:
     assert "name a configuration" in conform().stderr
 
 
+def test_a_wrong_option_is_one_error_and_no_broken_promises(conform, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text(
+        "memory:\n  backend: stigmem\n  backends: {stigmem: {url: 'http://127.0.0.1:9'}}\n"
+    )
+    ended = conform("wrong.yaml", "--loop", "asyncio")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "memory.backends.stigmem.api_key: is missing" in ended.stderr
+    assert "FAILED" not in ended.stderr
+
+
 def test_a_level_is_reached_only_where_all_of_it_was_looked_at() -> None:
     tally = Tally({"core": True, "extra": False})
     assert tally.level == "BELOW CORE"

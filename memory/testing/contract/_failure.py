@@ -200,7 +200,7 @@ def _origins(error: BaseException) -> Iterator[str]:
         frames = traceback.extract_tb(cause.__traceback__)
         ours = [number for number, frame in enumerate(frames) if frame.filename.startswith(_OURS)]
         called = frames[max(ours, default=-1) + 1 :]
-        lines = [f"{frame.filename}:{frame.lineno} ({frame.name})" for frame in called or frames]
+        lines = [f"{frame.filename}:{frame.lineno} ({frame.name})" for frame in called or frames[-1:]]
         if lines:
             through = f", called at {lines[0]}" if len(lines) > 1 else ""
             yield f"{type(cause).__name__} in {lines[-1]}{through}"

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +19,7 @@ from typing import Any
 
 import anyio
 
+from memory import ConfigError, InputError, PluginError
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.contract._declared import ConformanceProfile
@@ -41,6 +42,9 @@ def play(
         chosen: names of specs, each with its loop.
         limit_s: seconds for each.
         profile: ``module:class`` in place of what the plugin's hook names.
+
+    Raises:
+        InputError: no adapter can be made: an option is wrong, or an SDK is not installed.
     """
     left = list(chosen)
     while left:
@@ -54,6 +58,8 @@ def play(
                 if "started" in line:
                     last = tuple(line["started"])
                     continue
+                if "refused" in line:
+                    raise InputError(line["refused"])
                 failure = line.pop("failure")
                 left.pop(0)
                 last = None
@@ -142,15 +148,21 @@ def _main(order: dict[str, Any]) -> None:
     described = registry.selected(settings)
     limit_s = float(order["limit_s"])
 
+    def send(found: dict[str, Any]) -> None:
+        channel.write(json.dumps(found) + "\n")
+
     async def one_spec(spec: str) -> Result:
         def make(directory: Path) -> Any:
-            return registry.create(settings, data_dir=directory)
+            try:
+                return registry.create(settings, data_dir=directory)
+            except (ConfigError, PluginError) as error:  # the same for every spec
+                send({"refused": str(error)})
+                raise SystemExit from None
 
         return await run_spec(
             specs()[spec], lambda: opened(make, profile, described, in_directory=True), limit_s
         )
 
-    send: Callable[[Any], Any] = lambda found: channel.write(json.dumps(found) + "\n")  # noqa: E731
     for spec, loop in order["chosen"]:
         send({"started": [spec, loop]})
         faulthandler.dump_traceback_later(limit_s + _GRACE_S, exit=True, file=stack)
