@@ -17,6 +17,7 @@ from memory.testing.contract._failure import RAISED
 from memory.testing.contract._report import CORE, DECLARED, FULL, Report, Result, Tally, catalogue
 from memory.testing.contract._spec import specs
 
+LOOPS = ("asyncio", "trio")
 LOOPS_FOREVER = """
 from memory import BackendHealth, RetrieveResult, WriteReceipt
 from memory.adapter import AdapterTraits, BaseAdapter, IdAlphabet, PluginInfo, ResetReceipt, ScopeEncoder, hookimpl
@@ -194,6 +195,16 @@ def test_a_write_that_raises_is_named_with_the_line_of_the_plugin() -> None:
     assert "decoder.py" in raised
     assert f", called at {__file__}:" in raised
     assert failure.remedies == (RAISED,)
+
+
+def test_what_fails_alike_on_both_loops_is_printed_once() -> None:
+    from mutants import FalseCommitted
+
+    spec = "a_committed_write_is_retrievable_at_once"
+    report = Report("x", results=[play(spec, loop, FalseCommitted, derivation_s=1.0) for loop in LOOPS])
+    assert report.to_text().count("FAILED a_committed") == 1
+    assert f"FAILED {spec} (asyncio, trio)" in report.to_text()
+    assert "memslot conform --specs" in report.to_text()
 
 
 def test_steps_that_repeat_are_one_line() -> None:

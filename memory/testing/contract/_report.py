@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from memory.testing.contract._failure import Failure
+from memory.testing.contract._failure import DOCS, Failure
 from memory.testing.contract._spec import Spec, specs
 
 Outcome = Literal["passed", "not applicable", "not declared", "excused", "not tested", "failed", "not run"]
@@ -137,12 +137,14 @@ class Report:
     def to_text(self) -> str:
         """For a terminal."""
         lines = []
+        alike: dict[tuple[str, str], list[Result]] = {}
         for result in self.failed:
-            lines += [
-                f"FAILED {result.spec} ({result.loop})",
-                f"  {result.failure}".replace("\n", "\n  "),
-                "",
-            ]
+            alike.setdefault((result.spec, _problem(result)), []).append(result)
+        for (spec, _), results in alike.items():
+            loops = ", ".join(result.loop for result in results)
+            lines += [f"FAILED {spec} ({loops})", f"  {results[0].failure}".replace("\n", "\n  "), ""]
+        if lines:
+            lines += [f"What stands in {DOCS}, memslot conform --specs prints.", ""]
         seconds = sum(result.seconds for result in self.results)
         lines.append(f"{self.memory}: {self.level} ({seconds:.1f} s)")
         lines += [f"  {self.tally.line(level)}" for level in LEVELS]
