@@ -94,7 +94,7 @@ def bindings(wanted: list[str]) -> None:
         bare = sorted(found["before"] + found["after"])
         middle, added = (at(found["bound"], share) - at(bare, share) for share in (0.5, 0.95))
         apart = abs(at(found["before"], 0.95) - at(found["after"], 0.95))
-        busy = os.getloadavg()[0] > (os.cpu_count() or 1)  # a turn that works longer is interrupted more often
+        busy = os.getloadavg()[0] > (os.cpu_count() or 1)  # a longer turn is interrupted more often
         verdict = "ok" if added < MAX_MS else "MISSED"
         if apart > MAX_MS / 2 or (busy and added >= MAX_MS):
             verdict = "the machine is too busy to say"
