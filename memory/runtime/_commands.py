@@ -41,8 +41,8 @@ def serve(
     import anyio
 
     from memory.plugins.config import load_config
+    from memory.runtime._serving import FAST_LOOP, settings_of
     from memory.runtime._serving import serve as run
-    from memory.runtime._serving import settings_of
 
     loaded = load_config(config)
     settings = settings_of(loaded, host, port, read_only=read_only)
@@ -50,7 +50,7 @@ def serve(
     def ready(url: str) -> None:
         say(f"serving {loaded.provider} at {url}")
 
-    anyio.run(run, loaded, settings, ready)
+    anyio.run(run, loaded, settings, ready, backend_options=FAST_LOOP)
 
 
 @chatting.command()

@@ -360,7 +360,8 @@ class TurnMemory:
                 await answered.wait()
         finally:
             late = True
-            stop.cancel()
+            if not answered.is_set():
+                stop.cancel()
         if not (answered.is_set() or begun or request.scope in self._new):
             # The next time it counts: what never ends may be a memory that is down.
             self._new.add(request.scope)

@@ -118,10 +118,12 @@ class HostStore:
 
     def get_many(self, kind: str, owner: MemoryScope, names: Collection[str]) -> dict[str, dict[str, Any]]:
         """Those objects of an owner that there are, by name."""
+        if not names:
+            return {}
         marks = ", ".join("?" * len(names))
         where = f"SELECT id, value FROM kept WHERE kind = ? AND owner = ? AND id IN ({marks})"
         values = (kind, self._key(owner), *names)
-        rows = self._do(lambda: self._db.execute(where, values).fetchall()) if names else []
+        rows = self._do(lambda: self._db.execute(where, values).fetchall())
         return {name: self._read(value) for name, value in rows}
 
     def all(self, kind: str, owner: MemoryScope | None = None) -> list[dict[str, Any]]:

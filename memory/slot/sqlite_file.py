@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -337,6 +338,7 @@ def _in_words(path: Path, error: Exception, layout: SqliteLayout) -> StoreError:
     return layout.error(f"{path.name}: {why}")
 
 
+@lru_cache(1024)
 def scope_key(scope: MemoryScope) -> str:
     """A scope as a text that no other scope has, and that can be read again."""
     return json.dumps(scope.model_dump(exclude_none=True), sort_keys=True, separators=(",", ":"))

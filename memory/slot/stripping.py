@@ -58,9 +58,10 @@ def _stripped(said: ModelT, model: type[Frozen]) -> ModelT:
     """With sections taken out of these fields; a text of which nothing is left is absent, where that is allowed."""
     changed: dict[str, Any] = {}
     for name in _names(model):
-        before = getattr(said, name)
+        if not (before := getattr(said, name)):
+            continue
         after = strip_json(before)
-        if after != before:
+        if after is not before and after != before:
             optional = type(said).model_fields[name].default is None
             changed[name] = None if optional and not after else after
     return said.model_copy(update=changed) if changed else said

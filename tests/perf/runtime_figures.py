@@ -32,7 +32,7 @@ from memory.runtime._attach import open_shared
 from memory.runtime._channel import UserTurn
 from memory.runtime._loop import AgentSession
 from memory.runtime._policy import TurnMemory
-from memory.runtime._serving import ServeSettings, answer
+from memory.runtime._serving import FAST_LOOP, ServeSettings, answer
 from memory.runtime.providers.scripted import ScriptedProvider
 
 TURNS = 2000
@@ -146,7 +146,7 @@ def child(name: str) -> None:
     profile = cProfile.Profile(time.process_time) if "PROFILE" in os.environ else None
     if profile is not None:
         profile.enable()
-    anyio.run(main)
+    anyio.run(main, backend_options=FAST_LOOP)
     if profile is not None:
         profile.dump_stats(os.environ["PROFILE"])
 
@@ -202,9 +202,10 @@ def serving(name: str, seconds: float) -> None:
         f"{p50:.1f} / {p99:.1f} ms", "< 100 ms p99", p99 < 100,
     )  # fmt: skip
     target = f"<= {most_cpu_ms} ms" if most_cpu_ms else ""
+    measured = most_cpu_ms and not refused  # what was refused costs less than an answer
     show(
         f"serve {name}: CPU per prompt", f"{cpu_ms:.2f} ms", target,
-        cpu_ms <= most_cpu_ms if most_cpu_ms else None,
+        cpu_ms <= most_cpu_ms if measured else None,
     )  # fmt: skip
     show(f"serve {name}: prompts refused, or recalled too late", f"{refused} of {sent:,}", "0", refused == 0)
     if most_cpu_ms is None:

@@ -148,7 +148,7 @@ class Mem0Options(PluginOptions):
     """mem0's vector store. Default: embedded Qdrant below ``path``, a partition for each scope, for one process."""
     collection: Public[str] = Field(default="memslot", min_length=3)
     """Collection or table."""
-    open_partitions: int = Field(default=64, gt=0)
+    open_partitions: int = Field(default=128, gt=0)
     """Scopes whose partitions of the embedded store stay open; others are opened again when they are used."""
     durability: Durability = "machine"
     """What an acknowledged event survives in the embedded store: the end of the ``process``, or a power cut of the

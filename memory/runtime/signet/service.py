@@ -243,8 +243,9 @@ class SignetService:
 
         scopes = self.sessions.reach(caller, session.scope)
         async with anyio.create_task_group() as tasks:
-            for scope in scopes:
+            for scope in scopes[1:]:
                 tasks.start_soon(recall, scope)
+            await recall(scopes[0])
         failures = (recalls[scope].failure for scope in scopes)
         warnings = [
             f"recall failed: {type(error).__name__}: {error}" for error in failures if error is not None
