@@ -133,7 +133,7 @@ class Forms:
     lead_in: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Language:
     """Everything said in one language.
 
@@ -248,7 +248,7 @@ def _over_lines(text: str) -> str:
     return r"\s+".join(map(re.escape, text.split(" ")))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DataLanguage(Language):
     """What deterministic roles make of data that is read: settings are told by the exact words of its truth, and
     a request calls for the attribute that its beat names. Replies show a setting by a sign that is no word of it.

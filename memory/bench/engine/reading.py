@@ -39,6 +39,12 @@ class SettingMention:
     rank: int
 
 
+@lru_cache(maxsize=4)
+def reader_of(language: Language) -> Reader:
+    """The one reader of a language: what one cell has read, those beside it need not read again."""
+    return Reader(language)
+
+
 class Reader:
     """Reads sections and talk in one language."""
 
@@ -51,9 +57,10 @@ class Reader:
         self._objections = tuple(line.casefold() for line in (*forms.complaint, *forms.not_mine))
         # How corrections begin: what stands between the lead and the setting.
         self._corrections = [form.replace("{lead}", "").split("{")[0].casefold() for form in forms.corrected]
-        self._entry = lru_cache(maxsize=4096)(
-            self._read_entry
-        )  # sections show the same entries again and again
+        # Sections show the same entries, and users say the same, again and again.
+        self._entry = lru_cache(maxsize=4096)(self._read_entry)
+        self._said = lru_cache(maxsize=4096)(lambda text: tuple(self._mentions(text, "", None, "")))
+        self.matters_to = lru_cache(maxsize=4096)(language.matters_to)
         self._disowned = tuple(phrase.casefold() for phrase in forms.disowned)
 
     def read(self, section: str) -> list[SettingMention]:
@@ -105,7 +112,7 @@ class Reader:
     def own_words(self, said: Sequence[str], attribute: str, context: str | None) -> str | None:
         """The setting that the user named last in this conversation."""
         for text in reversed(said):
-            for mention in self._mentions(text, "", None, ""):
+            for mention in self._said(text):
                 if mention.attribute == attribute and mention.context in (None, context):
                     return mention.marker
         return None

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from memory.bench.data.language import Language
 from memory.bench.data.timeline import Beat, Script
-from memory.bench.engine.reading import Reader
+from memory.bench.engine.reading import reader_of
 from memory.contract.events import Message
 from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, Provider
 
@@ -100,7 +100,7 @@ class RuleAssistant:
 
     def __init__(self, language: Language) -> None:
         self._language = language
-        self._reader = Reader(language)
+        self._reader = reader_of(language)
 
     async def complete(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
@@ -142,7 +142,7 @@ class RuleAssistant:
     def _called_for(self, said: Sequence[str]) -> tuple[str | None, str]:
         """The attribute that the newest thing said calls for, and the request it stands in."""
         request = said[-1]
-        if attribute := self._language.matters_to(request):
+        if attribute := self._reader.matters_to(request):
             return attribute, request
         # A complaint or a correction goes back to the request before it.
         if len(said) > 1 and self._reader.objects(request):
