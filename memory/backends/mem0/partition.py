@@ -341,15 +341,21 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
 
     def _near(self, rows: Any, rough: Any, top_k: int, condition: Any) -> list[int]:
         """The best ``top_k`` rows that meet the condition, and all that rounding may have put behind them."""
+        texts = _equal_texts(condition)
+
+        def meets(index: int) -> Any:
+            payload = rows.payload[index]
+            if texts is not None and all(type(payload.get(name)) is str for name, _ in texts):
+                return all(payload[name] == text for name, text in texts)
+            return check_filter(condition, payload, rows.ids_inv[index], rows._calculate_has_vector(index))
+
         rounding = 2 * rough.dtype.type(np.finfo(np.float32).eps) * self.embedding_model_dims
         near: list[int] = []
         least = -np.inf
         for index in np.argsort(-rough, kind="stable"):
             if rough[index] == -np.inf or rough[index] < least:
                 break
-            if condition is None or check_filter(
-                condition, rows.payload[index], rows.ids_inv[index], rows._calculate_has_vector(index)
-            ):
+            if meets(index):
                 near.append(int(index))
                 if len(near) == top_k:
                     least = rough[index] - rounding
@@ -417,6 +423,19 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
 
     def _beyond_scope(self, filters: Mapping[str, Any] | None) -> dict[str, Any]:
         return {name: value for name, value in (filters or {}).items() if self._ids.get(name) != value}
+
+
+def _equal_texts(condition: Any) -> Sequence[tuple[str, str]] | None:
+    """What a condition asks for that is nothing but texts to be equal: Qdrant's check takes ten times as long."""
+    given = condition.model_dump(exclude_none=True) if condition is not None else {}
+    found = []
+    for part in given.pop("must", ()):
+        match part:
+            case {"key": str(name), "match": {"value": str(text)}} if len(part) == 2 and name.isidentifier():
+                found.append((name, text))
+            case _:
+                return None
+    return None if given else found
 
 
 def _digest(payload: Mapping[str, Any]) -> str:
