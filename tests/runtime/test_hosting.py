@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -48,6 +49,16 @@ async def test_what_a_thread_hands_over_while_the_loop_is_blocked_is_recorded_be
     async with turns(store) as host:
         assert host.record_blocking("t1", session_id="s", user="I like oolong tea.", assistant="Noted.")
     assert [row.text for row in store.rows.values()] == ["I like oolong tea.", "Noted."]
+
+
+async def test_draining_waits_for_what_comes_from_another_thread() -> None:
+    """Not waited for, a host would end while a turn is on its way."""
+    async with MemorySlot(FakeBackend(), scope=ADA) as slot, TurnMemory(slot) as memory:
+        sent: Future[bool] = Future()
+        memory.arriving.add(sent)
+        assert not await memory.drain(0.05)
+        sent.set_result(True)
+        assert await memory.drain(20)
 
 
 async def test_a_turn_is_recorded_once_whoever_hands_it_over() -> None:

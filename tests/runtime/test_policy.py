@@ -27,6 +27,8 @@ from memory.contract.errors import BackendRejected, LifecycleError
 from memory.runtime import _circuit as circuit
 from memory.runtime import _writing as writing
 from memory.runtime._policy import TurnMemory, TurnPolicy
+from memory.slot.journal import Journal
+from memory.slot.lockfile import FileLock
 
 DOWN = ConnectionRefusedError("down")
 
@@ -526,11 +528,44 @@ async def test_what_was_not_sent_is_delivered_by_the_next_start_and_by_no_later_
         assert await memory.drain(20)
         assert not await memory.record(event(3)), "it was handed over before"
         assert memory.status()["not_recorded"] == 1
+        free = FileLock(tmp_path / "hosts.db-unsent", what="what was left", instead="wait")
+        free.acquire()
+        free.release()
     assert [row.event_id for row in backend.rows] == ["e2", "e3"], "e0 was refused, e1 was there"
     backend.rows.clear()
     async with started(backend) as slot, TurnMemory(slot) as memory:
         assert await memory.drain(20)
     assert backend.rows == []
+
+
+async def test_with_a_journal_no_scope_waits_for_room_and_what_is_held_up_is_asked_for_once(
+    adapter: Obedient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, asked = anyio.Event(), []
+    async with (
+        MemorySlot(adapter, scope=ADA, journal=Journal(tmp_path / "j.db")) as slot,
+        TurnMemory(slot, TurnPolicy(queue_size=1)) as memory,
+    ):
+        await slot.setup_scope(BOB)
+        deliver = slot.deliver_waiting
+
+        async def counted(scope: MemoryScope) -> str | None:
+            asked.append(scope)
+            return await deliver(scope)
+
+        monkeypatch.setattr(slot, "deliver_waiting", counted)
+        adapter.next_write = [go_on.wait]
+        assert await memory.record(event(1))
+        await until(lambda: adapter.calls == ["e1"])
+        assert await memory.record(event(2, BOB))
+        await until(lambda: [row.event_id for row in adapter.rows] == ["e2"])
+        go_on.set()
+        assert await memory.drain(20)
+        asked.clear()
+        adapter.next_write = [DOWN]
+        assert await memory.record(event(3))
+        assert await memory.drain(20)
+        assert (asked, slot.waiting_events(ADA)) == ([ADA], 1)
 
 
 async def test_closing_goes_on_when_the_host_is_cancelled(slot: MemorySlot, adapter: Obedient) -> None:

@@ -48,6 +48,7 @@ def test_an_item_that_may_not_be_worked_on_yet_holds_its_lane_up():
     queue.offer("a", 2)
     assert queue.lease("a", lambda item: item != 1) is None
     queue.insert_first("a", 0)
+    assert queue.weight == len(queue) == 3
     assert queue.lease("a", lambda item: item != 1).item == 0
 
 

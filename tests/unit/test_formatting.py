@@ -235,4 +235,4 @@ def test_neighbours_that_form_a_tag_together_are_shown(halves):
     ],
 )
 def test_a_search_asks_for_as_many_rows_as_may_fill_the_budget(budget, top_k, reranked, limit):
-    assert ContextBudget(**budget).search_limit(top_k, reranked=reranked) == limit
+    assert ContextBudget(**budget).search_limit(top_k, **({"reranked": True} if reranked else {})) == limit

@@ -132,6 +132,7 @@ def test_sharing_is_possible_on_purpose_only():
     ],
 )
 def test_an_alphabet_that_could_not_be_injective_is_refused(broken):
+    assert IdAlphabet(max_length=40).escape_literal("a/b-C:d") == "a:b-C:d"
     with pytest.raises(ValueError, match=r"escape|max_length|separator"):
         IdAlphabet(**broken)
 
