@@ -215,12 +215,10 @@ class BoundedQueue(Generic[KeyT, ItemT]):
             if not self._lanes and self._empty is not None:
                 self._empty.set()
                 self._empty = None
-            self._changed.notify_all()
 
     def _put_back(self, lease: Lease[KeyT, ItemT]) -> None:
         with self._changed:
             lease.held = False
-            self._changed.notify_all()
 
 
 class RecentKeys(Generic[KeyT]):

@@ -1,6 +1,7 @@
 """The bounded queue behind every write in the background (issue: one of them, not three)."""
 
 import threading
+import time
 
 import anyio
 import pytest
@@ -62,6 +63,10 @@ def test_the_first_item_of_a_lane_calls_for_somebody_to_work_on_it():
     queue.lease("a").end()
     queue.offer("a", 3)
     assert called == ["a", "a"]
+    queue.insert_first("a", 4)
+    assert called == ["a", "a"]
+    queue.insert_first("b", 1)
+    assert called == ["a", "a", "b"]
 
 
 def test_nothing_leased_is_withdrawn():
@@ -158,6 +163,9 @@ def test_a_thread_waits_for_an_item_and_for_the_end():
     thread.start()
     assert queue.offer("a", 1)
     queue.offer("a", 2)
+    while len(queue):
+        time.sleep(0.001)
+    time.sleep(0.05)  # time to wait for a third one
     queue.close()
     thread.join(10)
     assert not thread.is_alive()

@@ -28,6 +28,7 @@ from memory.adapter import (
     SequentialBulk,
     ShieldedCalls,
 )
+from memory.slot import delivery
 
 
 class OneByOne(SequentialBulk, Obedient):
@@ -126,6 +127,18 @@ async def test_what_a_retry_says_does_not_undo_that_the_first_was_sent(kind, aga
         assert "ConnectionResetError" in receipt.warnings[0]
         assert (await slot.health()).details["slot"]["unknown_writes"] == 1
     assert adapter.calls == ["e1", "e1"], "a refusal is not tried again"
+
+
+async def test_a_retry_leaves_the_backend_a_pause(monkeypatch):
+    """A server that stumbles would be asked again in the same moment."""
+    monkeypatch.setattr(delivery, "_RETRY_PAUSE_S", 60.0)
+    adapter = Obedient(write_retries=3)
+    adapter.next_write = [ConnectionResetError("lost")]
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        with anyio.move_on_after(0.2) as given_up:
+            await slot.record_event(event())
+        assert given_up.cancelled_caught
+    assert adapter.calls == ["e1"]
 
 
 async def test_a_write_that_a_retry_was_refused_for_is_looked_up_once_more():
