@@ -225,10 +225,14 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(path, rounds):
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, durability, monkeypatch):
     path, flushed = tmp_path / "made" / "state.json", []
     replace_file(path, "old", durability)
-    monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.readlink(f"/proc/self/fd/{file}")))
+
+    def flush(file):
+        flushed.append((os.readlink(f"/proc/self/fd/{file}"), os.path.isdir(file) or os.stat(file).st_size))
+
+    monkeypatch.setattr(os, "fsync", flush)
     replace_file(path, b"new", durability)
     assert path.read_text() == "new"
-    whole = [f"{path}.new", str(path.parent)]  # the words, then the name that leads to them
+    whole = [(f"{path}.new", 3), (str(path.parent), True)]  # the words, then the name that leads to them
     assert flushed == (whole if durability == "machine" else [])
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
     with pytest.raises(OSError, match="broken"):

@@ -13,8 +13,16 @@ import pytest
 from journals import key, open_journal, outlive_a_lease
 from slot_support import ALICE, QUICK, Obedient, ask, event, forever
 
-from memory import AdapterMode, BackendUnavailable, MemorySlot, MemslotError, WriteReceipt
-from memory.adapter import ResetReceipt
+from memory import (
+    AdapterMode,
+    BackendUnavailable,
+    MemorySlot,
+    MemslotError,
+    NativeMutationRequest,
+    SupportsNativeMutation,
+    WriteReceipt,
+)
+from memory.adapter import NativeMutationReceipt, ResetReceipt
 from memory.slot import durable
 
 STEPS = ["begin_reset", "reset_scope", "end_reset"]
@@ -196,10 +204,18 @@ async def test_what_was_kept_is_delivered_without_being_looked_for(tmp_path):
         assert await slot.keep_event(event(4)) is None
 
 
-async def test_a_reset_that_hangs_is_open_until_it_is_finished(tmp_path):
+async def test_a_reset_that_hangs_is_open_until_it_is_finished(tmp_path, monkeypatch):
+    async def native_mutation(self, request):
+        return NativeMutationReceipt(status="committed")
+
+    monkeypatch.setattr(OnDisk, "native_mutation", native_mutation, raising=False)
     async with opened(tmp_path, deadlines=QUICK.model_copy(update={"reset_s": 0.1})) as slot:
         await slot.record_event(event(1))
         slot._adapter.reset_scope = lambda scope: forever()
         with pytest.raises(MemslotError):
             await slot.reset_scope(ALICE)
         assert slot._delivery.journal.resetting(key(ALICE))
+        # A change of what the reset may have left would be of something that is gone, or is about to go.
+        change = NativeMutationRequest(scope=ALICE, operation="delete", native_id="n1")
+        with pytest.raises(BackendUnavailable, match="was begun and its end is not known"):
+            await slot.capability(SupportsNativeMutation).native_mutation(change)
