@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.adapter import AppendLog, StoreError, replace_file
+from memory.slot import files
 
 
 @pytest.fixture
@@ -84,6 +85,13 @@ def test_a_torn_end_is_dropped_and_says_what_is_gone_until_that_is_acknowledged(
         assert log.lost == 2
         assert "2 acknowledged records are gone" in log.warnings()[0]
         assert "events.jsonl.lost" in log.warnings()[0]
+    note = path.with_name("events.jsonl.lost")
+    note.rename(path.with_name("aside"))
+    log.load()
+    assert log.lost == 0, "whoever opens it removes the note"
+    path.with_name("aside").rename(note)
+    log.load()
+    assert log.lost == 2
     log.append(b"new")
     log.losses.acknowledge()
     log, records = loaded(path)
@@ -139,6 +147,19 @@ def test_a_full_disk_leaves_everything_as_it_was(path, monkeypatch):
     assert loaded(path)[1][-1] == b"fits"
 
 
+def test_the_count_is_there_before_the_log(path, monkeypatch):
+    """A log without one is damaged, also where it was killed between the two."""
+    made, append = [], files.append_bytes
+
+    def noted(file, *given):
+        made.append(file.name)
+        return append(file, *given)
+
+    monkeypatch.setattr(files, "append_bytes", noted)
+    AppendLog(path).append(b"one")
+    assert made[:2] == ["events.jsonl.count", "events.jsonl"]
+
+
 def test_a_removal_that_was_interrupted_is_finished(path):
     filled(path)
     os.replace(path, path.with_name("events.jsonl.gone"))
@@ -174,6 +195,10 @@ def test_what_is_flushed_is_an_option(path, monkeypatch):
     log.load()
     log.append(b"two")
     assert flushed == [str(path)]
+    for change in (log.remove, lambda: log.append(b"three")):  # a name that goes, and one that comes
+        flushed.clear()
+        change()
+        assert str(path.parent) in flushed
 
 
 @given(st.lists(st.binary(max_size=40).map(lambda data: data.replace(b"\n", b"")), max_size=8), st.data())
