@@ -13,7 +13,7 @@ import anyio
 from pydantic import Field, field_validator, model_validator
 
 from memory.adapter._address import is_loopback
-from memory.contract.errors import ConfigError, PluginLoadError
+from memory.contract.errors import BackendError, ConfigError, PluginLoadError
 from memory.contract.requests import AdapterMode, Positive
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import Isolate, MemslotConfig
@@ -167,7 +167,7 @@ async def answer(
         raise PluginLoadError(f"serve needs {error.name}: pip install 'memslot[signet]'") from error
     memory = TurnMemory(slot, TurnPolicy(**dict(settings.policy)), keep_unsent=settings.keep)
     if settings.read_only:
-        await slot.set_mode(AdapterMode(read_only=True, reason="serve --read-only"))
+        await _become_read_only(slot, settings)
     async with memory, AsyncExitStack() as stack:
         store = HostStore(slot.backend_name, slot.host_file if settings.keep else None)
         stack.callback(store.close)
@@ -218,6 +218,22 @@ async def answer(
         ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         await running.serve(sockets=[listener])
     memory.check_none_lost()
+
+
+async def _become_read_only(slot: MemorySlot, settings: ServeSettings) -> None:
+    """Write no more, once every scope that callers have something in is set up: that is refused from then on."""
+    from memory.runtime.signet.http import Callers
+    from memory.runtime.signet.sessions import Sessions
+
+    with HostStore(slot.backend_name, slot.host_file if settings.keep else None) as store:
+        sessions = Sessions(settings.isolate, store)
+        for caller in Callers(_grants(settings.tokens, slot.scope), slot.scope).known():
+            for scope in sessions.holders(caller, caller.scope):
+                try:
+                    await slot.setup_scope(scope)
+                except BackendError as error:
+                    log.warning("%s: a scope cannot be read: %s", slot.backend_name, error)
+    await slot.set_mode(AdapterMode(read_only=True, reason="serve --read-only"))
 
 
 def _grants(tokens: list[TokenSettings], default: MemoryScope | None) -> dict[str, TokenGrant]:

@@ -36,15 +36,18 @@ def cpu_of_postgres(url: str) -> float:
     return whole
 
 
-async def load(urls: list[str], seconds: float) -> int:
-    """Prompts of a session for each client, each sent as the last is answered, to one server after another."""
+async def load(urls: list[str], seconds: float = 0, *, rounds: int = 0) -> int:
+    """Prompts of a session for each client, each sent as the last is answered, to one server after another.
+
+    ``rounds``: how many of each client each server gets at least.
+    """
     answered, until = 0, time.monotonic() + seconds
     headers = {"authorization": f"Bearer {TOKEN}"}
 
     async def speak(http: aiohttp.ClientSession, client: int) -> None:
         nonlocal answered
         number = client
-        while time.monotonic() < until:
+        while time.monotonic() < until or number < client + rounds * len(urls):
             number += 1
             body = {"harness": "t", "sessionKey": f"s{client}", "project": f"/p{client}"}
             body["userMessage"] = f"fact number {number} of subject {number % 7}"
@@ -60,7 +63,7 @@ async def load(urls: list[str], seconds: float) -> int:
 
 def carried(servers: Servers, url: str, seconds: float) -> tuple[float, float, float]:
     """Prompts a second, and CPU ms a prompt of the servers and of PostgreSQL, until all of them are delivered."""
-    asyncio.run(load(servers.urls, 2.0))
+    asyncio.run(load(servers.urls, rounds=2))  # every server sets every scope up
     before, of_state, began = servers.cpu_s(), cpu_of_postgres(url), time.monotonic()
     prompts = asyncio.run(load(servers.urls, seconds))
     took_s = time.monotonic() - began

@@ -57,6 +57,24 @@ def prompt(http: httpx.Client, number: int) -> int:
     return http.post("/api/hooks/user-prompt-submit", json=body).status_code
 
 
+def test_started_read_only_it_recalls_every_project_of_every_token(tmp_path: Path) -> None:
+    of_ada = {"token": TOKENS["ADA_TOKEN"], "persona_id": "ada"}
+    headers = {"authorization": f"Bearer {TOKENS['ADA_TOKEN']}"}
+    fact = {"content": "I like oolong", "project": "/alpha"}
+    for read_only in (False, True):
+        config = write(tmp_path, {"tokens": [of_ada], "read_only": read_only})
+        with served(config) as (url, _), httpx.Client(base_url=url, headers=headers, timeout=60) as http:
+            stored = http.post("/api/memory/remember", json=fact)
+            recalled = http.post("/api/memory/recall", json={"query": "oolong"})
+            key = f"read only: {read_only}"
+            body = {"harness": "t", "sessionKey": key, "project": "/alpha", "userMessage": "Which tea?"}
+            shown = http.post("/api/hooks/user-prompt-submit", json=body).json()
+    assert stored.status_code == 403
+    assert "I like oolong" in [found["content"] for found in recalled.json()["results"]]
+    assert "oolong" in shown["inject"]
+    assert shown["warnings"] == []
+
+
 def test_no_answered_prompt_is_lost_at_sigterm(tmp_path: Path) -> None:
     config = write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"})
     with (
