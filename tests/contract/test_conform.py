@@ -98,6 +98,23 @@ def test_a_plugin_that_loops_is_cut_off_and_named_and_the_rest_goes_on(conform, 
     assert failure["remedies"][0] == "end the loop, or give the wait a limit of its own"
 
 
+def test_a_stack_is_read_where_the_plugin_stands_also_on_a_thread_of_its_own() -> None:
+    import selectors
+    import socket
+
+    from memory.testing.contract import _worker
+
+    head = "Thread 0x1 (most recent call first):\n"
+    waits = (
+        f'  File "{selectors.__file__}", line 468 in select\n  File "{_worker.__file__}", line 1 in _main\n'
+    )
+    reads = (
+        f'  File "{socket.__file__}", line 7 in recv\n  File "/venv/site-packages/sdk.py", line 3 in ask\n'
+    )
+    assert _worker._stack(head + reads + head + waits) == ['"/venv/site-packages/sdk.py", line 3 in ask']
+    assert len(_worker._stack(head + waits)) == 2
+
+
 def test_every_way_to_print_it(conform) -> None:
     few = ("full_history.yaml", "--only", "is_an_adapter", "--loop", "asyncio")
     assert "full_history: BELOW CORE" in conform(*few).stdout

@@ -97,7 +97,7 @@ def cut_off(spec: Spec, limit_s: float, where: Sequence[str]) -> Failure:
         promise=f"every call comes back, here within {limit_s:g} s. {spec.promise}",
         problem=f"cut off after {limit_s:g} s",
         done=(),
-        seen=tuple(where[:4]),
+        seen=tuple(where if len(where) < 5 else (*where[:3], where[-1])),
         remedies=(
             "end the loop, or give the wait a limit of its own",
             "where the machine is slow, allow more: --limit SECONDS",

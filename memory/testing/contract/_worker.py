@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -29,7 +30,8 @@ from memory.testing.contract._run import opened, run_spec
 from memory.testing.contract._spec import specs
 
 _GRACE_S = 2.0
-_OURS = str(Path(__file__).parents[2])
+_NOT_THE_PLUGINS = (str(Path(__file__).parents[2]), "/asyncio/", "/trio/", "/anyio/", "<frozen")
+_STDLIB = sysconfig.get_path("stdlib")
 
 
 def play(
@@ -116,18 +118,19 @@ def _died(spec: str, said: str) -> Failure:
 
 
 def _stack(text: str) -> list[str]:
-    """The lines of a dumped stack that are the plugin's, innermost first; else all of the main thread's."""
-    main = text.rpartition("(most recent call first):")[2]
-    frames = [line.strip().removeprefix("File ") for line in main.splitlines() if "File " in line]
-    own = [
-        frame for frame in frames if _OURS not in frame and "/asyncio/" not in frame and "/trio/" not in frame
-    ]
-    own = [
-        frame
-        for frame in own
-        if "/anyio/" not in frame and "<frozen" not in frame and "/concurrent/" not in frame
-    ]
-    return own or frames
+    """The lines of a dumped stack that are the plugin's, innermost first: of the main thread, else of its workers.
+
+    Where nobody is in the plugin, all lines of the main thread.
+    """
+    frames: list[str] = []
+    for thread in text.split("(most recent call first):")[:0:-1]:  # the main thread is dumped last
+        lines = [line.strip().removeprefix("File ") for line in thread.splitlines() if "File " in line]
+        own = [line for line in lines if not any(part in line for part in _NOT_THE_PLUGINS)]
+        own = [line for line in own if _STDLIB not in line or "site-packages" in line]
+        if own:
+            return own
+        frames = frames or lines
+    return frames
 
 
 def profile_of(registry: MemoryAdapterRegistry, settings: MemslotConfig, named: str | None) -> type[Any]:
