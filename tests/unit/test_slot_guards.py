@@ -77,6 +77,14 @@ async def test_the_order_and_the_places_of_a_scope_in_use_are_kept():
     assert lanes.limits(ALICE) != (limit,)
 
 
+async def test_of_a_scope_that_is_released_nothing_is_kept():
+    """Of thousands of persons, each one's turn would stay in the process for ever."""
+    async with MemorySlot(Obedient(), scope=ALICE) as slot:
+        before = slot._rules.lanes.order(ALICE)
+        slot.release_scope(ALICE)
+        assert slot._rules.lanes.order(ALICE) is not before
+
+
 async def test_a_scope_released_while_it_is_written_keeps_its_order():
     adapter = Obedient()
     adapter.next_write = [forever]

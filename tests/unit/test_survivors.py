@@ -39,7 +39,7 @@ from memory.adapter import (
 )
 from memory.adapter._http import _may_pass
 from memory.contract.adapter import capabilities_of
-from memory.contract.formatting import fit_entries
+from memory.contract.formatting import NEUTRAL_LABELS, fit_entries, section_overhead
 from memory.doctor.hints import Hints
 from memory.plugins.config import load_config
 from memory.slot.journal import Journal
@@ -278,6 +278,26 @@ async def test_a_row_that_comes_twice_is_shown_once_and_one_without_an_id_as_oft
     async with MemorySlot(Doubling(), scope=ALICE) as slot:
         shown = (await slot.retrieve(ask())).entries
     assert list(shown) == [again, *rows[2:]]
+
+
+@pytest.mark.parametrize("neutral", [False, True])
+async def test_only_a_neutral_slot_gives_back_what_its_labels_do_not_take(neutral):
+    """Else a provider with a long name has less room than one with a short name."""
+    asked = []
+
+    class Packs(Obedient):
+        async def retrieve(self, request):
+            asked.append(request.budget.max_tokens)
+            return await super().retrieve(request)
+
+    async with MemorySlot(Packs(), scope=ALICE, neutral_sections=neutral) as slot:
+        await slot.retrieve(ask(budget=ContextBudget(max_tokens=500)))
+        own, same = (
+            section_overhead(*labels, slot.token_counter)
+            for labels in (("obedient", ALICE.label), NEUTRAL_LABELS)
+        )
+    assert own != same
+    assert asked == [500 + own - same if neutral else 500]
 
 
 @pytest.mark.parametrize(("kind", "answer"), [(dict, []), (list, {}), (str, 1), (int, "1")])
