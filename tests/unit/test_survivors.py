@@ -297,6 +297,8 @@ async def test_only_a_neutral_slot_gives_back_what_its_labels_do_not_take(neutra
             for labels in (("obedient", ALICE.label), NEUTRAL_LABELS)
         )
     assert own != same
+    assert slot.budget == ContextBudget()
+    assert MemorySlot(Packs(), budget=ContextBudget(max_tokens=7)).budget.max_tokens == 7
     assert asked == [500 + own - same if neutral else 500]
 
 
