@@ -79,7 +79,7 @@ class SqliteFile:
         self._layout = layout
         self._path = path or Path(layout.what)
         self._guard = threading.Lock()
-        log_was_there = path is not None and _size(path.with_name(f"{path.name}-wal")) > 0
+        log_was_there = bool(path and _size(path.with_name(f"{path.name}-wal")))
         if path is None:
             self.db = sqlite3.connect(":memory:", check_same_thread=False)
             self.db.executescript(layout.tables)

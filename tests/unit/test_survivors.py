@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from journals import key
-from slot_support import ALICE, Lookup, Obedient, ask, event
+from slot_support import ALICE, BOB, Lookup, Obedient, ask, event
 
 from memory import (
     AdapterMode,
@@ -19,6 +19,7 @@ from memory import (
     Deadlines,
     InputError,
     MemorySlot,
+    ScopeError,
     SupportsBulkIngest,
     WriteReceipt,
 )
@@ -39,6 +40,7 @@ from memory.adapter import (
 )
 from memory.adapter._http import _may_pass
 from memory.contract.adapter import capabilities_of
+from memory.contract.errors import JournalError
 from memory.contract.formatting import NEUTRAL_LABELS, fit_entries, section_overhead
 from memory.doctor.hints import Hints
 from memory.plugins.config import load_config
@@ -86,6 +88,10 @@ def test_what_sqlite_fails_with_is_raised(tmp_path):
     layout = SqliteLayout(
         what="thing", application_id=1, version=1, tables="CREATE TABLE things (name TEXT);"
     )
+    for number, durability in ((2, "machine"), (1, "process")):  # FULL: flushed before it is acknowledged
+        file = SqliteFile(tmp_path / "things.db", layout, durability)
+        assert file.db.execute("PRAGMA synchronous").fetchone() == (number,)
+        file.close()
     file = SqliteFile(tmp_path / "things.db", layout)
     with pytest.raises(StoreError, match="cannot be used") as caught:
         file.sync(lambda: file.db.execute("INSERT INTO nothing VALUES (1)"))
@@ -96,6 +102,24 @@ def test_what_sqlite_fails_with_is_raised(tmp_path):
     file.close()
     with pytest.raises(StoreError, match="is closed"):
         file.sync(lambda: None)
+
+
+async def test_what_no_backend_can_keep_is_not_kept_for_it(tmp_path):
+    """Acknowledged, it would wait for ever."""
+
+    class Narrow(Obedient):
+        def native_scope(self, scope):
+            if scope != ALICE:
+                raise ScopeError("no such scope here")
+            return super().native_scope(scope)
+
+    async with MemorySlot(Narrow(), scope=ALICE, journal=Journal(tmp_path / "j.db")) as slot:
+        with pytest.raises(ScopeError):
+            await slot.keep_event(event(1, BOB))
+        assert list(slot._delivery.journal.entries()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(JournalError, match=r"j\.db: the journal cannot be used"):
+        Journal(tmp_path / "file" / "j.db")
 
 
 @pytest.mark.parametrize(
