@@ -19,7 +19,7 @@ from mem0.memory.storage import SQLiteManager
 
 from memory import BackendError, BackendUnavailable, IsolationError, MemslotError
 from memory.adapter import FileLock, remove_directory, staged_directory, sweep_directories, trim_heap
-from memory.backends.mem0 import partition
+from memory.backends.mem0 import partition_files
 from memory.backends.mem0.client import History, NativeMem0, assemble, make_directory, opening
 from memory.backends.mem0.models import Models, watch_inserts
 from memory.backends.mem0.partition import LocalClient, ScopeStore
@@ -33,8 +33,8 @@ class ScopeMemory(Memory):  # type: ignore[misc]
     """A ``Memory`` on one partition. Its entities live there too, in a collection made with the first of them."""
 
     ids: Mapping[str, str]
-    logs: partition.Logs
-    count: partition.RowCount
+    logs: partition_files.Logs
+    count: partition_files.RowCount
     shares_history: bool
     users = 0
     _entity_store: ScopeStore | None
@@ -43,7 +43,7 @@ class ScopeMemory(Memory):  # type: ignore[misc]
     def entity_store(self) -> ScopeStore:
         """mem0's own property would have it filtered and indexed like a server's."""
         if self._entity_store is None:
-            name = partition.entity_collection(self.collection_name)
+            name = partition_files.entity_collection(self.collection_name)
             native, client = self.config.vector_store.config, self.vector_store.client
             self._entity_store = ScopeStore(native, name, client, self.logs, self.ids)
         return self._entity_store
@@ -51,7 +51,7 @@ class ScopeMemory(Memory):  # type: ignore[misc]
     @property
     def has_entities(self) -> bool:
         """Whether there ever was one, in this process or another."""
-        return partition.entity_collection(self.collection_name) in self.vector_store.client.collections
+        return partition_files.entity_collection(self.collection_name) in self.vector_store.client.collections
 
     def close(self) -> None:
         """Close its files; mem0's own ``close`` does the history only, which may be others' as well."""
@@ -71,7 +71,7 @@ class Partitions(NativeMem0):
         native, where = self._config.vector_store.config, self._where
         self._base = Path(native.path)
         self._collection: str = native.collection_name
-        self._root = partition.partitions_path(self._base, self._collection)
+        self._root = partition_files.partitions_path(self._base, self._collection)
         self._lock = FileLock(
             self._base / ".lock",
             what=f"the embedded store at {self._base}",
@@ -103,7 +103,7 @@ class Partitions(NativeMem0):
             return models
         for directory, memory in self._open.items():
             memory.vector_store.col_info()
-            partition.check(directory, memory.ids, self._collection)
+            partition_files.check(directory, memory.ids, self._collection)
         return models
 
     def entities(self, memory: ScopeMemory) -> ScopeStore | None:
@@ -142,7 +142,7 @@ class Partitions(NativeMem0):
         A call that still waits for a model meanwhile keeps what it has open, and can write to nothing any more.
         """
         self._start()
-        directory = partition.partition_path(self._root, ids)
+        directory = partition_files.partition_path(self._root, ids)
         memory = self._open.pop(directory, None)
         if memory is not None:
             if not memory.users:
@@ -189,12 +189,12 @@ class Partitions(NativeMem0):
 
     def _opened(self, ids: Mapping[str, str]) -> ScopeMemory:
         self._start()
-        directory = partition.partition_path(self._root, ids)
+        directory = partition_files.partition_path(self._root, ids)
         if directory not in self._open:
             self._make_room()
             self._open[directory] = self._open_at(directory, dict(ids))
         elif not directory.exists():
-            raise partition.damaged(directory, "it was removed while it was open")
+            raise partition_files.damaged(directory, "it was removed while it was open")
         self._open.move_to_end(directory)
         return self._open[directory]
 
@@ -219,7 +219,7 @@ class Partitions(NativeMem0):
 
     def _open_at(self, directory: Path, ids: dict[str, str]) -> ScopeMemory:
         self._make(directory, ids)
-        partition.check(directory, ids, self._collection)
+        partition_files.check(directory, ids, self._collection)
         memory = None
         try:
             memory = self._open_files(directory, ids)
@@ -230,24 +230,26 @@ class Partitions(NativeMem0):
                 memory.close()
             if isinstance(error, MemslotError):
                 raise
-            raise partition.damaged(directory, f"it cannot be opened ({type(error).__name__})") from error
+            raise partition_files.damaged(
+                directory, f"it cannot be opened ({type(error).__name__})"
+            ) from error
         return memory
 
     def _make(self, directory: Path, ids: Mapping[str, str]) -> None:
         if not directory.exists():
             with staged_directory(directory) as making:
                 self._open_files(making, ids).close()
-                partition.mark(making, ids)
+                partition_files.mark(making, ids)
 
     def _open_files(self, directory: Path, ids: Mapping[str, str]) -> ScopeMemory:
-        client, logs = LocalClient(directory), partition.Logs(directory, self._options.durability)
-        count = partition.RowCount(directory)
+        client, logs = LocalClient(directory), partition_files.Logs(directory, self._options.durability)
+        count = partition_files.RowCount(directory)
         history = self._history
         try:
             store = ScopeStore(self._config.vector_store.config, self._collection, client, logs, ids, count)
             if history is None:
-                history = History(directory / partition.HISTORY, self._notes, shared=False)
-                logs.keep(partition.HISTORY, history.connection)
+                history = History(directory / partition_files.HISTORY, self._notes, shared=False)
+                logs.keep(partition_files.HISTORY, history.connection)
         except BaseException:
             client.close()
             if history is not None and history is not self._history:
