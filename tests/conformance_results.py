@@ -99,9 +99,10 @@ SUBJECTS = (
     Subject("hermes: holographic", backend("hermes", provider="holographic"), "SQLite, stored by its tool",
             ("hermes-agent",), python="HERMES_PYTHON", kind="stranger",
             install="pip install ./examples/plugins/hermes"),
-    Subject("hermes: mnemosyne", backend("hermes", provider="mnemosyne"), "SQLite, stored by sync_turn",
-            ("hermes-agent", "mnemosyne-hermes", "mnemosyne-memory"), python="HERMES_PYTHON", kind="stranger",
-            install="pip install ./examples/plugins/hermes mnemosyne-hermes"),
+    Subject("hermes: mnemosyne", backend("hermes", provider="mnemosyne"),
+            "SQLite, stored by sync_turn, no embeddings", ("hermes-agent", "mnemosyne-hermes", "mnemosyne-memory"),
+            python="HERMES_PYTHON", kind="stranger",
+            install="pip install ./examples/plugins/hermes mnemosyne-hermes; export MNEMOSYNE_NO_EMBEDDINGS=1"),
 )  # fmt: skip
 MISSING = "not run"
 
