@@ -414,15 +414,23 @@ async def test_who_gets_a_place_does_not_wait_for_its_write(slot: MemorySlot, ad
 
 
 async def test_a_full_queue_of_a_memory_that_is_down_makes_nobody_wait(
-    slot: MemorySlot, adapter: Obedient
+    slot: MemorySlot, adapter: Obedient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     adapter.always = DOWN
     policy = TurnPolicy(queue_size=1, queue_wait_s=1000, open_after=1, pause_s=1000)
     async with TurnMemory(slot, policy) as memory:
         await memory.record(event(1))
         await until(lambda: memory.status()["write_circuit"] == "open")
+        put, waits_s = memory._writes._queue.put, []
+
+        async def noted(scope: MemoryScope, pending: writing._Pending, within_s: float) -> bool:
+            waits_s.append(within_s)
+            return await put(scope, pending, within_s)
+
+        monkeypatch.setattr(memory._writes._queue, "put", noted)
         with anyio.fail_after(60):
             assert not await memory.record(event(2))
+        assert waits_s == [0]
         adapter.always = None
 
 
