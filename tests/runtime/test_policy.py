@@ -487,7 +487,10 @@ async def test_writes_wait_while_the_circuit_is_open(
     assert sorted(row.event_id for row in adapter.rows) == ["e1", "e2"]
 
 
-async def test_closing_sends_what_waits_for_a_pause(slot: MemorySlot, adapter: Obedient) -> None:
+async def test_closing_sends_what_waits_for_a_pause(
+    slot: MemorySlot, adapter: Obedient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_FIRST_PAUSE_S", 1000.0)
     adapter.next_write = [DOWN]
     async with TurnMemory(slot, TurnPolicy(open_after=5, pause_s=1000)) as memory:
         await memory.record(event(1))

@@ -113,6 +113,9 @@ async def test_what_no_backend_can_keep_is_not_kept_for_it(tmp_path):
                 raise ScopeError("no such scope here")
             return super().native_scope(scope)
 
+    async with MemorySlot(Narrow(), scope=ALICE) as slot:
+        with pytest.raises(ScopeError):
+            await slot.keep_event(event(1, BOB))
     async with MemorySlot(Narrow(), scope=ALICE, journal=Journal(tmp_path / "j.db")) as slot:
         with pytest.raises(ScopeError):
             await slot.keep_event(event(1, BOB))
