@@ -50,7 +50,10 @@ def test_an_item_that_may_not_be_worked_on_yet_holds_its_lane_up():
     assert queue.lease("a", lambda item: item != 1) is None
     queue.insert_first("a", 0)
     assert queue.weight == len(queue) == 3
-    assert queue.lease("a", lambda item: item != 1).item == 0
+    first = queue.lease("a", lambda item: item != 1)
+    assert first.item == 0
+    first.end()
+    assert queue.weight == len(queue) == 2
 
 
 def test_the_first_item_of_a_lane_calls_for_somebody_to_work_on_it():
