@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import importlib
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+import anyio
+import httpx
 
 from conditions._storage import OwnedDirectory
 from memory.adapter import AppendLog, SqliteFile
@@ -176,3 +182,89 @@ class Mem0Infer(Mem0):
 
     rewrites = "a model extracts facts"
     concurrent_scopes = 16
+
+
+class Graphiti(ConformanceProfile):
+    """Graphiti on embedded Kuzu: every node of every open graph, and queries that fail as Kuzu's do."""
+
+    native_query = ("edges", {})
+    rewrites = "a model turns what is said into facts"
+    concurrent_scopes = 12  # three times as many as graphs may stay open; 64 are among the figures
+    ready_timeout_s = 30.0  # they wait for each other
+
+    def native_rows(self, raw: Any) -> list[Any]:
+        return list(raw["edges"])
+
+    async def fingerprint(self, adapter: Any) -> Any:
+        rows: list[str] = []
+        for graph in adapter._graphs.values():
+            found, _, _ = await graph.driver.execute_query("MATCH (n) RETURN n.*")
+            rows.extend(sorted(str(row) for row in found))
+        return rows
+
+    def native_fault(self, adapter: Any, kind: str) -> AbstractContextManager[None]:
+        return graph_fault("memory.backends.graphiti.kuzu:ScopeDriver", kind)
+
+
+@contextmanager
+def graph_fault(owner: str, kind: str) -> Iterator[None]:
+    """Every query of a class of drivers fails, repeating what was sent, or takes half a second longer."""
+    module, _, name = owner.partition(":")
+    driver = getattr(importlib.import_module(module), name)
+    native = driver.execute_query
+
+    async def broken(self: Any, cypher: str, **parameters: Any) -> Any:
+        if kind == "500":
+            raise RuntimeError(f"IO exception ({FAKE_KEY}) in {cypher} with {parameters}")
+        await asyncio.sleep(0.5)
+        return await native(self, cypher, **parameters)
+
+    driver.execute_query = broken
+    try:
+        yield
+    finally:
+        driver.execute_query = native
+
+
+class OverHttp(ConformanceProfile):
+    """A real server that outlives a spec. What makes it fail stands between it and the adapter's own client."""
+
+    concurrent_scopes = 8
+    clean_up = True
+    late_s = 0.5
+
+    @contextmanager
+    def native_fault(self, adapter: Any, kind: str) -> Iterator[None]:
+        """Every request is answered as a proxy of a broken server does, with what was sent; or waits."""
+        native = httpx.AsyncHTTPTransport.handle_async_request
+
+        async def faulty(transport: Any, request: httpx.Request) -> httpx.Response:
+            if kind == "500":
+                sent = f"{dict(request.headers)} {request.content.decode()}"
+                return httpx.Response(500, text=f"Internal Server Error (key {FAKE_KEY}): {sent}")
+            await anyio.sleep(self.late_s)
+            return await native(transport, request)
+
+        httpx.AsyncHTTPTransport.handle_async_request = faulty  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            httpx.AsyncHTTPTransport.handle_async_request = native  # type: ignore[method-assign]
+
+
+class Stigmem(OverHttp):
+    """A Stigmem node; ``STIGMEM_DB`` is its SQLite file."""
+
+    native_query = ("facts", {})
+
+    def native_rows(self, raw: Any) -> list[Any]:
+        return [hit for hit in raw["facts"] if hit.get("from_card") is not True]
+
+    def fingerprint(self, adapter: Any) -> Any:
+        """Every fact and the id of every key, read past the node."""
+        database = sqlite3.connect(f"file:{os.environ['STIGMEM_DB']}?mode=ro", uri=True)
+        with closing(database):
+            return [
+                database.execute(f"SELECT {columns} ORDER BY id").fetchall()
+                for columns in ("* FROM facts", "id FROM api_keys")
+            ]

@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ from graphiti_support import (
     ask,
     config,
     event,
-    faults_of,
     found,
+    graph_fault,
     listed,
     mutate,
     opened,
@@ -54,7 +55,7 @@ if not HAS_CLIENT or not (URL or EMBEDDED):
         allow_module_level=True,
     )
 needs_lite = pytest.mark.skipif(not EMBEDDED, reason="falkordblite is not installed")
-fault = faults_of("memory.backends.graphiti.falkordb:FalkorGraph")
+fault = partial(graph_fault, "memory.backends.graphiti.falkordb:FalkorGraph")
 
 
 @pytest.fixture(scope="module")

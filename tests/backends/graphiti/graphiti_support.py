@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,9 @@ from memory import (
     open_memory,
 )
 from memory.testing import FAKE_KEY, ScriptedLLM
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "contract"))
+from profiles import graph_fault
 
 ALICE = MemoryScope(run_id="run1", persona_id="alice")
 BOB = MemoryScope(run_id="run1", persona_id="bob")
@@ -114,27 +117,4 @@ async def reset_leaves_the_bystander(slot: MemorySlot) -> None:
     assert await found(slot, "passport", scope=BOB) == ["I keep my passport in the drawer."]
 
 
-def faults_of(owner: str) -> Callable[[str], AbstractContextManager[None]]:
-    """Faults for the drivers of one class, such as ``memory.backends.graphiti.kuzu:ScopeDriver``."""
-
-    @contextmanager
-    def fault(kind: str) -> Iterator[None]:
-        """Every query of every graph fails, repeating what was sent, or takes half a second longer."""
-        module, _, name = owner.partition(":")
-        driver = getattr(importlib.import_module(module), name)
-
-        async def broken(self: Any, cypher: str, **parameters: Any) -> Any:
-            if kind == "500":
-                raise RuntimeError(f"IO exception ({FAKE_KEY}) in {cypher} with {parameters}")
-            await asyncio.sleep(0.5)
-            return await native(self, cypher, **parameters)
-
-        with pytest.MonkeyPatch.context() as patch:
-            native = driver.execute_query
-            patch.setattr(driver, "execute_query", broken)
-            yield
-
-    return fault
-
-
-graph_fault = faults_of("memory.backends.graphiti.kuzu:ScopeDriver")
+graph_faults = partial(graph_fault, "memory.backends.graphiti.kuzu:ScopeDriver")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from graphiti_support import NEEDS_GRAPHITI, config, graph_fault
+from graphiti_support import NEEDS_GRAPHITI, config
+from profiles import Graphiti
 
 from memory.adapter import MemoryAdapter
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing import FaultInjector, Fingerprint, MemoryContract, ScriptedLLM
+from memory.testing import MemoryContract, ScriptedLLM
 
 pytestmark = NEEDS_GRAPHITI
 
@@ -24,12 +24,9 @@ def llm() -> Iterator[ScriptedLLM]:
 
 
 class TestGraphiti(MemoryContract):
+    profile = Graphiti
     config = config("http://127.0.0.1:9/v1")  # the fixture below puts the scripted LLM's address in
     anyio_backends = ("asyncio",)  # Graphiti gathers with asyncio
-    native_query = ("edges", {})
-    rewrites = "a model turns what is said into facts"
-    concurrent_scopes = 12  # three times as many as graphs may stay open; 64 are among the figures
-    ready_timeout_s = 30.0  # they wait for each other
     # Each opens dozens of graphs. The first is shown by test_many_scopes_at_once_open_few_graphs, the second by the
     # encoder's own tests and the kit on every other provider.
     thorough = (
@@ -38,28 +35,7 @@ class TestGraphiti(MemoryContract):
         "test_the_event_loop_is_never_blocked",
     )
 
-    def native_rows(self, raw: Any) -> list[Any]:
-        return list(raw["edges"])
-
     @pytest.fixture
     def adapter_factory(self, tmp_path: Path, llm: ScriptedLLM) -> Callable[[], MemoryAdapter]:
         settings = load_config(config(llm.base_url))
         return lambda: MemoryAdapterRegistry().create(settings, data_dir=tmp_path)
-
-    @pytest.fixture
-    def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint:
-        """Every node of every open graph."""
-
-        async def dump() -> list[Any]:
-            native: Any = adapter
-            rows = []
-            for graph in native._graphs.values():
-                found, _, _ = await graph.driver.execute_query("MATCH (n) RETURN n.*")
-                rows.extend(sorted(str(row) for row in found))
-            return rows
-
-        return dump
-
-    @pytest.fixture
-    def native_fault(self) -> FaultInjector:
-        return graph_fault

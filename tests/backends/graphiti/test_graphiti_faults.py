@@ -17,7 +17,7 @@ from graphiti_support import (
     ask,
     event,
     found,
-    graph_fault,
+    graph_faults,
     listed,
     opened,
 )
@@ -215,7 +215,7 @@ async def test_a_lost_answer_is_settled_by_a_look_up(
 
 async def test_a_failing_graph_is_not_healthy(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path) as slot:
-        with graph_fault("500"):
+        with graph_faults("500"):
             health = await slot.health()
         assert health.status == "unavailable"
         assert (await slot.health()).versions.keys() == {"graphiti-core", "kuzu"}
