@@ -8,7 +8,7 @@ import importlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -245,11 +245,11 @@ class OverHttp(ConformanceProfile):
             await anyio.sleep(self.late_s)
             return await native(transport, request)
 
-        httpx.AsyncHTTPTransport.handle_async_request = faulty  # type: ignore[method-assign]
+        httpx.AsyncHTTPTransport.handle_async_request = faulty
         try:
             yield
         finally:
-            httpx.AsyncHTTPTransport.handle_async_request = native  # type: ignore[method-assign]
+            httpx.AsyncHTTPTransport.handle_async_request = native
 
 
 class Stigmem(OverHttp):
@@ -268,3 +268,57 @@ class Stigmem(OverHttp):
                 database.execute(f"SELECT {columns} ORDER BY id").fetchall()
                 for columns in ("* FROM facts", "id FROM api_keys")
             ]
+
+
+class Honcho(OverHttp):
+    """A Honcho server, asked for contexts; ``HONCHO_DB`` is the address of its PostgreSQL."""
+
+    native_query = ("conclusions", {})
+    native_mutations: Mapping[str, Mapping[str, Any]] = {}  # prose has its peer's id, which nothing deletes
+    without_ids = {"event_ids": "a conclusion does not say what it was drawn from"}  # noqa: RUF012
+    rewrites = "a model derives conclusions from what is said"
+    limits_natively = False  # a session's own messages are bounded by tokens alone
+    ready_timeout_s = 60.0
+
+    async def fingerprint(self, adapter: Any) -> Any:
+        """Peers with their cards, sessions, messages and conclusions, once the worker has nothing left to do."""
+        address = os.environ["HONCHO_DB"]
+        with anyio.fail_after(self.ready_timeout_s):
+            while postgres(address, "SELECT 1 FROM queue WHERE NOT processed LIMIT 1"):  # noqa: ASYNC110
+                await anyio.sleep(0.2)
+        return [
+            postgres(address, f"SELECT {columns} ORDER BY 1")
+            for columns in (
+                "id, workspace_name, name, configuration::text, internal_metadata::text FROM peers",
+                "id, workspace_name, name, metadata::text FROM sessions WHERE is_active",
+                "public_id, session_name, peer_name, content, metadata::text FROM messages",
+                "id, workspace_name, content FROM documents WHERE deleted_at IS NULL",
+            )
+        ]
+
+
+class Memos(OverHttp):
+    """A MemOS server on PostgreSQL with a local queue; ``MEMOS_DB`` is the address of its database."""
+
+    native_query = ("get_memory", {})
+    without_ids = {"native_ids": "of raw memories, which MemOS replaces by what it makes of them"}  # noqa: RUF012
+    rewrites = "MemOS makes memories of what is said"
+    ready_timeout_s = 60.0
+
+    def native_rows(self, raw: Any) -> list[Any]:
+        from memory.backends.memos.answers import items
+
+        return [item for _, _, item in items(raw, "search")]
+
+    def fingerprint(self, adapter: Any) -> Any:
+        """Every row that MemOS holds."""
+        columns = "id, user_name, memory, properties::text FROM memos.memories"
+        return postgres(os.environ["MEMOS_DB"], f"SELECT {columns} ORDER BY id")
+
+
+def postgres(address: str, query: str) -> list[Any]:
+    """The rows of a query, read past the server."""
+    import psycopg
+
+    with psycopg.connect(address) as database:
+        return database.execute(query).fetchall()
