@@ -267,6 +267,10 @@ it recalls. Controls keep no capability, so that `CORE+DECLARED` is their best. 
 same specs were held against a model of the server in the tests; [what was run on what](backends/index.md) says
 which.
 
+Servers are the real ones. What makes one fail or wait stands between it and the adapter's HTTP client, and what
+it holds is read from its own database: `HONCHO_DB` and `MEMOS_DB` are PostgreSQL addresses, `STIGMEM_DB` is an
+SQLite file. What is not tested was not looked at, and counts as not kept.
+
 ## Plugins
 
 The [directory](plugins.md) lists what others can install, and how to be listed.

@@ -280,6 +280,12 @@ class Honcho(OverHttp):
     limits_natively = False  # a session's own messages are bounded by tokens alone
     ready_timeout_s = 60.0
 
+    def native_rows(self, raw: Any) -> list[Any]:
+        """Each dated statement of the prose, then the session's own messages."""
+        context = raw["context"]
+        statements = (context["peer_representation"] or "").splitlines()
+        return [*(line for line in statements if line.startswith("[")), *context["messages"]]
+
     async def fingerprint(self, adapter: Any) -> Any:
         """Peers with their cards, sessions, messages and conclusions, once the worker has nothing left to do."""
         address = os.environ["HONCHO_DB"]
