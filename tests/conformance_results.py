@@ -263,9 +263,8 @@ beside each other, not as a ranking.
 
 A failed spec is a promise that is not kept: of `memory-libsql`, `basic-memory` and the providers of Hermes it
 is the server or the provider that cuts long texts, does not find Chinese words, hides its errors or counts what
-it recalls. Controls keep no capability, so that `CORE+DECLARED` is their best. Where a row says `not run`, the
-same specs were held against a model of the server in the tests; [what was run on what](backends/index.md) says
-which.
+it recalls. Controls keep no capability, so that `CORE+DECLARED` is their best.
+[What was run on what](backends/index.md) says what else each was held against.
 
 Servers are the real ones. What makes one fail or wait stands between it and the adapter's HTTP client, and what
 it holds is read from its own database: `HONCHO_DB` and `MEMOS_DB` are PostgreSQL addresses, `STIGMEM_DB` is an
