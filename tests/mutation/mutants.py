@@ -31,7 +31,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import _lru_cache_wrapper, cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -82,6 +82,7 @@ class Mutant:
     within: str
     line: int
     what: str
+    near: str
     node: int
     change: int
 
@@ -89,6 +90,12 @@ class Mutant:
     def name(self) -> str:
         """By its function or class and not its line, so that the name outlives changes above it."""
         return f"{self.module}: {self.within}: {self.what}"
+
+    @property
+    def known(self) -> bool:
+        """Whether it is among those that nobody notices: by its name, or where that fits several, with what it
+        stands in."""
+        return not EQUIVALENT.keys().isdisjoint((self.name, f"{self.name} in {self.near}"))
 
     def tree(self) -> ast.Module:
         """The module with the change; lines stay where they are."""
@@ -115,11 +122,14 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
     """Every change of a module, but for what runs on Windows alone."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     within: dict[ast.AST, str | None] = {tree: ""}
+    near: dict[ast.AST, ast.AST] = {}
     for number, node in enumerate(ast.walk(tree)):
         place = within[node]
         if place is not None and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             place = f"{place}.{node.name}".lstrip(".")
         within.update(dict.fromkeys(ast.iter_child_nodes(node), place))
+        whole = node if isinstance(node, ast.Compare | ast.Call | ast.stmt) else near.get(node, node)
+        near.update(dict.fromkeys(ast.iter_child_nodes(node), whole))
         if isinstance(node, ast.If) and ast.unparse(node.test) == "sys.platform == 'win32'":
             within.update(dict.fromkeys(node.body))
         for change, apply in enumerate(_changes(node) if place is not None else ()):
@@ -127,7 +137,8 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
             apply(changed)
             what = f"{ast.unparse(node)[:90]} -> {ast.unparse(changed)[:90]}".replace("\n", " ")
             line: int = node.lineno  # type: ignore[attr-defined]
-            yield Mutant(path.relative_to(ROOT).as_posix(), str(place), line, what, number, change)
+            around = ast.unparse(near[node])[:90].replace("\n", " ")
+            yield Mutant(path.relative_to(ROOT).as_posix(), str(place), line, what, around, number, change)
 
 
 def _changes(node: ast.AST) -> Iterator[Callable[[Any], object]]:
@@ -184,6 +195,7 @@ class Runner:
         self._failed: str | None = None
         self._items: dict[str, pytest.Item] = {}
         self._reach: dict[tuple[str, int], set[str]] = defaultdict(set)
+        self._aimed: dict[str, Counter[str]] = defaultdict(Counter)
         self._took: dict[str, float] = {}
         self._unsound: set[str] = set()
         self._index: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
@@ -204,7 +216,7 @@ class Runner:
                 self._index[code.co_filename, code.co_qualname, code.co_firstlineno].append(thing)
         began = time.monotonic()
         self._map()
-        say(f"{len(self._took)} tests reach the core; seen in {time.monotonic() - began:.0f} s")
+        say(f"{len(self._took)} tests pass; seen in {time.monotonic() - began:.0f} s")
         for number, mutant in enumerate(self.chosen, 1):
             how = self._judge(mutant)
             self.ended[how] += 1
@@ -221,10 +233,14 @@ class Runner:
         if not self._map_file.exists():
             self._fork(self._see, 1800.0)
         seen = json.loads(self._map_file.read_text(encoding="utf-8"))
-        self._took = seen["took"]
+        self._took = {test: seconds for test, seconds in seen["took"].items() if test in self._items}
         for module, lines in seen["lines"].items():
             for line, tests in lines.items():
                 self._reach[module, int(line)] = {test for test in tests if test in self._took}
+                self._aimed[module].update(self._reach[module, int(line)])
+        lines_of = sum(self._aimed.values(), Counter())
+        for module, tests in self._aimed.items():
+            self._aimed[module] = Counter({test: tests[test] / lines_of[test] for test in tests})
 
     def _see(self) -> None:
         data = self.place / "coverage"
@@ -232,7 +248,12 @@ class Runner:
         watch.start()
         took: dict[str, float] = {}
         items = list(self._items.values())
+        # What an earlier test has left in one would keep the code behind it from being seen in a later test.
+        caches = [thing for thing in gc.get_objects() if isinstance(thing, _lru_cache_wrapper)]
+        ours = [one for one in caches if str(one.__module__).partition(".")[0] in ("memory", "conditions")]
         for item, following in zip(items, [*items[1:], None], strict=True):
+            for kept in ours:
+                kept.cache_clear()
             watch.switch_context(item.nodeid)
             began, self._failed = time.monotonic(), None
             item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
@@ -245,17 +266,22 @@ class Runner:
             Path(path).relative_to(ROOT).as_posix(): found.contexts_by_lineno(path)
             for path in found.measured_files()
         }
-        reached = {test for module in lines.values() for tests in module.values() for test in tests}
-        took = {test: seconds for test, seconds in took.items() if test in reached}
         self._map_file.write_text(json.dumps({"lines": lines, "took": took}), encoding="utf-8")
 
-    def _tests(self, mutant: Mutant) -> list[str]:
-        """Those that reach it, the quickest first; then those of its function, since coverage misses some lines."""
-        ordered: dict[str, None] = {}
-        for lines in mutant.lines():
-            found = set().union(*(self._reach[mutant.module, line] for line in lines)) - self._unsound
-            ordered.update(dict.fromkeys(sorted(found, key=lambda test: self._took[test])))
-        return list(ordered)
+    def _tests(self, mutant: Mutant) -> list[list[str]]:
+        """Those that reach it, then those of its function, in two orders: the quickest first; those first that run
+        little else than its module, since hundreds may pass through a line of which few look at what it does. Those
+        of its module where none reaches it: what a forked child runs is not seen.
+        """
+        groups = [set().union(*(self._reach[mutant.module, at] for at in lines)) for lines in mutant.lines()]
+        groups += [set(self._aimed[mutant.module])] * (not any(groups))
+        found = []
+        for order in (self._took.__getitem__, lambda test: -self._aimed[mutant.module][test]):
+            ordered: dict[str, None] = {}
+            for group in groups:
+                ordered.update(dict.fromkeys(sorted(group - self._unsound, key=order)))
+            found.append(list(ordered))
+        return found
 
     # -- one mutant ---------------------------------------------------------------------------------------
 
@@ -266,16 +292,14 @@ class Runner:
         fits = all(function.__code__.co_freevars == code.co_freevars for function, code in known)
         if not known or not fits:
             return self._afresh(mutant)
-        tests = self._tests(mutant)
-        if not tests:
-            return "lives, reached by no test"
+        ordered = self._tests(mutant)
 
         def change() -> None:
             for function, code in known:
                 function.__code__ = code
 
-        for limit_s in (_FIRST_S, _FULL_S):
-            some = self._within(tests, limit_s)
+        for tests, limit_s in zip(ordered, (_FIRST_S, _FULL_S), strict=True):
+            some = self._within([test for test in tests if test not in self._unsound], limit_s)
             while (
                 failed := self._fork(partial(self._run, some, change), self._limit_s(some))
             ) in self._items:
@@ -287,7 +311,7 @@ class Runner:
                 return "killed by the time it took"
             if len(some) == len(tests):
                 break
-        return "lives"
+        return "lives" if ordered[0] else "lives, reached by no test"
 
     def _limit_s(self, tests: list[str]) -> float:
         return 3 * sum(self._took[test] for test in tests) + _SPARE_S
@@ -352,8 +376,16 @@ class Runner:
         reached = [
             test for (module, _), tests in self._reach.items() if module == mutant.module for test in tests
         ]
-        most = [test for test, _ in Counter(reached).most_common(400) if test not in self._unsound]
-        tests = self._within(sorted(most, key=lambda test: self._took[test]), _FIRST_S)
+        most = [test for test, _ in Counter(reached).most_common(400)]
+        # A class is looked at by tests that run none of its module's lines.
+        name = mutant.module.removesuffix(".py").replace("/", ".")
+        named = [test for test in self._took if name in _text_of(self._items[test].path)]
+        tests = [
+            test
+            for some in (named, most)
+            for test in self._within(sorted({*some} - self._unsound, key=self._took.__getitem__), _FIRST_S)
+        ]
+        tests = list(dict.fromkeys(tests))
         if not tests:
             return "lives, reached by no test"
         target = copied / mutant.module
@@ -365,7 +397,7 @@ class Runner:
         command = [sys.executable, "-m", "pytest", f"@{listed}", *options]
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(copied)}
         try:
-            limit_s = self._limit_s(tests) + _SPARE_S
+            limit_s = self._limit_s(tests) + 2 * _FULL_S  # imports and collects first
             done = subprocess.run(
                 command, cwd=copied, env=environment, capture_output=True, timeout=limit_s, check=False
             )
@@ -374,6 +406,11 @@ class Runner:
         finally:
             target.write_text(before, encoding="utf-8")
         return "lives" if done.returncode == 0 else "killed, at import"
+
+
+@cache
+def _text_of(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
 
 
 def say(line: str) -> None:
@@ -418,10 +455,9 @@ def main() -> None:
         print("\n".join(f"{mutant.line} of {mutant.name}" for mutant in every))
         return
     drawn = random.Random(given.seed).sample(every, min(given.number or len(every), len(every)))
-    chosen = sorted(
-        (mutant for mutant in drawn if mutant.name not in EQUIVALENT),
-        key=lambda mutant: (mutant.module, mutant.line),
-    )
+    chosen = [
+        mutant for mutant in drawn if not mutant.known
+    ]  # as drawn: a run that is cut short is a sample, too
     with tempfile.TemporaryDirectory() as directory:
         runner = Runner(chosen, Path(directory), given.reach)
         options = ["--fast", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", f"--rootdir={ROOT}"]
