@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from journals import backlog, open_journal, outlive_a_lease
+from journals import backlog, key, open_journal, outlive_a_lease
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, ask, event, forever, until
 
 from memory import (
@@ -250,6 +250,17 @@ async def test_what_is_wrong_with_the_installation_is_no_refusal_of_the_event(tm
         assert (receipt.status, "install a client" in receipt.warnings[0]) == ("queued", True)
         await slot.record_event(event(2))
     assert stored(adapter) == ["e1", "e2"]
+
+
+async def test_what_waits_says_how_often_and_why_it_failed(tmp_path):
+    """An operator reads it from the journal; nobody else knows once the process is gone."""
+    adapter, journal = Bulk(bulk_size=3), open_journal(tmp_path / "j.db")
+    async with MemorySlot(adapter, scope=ALICE, journal=journal) as slot:
+        adapter.down = True
+        await slot.capability(SupportsBulkIngest).record_events([event(1), event(2)])
+        waiting = await journal.waiting(key(ALICE))
+        failed = ("BackendUnavailable", 1)
+        assert [(entry.error, entry.attempts) for entry in waiting] == [failed, failed]
 
 
 async def test_bulk_writes_keep_their_order_and_their_receipts(tmp_path):

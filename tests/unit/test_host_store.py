@@ -126,6 +126,16 @@ def test_a_file_spoilt_while_it_is_open_keeps_nothing_and_says_so(tmp_path: Path
     store.close()
 
 
+def test_an_object_that_is_damaged_is_named_with_its_file(tmp_path: Path) -> None:
+    """Read as nothing, it would be as if it had never been kept."""
+    with HostStore("fake", tmp_path / "hosts.db") as store:
+        store.put(StoredObject("note", ADA, "a", {}))
+        store._db.execute("UPDATE kept SET value = '{'")
+        store._db.commit()
+        with pytest.raises(StoreError, match=r"^hosts\.db: damaged"):
+            store.get("note", ADA, "a")
+
+
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 

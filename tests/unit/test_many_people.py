@@ -75,6 +75,14 @@ async def test_idle_people_are_released_and_come_back():
     assert adapter.set_up == ["alice", "p0", "p1", "p2", "p3", "p0"]
 
 
+async def test_two_hundred_and_fifty_six_idle_people_stay_where_nothing_is_said():
+    async with MemorySlot(Counting()) as slot:
+        people = [slot.for_scope(ALICE.model_copy(update={"persona_id": person(at)})) for at in range(257)]
+        for one in people:
+            await one.before_turn("tea", session_id="s")
+        assert [slot.is_set_up(one.scope) for one in people] == [False] + [True] * 256
+
+
 async def test_a_person_in_use_is_never_released():
     adapter = Counting()
     async with MemorySlot(adapter, scope=ALICE, idle_scopes=0) as slot:

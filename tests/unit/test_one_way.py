@@ -339,6 +339,9 @@ async def test_health_does_not_wait_for_ever_behind_others():
         assert "no place among other calls within 0.02 s" in health.warnings[0]
         readiness = await slot.capability(SupportsReadiness).wait_until_ready(ALICE, 0.02)
         assert readiness.state == "pending"
+        with pytest.raises(BackendTimeout) as late, slot._rules.span("health", ALICE) as span:
+            await slot._rules.call(span, 1.0, adapter.health, queue_timeout_s=0.02)
+        assert not late.value.sent
         adapter.release.set()
 
 

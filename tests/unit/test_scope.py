@@ -158,6 +158,10 @@ def test_bad_ids_are_one_clear_error(ids, complaint):
     assert "\n" not in str(caught.value)
 
 
+def test_the_longest_id_is_one():
+    assert MemoryScope(run_id="r" * 512, persona_id="p").run_id == "r" * 512
+
+
 def test_labels_tell_apart_what_looks_alike():
     scopes = [
         MemoryScope(run_id=run, persona_id=persona, backend_namespace=namespace, agent_id=agent)

@@ -1,10 +1,12 @@
 """Shielded calls: a write that was abandoned still ends before the switch to read-only, and never overtakes."""
 
+import asyncio
+
 import anyio
 import pytest
 from slot_support import ALICE, event, given_up
 
-from memory import AdapterMode, ConfigError, Deadlines, MemorySlot, WriteReceipt
+from memory import AdapterMode, BackendUnavailable, ConfigError, Deadlines, MemorySlot, WriteReceipt
 from memory.adapter import AdapterTraits, BaseAdapter, ShieldedCalls
 
 
@@ -53,6 +55,21 @@ async def test_a_call_given_up_while_waiting_never_starts():
     await calls.idle()
     await anyio.wait_all_tasks_blocked()
     assert seen == []
+
+
+def test_a_call_that_the_end_of_the_loop_cut_off_has_not_answered():
+    """None in its place would read as what the backend said."""
+
+    async def cut_off():
+        calls = ShieldedCalls()
+        asking = asyncio.ensure_future(calls.run("a", anyio.sleep_forever))
+        await anyio.wait_all_tasks_blocked()
+        for task in calls._tasks:
+            task.cancel()  # as asyncio.run does with all that is left
+        await asking
+
+    with pytest.raises(BackendUnavailable, match="event loop ended"):
+        asyncio.run(cut_off())
 
 
 async def test_idle_waits_for_one_key_or_for_all():

@@ -104,6 +104,22 @@ def test_what_sqlite_fails_with_is_raised(tmp_path):
         file.sync(lambda: None)
 
 
+def test_a_megabyte_is_reached_by_its_last_page():
+    layout = SqliteLayout(
+        what="thing", application_id=1, version=1, tables="CREATE TABLE things (body BLOB);"
+    )
+    file = SqliteFile(None, layout)
+    page = file.db.execute("PRAGMA page_size").fetchone()[0]
+    count = 0
+    while count * page < 1024 * 1024:
+        assert not file.reaches(1)
+        file.db.execute(f"CREATE TABLE t{count} (body BLOB)")
+        count = file.db.execute("PRAGMA page_count").fetchone()[0]
+    assert count * page == 1024 * 1024
+    assert file.reaches(1)
+    file.close()
+
+
 async def test_what_no_backend_can_keep_is_not_kept_for_it(tmp_path):
     """Acknowledged, it would wait for ever."""
 
@@ -318,7 +334,8 @@ async def test_only_a_neutral_slot_gives_back_what_its_labels_do_not_take(neutra
             return await super().retrieve(request)
 
     async with MemorySlot(Packs(), scope=ALICE, neutral_sections=neutral) as slot:
-        await slot.retrieve(ask(budget=ContextBudget(max_tokens=500)))
+        for room in (500, None):
+            await slot.retrieve(ask(budget=ContextBudget(max_tokens=room)))
         own, same = (
             section_overhead(*labels, slot.token_counter)
             for labels in (("obedient", ALICE.label), NEUTRAL_LABELS)
@@ -326,7 +343,7 @@ async def test_only_a_neutral_slot_gives_back_what_its_labels_do_not_take(neutra
     assert own != same
     assert slot.budget == ContextBudget()
     assert MemorySlot(Packs(), budget=ContextBudget(max_tokens=7)).budget.max_tokens == 7
-    assert asked == [500 + own - same if neutral else 500]
+    assert asked == [500 + own - same if neutral else 500, None]
 
 
 @pytest.mark.parametrize(("kind", "answer"), [(dict, []), (list, {}), (str, 1), (int, "1")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sqlite3
 from contextlib import closing
@@ -16,7 +17,15 @@ import pytest
 
 import memory.adapter
 import memory.runtime
-from memory import BackendError, BackendUnavailable, ContextBudget, InputError, MemoryScope, MemorySlot
+from memory import (
+    BackendError,
+    BackendUnavailable,
+    ContextBudget,
+    InputError,
+    MemoryScope,
+    MemorySlot,
+    MemslotError,
+)
 from memory.adapter import (
     AdapterTraits,
     BackendProtocolError,
@@ -39,11 +48,11 @@ from memory.adapter import (
 from memory.adapter._address import is_loopback
 from memory.adapter._bounded import MAX_ANSWER_BYTES
 from memory.adapter._http import _unhandled
-from memory.adapter._lexical import _stem
-from memory.adapter._sdk import _Discreet
+from memory.adapter._lexical import LexicalHashEmbedder, _stem
+from memory.adapter._sdk import _Discreet, environment_kept
 from memory.contract._model import Frozen, words_of
 from memory.contract.formatting import fit_entries, neutral_section, relabel_section
-from memory.contract.native_errors import NativeError
+from memory.contract.native_errors import NativeError, native_name
 from memory.contract.operations import Operation
 from memory.contract.scope import IdAlphabet
 from memory.contract.tokens import CallableTokenCounter
@@ -116,6 +125,11 @@ async def test_a_path_that_may_lead_elsewhere_is_not_asked(path: str) -> None:
     with pytest.raises(InputError, match="path: must start with one '/'"):
         await http.request("GET", path)
     await http.aclose()
+
+
+def test_without_a_number_as_many_connections_as_httpx_has_by_itself() -> None:
+    usual = inspect.signature(httpx.AsyncClient).parameters["limits"].default
+    assert JsonHttp("http://host:1", backend="b")._limits == usual
 
 
 async def test_what_a_refusal_says_is_told_by_code_and_status() -> None:
@@ -231,6 +245,7 @@ def test_what_an_earlier_version_wrote_is_found_again(tmp_path: Path) -> None:
         "mem0:7b7b1e409f00",
         '{"persona_id":"p","run_id":"r"}',
     )
+    assert len(LexicalHashEmbedder().embed("tea")) == 1024
     assert IdAlphabet().encode("a" * 600, "b") == "a" * 484 + "%zri4ftzxncnxmm7uirleon2z3sz"
 
 
@@ -360,6 +375,40 @@ def test_a_number_as_a_code_is_told() -> None:
     assert failed.diagnostics["code"] == "1205"
 
 
+def test_what_was_being_handled_adds_nothing_to_an_error_with_a_status() -> None:
+    """A client that tries an import first would have every refusal called a missing package."""
+
+    class Refused(Exception):
+        status_code = 503
+
+    refused = Refused()
+    refused.__context__ = ModuleNotFoundError(name="extra")
+    table = {native_name(Refused): NativeError(sent=True)}
+    failed = normalise_error(refused, backend_name="b", operation="o", table=table)
+    assert (type(failed), failed.diagnostics["status"]) == (BackendUnavailable, 503)
+    assert "module" not in failed.diagnostics
+
+
+def test_the_lowest_status_of_a_refusal_decides_before_what_it_was_raised_from() -> None:
+    class Refused(Exception):
+        status_code = 400
+
+    refused = Refused()
+    refused.__cause__ = ConnectionRefusedError("an earlier attempt")
+    assert type(normalise_error(refused, backend_name="b", operation="o")) is BackendRejected
+
+
+@pytest.mark.parametrize("error", [OSError("down"), BackendRejected("no"), InputError("bad")])
+def test_what_a_bulk_write_failed_with_keeps_its_cause(error: Exception) -> None:
+    class Own(BaseAdapter):
+        backend_name = "own"
+
+    cause = KeyError("x")
+    with pytest.raises(MemslotError) as caught, BaseAdapter.attach_receipts(Own.__new__(Own), []):
+        raise error from cause
+    assert caught.value.__cause__ is (cause if caught.value is error else error)
+
+
 def test_marks_on_a_letter_are_cut_to_the_first_thirty() -> None:
     """Normalising sorts them by insertion: tens of thousands would hold up everybody."""
     for count, left in ((30, 30), (40, 30), (4000, 30)):
@@ -378,7 +427,13 @@ def test_a_neutral_section_stays_neutral_and_another_gets_the_scope() -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("painted", "painting"), ("paints", "paint"), ("planned", "planning"), ("classes", "class")],
+    [
+        ("painted", "painting"),
+        ("painted", "paint"),
+        ("paints", "paint"),
+        ("planned", "planning"),
+        ("classes", "class"),
+    ],
 )
 def test_forms_of_a_word_meet(one: str, other: str) -> None:
     assert _stem(one) == _stem(other)
@@ -387,6 +442,16 @@ def test_forms_of_a_word_meet(one: str, other: str) -> None:
 @pytest.mark.parametrize("word", ["glass", "status", "is", "tea"])
 def test_what_is_no_form_of_another_word_stays(word: str) -> None:
     assert _stem(word) == word
+
+
+def test_an_import_sees_its_settings_and_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ``.env`` file beside the process would set keys and addresses for all of it."""
+    monkeypatch.setenv("KEPT", "mine")
+    before = dict(os.environ)
+    with environment_kept(KEPT="theirs"):
+        assert (os.environ["PYTHON_DOTENV_DISABLED"], os.environ["KEPT"]) == ("1", "theirs")
+        os.environ["READ_FROM_A_FILE"] = "1"
+    assert dict(os.environ) == before
 
 
 @pytest.mark.parametrize("on_failure", ["raise", "empty"])
