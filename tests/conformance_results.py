@@ -213,7 +213,7 @@ def _table(subjects: list[Subject], kept: Mapping[str, Mapping[str, Any]]) -> It
 def _figure(found: Mapping[str, Any] | None) -> str:
     if found is None:
         return MISSING
-    lost = f", {found['failed']} failed" if found["failed"] else ""
+    lost = "".join(f", {found[name]} {name}" for name in ("failed", "unready") if found[name])
     value = "unknown" if found["value"] is None else f"{found['value']:.1%}"
     return f"{value}{lost}"
 
@@ -259,7 +259,8 @@ TAIL = """
 *Game* and *LoCoMo* are the shares of REQUESTS for which the text that answers was shown: `memslot run` with a
 budget of 2,000 tokens and of 20 items. The two columns are played again by `--what game` and `--what locomo`
 (with `LOCOMO`, the path of the data, which is CC BY-NC 4.0 and not part of memslot). They are small: read them
-beside each other, not as a ranking.
+beside each other, not as a ranking. *Unready* requests were asked while nobody knew that the memory was ready, and
+count as it behaved: MemOS does not tell small talk that its model keeps nothing of from text that it lost.
 
 A failed spec is a promise that is not kept: of `memory-libsql`, `basic-memory` and the providers of Hermes it
 is the server or the provider that cuts long texts, does not find Chinese words, hides its errors or counts what
