@@ -62,9 +62,12 @@ async def test_every_call_is_a_line_without_what_was_said(caplog, fails):
 
 async def test_what_happens_seldom_is_told_at_info_and_nothing_by_default(caplog):
     adapter = Talks()
+    caplog.set_level(logging.WARNING)  # as a program begins; an SDK of another test may have set the root's
+    caplog.handler.setLevel(logging.NOTSET)
     for level, expected in ((logging.INFO, ["setup_scope", "set_mode", "reset_scope", "closed"]), (None, [])):
         caplog.clear()
         caplog.set_level(logging.NOTSET if level is None else level, "memslot")
+        caplog.handler.setLevel(logging.NOTSET)
         async with MemorySlot(adapter, scope=ALICE) as slot:
             await slot.record_event(event())
             await slot.retrieve(ask())
