@@ -19,7 +19,7 @@ from memory.testing._faults import FAKE_KEY, FaultKind, Faults
 from memory.testing._scripted_text import lexical_overlap
 
 STORE_FAULTS: tuple[FaultKind, ...] = (
-    "401", "403", "422", "429", "500", "refused", "slow", "late", "lost", "unreadable",
+    "401", "403", "422", "429", "500", "refused", "slow", "late", "lost", "truncated", "unreadable",
 )  # fmt: skip
 """What the store plays of :data:`~memory.testing._faults.FaultKind`."""
 
@@ -188,6 +188,8 @@ class FakeNativeStore:
                 await anyio.sleep(fault.delay_s)
             if fault.kind == "lost":
                 raise ConnectionResetError(f"connection lost for key {FAKE_KEY}: {said}")
+            if fault.kind == "truncated":
+                raise EOFError(f"the answer ends in its middle, for key {FAKE_KEY}: {said}")
             # Nonsense has no type; whoever reads it stumbles, as over a proxy's HTML page.
             return object() if fault.kind == "unreadable" else answer  # type: ignore[return-value]
         finally:

@@ -15,7 +15,7 @@ from memory import MemoryEvent, WriteReceipt
 from memory.adapter import ContextEntry
 from memory.testing import FakeBackend, FakeNativeStore
 
-KINDS = ("500", "refused", "lost", "unreadable", "429", "slow", "late")
+KINDS = ("500", "refused", "lost", "truncated", "unreadable", "429", "slow", "late")
 
 
 def over(adapter: type[FakeBackend], seed: int, loop: str = "asyncio", **settings: Any) -> History:
