@@ -222,8 +222,8 @@ class ExperimentSettings(Block):
                 way = f", context in the {context}" if len(contexts) > 1 else ""
                 name, series = f"{variant.label}{way}", f"{variant.series or variant.label}{way}"
                 if isinstance(budget, int):
-                    of = f", {budget} tokens" if len(self.budgets) > 1 else ""
-                    name, budget = f"{variant.label}{of}{way}", ContextBudget(max_tokens=budget)
+                    size = f", {budget} tokens" if len(self.budgets) > 1 else ""
+                    name, budget = f"{variant.label}{size}{way}", ContextBudget(max_tokens=budget)
                 update = {"budget": budget, "event_context": context, "name": name, "series": series}
                 found.append(variant.model_copy(update=update))
         return tuple(found)

@@ -124,7 +124,6 @@ class RunServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    disable_nagle_algorithm = True
     server: RunServer
     server_version = "memslot"
 
