@@ -157,6 +157,9 @@ class MirrorAdapter:
                 for shadow in self.shadows:
                     shadow.facts.reset_refused(scope)
             raise
+        if receipt.verified:
+            for shadow in self.shadows:
+                shadow.facts.primary_reset(scope)
         await self._each(reset)
         if not failed:
             return receipt

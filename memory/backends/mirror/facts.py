@@ -10,6 +10,7 @@ from memory import MemoryScope
 from memory.adapter import replace_file
 
 _ENDED_EARLY = "a process ended before the shadow had everything"
+_CUT_OFF = "a reset did not end as it should, and the primary may have kept what the shadow lost"
 _UNREAD = "what was known of it could not be read"
 
 
@@ -30,6 +31,7 @@ class ShadowFacts:
         self.unlike: dict[str, str] = {}
         self.unreset: set[str] = set()
         self.problem = ""
+        self._primary_unsure: set[str] = set()  # of these, the primary's own reset is not known to have ended
         self._begun: set[str] = set()  # scopes the shadow has been told of, in whatever process
         self._open: set[str] = set()  # scopes this process has written to
         self._load()
@@ -41,6 +43,7 @@ class ShadowFacts:
             stored: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
             self.unlike, self.unreset = dict(stored["unlike"]), set(stored["unreset"])
             self._begun, left_open = set(stored["begun"]), set(stored["open"])
+            self._primary_unsure = set(stored["primary_unsure"])
         except (OSError, ValueError, LookupError, TypeError):
             self.problem = f"{_UNREAD}: {self._path.name} is damaged; reset its scopes, or remove the file"
             self._path = None  # never written over: it may say what must not be forgotten
@@ -72,17 +75,27 @@ class ShadowFacts:
     def reset_begins(self, scope: MemoryScope) -> None:
         """The primary is about to be reset: until :meth:`reset_done` the shadow may hold what was erased."""
         self.unreset.add(scope.label)
+        self._primary_unsure.add(scope.label)
+        self._save()
+
+    def primary_reset(self, scope: MemoryScope) -> None:
+        """The primary is known to be empty."""
+        self._primary_unsure.discard(scope.label)
         self._save()
 
     def reset_refused(self, scope: MemoryScope) -> None:
         """The primary kept its memory, and so the shadow keeps its own."""
         self.unreset.discard(scope.label)
+        self._primary_unsure.discard(scope.label)
         self._save()
 
     def reset_done(self, scope: MemoryScope) -> None:
-        """The shadow is known to be empty."""
+        """The shadow is known to be empty; where the primary may not be, the two differ."""
         self.unreset.discard(scope.label)
         self.unlike.pop(scope.label, None)
+        if scope.label in self._primary_unsure:
+            self.unlike[scope.label] = _CUT_OFF
+            self._primary_unsure.discard(scope.label)
         self._begun.add(scope.label)
         self._save()
 
@@ -96,6 +109,7 @@ class ShadowFacts:
         if self._path is None:
             return
         facts = {"unreset": self.unreset, "begun": self._begun, "open": self._open}
+        facts["primary_unsure"] = self._primary_unsure
         content = {"unlike": self.unlike, **{name: sorted(labels) for name, labels in facts.items()}}
         try:
             replace_file(self._path, json.dumps(content, ensure_ascii=False))

@@ -72,6 +72,11 @@ async def test_a_reset_cut_short_is_finished_by_the_next_process(
         await later.slot.setup_scope(ADA)
         await later.shadow.drained(PATIENT_S)
         assert later.told(later.theirs) == []
+        assert later.told(later.ours) == (["erased"] if at == "before" else [])
+        # Between the two, nobody can know that the primary had ended: then it is said to differ too.
+        assert (await later.slot.health()).status == ("ok" if at == "shadow" else "degraded")
+        assert (await later.slot.reset_scope(ADA)).verified
+        assert (await later.slot.health()).status == "ok"
 
 
 async def test_a_reset_that_the_primary_refuses_takes_nothing_from_the_shadow(make: Make) -> None:
@@ -173,4 +178,4 @@ async def test_no_word_that_was_said_is_among_the_facts(make: Make) -> None:
         await pair.tell("I like oolong.")
     facts = (pair.log.parent / "new.json").read_text(encoding="utf-8")
     assert "oolong" not in facts
-    assert set(json.loads(facts)) == {"begun", "open", "unlike", "unreset"}
+    assert set(json.loads(facts)) == {"begun", "open", "primary_unsure", "unlike", "unreset"}
