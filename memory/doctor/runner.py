@@ -102,7 +102,7 @@ class _Doctor:
                 await self._clean_up()
         config = self._config
         return DoctorReport(
-            source=config.source if config else str(self._source),
+            source=config.problem.source if config else str(self._source),
             provider=config.provider if config else None,
             kind=self._kind,
             label=self._label,

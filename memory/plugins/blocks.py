@@ -10,14 +10,13 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from memory.contract.errors import MemslotError
-from memory.plugins.variables import Problems
-from memory.plugins.yaml import Lines
+from memory.plugins.variables import NO_FILE, Problems
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def parse_block(
-    model: type[ModelT], data: Mapping[str, Any], where: str, *, source: str = "", lines: Lines | None = None
+    model: type[ModelT], data: Mapping[str, Any], where: str, problem: Problems = NO_FILE
 ) -> ModelT:
     """Validate one block.
 
@@ -25,7 +24,7 @@ def parse_block(
         model: pydantic model of the block. Its attribute ``FORMER``, if any, says what became of keys of old.
         data: its content.
         where: its path, such as ``memory.backends.mem0``; prefixes every message.
-        source, lines: file name and key positions, for messages.
+        problem: knows the file and the lines of its keys, for messages.
 
     Raises:
         ConfigError: with the path of the field, what is wrong, and the nearest known name for a typo. Values
@@ -50,8 +49,7 @@ def parse_block(
         raise
     except Exception as error:  # a validator of a plugin's own, which should have raised ValueError
         names, what = [], f"could not be understood ({type(error).__name__})"
-    path = (*where.split("."), *(str(part) for part in names))
-    raise Problems(source, lines or Lines())(path, what)
+    raise problem((*where.split("."), *(str(part) for part in names)), what)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

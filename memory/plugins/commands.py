@@ -43,7 +43,9 @@ def load_command(name: str) -> Any | None:
     try:
         command: Any = point.load()
         if not isinstance(command, typer.Typer):
-            return _checked(command)
+            if hasattr(command, "invoke") and hasattr(command, "make_context"):
+                return command
+            raise TypeError("not a typer app and not a command")
         command._add_completion = False  # the options for it are memslot's
         if not sys.stdout.isatty():
             command.rich_markup_mode = None
@@ -58,12 +60,6 @@ def _found() -> Iterable[EntryPoint]:
     from memory.plugins.installed import entry_points
 
     return entry_points(group=GROUP)
-
-
-def _checked(command: Any) -> Any:
-    if not hasattr(command, "invoke") or not hasattr(command, "make_context"):
-        raise TypeError("not a typer app and not a command")
-    return command
 
 
 def _owner(point: EntryPoint) -> str:

@@ -12,15 +12,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, cast, get_args
+from typing import Any, Literal, Self, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
 
 from memory.contract.errors import ConfigError
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 from memory.contract.tokens import CallableTokenCounter, TokenCounter, Utf8TokenCounter
-from memory.plugins.blocks import nearest, parse_block
+from memory.plugins.blocks import ModelT, nearest, parse_block
+from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import (
     HIDDEN,
     DataPath,
@@ -33,21 +34,20 @@ from memory.plugins.redaction import (
     texts_in,
 )
 from memory.plugins.variables import SECTIONS, Problems, Resolver
-from memory.plugins.yaml import Lines, load_yaml
+from memory.plugins.yaml import load_yaml
 from memory.slot.files import Durability
 from memory.slot.rules import Deadlines
 
 # Told by the provider already, or without effect on any answer.
-_NOT_HASHED = ("backend", "condition", "journal", "state")
-ModelT = TypeVar("ModelT", bound=BaseModel)
+_NOT_HASHED = ("backend", "condition", "backends", "conditions", "journal", "state")
+Spelling = Literal["backend", "condition"]
+Group = Literal["backends", "conditions"]
 Isolate = Literal["shared", "strict"]
 """What the projects and agents of one user share where a memory is served: one memory, or nothing."""
 
 
-class JournalSettings(BaseModel):
+class JournalSettings(PluginOptions):
     """The block ``memory.journal``; ``true`` means its defaults, a text its path."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     path: DataPath | None = None
     """The file. By default ``journal.db`` in ``memory.data_dir``."""
@@ -68,10 +68,8 @@ class JournalSettings(BaseModel):
         return self.path or data_dir / "journal.db"
 
 
-class MemorySettings(BaseModel):
+class MemorySettings(PluginOptions):
     """The ``memory:`` block."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     backend: Public[str] | None = None
     condition: Public[str] | None = None
@@ -123,30 +121,23 @@ class MemslotConfig:
         options: the provider's own block, environment variables filled in, not yet validated.
         run: the ``run:`` block for the benchmark, or None.
         sections: further blocks as they are written, see :meth:`section`.
-        resolver: fills variables into them.
-        secrets: path of a value that came from a variable whose name says credential -> what is written there.
+        resolver: fills variables into them, and knows which values came from variables that hold credentials.
         problem: builds errors that say file, line and field.
         base: what relative paths are relative to: the file's directory; without a file, the working directory.
     """
 
     memory: MemorySettings
     provider: str
-    spelling: Literal["backend", "condition"]
+    spelling: Spelling
     chosen: tuple[str, ...]
-    group: Literal["backends", "conditions"]
+    group: Group
     blocks: tuple[tuple[str, str], ...]
     options: dict[str, Any] = field(repr=False)
     run: dict[str, Any] | None = field(repr=False)
     sections: Mapping[str, Any] = field(repr=False)
     resolver: Resolver = field(repr=False)
-    secrets: Mapping[tuple[str, ...], str] = field(repr=False)
     problem: Problems = field(repr=False)
     base: Path
-
-    @property
-    def source(self) -> str:
-        """File name for messages."""
-        return self.problem.source
 
     @property
     def where(self) -> str:
@@ -187,8 +178,7 @@ class MemslotConfig:
             ConfigError: a variable is unset, a key is unknown or a value wrong.
         """
         content = self.resolver.fill(self.sections.get(name) or {}, (name,))
-        parsed = parse_block(model, content, name, source=self.problem.source, lines=self.problem.lines)
-        return resolve_paths(parsed, self.base)
+        return resolve_paths(parse_block(model, content, name, self.problem), self.base)
 
     def place(self, options: BaseModel) -> str:
         """Where embedded stores of this configuration lie, which its hash leaves out."""
@@ -201,18 +191,32 @@ class MemslotConfig:
         Raises:
             ConfigError: a key is unknown or a value wrong.
         """
-        return parse_block(
-            model, self.options, self.where, source=self.problem.source, lines=self.problem.lines
-        )
+        return parse_block(model, self.options, self.where, self.problem)
 
     def token_counter(self) -> TokenCounter:
-        """The counter that ``memory.token_counter`` names.
+        """What ``memory.token_counter`` names: the default one, or ``package.module:function`` (text -> int).
 
         Raises:
-            ConfigError: it cannot be imported.
+            ConfigError: the function cannot be imported, or does not count.
         """
-        with self.problem.placing():
-            return load_token_counter(self.memory.token_counter)
+        name, path = self.memory.token_counter, ("memory", "token_counter")
+        if name == Utf8TokenCounter.name:
+            return Utf8TokenCounter()
+        module, _, attribute = name.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+        except Exception as error:  # whatever that module does when it is imported
+            mend = f"write {Utf8TokenCounter.name!r} or 'package.module:function'"
+            raise self.problem(path, f"cannot import {name!r}; {mend}") from error
+        counter = found if isinstance(found, TokenCounter) else CallableTokenCounter(name, found)
+        mend = "name a function text -> int"
+        try:
+            tokens = counter.count("How many?")
+        except Exception as error:
+            raise self.problem(path, f"{name} fails for a text; {mend}") from error
+        if not isinstance(tokens, int) or tokens < 0:
+            raise self.problem(path, f"{name} gives no number of tokens; {mend}")
+        return counter
 
     def redacted(self, options: BaseModel, run: BaseModel | None = None) -> dict[str, Any]:
         """The configuration as it may be published, JSON-ready; see :mod:`memory.plugins.redaction`.
@@ -221,7 +225,7 @@ class MemslotConfig:
             options: the provider's parsed block.
             run: the parsed ``run:`` block, where there is one.
         """
-        redaction, path = Redaction(self.base, self.secrets), ("memory", self.group, self.provider)
+        redaction, path = Redaction(self.base, self.resolver.secrets), ("memory", self.group, self.provider)
         memory = _without_blocks(redaction.shown(self.memory, ("memory",)))
         memory[self.group] = {self.provider: redaction.shown(options, path)}
         shown = {"memory": memory, **({} if run is None else {"run": redaction.shown(run, ("run",))})}
@@ -233,8 +237,8 @@ class MemslotConfig:
         Covers the effective options, private ones included; credentials and where data lies are left out, and so is
         whether the provider is asked for as a backend or as a condition.
         """
-        content = Redaction(self.base, self.secrets).content
-        memory = _without_blocks(content(self.memory, ("memory",)))
+        content = Redaction(self.base, self.resolver.secrets).content
+        memory = content(self.memory, ("memory",))
         return slow_hash(
             {
                 "provider": self.provider,
@@ -263,7 +267,7 @@ def load_config(
     *,
     env: Mapping[str, str] | None = None,
     provider: str | None = None,
-    named_by: tuple[str, ...] = ("run", "compare"),
+    named_by: tuple[str, ...] = (),
 ) -> MemslotConfig:
     """Read a configuration.
 
@@ -280,7 +284,7 @@ def load_config(
     if isinstance(source, MemslotConfig):
         return source
     if isinstance(source, Mapping):
-        content, problem, base = dict(source), Problems("config", Lines()), Path()
+        content, problem, base = dict(source), Problems("config"), Path()
     elif isinstance(source, (str, os.PathLike)) and str(source):
         content, lines = load_yaml(Path(source))
         problem, base = Problems(str(source), lines), Path(source).absolute().parent
@@ -292,9 +296,7 @@ def load_config(
         raise problem((unknown[0],), f"is not a known section{below or nearest(unknown[0], SECTIONS)}")
     if not isinstance(content.get("memory"), Mapping):
         raise problem(("memory",), "is missing; a configuration starts with 'memory:' and names a backend")
-    memory = dict(content["memory"])
-    if provider is not None:
-        memory = {**memory, "backend": provider, "condition": None}
+    memory = {**content["memory"], **({} if provider is None else {"backend": provider, "condition": None})}
     chosen = named_by if provider is not None else ()
     others = {name: content.get(name) for name in SECTIONS if name != "memory"}
     return _resolve(memory, others, problem, base, chosen, os.environ if env is None else env)
@@ -313,50 +315,43 @@ def _resolve(
         raise problem(("memory", provider), f"belongs below 'memory.{spelling}s:', as {spelling}s.{provider}")
     group, options = _block(provider, spelling, memory, problem)
     resolver = Resolver(env, problem)
-    common = {key: value for key, value in memory.items() if key not in ("backends", "conditions")}
-    settings = resolver.fill(common, ("memory",))
     for name, section in others.items():
         if section is not None and not isinstance(section, Mapping):
             raise problem((name,), "must be a mapping")
     return MemslotConfig(
-        memory=parse_block(MemorySettings, settings, "memory", source=problem.source, lines=problem.lines),
+        memory=parse_block(
+            MemorySettings, resolver.fill(_without_blocks(memory), ("memory",)), "memory", problem
+        ),
         provider=provider,
         spelling=spelling,
         chosen=chosen or ("memory", spelling),
         group=group,
-        blocks=tuple(
-            (value, str(name)) for value in ("backends", "conditions") for name in memory.get(value) or ()
-        ),
+        blocks=tuple((value, str(name)) for value in get_args(Group) for name in memory.get(value) or ()),
         options=resolver.fill(options, ("memory", group, provider)),
         run=None if others["run"] is None else resolver.fill(others["run"], ("run",)),
         sections=others,
         resolver=resolver,
-        secrets=resolver.secrets,
         problem=problem,
         base=base,
     )
 
 
 def _block(
-    provider: str, spelling: Literal["backend", "condition"], memory: dict[str, Any], problem: Problems
-) -> tuple[Literal["backends", "conditions"], dict[str, Any]]:
+    provider: str, spelling: Spelling, memory: dict[str, Any], problem: Problems
+) -> tuple[Group, dict[str, Any]]:
     """Where the provider's block stands, and its content; one that is absent is empty."""
-    found: list[Literal["backends", "conditions"]] = []
-    groups: tuple[Literal["backends", "conditions"], ...] = ("backends", "conditions")
-    for group in groups:
-        blocks = memory.get(group)
-        if blocks is not None and not isinstance(blocks, Mapping):
+    for group in get_args(Group):
+        if not isinstance(memory.get(group), Mapping | None):
             raise problem(("memory", group), "must be a mapping, from names to their options")
-        if provider in (blocks or {}):
-            found.append(group)
+    found: list[Group] = [group for group in get_args(Group) if provider in (memory.get(group) or {})]
     if not found:
-        for group in groups:
+        for group in get_args(Group):
             for name in map(str, memory.get(group) or ()):
                 if _plain(name) == _plain(provider):
                     raise problem(("memory", group, name), f"is read as another provider's; write {provider}")
-        group = "backends" if spelling == "backend" else "conditions"
-        problem.lines.note(("memory", group, provider), problem.lines.of(("memory", spelling)))
-        return group, {}
+        default: Group = "backends" if spelling == "backend" else "conditions"
+        problem.lines.note(("memory", default, provider), problem.lines.of(("memory", spelling)))
+        return default, {}
     path = ("memory", found[-1], provider)
     if len(found) == 2:
         raise problem(path, "stands under memory.backends as well; keep one of the two")
@@ -373,56 +368,25 @@ def _plain(name: str) -> str:
 
 def _without_blocks(memory: dict[str, Any]) -> dict[str, Any]:
     """Without the mappings of all providers' blocks, of which one alone is read."""
-    return {key: value for key, value in memory.items() if key not in ("backends", "conditions")}
+    return {key: value for key, value in memory.items() if key not in get_args(Group)}
 
 
-def _selected(memory: dict[str, Any], problem: Problems) -> tuple[Literal["backend", "condition"], str]:
-    words: tuple[Literal["backend", "condition"], ...] = ("backend", "condition")
-    given = {word: memory[word] for word in words if memory.get(word) is not None}
-    for word, name in given.items():
+def _selected(memory: dict[str, Any], problem: Problems) -> tuple[Spelling, str]:
+    given = [(word, memory[word]) for word in get_args(Spelling) if memory.get(word) is not None]
+    for word, name in given:
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
             raise problem(("memory", word), "must be the name of one; see 'memslot backends'")
-    if len(given) > 1:
+    if len(given) == 1:
+        return given[0]
+    if given:
         raise problem(
             ("memory",),
-            f"backend ({given['backend']}) and condition ({given['condition']}) are both set, and exactly one "
+            f"backend ({memory['backend']}) and condition ({memory['condition']}) are both set, and exactly one "
             "context provider may be active; remove one",
         )
-    for word, name in given.items():
-        return word, name
     for name in map(str, memory):
         if name not in MemorySettings.model_fields:
-            raise problem(("memory", name), f"is not a known field{nearest(name, words)}")
+            raise problem(("memory", name), f"is not a known field{nearest(name, get_args(Spelling))}")
     raise problem(
         ("memory",), "selects nothing; set backend to a name that 'memslot backends' lists, e.g. mem0"
     )
-
-
-def load_token_counter(name: str) -> TokenCounter:
-    """The counter a configuration names: the default one, or ``package.module:function`` (text -> int).
-
-    Raises:
-        ConfigError: the function cannot be imported, or does not count.
-    """
-    if name == Utf8TokenCounter.name:
-        return Utf8TokenCounter()
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # whatever that module does when it is imported
-        raise ConfigError(
-            f"memory.token_counter: cannot import {name!r}; "
-            f"write {Utf8TokenCounter.name!r} or 'package.module:function'"
-        ) from error
-    counter = found if isinstance(found, TokenCounter) else CallableTokenCounter(name, found)
-    try:
-        tokens = counter.count("How many?")
-    except Exception as error:
-        raise ConfigError(
-            f"memory.token_counter: {name} fails for a text; name a function text -> int"
-        ) from error
-    if not isinstance(tokens, int) or tokens < 0:
-        raise ConfigError(
-            f"memory.token_counter: {name} gives no number of tokens; name a function text -> int"
-        )
-    return counter

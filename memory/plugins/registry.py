@@ -90,7 +90,6 @@ class _Host:
 
     config: MemslotConfig
     token_counter: TokenCounter
-    data_dir: Path
 
 
 class MemoryAdapterRegistry:
@@ -152,10 +151,10 @@ class MemoryAdapterRegistry:
             ConfigError: the provider's block is wrong.
         """
         manager, info = self._selected(config)
-        host = _Host(config, token_counter or config.token_counter(), data_dir or config.data_dir)
+        host = _Host(config, token_counter or config.token_counter())
         _require_sdk(info)
         options = resolve_paths(config.parse_options(info.options), config.base)
-        return self._build(manager, info, options, host, config.where, host.data_dir)
+        return self._build(manager, info, options, host, config.where, data_dir or config.data_dir)
 
     def _build(
         self,
@@ -176,9 +175,7 @@ class MemoryAdapterRegistry:
             manager, other = self._find(name, _KINDS, f"{problem.place(tuple(block.split('.')))}: ")
             _require_sdk(other)
             if not isinstance(options, BaseModel):
-                options = parse_block(
-                    other.options, options, block, source=problem.source, lines=problem.lines
-                )
+                options = parse_block(other.options, options, block, problem)
             moved = resolve_paths(options, host.config.base)
             known_as = other if where else replace(other, name=info.name, kind=info.kind)
             return self._build(manager, known_as, moved, host, block, data_dir or settings.data_dir)

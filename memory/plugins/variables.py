@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from memory.contract._model import is_encodable
@@ -31,8 +31,8 @@ class Problems:
         lines: lines of its keys, where it is a file.
     """
 
-    source: str
-    lines: Lines
+    source: str = ""
+    lines: Lines = field(default_factory=Lines)
 
     def __call__(self, path: tuple[str, ...], what: str) -> ConfigError:
         return ConfigError(f"{self.place(path)}: {what}")
@@ -54,6 +54,10 @@ class Problems:
             if not separator or names[0] not in SECTIONS:
                 raise
             raise self(names, what) from error
+
+
+NO_FILE = Problems()
+"""Of what stands in no file."""
 
 
 class Resolver:
@@ -99,7 +103,6 @@ class Resolver:
             raise self._problem(path, "must be a finite number; leave it out for no limit")
 
     def _with_variables(self, value: str, path: tuple[str, ...]) -> str:
-
         def replace(match: re.Match[str]) -> str:
             name, default = match.groups()
             if match.group() == "$$":

@@ -52,8 +52,7 @@ class AgentSettings(PluginOptions):
         Raises:
             ConfigError, PluginError: it cannot be used.
         """
-        problem = config.problem
-        return create_provider(self.provider, self.options, source=problem.source, lines=problem.lines)
+        return create_provider(self.provider, self.options, problem=config.problem)
 
     def session(self, provider: Provider, memory: TurnMemory, **given: Any) -> AgentSession:
         """A session as this block wants it; further arguments as for :class:`AgentSession`."""

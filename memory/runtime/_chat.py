@@ -172,7 +172,9 @@ class Chat:
             elif name == "/switch" and argument == self._name:
                 self._say(f"it is {argument} already")
             elif name == "/switch" and argument:
-                await self._attach(load_config(self._config.source, provider=argument, named_by=("/switch",)))
+                await self._attach(
+                    load_config(self._config.problem.source, provider=argument, named_by=("/switch",))
+                )
                 self._say(f"now with {self._name}")
             elif name == "/forget":
                 self._forgetting = True

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, SecretStr, field_validator
 from memory.contract.errors import ConfigError
 from memory.plugins.blocks import parse_block
 from memory.plugins.hookspecs import PluginOptions
+from memory.plugins.variables import Problems
 from memory.plugins.yaml import load_yaml
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ def read_tokens(file: Path) -> list[TokenSettings]:
         ConfigError: it cannot be read, or a token is wrong; values are not repeated.
     """
     content, lines = load_yaml(file)
-    return parse_block(_TokensFile, content, "serve.tokens_file", source=file.name, lines=lines).tokens
+    return parse_block(_TokensFile, content, "serve.tokens_file", Problems(file.name, lines)).tokens
 
 
 async def watch_tokens(file: Path, changed: Callable[[list[TokenSettings]], None]) -> None:

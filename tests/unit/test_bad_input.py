@@ -28,7 +28,7 @@ from memory import (
 )
 from memory.adapter import ContextEntry, render_section
 from memory.contract.formatting import is_well_formed
-from memory.plugins.config import load_config, load_token_counter
+from memory.plugins.config import load_config
 from memory.plugins.hookspecs import PluginOptions
 
 SCOPE = MemoryScope(run_id="r", persona_id="p")
@@ -432,6 +432,10 @@ def lies(text: str) -> Any:
 MADE = Worded()
 
 
+def token_counter(name: str) -> Any:
+    return load_config({"memory": {"backend": "no_memory", "token_counter": name}}).token_counter()
+
+
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
@@ -449,11 +453,11 @@ MADE = Worded()
 )
 def test_a_token_counter_counts(name: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_token_counter(name)
-    assert str(caught.value).startswith("memory.token_counter: ")
+        token_counter(name)
+    assert str(caught.value).startswith("config: memory.token_counter: ")
     assert complaint in str(caught.value)
 
 
 def test_a_good_token_counter_is_taken() -> None:
-    assert load_token_counter("builtins:len").count("abc") == 3
-    assert load_token_counter(f"{__name__}:MADE") is MADE
+    assert token_counter("builtins:len").count("abc") == 3
+    assert token_counter(f"{__name__}:MADE") is MADE

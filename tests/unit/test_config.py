@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from memory import ConfigError
 from memory.plugins.blocks import parse_block
-from memory.plugins.config import load_config, load_token_counter
+from memory.plugins.config import load_config
 
 GOOD = """\
 memory:
@@ -197,12 +197,15 @@ def test_typos_in_a_providers_block_get_the_nearest_name(data, complaint):
 
 
 def test_token_counters():
-    assert load_token_counter("utf8-bytes/4").count("abcde") == 2
-    exact = load_token_counter("builtins:len")
+    def named(name: str):
+        return load_config({"memory": {"backend": "no_memory", "token_counter": name}}).token_counter()
+
+    assert named("utf8-bytes/4").count("abcde") == 2
+    exact = named("builtins:len")
     assert (exact.name, exact.count("abcde")) == ("builtins:len", 5)
     for name in ("nowhere:count", "builtins:count", "tiktoken", ""):
         with pytest.raises(ConfigError, match=r"memory\.token_counter"):
-            load_token_counter(name)
+            named(name)
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,7 @@ def _settings(
     filled = run_block(written, given) if block == "run" else {**written, **given}
     if not filled.get("providers") and block == "run":
         raise problem((block, "providers"), "names no provider; list those to compare")
-    return parse_block(ExperimentSettings, filled, block, source=problem.source, lines=problem.lines)
+    return parse_block(ExperimentSettings, filled, block, problem)
 
 
 def parsed_run(config: MemslotConfig) -> ExperimentSettings:

@@ -32,7 +32,7 @@ _GRACE_S = 5
 async def _opened(config: MemslotConfig, read_only: bool) -> AsyncIterator[MemoryItems]:
     if config.memory.scope is None:
         raise ScopeError(
-            f"{config.source}: memory.scope says whose memory is served; add run_id and persona_id"
+            f"{config.problem.source}: memory.scope says whose memory is served; add run_id and persona_id"
         )
     async with open_shared(config, setup=read_only) as slot:  # which a read-only slot could not do later
         if read_only:

@@ -14,8 +14,7 @@ from pydantic import BaseModel
 
 from memory.contract.errors import MemslotError, PluginLoadError, PluginNotFound
 from memory.plugins.blocks import nearest, parse_block
-from memory.plugins.variables import Problems
-from memory.plugins.yaml import Lines
+from memory.plugins.variables import NO_FILE, Problems
 from memory.runtime._provider import Provider
 
 GROUP = "memslot.providers"
@@ -48,22 +47,16 @@ def takes_seed(name: str, where: str) -> bool:
     return _plugin(name, where).seeded
 
 
-def provider_options(
-    name: str, options: Mapping[str, Any], where: str, *, source: str = "", lines: Lines | None = None
-) -> BaseModel:
+def provider_options(name: str, options: Mapping[str, Any], where: str) -> BaseModel:
     """A provider's block, checked; arguments as for :func:`create_provider`."""
-    return parse_block(
-        _plugin(name, where, source, lines).options, options, where, source=source, lines=lines
-    )
+    return parse_block(_plugin(name, where).options, options, where)
 
 
 def create_provider(
     name: str,
     options: Mapping[str, Any] | BaseModel,
     where: str = "agent.options",
-    *,
-    source: str = "",
-    lines: Lines | None = None,
+    problem: Problems = NO_FILE,
 ) -> Provider:
     """A provider by its name.
 
@@ -71,16 +64,16 @@ def create_provider(
         name: one of :func:`provider_names`.
         options: its block, parsed or not.
         where: the block's path in the configuration, for messages.
-        source, lines: of the configuration's file, for messages.
+        problem: knows the configuration's file, for messages.
 
     Raises:
         PluginNotFound: none is called so.
         PluginLoadError: its module is broken, or its SDK is not installed; the message has the pip line.
         ConfigError: the block is wrong.
     """
-    plugin = _plugin(name, where, source, lines)
+    plugin = _plugin(name, where, problem)
     if not isinstance(options, BaseModel):
-        options = parse_block(plugin.options, options, where, source=source, lines=lines)
+        options = parse_block(plugin.options, options, where, problem)
     try:
         return plugin.create(options)
     except MemslotError:
@@ -98,12 +91,11 @@ def _points() -> dict[str, Any]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def _plugin(name: str, where: str, source: str = "", lines: Lines | None = None) -> ProviderPlugin:
+def _plugin(name: str, where: str, problem: Problems = NO_FILE) -> ProviderPlugin:
     points = _points()
     if name not in points:
         path = (*where.removesuffix(".options").removesuffix(".provider").split("."), "provider")
-        place = Problems(source, lines or Lines()).place(path)
-        raise PluginNotFound(f"{place}: no provider is named {name!r}{nearest(name, points)}")
+        raise PluginNotFound(f"{problem.place(path)}: no provider is named {name!r}{nearest(name, points)}")
     try:
         plugin = points[name].load()
     except (Exception, SystemExit) as error:
