@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -11,17 +12,15 @@ from memory.contract.events import Message
 
 
 def canonical_hash(data: Any) -> str:
-    """SHA-256, hex, of ``data`` as JSON with sorted keys and no optional whitespace or escapes."""
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """SHA-256, hex, of ``data`` as JSON with sorted keys and no optional whitespace or escapes; dataclasses by their
+    fields, messages by role and content."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_fields_of)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def json_ready(value: Any) -> Any:
-    """Generated data as JSON takes it, for :func:`canonical_hash`."""
-    if isinstance(value, dict):
-        return {key: json_ready(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_ready(item) for item in value]
+def _fields_of(value: Any) -> Any:
     if isinstance(value, Message):
         return {"role": value.role, "content": value.content}
-    return value.isoformat() if isinstance(value, datetime) else value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return {field.name: getattr(value, field.name) for field in fields(value)}

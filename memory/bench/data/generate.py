@@ -8,13 +8,13 @@ played, 5 forced changes with fixed transcripts, 36 test sessions. The text is o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from memory.bench.data.canonical import canonical_hash, json_ready
+from memory.bench.data.canonical import canonical_hash
 from memory.bench.data.dice import Dice, opened
 from memory.bench.data.language import Language, LanguageName, Setting, World
 from memory.bench.data.languages import load_language
@@ -76,7 +76,7 @@ def make_game(size: GameSize | None = None, *, seed: int = 7) -> TimelineSet:
     return TimelineSet(
         name="game",
         timelines=timelines,
-        data_hash=canonical_hash(json_ready([asdict(timeline) for timeline in timelines])),
+        data_hash=canonical_hash(timelines),
         seed=seed,
         notes=tuple(notes),
     )

@@ -5,14 +5,15 @@ A worker that ends without a word (killed, out of memory) costs its cell, which 
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
 
 _CONNECT_S = 15
+_REPORT_EVERY_S = 0.2
 _ORPHANED = 3
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -92,19 +94,31 @@ def _work(pipe: Connection) -> None:
     with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
         while (job := pipe.recv()) is not None:
             try:
-                record = run_job(job, partial(_report_or_end, pipe))
+                record = run_job(job, _reporter(pipe))
             except Exception as error:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 record = _ended(job, f"{type(error).__name__} in {where.name}", "failed")
             pipe.send(("done", record))
 
 
-def _report_or_end(pipe: Connection, *at: Any) -> None:
-    """Say how far the cell is; one whose run is gone goes on in the run that takes it up."""
-    try:
-        pipe.send(("at", at))
-    except OSError:
-        os._exit(_ORPHANED)
+def _reporter(pipe: Connection) -> Progress:
+    """Says how far a cell is, not at every step: each word wakes the run, on a core that workers need.
+
+    A cell whose run is gone goes on in the run that takes it up.
+    """
+    said = -math.inf
+
+    def report(cell_id: str, done: int, total: int) -> None:
+        nonlocal said
+        if done < total and time.monotonic() < said + _REPORT_EVERY_S:
+            return
+        said = time.monotonic()
+        try:
+            pipe.send(("at", (cell_id, done, total)))
+        except OSError:
+            os._exit(_ORPHANED)
+
+    return report
 
 
 def _ended(job: Job, why: str, status: str) -> CellRecord:
@@ -158,22 +172,18 @@ class ProcessExecutor:
         self._count = workers
         self._context = multiprocessing.get_context("spawn")
         self._workers: list[_Worker] = []
-
-    @property
-    def pids(self) -> list[int]:
-        """Of the workers that live."""
-        return [worker.process.pid for worker in self._workers if worker.process.pid is not None]
+        self._took_ms: dict[str, float] = {}
 
     def run(
         self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
     ) -> Iterator[CellRecord]:
         """The records of the jobs, as they end."""
-        waiting = deque(replace(job, workers=self._count) for job in jobs)
+        waiting = [replace(job, workers=self._count) for job in jobs]
         try:
             while True:
                 while waiting and len(self._workers) < min(self._count, len(jobs)) and may_begin():
                     self._workers.append(_Worker(self._context))
-                    self._workers[-1].give(waiting.popleft())
+                    self._workers[-1].give(self._next(waiting))
                 busy = {worker.pipe: worker for worker in self._workers if worker.job is not None}
                 if not busy:
                     return
@@ -182,13 +192,21 @@ class ProcessExecutor:
                     record = self._receive(worker, progress)
                     if record is None:
                         continue
+                    self._took_ms[record.label] = record.wall_ms or 0.0
                     if worker in self._workers and waiting and may_begin():
-                        worker.give(waiting.popleft())
+                        worker.give(self._next(waiting))
                     yield record
         finally:
             for worker in self._workers:
                 worker.end()
             self._workers.clear()
+
+    def _next(self, waiting: list[Job]) -> Job:
+        """The next one; of the last ones the longest, so that no worker is left alone with it."""
+        if len(waiting) > 2 * self._count:
+            return waiting.pop(0)
+        took = [self._took_ms.get(job.spec.label, 0.0) for job in waiting]
+        return waiting.pop(took.index(max(took)))
 
     def _receive(self, worker: _Worker, progress: Progress) -> CellRecord | None:
         """What a worker says: a record, or None where it is only about how far it is."""
