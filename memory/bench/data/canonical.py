@@ -12,8 +12,10 @@ from memory.contract.events import Message
 
 
 def canonical_hash(data: Any) -> str:
-    """SHA-256, hex, of ``data`` as JSON with sorted keys and no optional whitespace or escapes; dataclasses by their
-    fields, messages by role and content."""
+    """SHA-256, hex, of ``data`` as JSON with sorted keys and no optional whitespace or escapes.
+
+    Dataclasses go in by their fields, messages by role and content.
+    """
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_fields_of)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -218,20 +218,12 @@ def _truth(item: Node, persona: str, known: set[str]) -> EvidenceTruth | Abstain
     evidence = [text.typed(str) for text in item.get("evidence").items()]
     fields = item.typed(dict)
     if fields["category"] == 5:
-        trap = _answer(item, "adversarial_answer")
+        trap = item.get("adversarial_answer").answer()
         if "answer" not in fields:
             return AbstainTruth(trap=trap)
     turns, unresolved = split_evidence(evidence, known)
     return EvidenceTruth(
         turns=tuple(f"{persona}:{turn}" for turn in turns),
         unresolved=unresolved,
-        answer=_answer(item, "answer"),
+        answer=item.get("answer").answer(),
     )
-
-
-def _answer(item: Node, name: str) -> str:
-    """An answer, which may be a number, such as a year."""
-    value = item.get(name).value
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
-        raise item.wrong(name, "must be text that is not blank, or a number")
-    return str(value)

@@ -109,7 +109,7 @@ def _timeline(question: Node, name: str) -> Timeline:
             if ids[place] in answers:
                 whole.append(turn.event_id)
         built.append(Session(f"s{number:03}", tuple(turns)))
-    answer = _answer(question.get("answer"))
+    answer = question.get("answer").answer()
     truth: EvidenceTruth | AbstainTruth = AbstainTruth(reason=answer)
     if not _abstains(name):
         truth = EvidenceTruth(turns=tuple(marked or whole), unresolved=len(answers - set(ids)), answer=answer)
@@ -132,13 +132,6 @@ def _timeline(question: Node, name: str) -> Timeline:
 
 def _abstains(name: str) -> bool:
     return name.endswith("_abs")
-
-
-def _answer(given: Node) -> str:
-    value = given.value
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
-        raise given.wrong("", f"must be text that is not blank, or a number; is this {_WHAT}?")
-    return str(given.value)
 
 
 def _turns(session: Node, prefix: str, start: datetime) -> Iterator[tuple[Turn, bool]]:

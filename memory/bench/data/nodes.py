@@ -103,6 +103,13 @@ class Node:
             raise self.wrong(name, "is blank")
         return text
 
+    def answer(self) -> str:
+        """The value as an answer, which may be a number, such as a year."""
+        value = self.value
+        if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
+            raise self.wrong("", f"must be text that is not blank, or a number; is this {self.kind}?")
+        return str(value)
+
     def items(self) -> list[Self]:
         """The items of a list."""
         return [

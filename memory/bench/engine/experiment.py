@@ -127,11 +127,11 @@ def begin(
     A cell that fails does not raise: it is marked with its reason, and the others are played.
     """
     registry, listeners = registry or MemoryAdapterRegistry(), listeners or Listeners()
-    experiment = without_broken(experiment, registry)
+    experiment, variants = without_broken(experiment, registry)
     created = datetime.now(UTC)
     experiment_id = new_id(_label(experiment), created)
     directory = experiment.settings.directory / experiment_id
-    manifest = first_manifest(experiment, registry, experiment_id, created)
+    manifest = first_manifest(experiment, variants, registry, experiment_id, created)
     make_directory(directory, experiment.problem.place((experiment.block, "output")))
     if listeners.on_directory is not None:
         listeners.on_directory(directory)
@@ -174,8 +174,8 @@ def resume(
             f"{directory.name} cannot be resumed: its journals are of version {earlier.journal_version}, and this "
             f"memslot continues {JOURNAL_VERSION}; take the memslot that began it"
         )
-    experiment = without_broken(experiment, registry)
-    now = first_manifest(experiment, registry, earlier.experiment_id, earlier.created_at)
+    experiment, variants = without_broken(experiment, registry)
+    now = first_manifest(experiment, variants, registry, earlier.experiment_id, earlier.created_at)
     drifted = [
         part for part in {**earlier.hashes, **now.hashes} if earlier.hashes.get(part) != now.hashes.get(part)
     ]

@@ -207,19 +207,11 @@ class CellJournal(AppendedLines):
         Raises:
             ConfigError: a line other than the last is damaged.
         """
-        if not self.path.exists():
-            return
         drop_torn_line(self.path)
-        for number, line in enumerate(self.path.read_bytes().splitlines(), start=1):
-            try:
-                row = json.loads(line)
-            except ValueError:
-                row = None
-            if not isinstance(row, dict):
-                raise ConfigError(
-                    f"{self.path.name}, line {number}, is damaged; start the cell again in a new run"
-                )
-            yield row
+        try:
+            yield from each_line(self.path)
+        except ConfigError as error:
+            raise ConfigError(f"{error}; start the cell again in a new run") from None
 
     def add(self, kind: str, **row: Any) -> None:
         """Append one line.

@@ -6,11 +6,9 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.cell import Job, open_record
 from memory.bench.engine.manifest import LeftOutRecord, Manifest, VariantRecord
 from memory.bench.engine.matrix import Experiment, LeftOut
@@ -26,44 +24,73 @@ from memory.bench.engine.settings import Variant
 from memory.contract.adapter import AdapterTraits
 from memory.contract.errors import MemslotError
 from memory.plugins.config import MemslotConfig
-from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 
 
-def without_broken(experiment: Experiment, registry: MemoryAdapterRegistry) -> Experiment:
-    """The experiment without the providers that cannot be built; they are left out, and said to be broken.
+def without_broken(
+    experiment: Experiment, registry: MemoryAdapterRegistry
+) -> tuple[Experiment, tuple[VariantRecord, ...]]:
+    """The experiment without the providers that cannot be built, and the records of the others.
+
+    Those that cannot are left out, and said to be broken.
 
     Raises:
         ConfigError: a provider's options cannot be used, or nobody is left.
     """
     kept: list[Variant] = []
+    records: list[VariantRecord] = []
     broken: list[LeftOut] = []
     last: MemslotError | None = None
     data = experiment.timelines(experiment.settings.seeds[0])
     for variant in experiment.settings.providers:
-        found = _resolve(experiment, variant, registry, data)
+        given = experiment.config(variant)
+        info = registry.selected(given)
+        config, wired = wire_truth(given, info, data)
+        options = config.parse_options(info.options)
         try:
-            _build(found.config, registry)
+            capabilities, traits = _build(config, registry)
         except MemslotError as error:
             last = error
-            why = found.config.scrubber(found.options)(f"cannot be built: {error}")
+            why = config.scrubber(options)(f"cannot be built: {error}")
             broken.append(LeftOut(variant.label, why, broken=True))
-        else:
-            kept.append(variant)
+            continue
+        kept.append(variant)
+        provider = provider_record(info, traits)
+        records.append(
+            VariantRecord(
+                label=variant.label,
+                series=variant.series or variant.label,
+                group=variant.group,
+                provider=provider,
+                distributions=version_record(info, provider).distributions,
+                config=config.redacted(options),
+                config_hash=_hash_of(config, given, options),
+                wired=wired,
+                budget=given.memory.budget,
+                event_context=variant.event_context or "field",
+                counter=given.token_counter().name,
+                capabilities=capabilities,
+                traits=traits_record(traits),
+                read_only=given.memory.read_only_test_sessions,
+            )
+        )
     if last is not None and not kept:
         raise last
     settings = experiment.settings.model_copy(update={"providers": tuple(kept)})
-    return replace(experiment, settings=settings, left_out=(*experiment.left_out, *broken))
+    left_out = (*experiment.left_out, *broken)
+    return replace(experiment, settings=settings, left_out=left_out), tuple(records)
 
 
 def first_manifest(
-    experiment: Experiment, registry: MemoryAdapterRegistry, experiment_id: str, created: datetime
+    experiment: Experiment,
+    variants: tuple[VariantRecord, ...],
+    registry: MemoryAdapterRegistry,
+    experiment_id: str,
+    created: datetime,
 ) -> Manifest:
     settings = experiment.settings
     data = {str(seed): experiment.timelines(seed) for seed in settings.seeds}
-    first = data[str(settings.seeds[0])]
-    variants = [_variant(experiment, variant, registry, first) for variant in settings.providers]
     hidden = {"output", "data", "executor", "providers", "roles", "diagnostics"}
     shown = settings.model_dump(mode="json", exclude=hidden)
     directory = settings.directory / experiment_id
@@ -85,56 +112,12 @@ def first_manifest(
         hashes={},
         data={seed: data_record(item) for seed, item in data.items()},
         roles=role_records(settings),
-        variants=tuple(variants),
+        variants=variants,
         cells=tuple(
             open_record(Job(experiment, spec, directory, experiment_id)) for spec in experiment.cells()
         ),
     )
     return manifest.model_copy(update={"hashes": manifest.parts()})
-
-
-def _variant(
-    experiment: Experiment, variant: Variant, registry: MemoryAdapterRegistry, data: TimelineSet
-) -> VariantRecord:
-    found = _resolve(experiment, variant, registry, data)
-    capabilities, traits = _build(found.config, registry)
-    provider = provider_record(found.info, traits)
-    memory = found.given.memory
-    return VariantRecord(
-        label=variant.label,
-        series=variant.series or variant.label,
-        group=variant.group,
-        provider=provider,
-        distributions=version_record(found.info, provider).distributions,
-        config=found.config.redacted(found.options),
-        config_hash=_hash_of(found.config, found.given, found.options),
-        wired=found.wired,
-        budget=memory.budget,
-        event_context=variant.event_context or "field",
-        counter=found.given.token_counter().name,
-        capabilities=capabilities,
-        traits=traits_record(traits),
-        read_only=memory.read_only_test_sessions,
-    )
-
-
-class _Resolved(NamedTuple):
-    """A provider's configuration as given, and as it is built from, with what was filled in."""
-
-    given: MemslotConfig
-    config: MemslotConfig
-    info: PluginInfo
-    options: BaseModel
-    wired: tuple[str, ...]
-
-
-def _resolve(
-    experiment: Experiment, variant: Variant, registry: MemoryAdapterRegistry, data: TimelineSet
-) -> _Resolved:
-    given = experiment.config(variant)
-    info = registry.selected(given)
-    config, wired = wire_truth(given, info, data)
-    return _Resolved(given, config, info, config.parse_options(info.options), wired)
 
 
 def _build(config: MemslotConfig, registry: MemoryAdapterRegistry) -> tuple[tuple[str, ...], AdapterTraits]:

@@ -100,7 +100,12 @@ class ProbeSession(TestSessionRun):
         planned = planned_probe(self._persona_id, probe, answers=self._context.roles.answers)
         script = Script("", probe.scenario, probe.context, probe.asked_at or _WHEN, ())
         conversation = Conversation(
-            self._driver, self._persona_id, probe.session_id, script, turns=self._skipped, probe=probe
+            self._driver,
+            self._persona_id,
+            probe.session_id,
+            script,
+            turns=self._counts["skipped"],
+            probe=probe,
         )
         truth, fields = probe.truth, dict[str, Any]()
         if isinstance(truth, ChoiceTruth):

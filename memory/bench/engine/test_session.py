@@ -73,7 +73,7 @@ class TestSessionRun:
         self.records: list[ProbeRecord] = []
         self._texts: list[dict[str, Any]] = []
         self._warnings: list[str] = []
-        self._skipped = self._recalled = self._dated = self._versioned = 0
+        self._counts = {"skipped": 0, "recalled": 0, "dated": 0, "versioned": 0}
         self._seen: dict[str, tuple[Shown | None, str | None]] = {}
         self._readiness, self._store = "not_offered", "not_counted"
 
@@ -107,10 +107,7 @@ class TestSessionRun:
             "session": self._test.session_id,
             "readiness": self._readiness,
             "store": self._store,
-            "skipped": self._skipped,
-            "recalled": self._recalled,
-            "dated": self._dated,
-            "versioned": self._versioned,
+            **self._counts,
             "records": self.records,
             "warnings": self._context.clean(self._warnings),
             **({"texts": self._texts} if self._context.keep_texts else {}),
@@ -202,10 +199,11 @@ class TestSessionRun:
         names = None
         if (result := recall.result) is not None:
             names = self._driver.event_ids(result)
-            self._warnings += result.trace.warnings
-            self._recalled += 1
-            self._dated += result.trace.newest_retrieved_at is not None
-            self._versioned += bool(result.trace.representation_version or result.trace.last_derived_at)
+            trace, counts = result.trace, self._counts
+            self._warnings += trace.warnings
+            counts["recalled"] += 1
+            counts["dated"] += trace.newest_retrieved_at is not None
+            counts["versioned"] += bool(trace.representation_version or trace.last_derived_at)
         self._texts.append(
             {
                 "probe_id": probe_id,
@@ -251,7 +249,7 @@ class TestSessionRun:
         test = self._test
         verdicts = " ".join(f"{record.probe_id}:{record.fit_first}" for record in self.records)
         artefacts = {"simulator": test.script.life_context, "judge": verdicts}
-        for number, (kind, text) in enumerate(artefacts.items(), start=self._skipped + 1):
+        for number, (kind, text) in enumerate(artefacts.items(), start=self._counts["skipped"] + 1):
             turn_id = f"{test.session_id}.{number}"
             event = MemoryEvent(
                 event_id=f"{self._persona_id}:{turn_id}",
@@ -272,7 +270,7 @@ class TestSessionRun:
             raise Stopped(
                 f"a {kind} of a test session was written ({receipt.status}); its results do not count"
             )
-        self._skipped += 1
+        self._counts["skipped"] += 1
 
     def _judged(
         self, planned: ProbeRecord, truth: PreferenceTruth, first: Verdict, last: Verdict

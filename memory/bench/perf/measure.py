@@ -158,11 +158,9 @@ async def _check_answers(bare: BareLibrary, slot: MemorySlot) -> None:
 
 
 def _bare_search(bare: BareLibrary, scopes: int) -> Call:
-    def prepare(number: int) -> Callable[[], Awaitable[object]]:
-        asked = (_question(number), _scope(number % scopes).persona_id, _TOP_K)
-        return lambda: anyio.to_thread.run_sync(bare.search, *asked)
-
-    return prepare
+    return lambda number: partial(
+        anyio.to_thread.run_sync, bare.search, _question(number), _scope(number % scopes).persona_id, _TOP_K
+    )
 
 
 def _async_search(bare: BareLibrary) -> Call:
@@ -202,11 +200,9 @@ async def _adds(
 
 
 def _bare_add(bare: BareLibrary, scopes: int) -> Call:
-    def prepare(number: int) -> Callable[[], Awaitable[object]]:
-        stored = (_text(number), _scope(number % scopes).persona_id)
-        return lambda: anyio.to_thread.run_sync(bare.add, *stored)
-
-    return prepare
+    return lambda number: partial(
+        anyio.to_thread.run_sync, bare.add, _text(number), _scope(number % scopes).persona_id
+    )
 
 
 def _async_add(bare: BareLibrary) -> Call:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from memory.bench.report.results import Entry, Results
 
@@ -53,29 +53,26 @@ def _requests(entry: Entry) -> Iterator[str]:
 
 def unequal(results: Results) -> list[str]:
     """What the providers were not given alike, a line each: a table of them is no fair comparison in that."""
-    entries = {entry.shown: entry for entry in results.entries}
-    swept = all(manifest.settings.get("budgets") for manifest in results.manifests)
-    settings: dict[str, dict[str, str]] = {
-        "token budgets": {
-            name: f"{entry.variant.budget.max_tokens or 'none'}, {entry.variant.budget.max_items or 'any'} items"
-            for name, entry in ({} if swept else entries).items()
-        },
-        "token counters": {name: entry.variant.counter for name, entry in entries.items()},
-        "ways to tell the context": {
-            name: entry.variant.event_context for name, entry in ({} if swept else entries).items()
-        },
-        "experiment groups": {name: entry.variant.group or "default" for name, entry in entries.items()},
-        "test sessions": {
-            name: "read-only" if entry.variant.read_only else "written" for name, entry in entries.items()
-        },
-        "readiness": {name: ", ".join(sorted(_readiness(entry))) for name, entry in entries.items()},
-        **_of_experiments(entries),
+    settings: dict[str, Callable[[Entry], str]] = {
+        "token counters": lambda entry: entry.variant.counter,
+        "experiment groups": lambda entry: entry.variant.group or "default",
+        "test sessions": lambda entry: "read-only" if entry.variant.read_only else "written",
+        "readiness": lambda entry: ", ".join(sorted(_readiness(entry))),
+        "data": lambda entry: ", ".join(sorted(data.sha256[:12] for data in entry.manifest.data.values())),
+        "versions of memslot": lambda entry: entry.manifest.versions.memslot,
+        "source revisions": _revision,
+        "roles": _roles,
+        "deadlines": _deadlines,
     }
+    if not all(manifest.settings.get("budgets") for manifest in results.manifests):
+        settings["token budgets"] = _budget
+        settings["ways to tell the context"] = lambda entry: entry.variant.event_context
+    found = {what: {entry.shown: of(entry) for entry in results.entries} for what, of in settings.items()}
     return [
         *shown_unequally(results),
         *(
             f"{what} differ: {'; '.join(f'{name}: {value}' for name, value in values.items())}"
-            for what, values in settings.items()
+            for what, values in {**found, **_of_experiments(results.entries)}.items()
             if len(set(values.values())) > 1
         ),
     ]
@@ -101,46 +98,39 @@ def shown_unequally(results: Results) -> list[str]:
     ]
 
 
-def _of_experiments(entries: dict[str, Entry]) -> dict[str, dict[str, str]]:
-    """Settings of several experiments that decide a figure."""
-    found: dict[str, dict[str, str]] = {
-        "data": {
-            name: ", ".join(sorted(data.sha256[:12] for data in entry.manifest.data.values()))
-            for name, entry in entries.items()
-        },
-        "versions of memslot": {name: entry.manifest.versions.memslot for name, entry in entries.items()},
-        "source revisions": {
-            name: f"{git.revision[:12]}{' with local changes' if git.dirty else ''}"
-            if (git := entry.manifest.versions.git)
-            else "no checkout"
-            for name, entry in entries.items()
-        },
-        "roles": {
-            name: "; ".join(
-                ", ".join(f"{key} {value}" for key, value in role.model_dump(exclude_defaults=True).items())
-                for role in entry.manifest.roles
-            )
-            for name, entry in entries.items()
-        },
-        "deadlines": {
-            name: str(memory.get("deadlines"))
-            if isinstance(memory := entry.variant.config["memory"], dict)
-            else ""
-            for name, entry in entries.items()
-        },
-    }
-    for label in {entry.variant.label for entry in entries.values()}:
-        same = {name: entry for name, entry in entries.items() if entry.variant.label == label}
-        if len({entry.variant.config_hash for entry in same.values()}) > 1:
-            found[f"configurations of {label}"] = {
-                name: entry.variant.config_hash[:12] for name, entry in same.items()
-            }
-    settings = sorted({name for entry in entries.values() for name in entry.manifest.settings} - {*_BESIDE})
-    for setting in settings:
+def _of_experiments(entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
+    """Settings of several experiments that decide a figure, and configurations under one label."""
+    found: dict[str, dict[str, str]] = {}
+    for label in dict.fromkeys(entry.variant.label for entry in entries):
+        found[f"configurations of {label}"] = {
+            entry.shown: entry.variant.config_hash[:12] for entry in entries if entry.variant.label == label
+        }
+    settings = {name for entry in entries for name in entry.manifest.settings} - {*_BESIDE}
+    for setting in sorted(settings):
         found[setting.replace("_", " ")] = {
-            name: str(entry.manifest.settings.get(setting)) for name, entry in entries.items()
+            entry.shown: str(entry.manifest.settings.get(setting)) for entry in entries
         }
     return found
+
+
+def _budget(entry: Entry) -> str:
+    budget = entry.variant.budget
+    return f"{budget.max_tokens or 'none'}, {budget.max_items or 'any'} items"
+
+
+def _revision(entry: Entry) -> str:
+    git = entry.manifest.versions.git
+    return f"{git.revision[:12]}{' with local changes' if git.dirty else ''}" if git else "no checkout"
+
+
+def _roles(entry: Entry) -> str:
+    given = [role.model_dump(exclude_defaults=True) for role in entry.manifest.roles]
+    return "; ".join(", ".join(f"{key} {value}" for key, value in role.items()) for role in given)
+
+
+def _deadlines(entry: Entry) -> str:
+    memory = entry.variant.config["memory"]
+    return str(memory.get("deadlines")) if isinstance(memory, dict) else ""
 
 
 def _readiness(entry: Entry) -> set[str]:

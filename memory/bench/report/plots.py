@@ -14,12 +14,13 @@ from markupsafe import Markup
 PALETTE = ("#2f6f8f", "#d98b2b", "#6a9a4f", "#b0517c", "#7b68b0", "#8a7350", "#3f9f95", "#9a9a9a")
 """Told apart by hue and lightness, so that prints and most colour-blind eyes keep them apart too."""
 
-FULL, HALF, NARROW = 1000, 480, 400
+FULL, NARROW = 1000, 400
 """Widths in the page's own pixels, so that text in plots is as large as text beside them; the narrow one keeps it
 readable on a phone too."""
 
 _DASHES = ("", "7 4", "2 3", "10 3 2 3", "14 5", "5 2 1 2", "1 5", "9 3 2 3 2 3")
 
+_SHARES = (0, 0.25, 0.5, 0.75, 1)
 _LABEL_WIDTH = 130
 _LETTER = 6.8  # of a label, in pixels, on average
 
@@ -43,7 +44,6 @@ class Bar:
     low: float | None = None
     high: float | None = None
     colour: str = PALETTE[0]
-    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,26 +95,21 @@ References = Sequence[tuple[str, float]]
 """Names and shares that all else is compared with, such as the ceiling; drawn as rules across the plot."""
 
 
-def bars(
-    title: str, rows: Sequence[Bar], *, share: bool = True, width: int = HALF, references: References = ()
-) -> Markup:
-    """Horizontal bars. ``share`` scales from 0 to 100 %, else from 0 to the largest value."""
+def bars(title: str, rows: Sequence[Bar], *, width: int, references: References = ()) -> Markup:
+    """Horizontal bars of shares."""
     lines_of = [_broken(row.label) for row in rows]
     row_height = 26 if all(len(lines) == 1 for lines in lines_of) else 16 * max(map(len, lines_of))
     top = 18 if references else 4
-    known = [value for row in rows for value in (row.value, row.high) if value is not None]
-    ticks = [0, 0.25, 0.5, 0.75, 1.0] if share else nice_steps(max(known, default=0.0))
-    end = ticks[-1]
     right = width - 76
     height = top + row_height * len(rows) + 24
 
     def x(value: float) -> float:
-        return _LABEL_WIDTH + (right - _LABEL_WIDTH) * min(value / end, 1.0)
+        return _LABEL_WIDTH + (right - _LABEL_WIDTH) * value
 
     body = []
-    for tick in ticks:
+    for tick in _SHARES:
         body.append(_rule(x(tick), top, x(tick), height - 22))
-        body.append(_text(x(tick), height - 8, f"{tick:.0%}" if share else _number(tick), "tick", "middle"))
+        body.append(_text(x(tick), height - 8, f"{tick:.0%}", "tick", "middle"))
     for name, value in references:
         body.append(_rule(x(value), top, x(value), height - 22, "reference"))
         body.append(_text(x(value), top - 5, name, "tick", "end" if value > 0.5 else "start"))
@@ -140,8 +135,7 @@ def bars(
                 _rule(x(end), middle - 4, x(end), middle + 4, "interval") for end in (row.low, row.high)
             )
             edge = max(edge, x(row.high))
-        shown = row.text or (f"{row.value:.1%}" if share else _number(row.value))
-        body.append(_text(edge + 6, middle + 4, shown, "value"))
+        body.append(_text(edge + 6, middle + 4, f"{row.value:.1%}", "value"))
     return _svg(width, height, title, body)
 
 
@@ -169,7 +163,7 @@ def _dashes(line: Line) -> str:
 def _grid(left: float, right: float, top: float, bottom: float, x_label: str) -> list[str]:
     """Rules and labels of shares, and what x is."""
     body = []
-    for share in (0, 0.25, 0.5, 0.75, 1):
+    for share in _SHARES:
         y = bottom - (bottom - top) * share
         body.append(_rule(left, y, right, y))
         body.append(_text(left - 6, y + 4, f"{share:.0%}", "tick", "end"))
@@ -205,7 +199,7 @@ def lines(
     x_label: str,
     *,
     marks: Sequence[float] = (),
-    width: int = HALF,
+    width: int,
     references: References = (),
     doubling: bool = False,
 ) -> Markup:
@@ -247,7 +241,7 @@ def lines(
     return _svg(width, height, title, [*body, *legend])
 
 
-def scatter(title: str, series: Sequence[Line], x_label: str, *, width: int = HALF) -> Markup:
+def scatter(title: str, series: Sequence[Line], x_label: str, *, width: int) -> Markup:
     """Shares over amounts from 0 on, unconnected, with a legend."""
     left, right, top, bottom = 48, width - 24, 12, 190
     known = [(line, x, y) for line in series for x, y in line.points if y is not None]

@@ -74,6 +74,12 @@ def experiment_metrics(
         for label, request in requests.items()
     }
     headlines = tuple(name for name in HEADLINES if any(found[name] for found in units.values()))
+    differences = list(_differences(units, alike or {}))
+    chosen = (
+        item
+        for item in differences
+        if item.figure in headlines[:1] and {item.first, item.second} == set(primary or ())
+    )
     return Metrics(
         experiment_id=experiment_id,
         headlines=headlines,
@@ -81,23 +87,8 @@ def experiment_metrics(
             provider_metrics(label, request, headlines, (shown or {}).get(label), units[label])
             for label, request in requests.items()
         ),
-        differences=_compared(list(_differences(units, alike or {})), headlines, primary),
+        differences=tuple(corrected(differences, next(chosen, None))),
     )
-
-
-def _compared(
-    found: Sequence[Difference], headlines: Sequence[str], primary: tuple[str, str] | None
-) -> tuple[Difference, ...]:
-    chosen = next(
-        (
-            difference
-            for difference in found
-            if difference.figure in headlines[:1]
-            and {difference.first, difference.second} == set(primary or ())
-        ),
-        None,
-    )
-    return tuple(corrected(found, chosen))
 
 
 def provider_metrics(
