@@ -301,11 +301,10 @@ class Rules:
         Raises:
             BackendError: as of :meth:`call`; such a write did not end within ``query_s``.
         """
-        deadline_s, given_up = self.deadlines.query_s, self._given_up.get(event.scope, set())
+        deadline_s = self.deadlines.query_s
         with anyio.move_on_after(deadline_s) as waiting:
-            for write in list(given_up):
+            for write in self._given_up.get(event.scope, ()):
                 await write.ended()
-                given_up.discard(write)
         if waiting.cancelled_caught:
             raise self._late("find_event", f"waited {deadline_s:g} s for an earlier write", sent=False)
 

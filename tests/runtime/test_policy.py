@@ -383,6 +383,23 @@ async def test_an_event_that_was_refused_may_be_handed_over_again(
     assert [row.event_id for row in adapter.rows] == ["e1"]
 
 
+async def test_an_event_that_met_a_defect_is_counted_and_may_be_handed_over_again(
+    slot: MemorySlot, adapter: Obedient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(event: MemoryEvent) -> None:
+        raise RuntimeError(event.messages[0].content)
+
+    async with TurnMemory(slot) as memory:
+        with monkeypatch.context() as defect:
+            defect.setattr(slot, "record_event", broken)
+            await memory.record(event(1))
+            await memory.drain(20)
+        status = memory.status()
+        assert (status["not_recorded"], status["last_failure"]) == (1, "RuntimeError")
+        assert await memory.record(event(1))
+    assert [row.event_id for row in adapter.rows] == ["e1"]
+
+
 async def test_a_full_queue_makes_the_host_wait_and_then_says_so(slot: MemorySlot, adapter: Obedient) -> None:
     gate = anyio.Event()
     adapter.next_write = [gate.wait]
