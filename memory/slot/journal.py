@@ -36,6 +36,7 @@ _OF = "destination = ? AND scope = ?"
 OF_EVENT = f"{_OF} AND event_id = ? AND status != 'reset'"  # in the index's words, or it is not used
 # There is an index of persons, and none of what a reset has marked.
 _MARKED = "persona = ? AND scope = ? AND before_reset IS NOT NULL"
+_UNMARK = f"UPDATE events SET before_reset = NULL WHERE {_MARKED}"
 # Recorded again since, by the id it had.
 _AGAIN = (
     "EXISTS (SELECT 1 FROM events AS later WHERE later.scope = events.scope AND later.seq > events.seq "
@@ -226,6 +227,7 @@ class Journal(JournalPast):
 
         def mark() -> None:
             with self._file.transaction():
+                self._db.execute(_UNMARK, (persona, columns[1]))  # by an earlier one; not this one's to give back
                 self._db.execute(
                     "INSERT INTO resets (destination, scope) VALUES (?, ?) ON CONFLICT DO NOTHING", columns
                 )
@@ -264,9 +266,7 @@ class Journal(JournalPast):
 
         def mark() -> bool:
             with self._file.transaction():
-                self._db.execute(
-                    f"UPDATE events SET before_reset = NULL WHERE {_MARKED}", (persona, columns[1])
-                )
+                self._db.execute(_UNMARK, (persona, columns[1]))
                 for table in ("replays", "unanswered"):
                     self._db.execute(f"DELETE FROM {table} WHERE scope = ?", (columns[1],))
                 self._db.execute(f"DELETE FROM resets WHERE {_OF}", columns)
@@ -382,7 +382,8 @@ class Journal(JournalPast):
             return
         with self._file.transaction():
             gone = self._db.execute(
-                f"DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE NOT {_OPEN} ORDER BY seq "
+                "DELETE FROM events WHERE seq IN (SELECT seq FROM events "
+                f"WHERE NOT {_OPEN} AND before_reset IS NULL ORDER BY seq "
                 "LIMIT (SELECT 1 + count(*) / 10 FROM events))"
             ).rowcount
         if not gone:

@@ -552,3 +552,43 @@ async def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
             signal.signal(signal.SIGXFSZ, handler)
         await keep(journal, event("c"))
         assert [entry.event.event_id for entry in journal.entries()] == ["a", "c"]
+
+
+async def test_room_is_not_made_of_what_a_reset_may_give_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Journal(tmp_path / "j.db", max_mb=1) as journal:
+        await keep(journal, event("waits"), event("delivered", BOB))
+        await journal.record(key(BOB), [WriteReceipt(event_id="delivered", status="committed")])
+        await journal.begin_reset(key(ADA))
+        monkeypatch.setattr(journal._file, "reaches", lambda mb: True)
+        await keep(journal, event("later", BOB))
+        await journal.cancel_reset(key(ADA))
+        assert [entry.event.event_id for entry in journal.entries()] == ["waits", "later"]
+        assert journal.backlog(key(ADA)) == 1
+
+
+async def test_of_an_event_recorded_again_during_a_reset_the_first_is_never_given_back(
+    journal: Journal,
+) -> None:
+    await keep(journal, event("a"))
+    await journal.begin_reset(key(ADA))
+    await keep(journal, event("a"))
+    await journal.cancel_reset(key(ADA))
+    await journal.begin_reset(key(ADA))
+    await journal.cancel_reset(key(ADA))
+    assert [entry.seq for entry in journal.entries()] == [2]
+    assert journal.backlog(key(ADA)) == 1
+
+
+async def test_a_refused_reset_of_one_backend_gives_nothing_back_of_an_open_one_of_another(
+    journal: Journal,
+) -> None:
+    await keep(journal, event("a"))
+    await journal.begin_reset(key(ADA))
+    other = key(ADA, "other")
+    await keep(journal, event("b"), backend="other")
+    await journal.begin_reset(other)
+    await journal.cancel_reset(other)
+    await journal.end_reset(key(ADA))
+    assert [entry.event.event_id for entry in journal.entries()] == ["b"], "a replay brings back the rest"
