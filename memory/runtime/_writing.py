@@ -69,6 +69,7 @@ class WriteCounts:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pending:
     event: MemoryEvent | None  # None: whatever of the scope waits in the journal
+    resets: int = 0  # of its scope when it was accepted; a later one erases it
     maybe_stored: bool = False  # an earlier process may have sent it
 
 
@@ -104,9 +105,9 @@ class WriteBehind:
         self._queue_timeout_s = queue_timeout_s
         self._host_file = host_file
         self._queue: BoundedQueue[MemoryScope, _Pending] = BoundedQueue(size, self._start_lane)
-        self._seen: RecentKeys[tuple[MemoryScope, str]] = RecentKeys()
+        self._seen: RecentKeys[tuple[MemoryScope, str, int]] = RecentKeys()
         self._lanes: dict[MemoryScope, anyio.CancelScope] = {}
-        self._unsent: list[MemoryEvent] = []
+        self._unsent: list[_Pending] = []
         self._closing: anyio.Event | None = None
         self._resumed = False
         self._left = 0  # events of earlier processes that are not delivered yet
@@ -151,9 +152,10 @@ class WriteBehind:
             log.warning("%s: %s", self._slot.backend_name, error)  # a file system without locks
         self._left = 1  # until all of them are in the queue
         for event in await anyio.to_thread.run_sync(self._left_by_earlier):
-            if self._seen.add((event.scope, event.event_id)):
+            if self._seen.add(self._key(event)):
                 self._left += 1
-                self._queue.offer(event.scope, _Pending(event, maybe_stored=True), weight=0)
+                pending = _Pending(event, self._slot.resets(event.scope), maybe_stored=True)
+                self._queue.offer(event.scope, pending, weight=0)
         self._end_left()
 
     def _end_left(self) -> None:
@@ -191,7 +193,7 @@ class WriteBehind:
         if self._queue.closed:
             raise LifecycleError("this memory is closed; the event was not recorded")
         await self.resume()
-        key = (event.scope, event.event_id)
+        key, pending = self._key(event), _Pending(event, self._slot.resets(event.scope))
         if not self._seen.add(key):
             return False
         try:
@@ -202,7 +204,7 @@ class WriteBehind:
                 return kept
             # A queue that is full because nothing can be sent does not empty by waiting.
             within_s = self._queue_timeout_s if self._circuit.state == "closed" else 0
-            taken = await self._queue.put(event.scope, _Pending(event), within_s)
+            taken = await self._queue.put(event.scope, pending, within_s)
         except JournalError as error:
             self._note_failure(event, str(error))
             raise
@@ -235,10 +237,14 @@ class WriteBehind:
         for lane in list(self._lanes.values()):
             lane.cancel()
         await self.drained(within_s=1.0)
-        left = [pending.event for pending in self._queue.withdraw() if pending.event is not None]
-        self._unsent += left
-        if self._unsent:
-            await anyio.to_thread.run_sync(self._keep_unsent)
+        self._unsent += self._queue.withdraw()
+        unsent = [
+            pending.event
+            for pending in self._unsent
+            if pending.event is not None and pending.resets == self._slot.resets(pending.event.scope)
+        ]
+        if unsent:
+            await anyio.to_thread.run_sync(self._keep_unsent, unsent)
         if self._left_lock is not None:
             self._left_lock.release()
         return self.lost
@@ -260,8 +266,7 @@ class WriteBehind:
         finally:
             del self._lanes[scope]
             if lease is not None:  # cancelled over it, by close
-                if lease.item.event is not None:
-                    self._unsent.append(lease.item.event)
+                self._unsent.append(lease.item)
                 lease.end()
 
     async def _deliver(self, scope: MemoryScope, pending: _Pending) -> None:
@@ -270,7 +275,7 @@ class WriteBehind:
             await self._deliver_kept(scope)
             return
         try:
-            recorded = await self._send(event, look_up=pending.maybe_stored)
+            recorded = await self._send(event, pending)
         except Exception as error:
             self._note_failure(event, type(error).__name__)
             recorded = False
@@ -290,7 +295,7 @@ class WriteBehind:
         except Exception as error:
             self.counts.last_failure = type(error).__name__
 
-    async def _send(self, event: MemoryEvent, *, look_up: bool) -> bool:
+    async def _send(self, event: MemoryEvent, pending: _Pending) -> bool:
         """Send an event, and again what certainly was not sent; False where it is not recorded."""
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -299,17 +304,17 @@ class WriteBehind:
                 with self._circuit.attempt():
                     async with self._slot.leases.lease(event.scope):
                         if (
-                            look_up
+                            pending.maybe_stored
                             and self._slot.can_look_up
                             and await self._slot.find_event(event) is not None
                         ):
                             return True
-                        receipt = await self._slot.record_event(event)
+                        receipt = await self._slot.record_accepted(event, pending.resets)
             except MemslotError as error:
                 open_now = isinstance(error, CircuitOpen)
                 again = open_now or _may_go_again(error)
                 if again and closing:
-                    self._unsent.append(event)
+                    self._unsent.append(pending)
                     return False
                 if not again:
                     self._note_failure(event, str(error))
@@ -321,7 +326,8 @@ class WriteBehind:
                 await self._pause(_asked_for(error) or pause_s)
                 pause_s = min(pause_s * 2, 30.0)
             else:
-                self._count(receipt)
+                if receipt is not None:
+                    self._count(receipt)
                 return True
 
     async def _pause(self, seconds: float) -> None:
@@ -336,8 +342,11 @@ class WriteBehind:
         self.counts.unknown += receipt.status == "unknown"
         self.counts.skipped += receipt.status == "skipped_read_only"
 
+    def _key(self, event: MemoryEvent) -> tuple[MemoryScope, str, int]:
+        return event.scope, event.event_id, self._slot.resets(event.scope)
+
     def _note_failure(self, event: MemoryEvent, why: str) -> None:
-        self._seen.discard((event.scope, event.event_id))  # it may be handed over again
+        self._seen.discard(self._key(event))  # it may be handed over again
         self._on_failure(why)
         log.warning("%s: an event was not recorded: %s", self._slot.backend_name, why)
 
@@ -354,7 +363,7 @@ class WriteBehind:
             log.error("%s: what an earlier start left cannot be read: %s", self._slot.backend_name, error)
             return []
 
-    def _keep_unsent(self) -> None:
+    def _keep_unsent(self, unsent: list[MemoryEvent]) -> None:
         why = "there is no file for it"
         if self._host_file is not None:
             try:
@@ -362,19 +371,19 @@ class WriteBehind:
                     store.put(
                         *(
                             StoredObject(_UNSENT, event.scope, event.event_id, event.model_dump(mode="json"))
-                            for event in self._unsent
+                            for event in unsent
                         )
                     )
-                self.counts.left_for_next_start = len(self._unsent)
+                self.counts.left_for_next_start = len(unsent)
                 log.warning(
                     "%s: %d events could not be sent; the next start delivers them",
                     self._slot.backend_name,
-                    len(self._unsent),
+                    len(unsent),
                 )
                 return
             except StoreError as error:
                 why = str(error)
-        self.lost = len(self._unsent)
+        self.lost = len(unsent)
         self.counts.not_recorded += self.lost
         log.error("%s: %d events are lost: %s", self._slot.backend_name, self.lost, why)
 

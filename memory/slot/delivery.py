@@ -5,6 +5,7 @@ The slot and the guarded bulk capability both write through this (DESIGN section
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
@@ -32,12 +33,14 @@ class Delivery:
 
     Attributes:
         last_write_at: when the backend last confirmed a write; None before the first.
+        resets: how often each scope was reset, or may have been.
     """
 
     def __init__(self, rules: Rules, carry_out_reset: CarryOutReset) -> None:
         self._rules = rules
         self._carry_out_reset = carry_out_reset
         self.last_write_at: datetime | None = None
+        self.resets: Counter[MemoryScope] = Counter()
         self._queued: dict[MemoryScope, int] = {}  # writes the backend took in without storing them at once
         self._derived: dict[MemoryScope, int] = {}  # of these, how many were retrievable when it last said so
 
@@ -91,7 +94,12 @@ class Delivery:
 
     async def reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
         """Reset a scope: what waits for it is not delivered any more."""
-        receipt = await self._carry_out_reset(span, scope)
+        try:
+            receipt = await self._carry_out_reset(span, scope)
+        except BaseException as error:
+            self.resets[scope] += not changed_nothing(span, error)
+            raise
+        self.resets[scope] += 1
         self.note_derived(scope, self.queued(scope))
         return receipt
 
@@ -221,3 +229,8 @@ def _check_receipts(receipts: Sequence[Any], events: Sequence[MemoryEvent]) -> N
 def ambiguous(error: BaseException) -> bool:
     """Whether what failed so may have been carried out."""
     return isinstance(error, BackendError) and error.ambiguous
+
+
+def changed_nothing(span: Span, error: BaseException) -> bool:
+    """Whether a call that failed so was certainly not carried out."""
+    return not span.attempts or (isinstance(error, MemslotError) and not ambiguous(error))

@@ -29,7 +29,7 @@ from memory.contract.errors import (
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.slot.delivery import CarryOutReset, Delivery, ambiguous
+from memory.slot.delivery import CarryOutReset, Delivery, changed_nothing
 from memory.slot.journal import Journal
 from memory.slot.journal_file import JournalEntry, JournalKey
 from memory.slot.rules import Rules, Span
@@ -118,8 +118,7 @@ class DurableDelivery(Delivery):
             try:
                 return await self._reset_begun(span, key)
             except BaseException as error:
-                nothing_done = not span.attempts or (isinstance(error, MemslotError) and not ambiguous(error))
-                if nothing_done and not repeated:
+                if changed_nothing(span, error) and not repeated:
                     with anyio.CancelScope(shield=True):
                         await self.journal.cancel_reset(key)
                 raise

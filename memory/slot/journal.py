@@ -227,7 +227,9 @@ class Journal(JournalPast):
 
         def mark() -> None:
             with self._file.transaction():
-                self._db.execute(_UNMARK, (persona, columns[1]))  # by an earlier one; not this one's to give back
+                self._db.execute(
+                    _UNMARK, (persona, columns[1])
+                )  # by an earlier one; not this one's to give back
                 self._db.execute(
                     "INSERT INTO resets (destination, scope) VALUES (?, ?) ON CONFLICT DO NOTHING", columns
                 )

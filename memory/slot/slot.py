@@ -234,16 +234,24 @@ class MemorySlot(HostCalls):
             InputError: nothing is left of the event once recalled context is stripped.
             BackendError: the backend failed, and the event is not stored.
         """
+        [receipt] = await self._record(event)
+        return receipt
+
+    async def _record(self, event: MemoryEvent, resets: int | None = None) -> list[WriteReceipt]:
         ids = {"session_id": event.session_id, "event_id": event.event_id}
         with self._rules.span("record_event", event.scope, **ids) as span:
             event = without_recalled_context(event)
-            [receipt] = await self._rules.write(
+
+            async def perform() -> list[WriteReceipt]:
+                erased = resets is not None and resets != self.resets(event.scope)
+                return [] if erased else await self._delivery.write(span, event)
+
+            return await self._rules.write(
                 span,
                 event.scope,
-                lambda: self._delivery.write(span, event),
+                perform,
                 lambda: [WriteReceipt(event_id=event.event_id, status="skipped_read_only")],
             )
-            return receipt
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """Ask the memory; the result holds the raw payload, the fitted context section and the trace.
@@ -425,6 +433,18 @@ class MemorySlot(HostCalls):
             return None
         self._adapter.native_scope(event.scope)
         return await self._delivery.keep(without_recalled_context(event))
+
+    def resets(self, scope: MemoryScope) -> int:
+        """How often a scope was reset through this slot, or may have been."""
+        return self._delivery.resets[scope]
+
+    async def record_accepted(self, event: MemoryEvent, resets: int) -> WriteReceipt | None:
+        """As :meth:`record_event`, of an event that was accepted when :meth:`resets` said ``resets``.
+
+        Returns:
+            None where its scope was reset since: it is erased with the others, and not sent.
+        """
+        return next(iter(await self._record(event, resets)), None)
 
     @property
     def has_journal(self) -> bool:

@@ -28,6 +28,7 @@ from memory.runtime import _circuit as circuit
 from memory.runtime import _writing as writing
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.slot.journal import Journal
+from memory.slot.journal_file import JournalKey
 from memory.slot.lockfile import FileLock
 
 DOWN = ConnectionRefusedError("down")
@@ -386,18 +387,62 @@ async def test_an_event_that_was_refused_may_be_handed_over_again(
 async def test_an_event_that_met_a_defect_is_counted_and_may_be_handed_over_again(
     slot: MemorySlot, adapter: Obedient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(event: MemoryEvent) -> None:
+    async def broken(event: MemoryEvent, resets: int) -> None:
         raise RuntimeError(event.messages[0].content)
 
     async with TurnMemory(slot) as memory:
         with monkeypatch.context() as defect:
-            defect.setattr(slot, "record_event", broken)
+            defect.setattr(slot, "record_accepted", broken)
             await memory.record(event(1))
             await memory.drain(20)
         status = memory.status()
         assert (status["not_recorded"], status["last_failure"]) == (1, "RuntimeError")
         assert await memory.record(event(1))
     assert [row.event_id for row in adapter.rows] == ["e1"]
+
+
+@pytest.mark.parametrize("closes", [False, True])
+async def test_what_waits_when_its_scope_is_reset_is_erased_with_the_rest(
+    slot: MemorySlot, adapter: Obedient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closes: bool
+) -> None:
+    monkeypatch.setattr(writing, "_FIRST_PAUSE_S", 1000.0 if closes else 0.1)
+    slot.host_file = tmp_path / "hosts.db"
+    adapter.next_write = [DOWN] * 1000
+    async with TurnMemory(slot, TurnPolicy(open_after=1000)) as memory:
+        await memory.record(event(1))
+        await memory.record(event(2))
+        await memory.record(event(3, BOB))
+        await until(lambda: {"e1", "e3"} <= set(adapter.calls))
+        await slot.reset_scope(ADA)
+        if not closes:
+            adapter.next_write.clear()
+            assert await memory.drain(20)
+            assert [row.event_id for row in adapter.rows] == ["e3"]
+            assert await memory.record(event(1)), "it is not there any more"
+            await memory.drain(20)
+            assert [row.event_id for row in adapter.rows] == ["e3", "e1"]
+    adapter.next_write.clear()
+    async with TurnMemory(slot) as memory:
+        await memory.recall("tea?", session_id="s")
+        assert await memory.drain(20)
+    assert [row.event_id for row in adapter.rows] == (["e3"] if closes else ["e3", "e1"])
+
+
+async def test_what_an_earlier_start_left_is_erased_by_a_reset_that_is_finished_now(
+    adapter: Obedient, tmp_path: Path
+) -> None:
+    place, adapter.next_write = tmp_path / "hosts.db", [DOWN] * 1000
+    async with MemorySlot(adapter, scope=ADA, host_file=place) as slot:
+        async with TurnMemory(slot) as memory:
+            await memory.record(event(1))
+    adapter.next_write.clear()
+    with Journal(tmp_path / "j.db") as journal:
+        await journal.begin_reset(JournalKey.of_adapter(adapter, ADA))
+    async with MemorySlot(adapter, host_file=place, journal=Journal(tmp_path / "j.db")) as slot:
+        async with TurnMemory(slot) as memory:
+            assert memory.status()["waiting"] == 1
+            assert await memory.drain(20)
+    assert adapter.rows == []
 
 
 async def test_a_full_queue_makes_the_host_wait_and_then_says_so(slot: MemorySlot, adapter: Obedient) -> None:
