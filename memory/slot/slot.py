@@ -234,24 +234,19 @@ class MemorySlot(HostCalls):
             InputError: nothing is left of the event once recalled context is stripped.
             BackendError: the backend failed, and the event is not stored.
         """
-        [receipt] = await self._record(event)
-        return receipt
-
-    async def _record(self, event: MemoryEvent, resets: int | None = None) -> list[WriteReceipt]:
-        ids = {"session_id": event.session_id, "event_id": event.event_id}
-        with self._rules.span("record_event", event.scope, **ids) as span:
+        with self._span_of(event) as span:
             event = without_recalled_context(event)
-
-            async def perform() -> list[WriteReceipt]:
-                erased = resets is not None and resets != self.resets(event.scope)
-                return [] if erased else await self._delivery.write(span, event)
-
-            return await self._rules.write(
+            [receipt] = await self._rules.write(
                 span,
                 event.scope,
-                perform,
-                lambda: [WriteReceipt(event_id=event.event_id, status="skipped_read_only")],
+                lambda: self._delivery.write(span, event),
+                lambda: _skipped(event),
             )
+            return receipt
+
+    def _span_of(self, event: MemoryEvent) -> Span:
+        ids = {"session_id": event.session_id, "event_id": event.event_id}
+        return self._rules.span("record_event", event.scope, **ids)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """Ask the memory; the result holds the raw payload, the fitted context section and the trace.
@@ -444,7 +439,14 @@ class MemorySlot(HostCalls):
         Returns:
             None where its scope was reset since: it is erased with the others, and not sent.
         """
-        return next(iter(await self._record(event, resets)), None)
+        with self._span_of(event) as span:
+            event = without_recalled_context(event)
+
+            async def perform() -> list[WriteReceipt]:
+                return await self._delivery.write(span, event) if resets == self.resets(event.scope) else []
+
+            written = await self._rules.write(span, event.scope, perform, lambda: _skipped(event))
+            return written[0] if written else None
 
     @property
     def has_journal(self) -> bool:
@@ -480,3 +482,7 @@ class MemorySlot(HostCalls):
             fields: further fields of the trace; never user text.
         """
         return self._rules.finish(Span(self._rules, operation, scope, {}), None, **fields)
+
+
+def _skipped(event: MemoryEvent) -> list[WriteReceipt]:
+    return [WriteReceipt(event_id=event.event_id, status="skipped_read_only")]

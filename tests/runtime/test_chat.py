@@ -110,13 +110,13 @@ async def test_what_can_neither_be_written_nor_kept_is_counted_at_the_end(
 ) -> None:
     """An answer is no proof that anything was kept, and an exit code of 0 would be one."""
 
-    async def refuse(self: MemorySlot, event: MemoryEvent) -> WriteReceipt:
+    async def refuse(self: MemorySlot, event: MemoryEvent, resets: int) -> WriteReceipt:
         raise BackendUnavailable("down", sent=False)
 
     def full(*_: object) -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(MemorySlot, "record_event", refuse)
+    monkeypatch.setattr(MemorySlot, "record_accepted", refuse)
     monkeypatch.setattr(HostStore, "put", full)
     file = config(tmp_path, "full_history", {"policy": {"drain_s": 0.1}})
     with pytest.raises(LifecycleError, match="1 acknowledged events are lost"):
@@ -126,12 +126,12 @@ async def test_what_can_neither_be_written_nor_kept_is_counted_at_the_end(
 async def test_what_cannot_be_written_is_kept_for_the_next_chat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse(self: MemorySlot, event: MemoryEvent) -> WriteReceipt:
+    async def refuse(self: MemorySlot, event: MemoryEvent, resets: int) -> WriteReceipt:
         raise BackendUnavailable("down", sent=False)
 
     file = config(tmp_path, "full_history", {"policy": {"drain_s": 5.0}})
     with monkeypatch.context() as down:
-        down.setattr(MemorySlot, "record_event", refuse)
+        down.setattr(MemorySlot, "record_accepted", refuse)
         await talk(file, "My favourite tea is oolong.")
     await talk(file, "Good morning.")
     _, told = await talk(file, "Which tea is my favourite?", "/memory")

@@ -432,16 +432,15 @@ async def test_what_an_earlier_start_left_is_erased_by_a_reset_that_is_finished_
     adapter: Obedient, tmp_path: Path
 ) -> None:
     place, adapter.next_write = tmp_path / "hosts.db", [DOWN] * 1000
-    async with MemorySlot(adapter, scope=ADA, host_file=place) as slot:
-        async with TurnMemory(slot) as memory:
-            await memory.record(event(1))
+    async with MemorySlot(adapter, scope=ADA, host_file=place) as slot, TurnMemory(slot) as memory:
+        await memory.record(event(1))
     adapter.next_write.clear()
     with Journal(tmp_path / "j.db") as journal:
         await journal.begin_reset(JournalKey.of_adapter(adapter, ADA))
-    async with MemorySlot(adapter, host_file=place, journal=Journal(tmp_path / "j.db")) as slot:
-        async with TurnMemory(slot) as memory:
-            assert memory.status()["waiting"] == 1
-            assert await memory.drain(20)
+    again = MemorySlot(adapter, host_file=place, journal=Journal(tmp_path / "j.db"))
+    async with again, TurnMemory(again) as memory:
+        assert memory.status()["waiting"] == 1
+        assert await memory.drain(20)
     assert adapter.rows == []
 
 
