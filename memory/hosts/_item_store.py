@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from memory import BackendUnavailable, CapabilityNotSupported, MemoryScope, MemorySlot
+from memory import BackendUnavailable, CapabilityNotSupported, MemoryScope, MemorySlot, ScopeError
+from memory.adapter import BackendRejected
 from memory.hosts._items import fits
 from memory.runtime import HostStore, Item, MemoryItems, StoredObject
 
@@ -80,6 +81,7 @@ class ItemStore:
             BackendError: the memory failed, or does not say whether it has the text. The older value stays.
         """
         scope, before = self._scope_of(namespace), self.get(namespace, key)
+        old = before["native_ids"] if before and "forget" in self._memories(namespace).offered else []
         now, event_id = datetime.now(UTC).isoformat(), f"{self._owner}:{uuid.uuid4().hex}"
         native_ids: tuple[str, ...] = ()
         if text:
@@ -100,7 +102,7 @@ class ItemStore:
             "created_at": before["created_at"] if before else now,
             "updated_at": now,
             "event_id": event_id,
-            "native_ids": list(native_ids),
+            "native_ids": [*native_ids, *old],  # until they are deleted, or nobody would know of them
             "indexed": bool(text),
         }
         named = {"namespace": list(namespace)}
@@ -108,8 +110,8 @@ class ItemStore:
             StoredObject(_NAMESPACES, self._all, ".".join(namespace), named, scope),
             StoredObject(_ITEMS, scope, key, row),
         )
-        if before is not None and "forget" in self._memories(namespace).offered:
-            await self._forget(namespace, before)
+        if old and await self._forget(namespace, old):
+            self._store.put(StoredObject(_ITEMS, scope, key, {**row, "native_ids": list(native_ids)}))
 
     async def delete(self, namespace: Namespace, key: str) -> None:
         """Delete an item, where there is one, from the memory and from what is kept beside it.
@@ -126,14 +128,29 @@ class ItemStore:
                 f"{self._slot.backend_name} cannot delete a single memory, so the item stays; put it without an "
                 "index, or reset the scope"
             )
-        await self._forget(namespace, row)
+        if not await self._forget(namespace, row["native_ids"]):
+            return
         self._store.drop(_ITEMS, self._scope_of(namespace), key)
         if not self.rows(namespace):
             self._store.drop(_NAMESPACES, self._all, ".".join(namespace))
 
-    async def _forget(self, namespace: Namespace, row: Row) -> None:
-        for native_id in row["native_ids"]:
-            await self._memories(namespace).forget(native_id)
+    async def _forget(self, namespace: Namespace, native_ids: Sequence[str]) -> bool:
+        """Delete memories, of which some may be gone; False while the slot is read-only."""
+        memories = self._memories(namespace)
+        for native_id in native_ids:
+            try:
+                receipt = await memories.forget(native_id)
+            except (ScopeError, BackendRejected):
+                if await memories.gone(native_id):
+                    continue
+                raise
+            if receipt.status == "skipped_read_only":
+                return False
+            if receipt.status == "unknown":
+                raise BackendUnavailable(
+                    f"{self._slot.backend_name} did not say whether it has deleted the item; do it again"
+                )
+        return True
 
     def _memories(self, namespace: Namespace) -> MemoryItems:
         return MemoryItems(self._slot, self._scope_of(namespace))

@@ -138,6 +138,10 @@ class MemoryItems:
         content = next((text for text in texts if isinstance(text, str)), None)
         return None if content is None else Item(item_id, content)
 
+    async def gone(self, item_id: str) -> bool:
+        """Whether a memory that could not be changed is not there; taken for it where the backend cannot tell."""
+        return "get" not in self.offered or await self.get(item_id) is None
+
     async def provenance(self, item_id: str) -> ProvenanceResult:
         """The history and sources of one memory, in the backend's own words.
 

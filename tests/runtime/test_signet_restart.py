@@ -13,6 +13,9 @@ import pytest
 from signet_support import BASE, Daemon, daemon
 
 from memory import AdapterMode, MemorySlot
+from memory.contract.errors import StoreError
+from memory.runtime.signet.book import Book
+from memory.runtime.signet.sessions import Sessions
 from memory.testing import FakeBackend
 from memory.testing._fake_store import FakeNativeStore
 
@@ -130,6 +133,30 @@ async def test_a_forgotten_memory_leaves_no_word_beside_it(signet: Daemon, tmp_p
     assert WORD.encode() not in on_disk(tmp_path)
     again = await signet.hook("session-start", sessionKey="s", project="/p", context="x")
     assert WORD not in again["inject"]
+
+
+@pytest.mark.parametrize(("owner", "step"), [(Book, "unlike_its_words"), (Sessions, "forget_words")])
+async def test_a_memory_whose_forgetting_ended_in_its_middle_is_forgotten_by_the_next(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, step: str
+) -> None:
+    def broken(*_: Any) -> None:
+        raise StoreError("hosts.db: the disk is gone")
+
+    async with started() as signet:
+        _, stored = await signet.post("/api/memory/remember", {"content": f"{WORD} trip", "project": "/p"})
+        await spoken(signet, "s", f"I sailed to {WORD}.")
+        forget = {"ids": [stored["id"]], "mode": "execute", "reason": "asked"}
+        with monkeypatch.context() as defect:
+            defect.setattr(owner, step, broken)
+            await signet.post("/api/memory/forget", forget)
+    async with started() as signet:
+        assert WORD.encode() in on_disk(tmp_path)
+        answer = (await signet.post("/api/memory/forget", forget))[1]
+        assert [result["status"] for result in answer["results"]] == ["deleted"]
+        assert WORD.encode() not in on_disk(tmp_path)
+        assert (await signet.send("GET", "/api/memories"))[1]["memories"] == []
+        answer = (await signet.post("/api/memory/forget", forget))[1]
+        assert [result["status"] for result in answer["results"]] == ["not_found"]
 
 
 async def test_what_is_kept_goes_with_the_reset_of_its_scope(signet: Daemon, tmp_path: Path) -> None:

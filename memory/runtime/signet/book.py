@@ -186,7 +186,9 @@ class Book:
         return notes
 
     def forget(self, scope: MemoryScope, note: Note) -> None:
-        """A memory was deleted: its id stays, lest it be shown while a backend still finds it; no word does."""
+        """A memory was deleted: its id stays, lest it be shown while a backend still finds it; no word does, nor on
+        the disk."""
+        self.store.drop("note", scope, note.id)
         self.put(scope, Note(note.id, "", version=note.version, deleted=True))
 
     def listed(self, scope: MemoryScope) -> list[Note]:

@@ -107,23 +107,28 @@ class Changes:
             return _READ_ONLY | {"id": item_id}
         async with self._memories.alone(caller.scope, item_id):
             found = await self._memories.find(caller, scope, item_id)
-            return (
-                {"id": item_id, "status": "not_found"}
-                if found is None
-                else await self._deleted(*found, force)
-            )
+            if found is not None:
+                return await self._deleted(*found, force)
+            noted = self._memories.noted(self._memories.sessions.holders(caller, scope), item_id)
+            if noted is None or noted[1].deleted:
+                return {"id": item_id, "status": "not_found"}
+            # The backend has it no more: words may be left beside it, as by who was killed on the way.
+            return await self._deleted(*noted, force, gone=True)
 
-    async def _deleted(self, scope: MemoryScope, note: Note, force: bool) -> dict[str, Any]:
+    async def _deleted(
+        self, scope: MemoryScope, note: Note, force: bool, *, gone: bool = False
+    ) -> dict[str, Any]:
         item_id = note.id
         if note.pinned and not force:
             return {"id": item_id, "status": "pinned_requires_force", "currentVersion": note.version}
-        failed = await self._natively(scope, note, "forget", "")
+        failed = None if gone else await self._natively(scope, note, "forget", "")
         if failed:
             return failed
         note.version += 1
-        self._book.forget(scope, note)
         await anyio.to_thread.run_sync(self._book.unlike_its_words, scope, note)
         await anyio.to_thread.run_sync(self._memories.sessions.forget_words, scope)
+        # Last: until it is noted as deleted, it may be forgotten again.
+        await anyio.to_thread.run_sync(self._book.forget, scope, note)
         return {
             "id": item_id,
             "status": "deleted",
@@ -225,7 +230,7 @@ class Changes:
         try:
             receipt = await (items.modify(note.id, content) if what == "modify" else items.forget(note.id))
         except (ScopeError, BackendRejected):
-            if "get" not in items.offered or await items.get(note.id) is None:
+            if await items.gone(note.id):
                 return {"id": note.id, "status": "not_found"}
             refused = f"{self._slot.backend_name} keeps this memory as it is"
             return {"id": note.id, "status": "not_supported", "error": refused}

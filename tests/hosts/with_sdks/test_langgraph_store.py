@@ -19,7 +19,14 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from langgraph.store.base import InvalidNamespaceError, PutOp
 
-from memory import CapabilityNotSupported, InputError, MemoryScope, MemorySlot
+from memory import (
+    AdapterMode,
+    BackendUnavailable,
+    CapabilityNotSupported,
+    InputError,
+    MemoryScope,
+    MemorySlot,
+)
 from memory.hosts.langgraph_store import SlotStore
 from memory.runtime import TurnMemory, open_turn_memory_sync
 from memory.testing import FakeBackend, FakeNativeStore
@@ -77,6 +84,51 @@ async def test_an_item_that_is_put_again_is_found_by_its_new_words_alone(
     assert await store.aget(("ada",), "drink") is None
     assert not native.rows
     assert await store.alist_namespaces() == []
+
+
+async def test_what_was_put_again_is_deleted_with_all_it_ever_said(
+    store: SlotStore, native: FakeNativeStore
+) -> None:
+    """A process may be gone, or the memory fail, between the new words and the end of the old ones."""
+    await store.aput(("ada",), "drink", {"text": "She likes oolong."})
+    native.faults.add("500", endpoint="delete")
+    with pytest.raises(BackendUnavailable, match="did not say"):
+        await store.aput(("ada",), "drink", {"text": "She likes coffee."})
+    item = await store.aget(("ada",), "drink")
+    assert item is not None
+    assert item.value == {"text": "She likes coffee."}
+    await store.adelete(("ada",), "drink")
+    assert not native.rows
+
+
+async def test_a_deletion_that_ended_in_its_middle_is_finished(
+    store: SlotStore, native: FakeNativeStore
+) -> None:
+    await store.aput(("ada",), "drink", {"text": "She likes oolong."})
+    (native_id,) = native.rows
+    await store._items._memories(("ada",)).forget(native_id)
+    await store.adelete(("ada",), "drink")
+    assert await store.aget(("ada",), "drink") is None
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_an_item_stays_whose_deletion_the_memory_does_not_confirm(
+    store: SlotStore, native: FakeNativeStore, read_only: bool
+) -> None:
+    await store.aput(("ada",), "drink", {"text": "She likes oolong."})
+    slot = store._items._slot
+    if read_only:
+        await slot.set_mode(AdapterMode(read_only=True))
+        await store.adelete(("ada",), "drink")
+        await slot.set_mode(AdapterMode(read_only=False))
+    else:
+        native.faults.add("lost", endpoint="delete")
+        with pytest.raises(BackendUnavailable, match="did not say whether it has deleted"):
+            await store.adelete(("ada",), "drink")
+    assert await store.aget(("ada",), "drink") is not None
+    await store.adelete(("ada",), "drink")
+    assert await store.aget(("ada",), "drink") is None
+    assert not native.rows
 
 
 async def test_namespaces_are_walls_whose_labels_never_meet(
