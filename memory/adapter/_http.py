@@ -12,7 +12,6 @@ import json
 import math
 import re
 from collections.abc import Awaitable, Mapping
-from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 import anyio
@@ -289,9 +288,7 @@ class _Pool:
         self.users += 1
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, where: object) -> None:
         self.users -= 1
         self.retired = self.retired or isinstance(error, httpx.HTTPError | httpx.StreamError)
         if self.retired and not self.users:

@@ -26,10 +26,10 @@ import anyio
 import pytest
 
 from memory import AdapterMode, MemorySlot, open_memory
-from memory.testing._conformance import KEY, not_declared, register
 from memory.testing._fake_backend import FakeBackend
 from memory.testing._fake_store import FakeNativeStore
 from memory.testing._host_stage import HostModel, HostUnderTest, Stage, person
+from memory.testing.pytest_plugin import KEY, pytest_configure
 
 FENCE = "<memory-context"
 LIKES, ASKS = "I like oolong tea.", "Which tea do I like?"
@@ -61,12 +61,12 @@ class HostContract(ABC):
 
     @pytest.fixture(autouse=True)
     def _promise(self, request: pytest.FixtureRequest) -> None:
-        register(request.config)
+        pytest_configure(request.config)
         name = request.node.originalname.removeprefix("test_")
         promises = [name for name in dir(type(self)) if name.startswith("test_")]
         request.node.user_properties.append((KEY, f"{type(self).__name__}|host|{name}|{len(promises)}"))
         if name in self.cannot:
-            not_declared(self.cannot[name])
+            pytest.skip(f"not declared: {self.cannot[name]}")
 
     @asynccontextmanager
     async def on_stage(

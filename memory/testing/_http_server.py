@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import TracebackType
 from typing import Any, ClassVar, Self
 from urllib.parse import parse_qsl
 
@@ -135,9 +134,7 @@ class HttpServer:
         self._start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._stop()
         if self._broken and error is None:
             raise RuntimeError(f"{type(self).__name__} is broken") from self._broken[0]

@@ -14,7 +14,6 @@ import pytest
 from memory.adapter import MemoryAdapter, PluginInfo
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing._conformance import KEY, register
 from memory.testing.contract._declared import (
     Aids,
     ConformanceProfile,
@@ -25,6 +24,7 @@ from memory.testing.contract._declared import (
 from memory.testing.contract._failure import PromiseBroken, failure_of
 from memory.testing.contract._kit import Kit
 from memory.testing.contract._spec import NotRun, Spec, specs
+from memory.testing.pytest_plugin import KEY, pytest_configure
 
 
 class ContractBase(Declarations):
@@ -148,7 +148,7 @@ class ContractBase(Declarations):
             request.node.user_properties.append((KEY, about))
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        register(metafunc.config)
+        pytest_configure(metafunc.config)
         if "anyio_backend" in metafunc.fixturenames:
             metafunc.parametrize("anyio_backend", self.anyio_backends, indirect=True)
 

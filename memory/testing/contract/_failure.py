@@ -7,7 +7,7 @@ import linecache
 import traceback
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -57,10 +57,6 @@ class Failure:
         if self.remedies:
             lines.append("  remedies: " + "\n        or: ".join(self.remedies))
         return "\n".join([*lines, f"  more:     {self.anchor}"])
-
-    def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self)
 
 
 class PromiseBroken(AssertionError):

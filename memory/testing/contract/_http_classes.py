@@ -31,7 +31,7 @@ from memory.testing._loopback import LoopbackServer
 from memory.testing._loopback_process import LoopbackProcess
 from memory.testing.contract._classes import ContractBase, installed_plugins
 from memory.testing.contract._declared import FaultInjector, Fingerprint
-from memory.testing.contract._kit import STORED, Kit, assert_explained, assert_no_leak, unique_word
+from memory.testing.contract._kit import STORED, Kit, assert_explained, assert_no_leak, attempt, unique_word
 from memory.testing.contract._spec import NotRun
 
 RAISED: Mapping[FaultKind, tuple[type[BackendError], ...]] = {
@@ -124,7 +124,7 @@ class LoopbackContract(ContractBase):
         """The error of its kind, with status and cause; nothing of what was sent; and it works again."""
         await kit.remember("secret")
         with process.failing(fault):
-            error = await self._raised(kit, fault, "retrieve", lambda: kit.ask("secret"))
+            error = await self._raised(kit, fault, "retrieve", kit.ask("secret"))
         if error is not None and fault.isdecimal():
             assert error.diagnostics["status"] == int(fault), "the diagnostics hold another status"
         if isinstance(error, BackendRateLimited):
@@ -138,7 +138,7 @@ class LoopbackContract(ContractBase):
         """A refusal raises, and what may have been carried out is ``unknown``; never a plain receipt."""
         with process.failing(fault):
             event = kit.event(kit.fact("secret"))
-            receipt, error = await _attempt(lambda: kit.slot.record_event(event))
+            receipt, error = await attempt(kit.slot.record_event(event))
         if error is not None:
             assert isinstance(error, RAISED[fault]), f"{fault} raised {type(error).__name__}"
             assert fault not in _AMBIGUOUS, "raising says that it is not stored, and nobody knows that"
@@ -155,7 +155,7 @@ class LoopbackContract(ContractBase):
         """DESIGN 5.4: no blind retry. The write is carried out once, whether or not that could be found out."""
         event = kit.event(kit.fact("green"), assistant=None)
         process.fault("lost", times=1)
-        receipt, error = await _attempt(lambda: kit.slot.record_event(event))
+        receipt, error = await attempt(kit.slot.record_event(event))
         process.clear_faults()
         assert error is None, "raising says that it is not stored, and nobody knows that"
         assert receipt.status in STORED or receipt.warnings, (
@@ -180,7 +180,7 @@ class LoopbackContract(ContractBase):
         if before:
             process.fault("late", times=before, delay_s=0)
         process.fault(fault, times=1)
-        receipts, error = await _attempt(lambda: bulk.record_events(events))
+        receipts, error = await attempt(bulk.record_events(events))
         process.clear_faults()
         if error is not None:
             assert isinstance(error, RAISED[fault]), f"{fault} raised {type(error).__name__}"
@@ -210,9 +210,7 @@ class LoopbackContract(ContractBase):
         """It raises, or says that it was not verified; once the server is back it succeeds."""
         await kit.remember("blue")
         with process.failing(fault):
-            await self._raised(
-                kit, fault, "reset", lambda: kit.slot.reset_scope(kit.scope), denies="verified"
-            )
+            await self._raised(kit, fault, "reset", kit.slot.reset_scope(kit.scope), denies="verified")
         receipt = await kit.slot.reset_scope(kit.scope)
         assert receipt.verified, "a reset is not verified though the server works again"
         assert not await kit.recalls("blue"), "what was reset is still recalled"
@@ -225,7 +223,7 @@ class LoopbackContract(ContractBase):
         readiness = _needs(kit, SupportsReadiness)
         before = len(process.requests())
         with process.failing(fault):
-            answer, error = await _attempt(lambda: readiness.readiness(kit.scope))
+            answer, error = await attempt(readiness.readiness(kit.scope))
         if error is not None:
             assert_explained(kit, error)
             return
@@ -262,7 +260,7 @@ class LoopbackContract(ContractBase):
         with process.failing("late", delay_s=_SLOW_S):
             for _ in range(_TRIES):  # a busy machine slows one call down, not every one
                 began = time.monotonic()
-                answer, error = await _attempt(calls[call])
+                answer, error = await attempt(calls[call]())
                 if (took := time.monotonic() - began) < _SLOW_S:
                     break
             assert took < _SLOW_S, "the call waited for the server"
@@ -288,11 +286,9 @@ class LoopbackContract(ContractBase):
             assert (health.status, bool(health.warnings)) == ("unavailable", True), (
                 f"where nobody listens, health is {health.status}: {health.warnings}"
             )
-            _, error = await _attempt(lambda: kit.slot.setup_scope(scope))
+            _, error = await attempt(kit.slot.setup_scope(scope))
             if error is None:  # a backend that makes its scopes with the first write
-                _, error = await _attempt(
-                    lambda: kit.slot.retrieve(kit.request("Who is there?", scope=scope))
-                )
+                _, error = await attempt(kit.slot.retrieve(kit.request("Who is there?", scope=scope)))
             assert isinstance(error, BackendUnavailable), (
                 f"where nobody listens, {type(error).__name__} is raised"
             )
@@ -306,11 +302,11 @@ class LoopbackContract(ContractBase):
         kit: Kit,
         fault: FaultKind,
         call: str,
-        perform: Callable[[], Awaitable[Any]],
+        answering: Awaitable[Any],
         denies: str | None = None,
     ) -> BackendError | None:
         """The error of a call, checked; None where the answer itself says enough."""
-        answer, error = await _attempt(perform)
+        answer, error = await attempt(answering)
         if error is not None:
             assert isinstance(error, RAISED[fault]), f"{fault} raised {type(error).__name__}"
             assert_explained(kit, error)
@@ -320,13 +316,6 @@ class LoopbackContract(ContractBase):
             return None
         assert (fault, call) in self.no_error, f"{call} answered as if nothing had happened"
         return None
-
-
-async def _attempt(perform: Callable[[], Awaitable[Any]]) -> tuple[Any, BackendError | None]:
-    try:
-        return await perform(), None
-    except BackendError as error:
-        return None, error
 
 
 def _needs(kit: Kit, capability: Any) -> Any:

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, TypeVar
@@ -26,11 +26,12 @@ from memory import (
     NativeQueryRequest,
     RetrieveRequest,
     RetrieveResult,
+    SupportsNativeQuery,
     SupportsReadiness,
     Trace,
     WriteReceipt,
 )
-from memory.adapter import CAPABILITIES, MemoryAdapter
+from memory.adapter import CAPABILITIES, ContextEntry, MemoryAdapter
 from memory.testing._faults import FAKE_KEY, FaultKind
 from memory.testing.contract._declared import Aids, Declarations, Fingerprint
 from memory.testing.contract._spec import not_declared, not_tested
@@ -156,6 +157,12 @@ class Kit:
             await self.slot.setup_scope(scope)
             self._scopes.append(scope)
 
+    async def another_scope(self, persona: str = "bob") -> MemoryScope:
+        """A second scope of this test's run, set up."""
+        scope = self.scope_of(persona)
+        await self.setup(scope)
+        return scope
+
     def event(self, user: str, assistant: str | None = "Noted.", **fields: Any) -> MemoryEvent:
         """A turn; later ones are a minute later. ``messages=`` replaces the two texts."""
         self._turns += 1
@@ -233,6 +240,21 @@ class Kit:
         """Ask for the fact ``name``."""
         return await self.slot.retrieve(self.question(name, **fields))
 
+    async def write(self, name: str, **fields: Any) -> WriteReceipt:
+        """Write the fact ``name``, and wait for nothing."""
+        return await self.slot.record_event(self.event(self.fact(name), **fields))
+
+    async def entries(self, name: str, **fields: Any) -> list[ContextEntry]:
+        """The entries that come back for the fact ``name`` and hold it."""
+        return [
+            entry for entry in (await self.ask(name, **fields)).entries if unique_word(name) in entry.text
+        ]
+
+    async def native_ids(self, name: str, **fields: Any) -> tuple[str, ...]:
+        """The native ids of all that comes back for the fact ``name``."""
+        entries = (await self.ask(name, **fields)).entries
+        return tuple(entry.native_id for entry in entries if entry.native_id)
+
     async def recalls(self, name: str, **fields: Any) -> bool:
         """Whether the fact ``name`` reaches the prompt."""
         return unique_word(name) in (await self.ask(name, **fields)).formatted_context
@@ -284,12 +306,24 @@ class Kit:
             return NativeQueryRequest(scope=scope, operation="list")
         return declared
 
-    def needs_query(self, scope: MemoryScope) -> NativeQueryRequest:
-        """:meth:`query`; leaves the spec where it is not known which operation shows the content."""
-        request = self.query(scope)
+    async def queried(self, scope: MemoryScope) -> str:
+        """What the native query shows of a scope, as JSON; empty where there is no such query."""
+        query, request = self.slot.capability(SupportsNativeQuery), self.query(scope)
+        return "" if query is None or request is None else as_json((await query.native_query(request)).raw)
+
+    def needs_query(self) -> NativeQueryRequest:
+        """:meth:`query` of the default scope; leaves the spec without the capability, or such an operation."""
+        self.needs(SupportsNativeQuery)
+        request = self.query(self.scope)
         if request is None:
             not_tested("native_query: name an operation that shows what a scope holds")
         return request
+
+    async def in_listed_order(self, names: Iterable[str]) -> list[str]:
+        """Names of facts in the order in which the native query lists them."""
+        self.needs_query()
+        listed = await self.queried(self.scope)
+        return sorted(names, key=lambda name: listed.find(unique_word(name)))
 
     def needs_recall(self) -> None:
         """Skip a test whose promise is about recalled writes only."""
@@ -343,6 +377,14 @@ def assert_no_leak(kit: Kit, shown: str) -> None:
 def as_json(value: Any) -> str:
     """JSON text of a native payload; a TypeError means it was not JSON-ready."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+async def attempt(call: Awaitable[Any]) -> tuple[Any, BackendError | None]:
+    """What a call answers, or the error of the backend that it raises."""
+    try:
+        return await call, None
+    except BackendError as error:
+        return None, error
 
 
 def fail(problem: str) -> NoReturn:

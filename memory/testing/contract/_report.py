@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from memory.testing.contract._failure import DOCS, Failure
@@ -93,9 +93,13 @@ class Tally:
 
     def line(self, level: str) -> str:
         """The counts of a level in words."""
-        counts = self.counts(level)
-        shown = ", ".join(f"{counts[name]} {name}" for name in SHOWN if counts[name])
-        return f"{level:<14}{'reached' if self.reached(level) else 'not reached':<13}{shown}"
+        reached = "reached" if self.reached(level) else "not reached"
+        return f"{level:<14}{reached:<13}{in_words(self.counts(level))}"
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """Outcomes that there are, each with its count."""
+    return ", ".join(f"{counts[name]} {name}" for name in SHOWN if counts.get(name))
 
 
 @dataclass
@@ -129,10 +133,12 @@ class Report:
         """What failed, once for each loop."""
         return [result for result in self.results if result.outcome == "failed"]
 
-    def reasons(self, outcome: Outcome) -> Counter[str]:
-        """Why specs ended so, and how many did."""
-        found = {(result.spec, result.why) for result in self.results if result.outcome == outcome}
-        return Counter(why for _, why in found)
+    def reasons(self) -> Iterator[str]:
+        """Why specs were not looked at, and how many."""
+        for outcome in ("not declared", "not tested"):
+            found = {(result.spec, result.why) for result in self.results if result.outcome == outcome}
+            for why, count in Counter(why for _, why in found).most_common():
+                yield f"{outcome}: {why} ({count})"
 
     def to_text(self) -> str:
         """For a terminal."""
@@ -148,8 +154,7 @@ class Report:
         seconds = sum(result.seconds for result in self.results)
         lines.append(f"{self.memory}: {self.level} ({seconds:.1f} s)")
         lines += [f"  {self.tally.line(level)}" for level in LEVELS]
-        for outcome in ("not declared", "not tested"):
-            lines += [f"  {outcome}: {why} ({count})" for why, count in self.reasons(outcome).most_common()]
+        lines += [f"  {reason}" for reason in self.reasons()]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -172,7 +177,7 @@ class Report:
                     "loop": result.loop,
                     "outcome": result.outcome,
                     "why": result.why or None,
-                    "failure": result.failure.to_json() if result.failure else None,
+                    "failure": asdict(result.failure) if result.failure else None,
                     "seconds": round(result.seconds, 3),
                 }
                 for result in self.results
@@ -188,10 +193,7 @@ class Report:
             reached = "**reached**" if self.tally.reached(level) else "not reached"
             lines.append(f"| {level}, {reached} | " + " | ".join(str(counts[name]) for name in SHOWN) + " |")
         lines += ["", *(f"- {result.spec} ({result.loop}): {_problem(result)}" for result in self.failed)]
-        lines += [
-            f"- not declared: {why} ({count})" for why, count in self.reasons("not declared").most_common()
-        ]
-        lines += [f"- not tested: {why} ({count})" for why, count in self.reasons("not tested").most_common()]
+        lines += [f"- {reason}" for reason in self.reasons()]
         return "\n".join(lines).rstrip() + "\n"
 
     def to_badge(self) -> dict[str, Any]:

@@ -82,11 +82,11 @@ class Spec:
         return self.name.replace("_", " ")
 
 
-def promise(area: str, *remedies: str, core: bool = True) -> Callable[[Check], Check]:
-    """Make a function a spec."""
+def promise(*remedies: str, core: bool = True) -> Callable[[Check], Check]:
+    """Make a function a spec; its module's name says what it is about."""
 
     def register(check: Check) -> Check:
-        name = check.__name__
+        name, area = check.__name__, check.__module__.rpartition(".")[2].replace("_", " ")
         REGISTRY[name] = Spec(name, area, core, remedies or REMEDIES.get(name, ()), check)
         return check
 
@@ -104,7 +104,7 @@ def specs() -> Mapping[str, Spec]:
 
 
 ORDER = (
-    "recording", "details", "cs", "isolation", "readonly", "budget", "safety", "failures", "swallowed",
-    "concurrency", "lifecycle", "capabilities", "feedback", "tracing",
+    "recording", "details", "cs_and_filters", "isolation", "read_only", "budget", "safety", "failures",
+    "concurrency", "lifecycle", "capabilities", "traces",
 )  # fmt: skip
 """The modules of the specs: what everything else rests on comes first."""

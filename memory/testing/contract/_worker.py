@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
+from pydantic import TypeAdapter
 
 from memory import ConfigError, InputError, PluginError
 from memory.plugins.config import MemslotConfig, load_config
@@ -32,6 +33,7 @@ from memory.testing.contract._spec import specs
 _GRACE_S = 2.0
 _NOT_THE_PLUGINS = (str(Path(__file__).parents[2]), "/asyncio/", "/trio/", "/anyio/", "<frozen")
 _STDLIB = sysconfig.get_path("stdlib")
+_RESULT = TypeAdapter(Result)
 
 
 def play(
@@ -62,10 +64,9 @@ def play(
                     continue
                 if "refused" in line:
                     raise InputError(line["refused"])
-                failure = line.pop("failure")
                 left.pop(0)
                 last = None
-                yield Result(**line, failure=_failure(failure))
+                yield _RESULT.validate_python(line)
             if not left:
                 return
             spec, loop = last or left[0]
@@ -95,15 +96,6 @@ def _lines(order: dict[str, Any], stderr: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
         finally:
             process.kill()
-
-
-def _failure(found: dict[str, Any] | None) -> Failure | None:
-    if found is None:
-        return None
-    fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
-    }
-    return Failure(**fields)
 
 
 def _died(spec: str, said: str) -> Failure:

@@ -7,19 +7,17 @@ from memory.contract.tokens import CallableTokenCounter
 from memory.testing.contract._kit import Kit, as_json, unique_word
 from memory.testing.contract._spec import not_tested, promise
 
-AREA = "budget"
-
 _WORDS = CallableTokenCounter("words", lambda text: len(text.split()))
 _NAMES = tuple(f"item{number}" for number in range(8))
 
 
 async def _fill(kit: Kit) -> None:
     for name in _NAMES:
-        await kit.slot.record_event(kit.event(kit.fact(name)))
+        await kit.write(name)
     await kit.until_ready()
 
 
-@promise(AREA)
+@promise()
 async def the_section_carries_the_backends_label(kit: Kit) -> None:
     """Spec 9.5: one fence, naming backend and scope; an adapter formats it without I/O."""
     await kit.remember("blue")
@@ -38,7 +36,7 @@ async def the_section_carries_the_backends_label(kit: Kit) -> None:
         assert section, "what was told is in no section"
 
 
-@promise(AREA)
+@promise()
 async def max_tokens_bounds_the_section_by_the_slots_counter(kit: Kit) -> None:
     """DESIGN 8: whichever counter the host configures, the whole section stays within."""
     await _fill(kit)
@@ -61,7 +59,7 @@ async def max_tokens_bounds_the_section_by_the_slots_counter(kit: Kit) -> None:
             assert unique_word("item1") in section, "an ample budget must not lose the best entry"
 
 
-@promise(AREA)
+@promise()
 async def max_items_reaches_the_native_call(kit: Kit) -> None:
     """Spec 9.5: no over-fetching and trimming where the backend has a parameter for it."""
     await _fill(kit)
@@ -76,7 +74,7 @@ async def max_items_reaches_the_native_call(kit: Kit) -> None:
             assert result.included, "nothing is left of what was asked for"
 
 
-@promise(AREA)
+@promise()
 async def shortfall_is_traced_and_never_padded(kit: Kit) -> None:
     """DESIGN 8: ``min_tokens`` is an aim; what is missing is a number, not filler."""
     await _fill(kit)
@@ -90,7 +88,7 @@ async def shortfall_is_traced_and_never_padded(kit: Kit) -> None:
     )
 
 
-@promise(AREA)
+@promise()
 async def entries_are_given_whole_and_in_the_backends_order(kit: Kit) -> None:
     """DESIGN 8: the formatter leaves entries out, it does not cut or reorder them."""
     await _fill(kit)

@@ -1,4 +1,6 @@
-"""Capabilities: declared, offered and working are the same set (DESIGN 4 and 5)."""
+"""Capabilities: declared, offered and working are the same set (DESIGN 4 and 5). Feedback is memory: stored, of one
+scope, and gone with it (spec 5.4, 9.6).
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,12 @@ from typing import Any
 from memory import (
     BackendReadiness,
     InputError,
+    MemoryScope,
     NativeMutationRequest,
     ProvenanceRequest,
     SupportsBulkIngest,
     SupportsFeedback,
     SupportsNativeMutation,
-    SupportsNativeQuery,
     SupportsProvenance,
     SupportsReadiness,
 )
@@ -21,10 +23,10 @@ from memory.contract.adapter import CAPABILITIES, capabilities_of, missing_metho
 from memory.testing.contract._kit import STORED, Kit, as_json, raises, unique_word
 from memory.testing.contract._spec import not_tested, promise
 
-AREA = "capabilities"
+_LESS = "do not declare feedback: leave apply_feedback out"
 
 
-@promise(AREA, core=False)
+@promise(core=False)
 async def a_slot_offers_what_is_declared_and_nothing_else(kit: Kit) -> None:
     """DESIGN 4: declared equals implemented; what is not declared is None, not a stub."""
     declared = kit.slot.capabilities()
@@ -40,7 +42,7 @@ async def a_slot_offers_what_is_declared_and_nothing_else(kit: Kit) -> None:
         kit.slot.capability(str)
 
 
-@promise(AREA, core=False)
+@promise(core=False)
 async def the_plugins_description_is_true(kit: Kit) -> None:
     """DESIGN 6: what listings say without loading the plugin is what the loaded one is."""
     described = kit.aids.described
@@ -58,7 +60,7 @@ async def the_plugins_description_is_true(kit: Kit) -> None:
     assert described.summary, "a listing needs one line of summary"
 
 
-@promise(AREA, core=False)
+@promise(core=False)
 async def traits_and_health_agree(kit: Kit) -> None:
     """DESIGN 4: what health declares for the manifest is what the slot acts on."""
     health = await kit.slot.health()
@@ -74,13 +76,13 @@ async def traits_and_health_agree(kit: Kit) -> None:
     as_json(health.model_dump(mode="json"))
 
 
-@promise(AREA, core=False)
+@promise(core=False)
 async def ready_means_retrievable(kit: Kit) -> None:
     """DESIGN 4: an empty queue is not readiness; ``ready`` is a promise, ``unknown`` is honest."""
     readiness = kit.needs(SupportsReadiness)
     names = [f"ready{number}" for number in range(4)]
     for name in names:
-        await kit.slot.record_event(kit.event(kit.fact(name)))
+        await kit.write(name)
         answer = await readiness.readiness(kit.scope)
         if answer.state == "ready" and kit.recalls_writes:
             assert await kit.recalls(name), "ready was said too early"
@@ -90,11 +92,11 @@ async def ready_means_retrievable(kit: Kit) -> None:
         await kit.assert_recalled(name, f"ready was said, and {name} is not recalled as declared")
 
 
-@promise(AREA, core=False)
+@promise(core=False)
 async def waiting_for_readiness_ends_in_time(kit: Kit) -> None:
     """DESIGN 4: ``pending`` on timeout, never a false ``ready``, never a hang."""
     readiness = kit.needs(SupportsReadiness)
-    await kit.slot.record_event(kit.event(kit.fact("blue")))
+    await kit.write("blue")
     for _ in range(3):  # a busy machine slows one call down, not every one
         started = time.monotonic()
         answer: BackendReadiness = await readiness.wait_until_ready(kit.scope, 0.01)
@@ -106,12 +108,11 @@ async def waiting_for_readiness_ends_in_time(kit: Kit) -> None:
     await kit.until_ready()
 
 
-@promise(AREA, core=False)
+@promise(core=False)
 async def bulk_ingest_gives_one_receipt_per_event_in_order(kit: Kit) -> None:
     """Spec 2: faster, and otherwise the same as single writes; also over several scopes."""
     bulk = kit.needs(SupportsBulkIngest)
-    other = kit.scope_of("bob")
-    await kit.setup(other)
+    other = await kit.another_scope()
     events = [
         kit.event(kit.fact(f"bulk{number}"), scope=other if number % 2 else kit.scope) for number in range(6)
     ]
@@ -142,7 +143,7 @@ async def bulk_ingest_gives_one_receipt_per_event_in_order(kit: Kit) -> None:
     assert await bulk.record_events([]) == [], "nothing to write is not nothing written"
 
 
-@promise(AREA, "send every part of a bulk that is cut into parts", "leave record_events out", core=False)
+@promise("send every part of a bulk that is cut into parts", "leave record_events out", core=False)
 async def a_long_bulk_is_stored_to_its_end(kit: Kit) -> None:
     """A receipt for each event is true of each: the last one of many is stored like the first."""
     bulk = kit.needs(SupportsBulkIngest)
@@ -158,30 +159,26 @@ async def a_long_bulk_is_stored_to_its_end(kit: Kit) -> None:
     assert not lost, "events of a bulk have a receipt and are not there"
 
 
-@promise(AREA, core=False)
+@promise(core=False)
 async def feedback_is_taken_with_a_receipt(kit: Kit) -> None:
     """Spec 5.4."""
     feedback = kit.needs(SupportsFeedback)
     await kit.remember("blue")
-    entries = (await kit.ask("blue")).entries
+    about = await kit.native_ids("blue")
     receipt = await feedback.apply_feedback(
-        kit.feedback(
-            native_ids=tuple(entry.native_id for entry in entries if entry.native_id),
-            corrected_answer=f"I keep my green passport in the {unique_word('green')} drawer.",
-        )
+        kit.feedback(native_ids=about, corrected_answer=kit.fact("green"))
     )
     assert receipt.feedback_id == "feedback-1", "the receipt is of another feedback"
     assert receipt.status in STORED, f"plain feedback was {receipt.status}"
 
 
-@promise(AREA, core=False)
+@promise(core=False)
 async def a_native_record_can_be_changed(kit: Kit) -> None:
     """Spec 2: native mutation, for explicit correction experiments."""
     mutate = kit.needs(SupportsNativeMutation)
     for operation, arguments in kit.declared.native_mutations.items():
         await kit.remember(f"to {operation}")
-        entries = (await kit.ask(f"to {operation}")).entries
-        (entry, *_) = [entry for entry in entries if unique_word(f"to {operation}") in entry.text]
+        (entry, *_) = await kit.entries(f"to {operation}")
         receipt = await mutate.native_mutation(
             NativeMutationRequest(
                 scope=kit.scope, operation=operation, native_id=entry.native_id, arguments=dict(arguments)
@@ -196,27 +193,80 @@ async def a_native_record_can_be_changed(kit: Kit) -> None:
         )
 
 
-@promise(AREA, core=False)
+@promise(core=False)
 async def provenance_of_a_record(kit: Kit) -> None:
     """Spec 2: history of one record, as JSON, naming it."""
     provenance = kit.needs(SupportsProvenance)
     await kit.remember("blue")
-    entries = (await kit.ask("blue")).entries
-    ids = [entry.native_id for entry in entries if entry.native_id]
+    ids = await kit.native_ids("blue")
     assert ids, "provenance without native ids is of no use"
     answer = await provenance.provenance(ProvenanceRequest(scope=kit.scope, native_id=ids[0]))
     assert ids[0] in as_json(answer.raw), "the history does not name its record"
 
 
-@promise(AREA, core=False)
+@promise(core=False)
 async def native_query_shows_this_scope(kit: Kit) -> None:
     """Spec 2: diagnostics in the backend's own terms; it stays out of the prompt."""
-    query = kit.needs(SupportsNativeQuery)
-    request = kit.needs_query(kit.scope)
+    kit.needs_query()
     await kit.remember("blue")
-    shown = as_json((await query.native_query(request)).raw)
+    shown = await kit.queried(kit.scope)
     if kit.recalls_writes:
         ids = [entry.native_id or "?" for entry in (await kit.ask("blue")).entries]
         assert unique_word("blue") in shown or all(native_id in shown for native_id in ids), (
             "the native query does not show what was told"
         )
+
+
+async def _give(kit: Kit, name: str) -> None:
+    feedback = kit.needs(SupportsFeedback)
+    await kit.remember("blue")
+    said, about = kit.fact(name), await kit.native_ids("blue")
+    receipt = await feedback.apply_feedback(kit.feedback(said, corrected_answer=said, native_ids=about))
+    assert receipt.status in STORED, f"plain feedback was {receipt.status}"
+    await kit.until_ready()
+
+
+async def _everything(kit: Kit, name: str, scope: MemoryScope) -> str:
+    """All that can be read of a scope by someone who asks for a fact."""
+    return await kit.shown(name, scope=scope) + await kit.queried(scope)
+
+
+@promise("store it where the backend can use it", _LESS, core=False)
+async def feedback_is_stored(kit: Kit) -> None:
+    """A receipt that says ``committed`` of what went nowhere is worse than no feedback."""
+    feedback = kit.needs(SupportsFeedback)
+    await kit.remember("blue")
+    before = await kit.observe()
+    receipt = await feedback.apply_feedback(
+        kit.feedback(kit.fact("green"), corrected_answer=kit.fact("green"))
+    )
+    await kit.until_ready()
+    if unique_word("green") in await _everything(kit, "green", kit.scope):
+        return
+    if not kit.sees_native_state:
+        not_tested("fingerprint: the feedback is in no answer, and without it nobody can look further")
+    assert await kit.observe() != before, f"feedback was {receipt.status}, and the native state is the same"
+
+
+@promise("keep it under the scope's own native id", _LESS, core=False)
+async def feedback_stays_in_its_scope(kit: Kit) -> None:
+    """What one person corrects is no other person's memory."""
+    other = await kit.another_scope()
+    await _give(kit, "green")
+    shown = await _everything(kit, "green", other)
+    assert unique_word("green") not in shown, "feedback of one scope is shown in another"
+
+
+@promise("remove feedback with the rest of the scope", _LESS, core=False)
+async def feedback_goes_with_its_scope(kit: Kit) -> None:
+    """Spec 9.6: a reset removes all that was kept for a scope, feedback included."""
+    name = f"green {kit.run_id}"  # a server may hold what earlier runs said
+    await _give(kit, name)
+    seen = str(await kit.observe()) if kit.sees_native_state else ""
+    receipt = await kit.slot.reset_scope(kit.scope)
+    assert receipt.verified, "a reset must look again whether the scope is empty"
+    shown = await _everything(kit, name, kit.scope)
+    assert unique_word(name) not in shown, "feedback is still shown after the reset of its scope"
+    if unique_word(name) in seen:
+        left = str(await kit.observe())
+        assert unique_word(name) not in left, "feedback is still stored after the reset of its scope"

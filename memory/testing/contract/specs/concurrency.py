@@ -23,16 +23,14 @@ from memory import (
     SupportsReadiness,
     WriteReceipt,
 )
-from memory.testing.contract._kit import Kit, as_json, fail, unique_word
+from memory.testing.contract._kit import Kit, fail
 from memory.testing.contract._spec import not_applicable, not_tested, promise
 from memory.testing.contract._watch import Concurrency, LoopWatch
-
-AREA = "concurrency"
 
 _ROUNDS = 3
 
 
-@promise(AREA)
+@promise()
 async def writes_of_a_scope_keep_their_order(kit: Kit) -> None:
     """DESIGN 5.5: one at a time and in the order they arrived, however many tasks write."""
     log = _watch_writes(kit)
@@ -44,7 +42,7 @@ async def writes_of_a_scope_keep_their_order(kit: Kit) -> None:
     assert log == wanted, "writes of one scope overlapped, or overtook each other"
 
 
-@promise(AREA)
+@promise()
 async def writes_keep_their_order_across_a_mode_switch(kit: Kit) -> None:
     """DESIGN 5.1: what waits for a switch goes on in the order it came, and before what came later."""
     log = _watch_writes(kit)
@@ -66,27 +64,20 @@ async def writes_keep_their_order_across_a_mode_switch(kit: Kit) -> None:
     assert started == list(arrived), "a write overtook one that waited for the mode switch"
     if kit.declared.lists_in_order:
         await kit.until_ready()
-        listed = await _listed(kit)
+        offered = kit.slot.capability(SupportsNativeQuery)
+        assert offered is not None, "lists_in_order needs the capability native_query"
         came = list(arrived.values())
-        order = sorted(came, key=lambda name: listed.find(unique_word(name)))
+        order = await kit.in_listed_order(came)
         assert order == came, "the backend holds the writes in another order"
 
 
-async def _listed(kit: Kit) -> str:
-    query = kit.slot.capability(SupportsNativeQuery)
-    assert query is not None, "lists_in_order needs the capability native_query"
-    request = kit.needs_query(kit.scope)
-    return as_json((await query.native_query(request)).raw)
-
-
-@promise(AREA)
+@promise()
 async def declared_concurrency_holds_for_every_kind_of_call(kit: Kit) -> None:
     """DESIGN 5.8: a limit that a client needs is kept by writes, reads, waits, queries and probes alike."""
     limit, of_scope = kit.slot.traits.max_concurrency, kit.slot.traits.max_scope_concurrency
     if limit is None and of_scope is None:
         not_applicable("a limit of concurrent calls")
-    other = kit.scope_of("bob")
-    await kit.setup(other)
+    other = await kit.another_scope()
     for scope in (kit.scope, other):
         await kit.remember("blue", scope=scope)
     calls = [call for scope in (kit.scope, other) for call in await _calls(kit, scope)]
@@ -110,7 +101,7 @@ async def declared_concurrency_holds_for_every_kind_of_call(kit: Kit) -> None:
 async def _calls(kit: Kit, scope: MemoryScope) -> list[Callable[[], Awaitable[Any]]]:
     slot, entries = kit.slot, (await kit.ask("blue", scope=scope)).entries
     made: list[Callable[[], Awaitable[Any]]] = [
-        lambda: slot.record_event(kit.event(kit.fact("green"), scope=scope)),
+        lambda: kit.write("green", scope=scope),
         lambda: slot.retrieve(kit.question("blue", scope=scope)),
         lambda: slot.setup_scope(scope),
         slot.health,
@@ -137,15 +128,15 @@ async def _calls(kit: Kit, scope: MemoryScope) -> list[Callable[[], Awaitable[An
     return made
 
 
-@promise(AREA)
+@promise()
 async def the_event_loop_is_never_blocked(kit: Kit) -> None:
     """DESIGN 5: a synchronous SDK belongs on threads; else one slow answer stops every other user's turn."""
     await kit.remember("blue")
     calls: dict[str, Callable[[int], Awaitable[Any]]] = {
-        "record_event": lambda _: kit.slot.record_event(kit.event(kit.fact("green"))),
+        "record_event": lambda _: kit.write("green"),
         "retrieve": lambda _: kit.slot.retrieve(kit.question("blue")),
         "health": lambda _: kit.slot.health(),
-        "setup_scope": lambda number: kit.setup(kit.scope_of(f"new{number}")),
+        "setup_scope": lambda number: kit.another_scope(f"new{number}"),
         "reset_scope": lambda number: kit.slot.reset_scope(kit.scope_of(f"gone{number}")),
     }
     still_ms = await _still_ms(kit, *calls.values())
@@ -173,7 +164,7 @@ async def _still_ms(kit: Kit, *calls: Callable[[int], Awaitable[Any]]) -> float:
     """How long the loop stood still while these ran, in the best of a few rounds."""
     seen: list[float] = []
     while len(seen) < _ROUNDS and min(seen, default=math.inf) > kit.declared.blocks_loop_ms:
-        await kit.setup(kit.scope_of(f"gone{len(seen)}"))
+        await kit.another_scope(f"gone{len(seen)}")
         watch = LoopWatch()
         async with watch.watching(), _slowed(kit), anyio.create_task_group() as tasks:
             for call in calls:

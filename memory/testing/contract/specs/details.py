@@ -5,21 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-from memory import Message, SupportsNativeQuery
-from memory.adapter import ContextEntry, SupportsEventLookup
+from memory import Message
+from memory.adapter import SupportsEventLookup
 from memory.testing.contract._kit import STORED, Kit, as_json, unique_word
 from memory.testing.contract._spec import not_applicable, not_declared, not_tested, promise
 
-AREA = "details"
 _MERGES = "where the backend rewrites or merges what it is told by design, say so: rewrites = 'why'"
 
 
-@promise(AREA, "look events up, and refuse repeats, by scope and event id together")
+@promise("look events up, and refuse repeats, by scope and event id together")
 async def an_event_id_belongs_to_its_scope(kit: Kit) -> None:
     """Two scopes may use one event id (two people on two devices do): both events are stored, each in its scope."""
     kit.needs_recall()
-    other = kit.scope_of("bob")
-    await kit.setup(other)
+    other = await kit.another_scope()
     first = kit.event(kit.fact("ada"), event_id=f"same-{kit.run_id}")
     second = kit.event(kit.fact("bob"), event_id=first.event_id, scope=other)
     assert (await kit.slot.record_event(first)).status in STORED, "a plain write was not stored"
@@ -34,7 +32,7 @@ async def an_event_id_belongs_to_its_scope(kit: Kit) -> None:
     assert await kit.recalls("bob", scope=other), "the second event with this id was taken for a repeat"
 
 
-@promise(AREA, "tell repeats by scope and event id, never by their text", _MERGES)
+@promise("tell repeats by scope and event id, never by their text", _MERGES)
 async def the_same_words_twice_are_two_events(kit: Kit) -> None:
     """Someone who says a thing again on another day said it twice: both turns stay traceable."""
     kit.needs_recall()
@@ -49,7 +47,7 @@ async def the_same_words_twice_are_two_events(kit: Kit) -> None:
     assert not missing, "an event whose words were said before is in no entry"
 
 
-@promise(AREA, "store the text as it came", _MERGES)
+@promise("store the text as it came", _MERGES)
 async def blanks_and_line_breaks_are_kept(kit: Kit) -> None:
     """Code, poems and tables live by them: what is stored is what was said, also at the ends."""
     kit.needs_recall()
@@ -57,14 +55,14 @@ async def blanks_and_line_breaks_are_kept(kit: Kit) -> None:
     said = f"  {kit.fact('indented')}\n\n    def  drawer():\n\treturn  'blue'  \n"
     await kit.slot.record_event(kit.event(said, None))
     await kit.until_ready()
-    came = [entry.text for entry in await _entries(kit, "indented")]
+    came = [entry.text for entry in await kit.entries("indented")]
     raw = as_json((await kit.ask("indented")).raw)
     assert any(said in text for text in came) or as_json(said)[1:-1] in raw, (
         "blanks or line breaks were changed"
     )
 
 
-@promise(AREA, "store the moment: event.timestamp.isoformat() keeps the offset, .astimezone(UTC) the instant")
+@promise("store the moment: event.timestamp.isoformat() keeps the offset, .astimezone(UTC) the instant")
 async def a_moment_is_kept_whatever_its_offset(kit: Kit) -> None:
     """09:00 in Kolkata is 03:30 UTC: an entry that is dated names the event's instant."""
     kit.needs_recall()
@@ -72,11 +70,11 @@ async def a_moment_is_kept_whatever_its_offset(kit: Kit) -> None:
     for name, hours in (("east", 5.5), ("west", -9.5)):
         said_at = datetime(2024, 5, 6, 9, 0, tzinfo=timezone(timedelta(hours=hours)))
         wanted[name] = said_at
-        await kit.slot.record_event(kit.event(kit.fact(name), timestamp=said_at))
+        await kit.write(name, timestamp=said_at)
     await kit.until_ready()
     dated = False
     for name, said_at in wanted.items():
-        for entry in await _entries(kit, name):
+        for entry in await kit.entries(name):
             dated = dated or entry.timestamp is not None
             shown = (entry.timestamp or said_at).astimezone(UTC)
             assert shown == said_at.astimezone(UTC), f"the entry is dated {shown}, the event {said_at}"
@@ -84,7 +82,7 @@ async def a_moment_is_kept_whatever_its_offset(kit: Kit) -> None:
         not_declared("dates of entries")
 
 
-@promise(AREA, "store messages of role tool too", "warn in the receipt that they were left out")
+@promise("store messages of role tool too", "warn in the receipt that they were left out")
 async def what_a_tool_said_is_recalled_or_warned_of(kit: Kit) -> None:
     """An agent's memory lives on what its tools found; what a backend cannot take, the receipt says."""
     kit.needs_recall()
@@ -102,9 +100,7 @@ async def what_a_tool_said_is_recalled_or_warned_of(kit: Kit) -> None:
     assert recalled or receipt.warnings, "a tool's answer was left out without a warning"
 
 
-@promise(
-    AREA, "take session_id from the row, not from the request", "leave session_id None where rows do not tell"
-)
+@promise("take session_id from the row, not from the request", "leave session_id None where rows do not tell")
 async def an_entry_names_the_session_it_comes_from(kit: Kit) -> None:
     """A conversation of last week is not this one: ``session_id`` of an entry is the event's, or None."""
     kit.needs_recall()
@@ -114,9 +110,7 @@ async def an_entry_names_the_session_it_comes_from(kit: Kit) -> None:
     assert named <= {None, "session-1"}, "an entry names a session it does not come from"
 
 
-@promise(
-    AREA, "answer with nothing where nothing matches", "declare cs_filtering='soft' if the fields only rank"
-)
+@promise("answer with nothing where nothing matches", "declare cs_filtering='soft' if the fields only rank")
 async def a_filter_that_matches_nothing_finds_nothing(kit: Kit) -> None:
     """A declared filter narrows: where nothing matches, everything is not the answer."""
     kit.needs_recall()
@@ -133,7 +127,7 @@ async def a_filter_that_matches_nothing_finds_nothing(kit: Kit) -> None:
     assert await kit.recalls("blue"), "what was written is not found without a filter"
 
 
-@promise(AREA, "list by arrival", "set lists_in_order = False", core=False)
+@promise("list by arrival", "set lists_in_order = False", core=False)
 async def a_list_in_order_is_in_the_order_of_arrival(kit: Kit) -> None:
     """Where ``lists_in_order`` is declared: not by text, not by id, not by what the event says of its time."""
     if not kit.declared.lists_in_order:
@@ -142,13 +136,11 @@ async def a_list_in_order_is_in_the_order_of_arrival(kit: Kit) -> None:
     names = ["zulu", "alpha", "mike", "yankee", "bravo"]
     for name in names:
         await kit.remember(name, event_id=f"{unique_word(name)}-{kit.run_id}")
-    query, request = kit.needs(SupportsNativeQuery), kit.needs_query(kit.scope)
-    listed = as_json((await query.native_query(request)).raw)
-    order = sorted(names, key=lambda name: listed.find(unique_word(name)))
+    order = await kit.in_listed_order(names)
     assert order == names, "what was written comes back in another order than it arrived in"
 
 
-@promise(AREA, "compare more of the native state: every row with its text, and the feedback")
+@promise("compare more of the native state: every row with its text, and the feedback")
 async def the_fingerprint_sees_a_write(kit: Kit) -> None:
     """A fingerprint that always says the same proves nothing: one write must change it, and reading must not."""
     kit.needs_recall()
@@ -164,7 +156,3 @@ async def the_fingerprint_sees_a_write(kit: Kit) -> None:
 def _needs_verbatim(kit: Kit) -> None:
     if kit.declared.rewrites:
         not_declared(f"texts as they were said: {kit.declared.rewrites}")
-
-
-async def _entries(kit: Kit, name: str) -> list[ContextEntry]:
-    return [entry for entry in (await kit.ask(name)).entries if unique_word(name) in entry.text]

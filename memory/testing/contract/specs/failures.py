@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import anyio
 
@@ -13,20 +15,35 @@ from memory import (
     Deadlines,
     MemoryEvent,
     MemorySlot,
+    MemslotError,
+    NativeMutationRequest,
+    ProvenanceRequest,
+    SupportsFeedback,
+    SupportsNativeMutation,
+    SupportsNativeQuery,
+    SupportsProvenance,
+    SupportsReadiness,
     WriteReceipt,
 )
 from memory.adapter import SupportsEventLookup
 from memory.testing._faults import FAKE_KEY
-from memory.testing.contract._kit import STORED, Kit, assert_explained, raises
-from memory.testing.contract._spec import promise
-
-AREA = "failures"
+from memory.testing.contract._kit import (
+    STORED,
+    Kit,
+    as_json,
+    assert_explained,
+    assert_no_leak,
+    attempt,
+    raises,
+)
+from memory.testing.contract._spec import not_applicable, promise
 
 _TRIES = 5
+_LET_IT_PASS = "let the native error pass: the slot turns it into memslot's, with yours as the cause"
 _SHORT = Deadlines(retrieve_s=0.1, write_s=0.1, query_s=0.1, health_s=0.1)
 
 
-@promise(AREA)
+@promise()
 async def a_failing_backend_never_looks_empty(kit: Kit) -> None:
     """Spec 9.7: an error of ours, with the native one as its cause and diagnostics that may be logged."""
     await kit.remember("blue")
@@ -39,26 +56,22 @@ async def a_failing_backend_never_looks_empty(kit: Kit) -> None:
     await kit.assert_recalled("blue", "the slot must work again afterwards")
 
 
-@promise(AREA)
+@promise()
 async def a_failing_write_is_an_error_or_unknown(kit: Kit) -> None:
     """DESIGN 4: never a plain receipt for what was not stored; ``unknown`` carries a warning."""
-    error = None
     with kit.fault("500"):
-        try:
-            receipt = await kit.slot.record_event(kit.event(kit.fact("secret")))
-        except BackendError as raised:
-            error = raised
-        else:
-            assert receipt.status == "unknown", f"a write that failed was {receipt.status}"
-            assert receipt.warnings, "an unknown write must say why"
+        receipt, error = await attempt(kit.write("secret"))
     if error is not None:
         assert_explained(kit, error)
+    else:
+        assert receipt.status == "unknown", f"a write that failed was {receipt.status}"
+        assert receipt.warnings, "an unknown write must say why"
     assert kit.traces.last("record_event").consistency is None, "the trace of a failed write calls it stored"
     await kit.remember("blue")
     await kit.assert_recalled("blue", "the slot does not work again afterwards")
 
 
-@promise(AREA)
+@promise()
 async def health_tells_of_a_failing_backend(kit: Kit) -> None:
     """DESIGN 4: ``unavailable`` or ``degraded`` with a warning; not an exception, and not ``ok``."""
     health = await kit.slot.health()
@@ -70,7 +83,7 @@ async def health_tells_of_a_failing_backend(kit: Kit) -> None:
     assert FAKE_KEY not in health.model_dump_json(), "health repeats a key"
 
 
-@promise(AREA)
+@promise()
 async def deadlines_hold(kit: Kit) -> None:
     """DESIGN 5.3: a read past its deadline raises; a write may or may not be stored, and says so."""
     await kit.remember("blue")
@@ -96,7 +109,7 @@ async def deadlines_hold(kit: Kit) -> None:
     await kit.assert_recalled("green", "the slot does not work again afterwards")
 
 
-@promise(AREA)
+@promise()
 async def an_abandoned_write_does_not_land_after_the_flip(kit: Kit) -> None:
     """DESIGN 5.1: a write past its deadline may still be under way; becoming read-only waits for it."""
     await kit.remember("blue")
@@ -122,3 +135,138 @@ async def _written(slot: MemorySlot, event: MemoryEvent) -> WriteReceipt | None:
         if error.ambiguous:
             raise
         return None
+
+
+@promise(_LET_IT_PASS, core=False)
+async def provenance_of_a_failing_backend_raises(kit: Kit) -> None:
+    """An empty history would say that the record never changed."""
+    provenance = kit.needs(SupportsProvenance)
+    await kit.remember("blue")
+    request = ProvenanceRequest(scope=kit.scope, native_id=next(iter(await kit.native_ids("blue")), None))
+    await _as_before_or_raises(kit, lambda: provenance.provenance(request))
+
+
+@promise(_LET_IT_PASS, core=False)
+async def a_native_query_of_a_failing_backend_raises(kit: Kit) -> None:
+    """An empty list would say that nothing is stored."""
+    query, request = kit.needs(SupportsNativeQuery), kit.needs_query()
+    await kit.remember("blue")
+    await _as_before_or_raises(kit, lambda: query.native_query(request))
+
+
+async def _as_before_or_raises(kit: Kit, call: Callable[[], Awaitable[Any]]) -> None:
+    """A call that needs no failing part may answer; what it answers is then what it always does."""
+    before = as_json((await call()).raw)
+    with kit.fault("500"):
+        during, error = await attempt(call())
+    assert error is not None or as_json(during.raw) == before, (
+        "the call answered with something else while the backend fails, in place of raising"
+    )
+
+
+@promise(_LET_IT_PASS, core=False)
+async def feedback_to_a_failing_backend_is_not_taken(kit: Kit) -> None:
+    """It raises, or says ``unknown``; ``committed`` only where the feedback is really there."""
+    feedback = kit.needs(SupportsFeedback)
+    await kit.remember("blue")
+    before = await kit.observe()
+    with kit.fault("500"):
+        receipt, error = await attempt(feedback.apply_feedback(kit.feedback(kit.fact("green"))))
+    if error is not None or receipt.status == "unknown":
+        return
+    assert await kit.observe() != before, (
+        f"feedback that met a failing backend was {receipt.status}, and is not there"
+    )
+
+
+@promise(_LET_IT_PASS, "leave find_event out: a write without an answer is then unknown")
+async def a_lookup_in_a_failing_backend_raises(kit: Kit) -> None:
+    """ "Not there" would let the slot send an event again that is stored."""
+    adapter = kit.adapter
+    if not isinstance(adapter, SupportsEventLookup):
+        not_applicable("a look-up of events")
+    event = kit.event(kit.fact("blue"))
+    await kit.slot.record_event(event)
+    before = await adapter.find_event(event)
+    with kit.fault("500"):
+        try:
+            during = await adapter.find_event(event)
+        except Exception:
+            return
+    assert during == before, "a look-up that failed says that the event is not there"
+
+
+@promise(_LET_IT_PASS, "answer unknown with a detail", core=False)
+async def readiness_of_a_failing_backend_is_not_ready(kit: Kit) -> None:
+    """A backend that derives later must be asked; where it cannot be, nobody knows."""
+    readiness = kit.needs(SupportsReadiness)
+    if kit.slot.traits.consistency == "immediate":
+        not_applicable("derivation after the write")
+    await kit.write("blue")
+    with kit.fault("500"):
+        answer, error = await attempt(readiness.readiness(kit.scope))
+    assert error is not None or answer.state != "ready", "ready was said while the backend fails"
+
+
+@promise(_LET_IT_PASS, "answer verified=False where the last look fails")
+async def a_reset_of_a_failing_backend_is_not_verified(kit: Kit) -> None:
+    """``verified`` means that somebody looked; of a backend that is down nobody can say it."""
+    await kit.remember("blue")
+    with kit.fault("500"):
+        receipt, error = await attempt(kit.slot.reset_scope(kit.scope))
+    if error is None and receipt.verified:
+        await kit.until_ready(required=False)
+        assert not await kit.recalls("blue"), (
+            "a reset is verified while the backend is down, and nothing is gone"
+        )
+    again = await kit.slot.reset_scope(kit.scope)
+    assert again.verified, "a reset is not verified though the backend works again"
+    assert not await kit.recalls("blue"), "what was reset is still recalled"
+
+
+@promise("name the record, the operation and the native error, never a text")
+async def errors_do_not_repeat_what_is_stored(kit: Kit) -> None:
+    """Errors are logged and shown to others; what a user said is not for them, whoever made the message."""
+    await kit.remember("secret")
+    messages: list[str] = []
+    for call in _wrong_calls(kit):
+        await _message_of(call, messages)
+    if kit.aids.native_fault is not None:
+        with kit.fault("500"):
+            for call in (
+                *_wrong_calls(kit),
+                kit.ask("secret"),
+                kit.write("secret"),
+            ):
+                await _message_of(call, messages)
+            messages.append((await kit.slot.health()).model_dump_json())
+    assert_no_leak(kit, "\n".join(messages))
+
+
+def _wrong_calls(kit: Kit) -> list[Awaitable[Any]]:
+    """One call of each capability for a record that there is not."""
+    slot, scope, nobody = kit.slot, kit.scope, "no-such-record"
+    mutate, provenance = slot.capability(SupportsNativeMutation), slot.capability(SupportsProvenance)
+    feedback = slot.capability(SupportsFeedback)
+    calls: list[Awaitable[Any]] = []
+    if mutate is not None:
+        calls += [
+            mutate.native_mutation(
+                NativeMutationRequest(
+                    scope=scope, operation=name, native_id=nobody, arguments=dict(arguments)
+                )
+            )
+            for name, arguments in kit.declared.native_mutations.items()
+        ]
+    if provenance is not None:
+        calls.append(provenance.provenance(ProvenanceRequest(scope=scope, native_id=nobody)))
+    if feedback is not None:
+        calls.append(feedback.apply_feedback(kit.feedback(native_ids=(nobody,))))
+    return calls
+
+
+async def _message_of(call: Awaitable[Any], messages: list[str]) -> None:
+    try:
+        await call
+    except MemslotError as error:
+        messages.append(f"{error} {as_json(getattr(error, 'diagnostics', {}))}")

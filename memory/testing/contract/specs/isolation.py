@@ -17,14 +17,11 @@ from memory import (
     ProvenanceRequest,
     ScopeError,
     SupportsNativeMutation,
-    SupportsNativeQuery,
     SupportsProvenance,
 )
 from memory.testing.contract._failure import shown
 from memory.testing.contract._kit import Kit, as_json, raises, unique_word
 from memory.testing.contract._spec import promise
-
-AREA = "isolation"
 
 _E = "ren\u00e9e"
 LOOKALIKES: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
@@ -71,11 +68,10 @@ WIDENING_FILTERS: tuple[dict[str, Any], ...] = (
 """Filters that could reach outside the scope on at least one of the supported backends."""
 
 
-@promise(AREA)
+@promise()
 async def data_of_one_scope_never_appears_under_another(kit: Kit) -> None:
     """Spec 9.3, on every read path."""
-    other = kit.scope_of("bob")
-    await kit.setup(other)
+    other = await kit.another_scope()
     await kit.remember("ada")
     await kit.remember("bob", scope=other)
     for scope, foreign in ((kit.scope, "bob"), (other, "ada")):
@@ -92,40 +88,31 @@ async def _all_readings(kit: Kit, scope: MemoryScope, foreign: str) -> AsyncIter
     asked = kit.question(foreign).query
     yield "before_turn", await kit.slot.before_turn(asked, session_id="s", scope=scope)
     provenance = kit.slot.capability(SupportsProvenance)
-    query = kit.slot.capability(SupportsNativeQuery)
     owner = kit.scope if scope != kit.scope else kit.scope_of("bob")
     if provenance is not None:
-        for native_id in _native_ids(await kit.ask(foreign, scope=owner)):
+        for native_id in await kit.native_ids(foreign, scope=owner):
             asked_for = ProvenanceRequest(scope=scope, native_id=native_id)
             yield "provenance", await _answer_or_refusal(provenance.provenance(asked_for))
-    request = kit.query(scope)
-    if query is not None and request is not None:
-        yield "native_query", as_json((await query.native_query(request)).raw)
+    yield "native_query", await kit.queried(scope)
 
 
-def _native_ids(result: Any) -> list[str]:
-    return [entry.native_id for entry in result.entries if entry.native_id is not None]
-
-
-@promise(AREA)
+@promise()
 async def what_is_not_derived_yet_leaks_nowhere(kit: Kit) -> None:
     """Spec 9.3: other scopes see nothing of a write, neither before it is derived nor after."""
-    other = kit.scope_of("bob")
-    await kit.setup(other)
+    other = await kit.another_scope()
     await kit.remember("bob", scope=other)
-    await kit.slot.record_event(kit.event(kit.fact("ada")))
+    await kit.write("ada")
     for when in ("before it was derived", "after it was derived"):
         shown = await kit.shown("ada", scope=other)
         assert unique_word("ada") not in shown, f"another scope was shown a write {when}"
         await kit.until_ready()
 
 
-@promise(AREA)
+@promise()
 async def a_mutation_cannot_reach_another_scope(kit: Kit) -> None:
     """DESIGN 5.2: a native id of scope A is worth nothing in scope B."""
     mutate = kit.needs(SupportsNativeMutation)
-    other = kit.scope_of("bob")
-    await kit.setup(other)
+    other = await kit.another_scope()
     await kit.remember("ada")
     before = await kit.observe()
     for request in kit.declared.mutations(other, (await kit.ask("ada")).entries):
@@ -135,7 +122,7 @@ async def a_mutation_cannot_reach_another_scope(kit: Kit) -> None:
     await kit.assert_recalled("ada", "a mutation addressed to another scope removed the record")
 
 
-@promise(AREA)
+@promise()
 async def lookalike_scopes_never_meet(kit: Kit) -> None:
     """DESIGN 7: siblings, separators, case, unicode forms, over-long ids, absent optional fields."""
     for number, pair in enumerate(LOOKALIKES):
@@ -157,7 +144,7 @@ async def lookalike_scopes_never_meet(kit: Kit) -> None:
             )
 
 
-@promise(AREA)
+@promise()
 async def native_ids_are_stable_strings(kit: Kit) -> None:
     """DESIGN 7: the map from scopes to native ids goes into the manifest."""
     ids = kit.slot.native_scope(kit.scope)
@@ -170,7 +157,7 @@ async def native_ids_are_stable_strings(kit: Kit) -> None:
     )
 
 
-@promise(AREA)
+@promise()
 async def a_scope_must_be_set_up_first(kit: Kit) -> None:
     """DESIGN 5.2: no call for a scope that was never set up, and setting up twice is no error."""
     unknown = kit.scope_of("nobody")
@@ -186,7 +173,7 @@ async def a_scope_must_be_set_up_first(kit: Kit) -> None:
     )
 
 
-@promise(AREA)
+@promise()
 async def filters_that_widen_are_refused(kit: Kit) -> None:
     """DESIGN 5.2: scope keys, wildcards and logic operators never reach the adapter."""
     await kit.remember("ada")
@@ -203,15 +190,14 @@ async def filters_that_widen_are_refused(kit: Kit) -> None:
     assert not accepted, "these must be a ScopeError, or a filter that the provider does not have at all"
 
 
-@promise(AREA)
+@promise()
 async def concurrent_scopes_never_cross(kit: Kit) -> None:
     """DESIGN 5.5: 64 scopes at once, and each finds its own fact and no other."""
     names = [f"persona{number}" for number in range(kit.declared.concurrent_scopes)]
     found: dict[str, str] = {}
 
     async def live(name: str) -> None:
-        scope = kit.scope_of(name)
-        await kit.setup(scope)
+        scope = await kit.another_scope(name)
         await kit.remember(name, scope=scope)
         found[name] = await kit.shown(name, scope=scope)
 
@@ -226,11 +212,10 @@ async def concurrent_scopes_never_cross(kit: Kit) -> None:
         )
 
 
-@promise(AREA)
+@promise()
 async def reset_clears_this_scope_and_no_other(kit: Kit) -> None:
     """Spec 9.6: the bystander keeps everything, the scope is verified empty and can be used again."""
-    bystander = kit.scope_of("ada-2")
-    await kit.setup(bystander)
+    bystander = await kit.another_scope("ada-2")
     await kit.remember("old")
     await kit.remember("kept", scope=bystander)
     kept = (await kit.ask("kept", scope=bystander)).entries
@@ -252,10 +237,10 @@ async def reset_clears_this_scope_and_no_other(kit: Kit) -> None:
     assert not await kit.recalls("old"), "what was reset came back"
 
 
-@promise(AREA)
+@promise()
 async def a_reset_reaches_what_is_still_being_derived(kit: Kit) -> None:
     """Spec 9.6: what was accepted before the reset does not turn up after it."""
-    await kit.slot.record_event(kit.event(kit.fact("old")))
+    await kit.write("old")
     receipt = await kit.slot.reset_scope(kit.scope)
     await kit.remember("new")
     assert not await kit.recalls("old"), "a write from before the reset turned up after it"
@@ -263,7 +248,7 @@ async def a_reset_reaches_what_is_still_being_derived(kit: Kit) -> None:
     assert receipt.scope == kit.scope, "the receipt is of another scope"
 
 
-@promise(AREA)
+@promise()
 async def a_reset_outlives_the_adapter(kit: Kit) -> None:
     """Spec 9.6: it removes natively, and does not just hide."""
     await kit.remember("old")

@@ -17,13 +17,11 @@ from memory.testing.contract._kit import Kit, raises
 from memory.testing.contract._spec import not_declared, promise
 from memory.testing.contract.specs.isolation import _calls
 
-AREA = "lifecycle"
-
 # Threads of the event loops' own pools; they go with the loop.
 _LOOP_THREADS = ("AnyIO worker thread", "Trio thread", "asyncio_")
 
 
-@promise(AREA)
+@promise()
 async def is_an_adapter(kit: Kit) -> None:
     """DESIGN 4: the contract is structural; the slot satisfies it as well."""
     for contract in (kit.adapter, kit.slot):
@@ -35,7 +33,7 @@ async def is_an_adapter(kit: Kit) -> None:
         )
 
 
-@promise(AREA)
+@promise()
 async def closing_leaves_nothing_behind(kit: Kit) -> None:
     """DESIGN 5.8: no thread, file, socket or process; and no lock, or the second adapter could not open."""
     await kit.slot.aclose()
@@ -52,7 +50,7 @@ async def closing_leaves_nothing_behind(kit: Kit) -> None:
     assert not left, f"left after closing: {', '.join(sorted(left))}"
 
 
-@promise(AREA)
+@promise()
 async def what_is_stored_outlives_the_adapter(kit: Kit) -> None:
     """DESIGN 4: ``committed`` lasts beyond the process, or the receipt says ``volatile``."""
     kit.needs_recall()
@@ -67,7 +65,7 @@ async def what_is_stored_outlives_the_adapter(kit: Kit) -> None:
     assert kept, "another adapter does not find what was stored, and the receipt does not say volatile"
 
 
-@promise(AREA)
+@promise()
 async def closing_twice_is_no_error(kit: Kit) -> None:
     """DESIGN 5.8: ``aclose`` is idempotent, for slot and adapter."""
     kit.may_close()
@@ -78,7 +76,7 @@ async def closing_twice_is_no_error(kit: Kit) -> None:
         await kit.adapter.aclose()
 
 
-@promise(AREA)
+@promise()
 async def a_closed_slot_says_so(kit: Kit) -> None:
     """DESIGN 5.8: every call after ``aclose`` is one clear error."""
     await kit.remember("blue")
@@ -86,7 +84,7 @@ async def a_closed_slot_says_so(kit: Kit) -> None:
     await _assert_refused(kit, kit.slot)
 
 
-@promise(AREA)
+@promise()
 async def another_event_loop_is_refused(kit: Kit) -> None:
     """DESIGN 5.8: a clear error, in place of the SDK's "attached to a different loop" or a hang."""
     await kit.remember("blue")
@@ -106,7 +104,7 @@ async def another_event_loop_is_refused(kit: Kit) -> None:
     await kit.assert_recalled("blue", "the slot does not work any more in its own loop")
 
 
-@promise(AREA)
+@promise()
 async def cancellation_leaves_the_slot_usable(kit: Kit) -> None:
     """DESIGN 5: a call cancelled at any point holds no gate, lock or turn."""
     for steps, delay_s in (*((steps, 0.0) for steps in range(12)), (0, 0.0005), (0, 0.002), (0, 0.01)):

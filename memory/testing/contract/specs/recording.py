@@ -7,27 +7,23 @@ from typing import Any
 from anyio.lowlevel import current_token
 
 from memory import (
-    BackendError,
     MemoryScope,
     Message,
     ProvenanceRequest,
-    SupportsNativeQuery,
     SupportsProvenance,
 )
-from memory.testing.contract._kit import STORED, Kit, as_json, unique_word
+from memory.testing.contract._kit import STORED, Kit, as_json, attempt, unique_word
 from memory.testing.contract._spec import not_applicable, not_declared, not_tested, promise
 
-AREA = "recording"
 
-
-@promise(AREA)
+@promise()
 async def runs_on_the_event_loop_it_says(kit: Kit) -> None:
     """Not on another one silently."""
     loop = type(current_token().native_token).__module__
     assert loop.startswith("trio") == (kit.loop == "trio"), f"played on {kit.loop}, and it is {loop}"
 
 
-@promise(AREA)
+@promise()
 async def a_turn_of_two_messages_is_recorded_with_a_receipt(kit: Kit) -> None:
     """Spec 9.1."""
     event = kit.event(kit.fact("blue"), "I will remember that.")
@@ -39,7 +35,7 @@ async def a_turn_of_two_messages_is_recorded_with_a_receipt(kit: Kit) -> None:
     assert receipt.trace.native_ids == receipt.native_ids, "receipt and trace name different records"
 
 
-@promise(AREA)
+@promise()
 async def what_was_written_is_recalled_once_ready(kit: Kit) -> None:
     """Spec 9.2. A control that does not recall says so, and its context does not move."""
     before = (await kit.ask("blue")).formatted_context
@@ -51,11 +47,11 @@ async def what_was_written_is_recalled_once_ready(kit: Kit) -> None:
         assert after == before, "what was written moved a context that does not come from it, by declaration"
 
 
-@promise(AREA)
+@promise()
 async def a_committed_write_is_retrievable_at_once(kit: Kit) -> None:
     """DESIGN 4: ``committed`` is a promise; what is not yet retrievable is ``pending`` or ``queued``."""
     kit.needs_recall()
-    receipt = await kit.slot.record_event(kit.event(kit.fact("blue")))
+    receipt = await kit.write("blue")
     if receipt.status != "committed":
         declared = kit.slot.traits.consistency
         assert declared != "immediate", f"traits say {declared}, and a write is {receipt.status}"
@@ -63,7 +59,7 @@ async def a_committed_write_is_retrievable_at_once(kit: Kit) -> None:
     assert await kit.recalls("blue"), "committed, and not retrievable"
 
 
-@promise(AREA)
+@promise()
 async def a_new_scope_is_empty_and_that_is_no_error(kit: Kit) -> None:
     """DESIGN 4: empty and failed never look alike."""
     kit.needs_recall()
@@ -74,7 +70,7 @@ async def a_new_scope_is_empty_and_that_is_no_error(kit: Kit) -> None:
     assert result.trace.retrieved_count == 0, "an empty answer is not counted as one"
 
 
-@promise(AREA)
+@promise()
 async def raw_keeps_the_native_provenance(kit: Kit) -> None:
     """Spec 9.8: ids, scores, timestamps and labels that entries show are in ``raw``, which is JSON."""
     await kit.remember("blue")
@@ -97,12 +93,12 @@ async def raw_keeps_the_native_provenance(kit: Kit) -> None:
         assert getattr(result.trace, name) == seen, f"the trace has another {name} than the entries"
 
 
-@promise(AREA)
+@promise()
 async def entries_name_their_native_record_and_their_event(kit: Kit) -> None:
     """Spec 9.8: without a native id a row cannot be traced, without event ids evidence cannot be scored."""
     kit.needs_recall()
     receipt = await kit.remember("blue")
-    entries = [entry for entry in (await kit.ask("blue")).entries if unique_word("blue") in entry.text]
+    entries = await kit.entries("blue")
     assert entries, "what was told is in no entry"
     for entry in entries:
         if "native_id" not in kit.declared.without_ids:
@@ -115,17 +111,14 @@ async def entries_name_their_native_record_and_their_event(kit: Kit) -> None:
         not_declared("ids of entries")
 
 
-@promise(AREA)
+@promise()
 async def a_receipt_names_records_that_there_are(kit: Kit) -> None:
     """Spec 9.8: a native id of a receipt is found again: in the payload, by provenance or by a native query."""
     kit.needs_recall()
     receipt = await kit.remember("blue")
     if not receipt.native_ids or "native_ids" in kit.declared.without_ids:
         not_declared("native ids of records in receipts")
-    found = as_json((await kit.ask("blue")).raw)
-    query, asked = kit.slot.capability(SupportsNativeQuery), kit.query(kit.scope)
-    if query is not None and asked is not None:
-        found += as_json((await query.native_query(asked)).raw)
+    found = as_json((await kit.ask("blue")).raw) + await kit.queried(kit.scope)
     lost = [native_id for native_id in receipt.native_ids if native_id not in found]
     provenance = kit.slot.capability(SupportsProvenance)
     if provenance is not None:
@@ -135,7 +128,7 @@ async def a_receipt_names_records_that_there_are(kit: Kit) -> None:
     )
 
 
-@promise(AREA)
+@promise()
 async def every_native_row_becomes_an_entry(kit: Kit) -> None:
     """DESIGN 4: nothing that the backend returned is dropped on the way, and its order stays."""
     kit.needs_recall()
@@ -154,21 +147,21 @@ async def every_native_row_becomes_an_entry(kit: Kit) -> None:
     assert list(filter(None, shown)) == list(filter(None, came)), "entries are not in the backend's order"
 
 
-@promise(AREA)
+@promise()
 async def time_is_the_events_and_not_the_clocks(kit: Kit) -> None:
     """Spec 3: the turn's timestamp reaches the backend; where entries are dated, they carry it."""
     kit.needs_recall()
     event = kit.event(kit.fact("blue"))
     await kit.slot.record_event(event)
     await kit.until_ready()
-    entries = [entry for entry in (await kit.ask("blue")).entries if unique_word("blue") in entry.text]
+    entries = await kit.entries("blue")
     assert entries, "what was told is in no entry"
     assert {entry.timestamp for entry in entries} <= {None, event.timestamp}, (
         "an entry is dated otherwise than its event"
     )
 
 
-@promise(AREA)
+@promise()
 async def event_fields_stay_traceable(kit: Kit) -> None:
     """Spec 1: an adapter keeps the event's fields as metadata that can be found again."""
     kit.needs_recall()
@@ -188,7 +181,7 @@ async def event_fields_stay_traceable(kit: Kit) -> None:
     assert not lost, f"neither raw nor provenance holds {lost}; correct event_fields if that cannot be"
 
 
-@promise(AREA)
+@promise()
 async def messages_of_every_role_are_accepted(kit: Kit) -> None:
     """DESIGN 4: the adapter decides what the backend can take, and says so in warnings."""
     call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
@@ -206,7 +199,7 @@ async def messages_of_every_role_are_accepted(kit: Kit) -> None:
     await kit.assert_recalled("blue", "what the user said among other roles is not recalled as declared")
 
 
-@promise(AREA)
+@promise()
 async def any_script_and_length_survives(kit: Kit) -> None:
     """Text is UTF-8 everywhere: Chinese, emoji, right-to-left, and a long message."""
     said = {
@@ -233,8 +226,6 @@ async def any_script_and_length_survives(kit: Kit) -> None:
 
 
 async def _known(provenance: SupportsProvenance, scope: MemoryScope, native_id: str) -> bool:
-    try:
-        answer = await provenance.provenance(ProvenanceRequest(scope=scope, native_id=native_id))
-    except BackendError:
-        return False
-    return native_id in as_json(answer.raw)
+    request = ProvenanceRequest(scope=scope, native_id=native_id)
+    answer, error = await attempt(provenance.provenance(request))
+    return error is None and native_id in as_json(answer.raw)

@@ -19,8 +19,6 @@ from memory import (
 from memory.testing.contract._kit import STORED, Kit, raises
 from memory.testing.contract._spec import not_tested, promise
 
-AREA = "read-only"
-
 _ARTIFACTS: dict[str, dict[str, Any]] = {
     "test user": {"metadata": {"origin": "test_user"}},
     "test assistant": {"metadata": {"origin": "assistant"}},
@@ -29,7 +27,7 @@ _ARTIFACTS: dict[str, dict[str, Any]] = {
 }
 
 
-@promise(AREA)
+@promise()
 async def a_test_session_writes_nothing_into_memory(kit: Kit) -> None:
     """Spec 9.4: neither test turns nor responses, simulator events or judge artifacts."""
     await kit.remember("known")
@@ -37,7 +35,7 @@ async def a_test_session_writes_nothing_into_memory(kit: Kit) -> None:
     await kit.read_only()
     for name, fields in _ARTIFACTS.items():
         await kit.slot.before_turn(f"{kit.fact(name)} Where is it?", session_id="test-1")
-        receipt = await kit.slot.record_event(kit.event(kit.fact(name), session_id="test-1", **fields))
+        receipt = await kit.write(name, session_id="test-1", **fields)
         assert receipt.status == "skipped_read_only", f"a {name} event was {receipt.status} while read-only"
     assert await kit.observe() == before, "a test session changed the native state"
     await kit.read_only(False)
@@ -50,7 +48,7 @@ async def a_test_session_writes_nothing_into_memory(kit: Kit) -> None:
     await kit.assert_recalled("later", "what is told afterwards is not recalled as declared")
 
 
-@promise(AREA)
+@promise()
 async def controls_and_backends_pass_the_same_gate(kit: Kit) -> None:
     """Spec 9.11: the skip is the slot's, for every kind of provider, and traces name the kind."""
     await kit.read_only()
@@ -62,7 +60,7 @@ async def controls_and_backends_pass_the_same_gate(kit: Kit) -> None:
     assert receipt.trace.attempts == 0, "a skipped write was attempted"
 
 
-@promise(AREA)
+@promise()
 async def every_write_path_is_skipped_while_read_only(kit: Kit) -> None:
     """DESIGN 5.1: each with a receipt that says so, none with a native call."""
     await kit.remember("known")
@@ -96,7 +94,7 @@ async def every_write_path_is_skipped_while_read_only(kit: Kit) -> None:
     assert await kit.observe() == before, "a skipped write changed the native state"
 
 
-@promise(AREA)
+@promise()
 async def reset_is_refused_while_read_only(kit: Kit) -> None:
     """Spec 9.10: a test session never resets; memory stays as it is."""
     await kit.remember("known")
@@ -109,7 +107,7 @@ async def reset_is_refused_while_read_only(kit: Kit) -> None:
     await kit.assert_recalled("known", "what was known before is not recalled as declared")
 
 
-@promise(AREA)
+@promise()
 async def setting_up_a_scope_writes_nothing_while_read_only(kit: Kit) -> None:
     """DESIGN 5.1: a new scope is refused, unless ``traits.setup_writes`` is False, and is."""
     await kit.remember("known")
@@ -123,7 +121,7 @@ async def setting_up_a_scope_writes_nothing_while_read_only(kit: Kit) -> None:
     await kit.assert_recalled("known", "what was known before is not recalled as declared")
 
 
-@promise(AREA)
+@promise()
 async def reading_leaves_the_native_state_unchanged(kit: Kit) -> None:
     """DESIGN 5.1: retrieval, health and formatting write nothing, in either mode."""
     await kit.remember("known")
@@ -141,7 +139,7 @@ async def reading_leaves_the_native_state_unchanged(kit: Kit) -> None:
         not_tested("fingerprint: without it only what can be retrieved is compared")
 
 
-@promise(AREA)
+@promise()
 async def set_mode_drains_writes_before_it_flips(kit: Kit) -> None:
     """DESIGN 5.1: a write is either finished before the flip or skipped; none lands afterwards."""
     receipts: dict[str, WriteReceipt] = {}
@@ -177,7 +175,7 @@ async def set_mode_drains_writes_before_it_flips(kit: Kit) -> None:
         assert await kit.recalls(name) == expected, f"{name} was {statuses[name]}"
 
 
-@promise(AREA)
+@promise()
 async def switching_back_allows_writes_again(kit: Kit) -> None:
     """Spec 4.2: after the test session, accumulation goes on; switching twice is no error."""
     for _ in range(2):

@@ -8,14 +8,12 @@ from memory import CapabilityNotSupported, ContextBudget, InputError
 from memory.testing.contract._kit import Kit, as_json, raises, unique_word
 from memory.testing.contract._spec import not_applicable, not_declared, promise
 
-AREA = "cs and filters"
-
 _FIELDS = ("scenario", "context", "attribute")
 _RANGES = {"gt": (2020, 2024), "gte": (2024, 2024), "lt": (2024, 2020), "lte": (2020, 2020)}
 """Operator -> its operand, and the one of the years 2020 and 2024 that it lets through."""
 
 
-@promise(AREA)
+@promise()
 async def cs_fields_act_as_declared(kit: Kit) -> None:
     """Spec 9.9: ``hard`` filters, ``soft`` and ``none`` leave both facts retrievable; traces say which."""
     declared = kit.slot.traits.cs_filtering
@@ -33,7 +31,7 @@ async def cs_fields_act_as_declared(kit: Kit) -> None:
         assert await kit.recalls(f"{field} personal"), "a request without CS fields must find everything"
 
 
-@promise(AREA)
+@promise()
 async def soft_cs_fields_have_an_effect(kit: Kit) -> None:
     """Spec 9.9: ``soft`` is an influence on the ranking; fields that change nothing are ``none``.
 
@@ -58,7 +56,7 @@ async def soft_cs_fields_have_an_effect(kit: Kit) -> None:
         assert ranked[0] != ranked[1], f"{field} changes neither the order nor a score nor the choice"
 
 
-@promise(AREA)
+@promise()
 async def a_cross_context_probe_is_not_filtered(kit: Kit) -> None:
     """Spec 5.2: a probe may search across contexts on purpose."""
     await kit.remember("work", context="work")
@@ -67,7 +65,7 @@ async def a_cross_context_probe_is_not_filtered(kit: Kit) -> None:
     assert found == kit.recalls_writes, "a declared cross-context probe was filtered by its context"
 
 
-@promise(AREA)
+@promise()
 async def filters_narrow_or_are_refused(kit: Kit) -> None:
     """DESIGN 5.2: a declared operator works; an undeclared one is an error, never silently ignored."""
     operators = kit.slot.traits.filter_operators
@@ -88,7 +86,7 @@ async def filters_narrow_or_are_refused(kit: Kit) -> None:
             assert unique_word("south") not in as_json(result.raw), f"{operator} did not filter"
 
 
-@promise(AREA)
+@promise()
 async def ranges_compare_numbers(kit: Kit) -> None:
     """DESIGN 5.2: ``gt``, ``gte``, ``lt`` and ``lte``, where declared, with the bound where it belongs."""
     operators = _RANGES.keys() & kit.slot.traits.filter_operators
@@ -103,7 +101,7 @@ async def ranges_compare_numbers(kit: Kit) -> None:
         assert seen == [wanted], f"year {operator} {operand} let {seen} through"
 
 
-@promise(AREA)
+@promise()
 async def malformed_filters_are_input_errors(kit: Kit) -> None:
     """Bad input: one clear error before anything is sent."""
     malformed: tuple[dict[str, Any], ...] = (
