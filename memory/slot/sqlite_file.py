@@ -108,7 +108,7 @@ class SqliteFile:
             if self._changes is not None:
                 self._changes.add()
         if self._changes is not None:
-            self._changes.note()
+            self._changes.committed()
 
     @staticmethod
     def beside(path: Path) -> tuple[Path, ...]:
@@ -230,7 +230,7 @@ class _Changes:
         if gone:
             self.losses.add(gone, noted)
         if self._count != noted:
-            self.note()
+            self._note()
 
     def _noted(self) -> int:
         if _size(self._file) != _COUNT.size:
@@ -241,10 +241,13 @@ class _Changes:
     def add(self) -> None:
         """One more, in the transaction it belongs to."""
         self._db.execute("UPDATE changes SET count = count + 1")
-        self._count += 1
 
-    def note(self) -> None:
-        """What was counted is committed."""
+    def committed(self) -> None:
+        """It was: a full disk refuses a change only now."""
+        self._count += 1
+        self._note()
+
+    def _note(self) -> None:
         file = os.open(self._file, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
             os.write(file, _COUNT.pack(self._count))

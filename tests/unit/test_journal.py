@@ -552,6 +552,8 @@ async def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
             signal.signal(signal.SIGXFSZ, handler)
         await keep(journal, event("c"))
         assert [entry.event.event_id for entry in journal.entries()] == ["a", "c"]
+    with Journal(tmp_path / "j.db") as journal:
+        assert journal.warnings() == [], "what was refused is not missed"
 
 
 async def test_room_is_not_made_of_what_a_reset_may_give_back(
