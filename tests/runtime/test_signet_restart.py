@@ -169,6 +169,20 @@ async def test_what_is_kept_goes_with_the_reset_of_its_scope(signet: Daemon, tmp
     assert (await signet.send("GET", "/api/memories"))[1]["memories"] == []
 
 
+async def test_a_session_under_way_does_not_bring_back_what_its_scopes_reset_erased(
+    signet: Daemon, tmp_path: Path
+) -> None:
+    await spoken(signet, "s", f"I sailed to {WORD}.")
+    for scope in list(signet.memory.slot._rules.scopes):
+        await signet.memory.slot.reset_scope(scope)
+    await spoken(signet, "s", "My bike is red.")
+    await signet.hook("session-end", sessionKey="s")
+    assert WORD.encode() not in on_disk(tmp_path)
+    again = await signet.hook("session-start", sessionKey="s", project="/p", context="x")
+    assert "My bike is red." in again["inject"]
+    assert WORD not in again["inject"]
+
+
 async def test_a_reset_that_cannot_reach_it_says_what_is_left(tmp_path: Path) -> None:
     file = tmp_path / "hosts.db"
     file.write_bytes(b"\0" * 4096)

@@ -158,7 +158,10 @@ class RuntimeAdapterServer:
         self.limits = limits or Limits()
         self.store = store or HostStore(memory.slot.backend_name)
         self._memories = Memories(
-            memory.slot, Sessions(isolate, self.store), self.store, settings.longest_prompt
+            memory.slot,
+            Sessions(isolate, self.store, memory.slot.resets),
+            self.store,
+            settings.longest_prompt,
         )
         self._changes = Changes(self._memories)
         self._callers = Callers(tokens or {}, memory.slot.scope)

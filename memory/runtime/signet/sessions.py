@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -69,6 +69,7 @@ class Session:
         shown: digests of the memories that the host still shows: injected since the session began, was resumed or
             compacted. They are not injected again.
         prompted_by: client and digest of the prompt recorded last; hooks and a plugin of one host may both send it.
+        resets: how often its scope was reset by when its words were said, in this process.
     """
 
     key: str
@@ -87,6 +88,7 @@ class Session:
     words: list[str] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)
     prompted_by: tuple[str, str] = ("", "")
+    resets: int = 0
 
     @property
     def session_id(self) -> str:
@@ -129,6 +131,7 @@ class Session:
         return {
             **{name: getattr(self, name) for name in self.__slots__},  # asdict() copies each of them deeply
             "words": [],
+            "resets": 0,
             "scope": self.scope.model_dump(exclude_none=True),
             "claimed_at": self.claimed_at.isoformat(),
         }
@@ -159,11 +162,15 @@ class Sessions:
     Args:
         isolate: what a token's calls share.
         store: keeps sessions, and which projects a token has.
+        resets: how often a scope was reset in this process.
     """
 
-    def __init__(self, isolate: Isolate, store: HostStore) -> None:
+    def __init__(
+        self, isolate: Isolate, store: HostStore, resets: Callable[[MemoryScope], int] = lambda scope: 0
+    ) -> None:
         self.isolate = isolate
         self._store = store
+        self._resets = resets
         self._sessions: OrderedDict[tuple[MemoryScope, bool, str], Session] = OrderedDict()
         self._noted: RecentKeys[tuple[MemoryScope, str]] = RecentKeys()
 
@@ -203,6 +210,8 @@ class Sessions:
         ):
             # Also where a key is used again, for another project.
             known = Session(key, self.scope(caller, *named), path, named)
+        if known.resets != (resets := self._resets(known.scope)):
+            known.words, known.resets = [], resets
         known.runtime_path = known.runtime_path or path
         if key:
             self._sessions[place] = known
@@ -294,6 +303,7 @@ class Sessions:
         if self._store.on_server:  # another server may have gone on with it: that is no resumption
             session.resumed = row["ended"] or row["resumed"]
         session.words = (self._store.get("words", session.scope, key) or {"words": []})["words"]
+        session.resets = self._resets(session.scope)
         return session
 
 
