@@ -268,6 +268,7 @@ def forget(
     """Remove a person's events from disk for good, and reset their scopes in the configuration's backend."""
     import anyio
 
+    from memory.hosts.hooks import drop_turns, spool_directory
     from memory.plugins.config import load_config
     from memory.plugins.opening import build_slot, recorded_journal
     from memory.runtime._forget import forget_person
@@ -278,6 +279,10 @@ def forget(
     with recorded_journal(config) as journal:
         open_slot = None if keep_memory else lambda: build_slot(_alone(loaded))
         forgotten = anyio.run(forget_person, journal, persona, loaded.provider, open_slot)
+        if (
+            own := loaded.memory.scope
+        ) is not None and own.persona_id == persona:  # whose the turns of hooks are
+            forgotten.recorded |= drop_turns(spool_directory(loaded.data_dir))
     if as_json:
         print_json({"persona": persona, "scopes": forgotten.scopes, "left": forgotten.left})
         return

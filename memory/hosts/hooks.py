@@ -37,6 +37,14 @@ def spool_directory(data_dir: Path) -> Path:
     return data_dir / "hooks"
 
 
+def drop_turns(spool: Path) -> bool:
+    """Remove what hooks have left and nobody has recorded yet; whether there was anything."""
+    left = [path for path in spool.rglob("*") if path.suffix in (".json", ".unreadable")]
+    for path in left:
+        path.unlink(missing_ok=True)
+    return bool(left)
+
+
 def socket_path(spool: Path) -> Path:
     """The socket of a spool, the same whatever the environment: Codex hands its servers next to none of it."""
     path = spool.absolute() / "hooks.sock"

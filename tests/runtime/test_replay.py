@@ -145,6 +145,10 @@ async def test_one_person_moves_alone_and_is_forgotten_alone(files, tmp_path: Pa
     beside = HostStore("full_history", tmp_path / "first" / "hosts.db")
     beside.put(StoredObject("note", ADA, "1", {"content": "Trip number 2, of a host"}))
     beside.close()
+    for place in ("1-a.json", "2-b.unreadable", "prompts/codex/c.json"):  # as hooks leave it
+        said = tmp_path / "first" / "hooks" / place
+        said.parent.mkdir(parents=True, exist_ok=True)
+        said.write_text("Trip number 2, of a hook")
     await memslot("journal", "forget", first, "--persona", "ada", "--yes")
     assert [one.scope for one in kept(tmp_path / "first" / "journal.db")] == [BOB]
     left = bytes_below(tmp_path)
