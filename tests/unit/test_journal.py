@@ -64,7 +64,7 @@ async def test_nothing_on_the_way_of_an_event_goes_through_the_whole_journal(jou
     await wipe(journal, ADA)
     journal._db.set_trace_callback(None)
     written = [query for query in asked if query.startswith(("SELECT", "UPDATE")) and " events " in query]
-    assert sum(query.startswith("UPDATE") for query in written) == 5
+    assert sum(query.startswith("UPDATE") for query in written) == 6
     for query in written:
         if "GROUP BY" in query:  # what waits, after an import
             continue
