@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -669,6 +670,26 @@ async def test_figures_for_other_programs_say_what_the_page_says(compared):
     latex = FORMS["latex"](results)
     assert latex.count(r"\toprule") == latex.count(r"\caption{") == 2
     assert r"oracle\_ipas & reference" in latex
+
+
+async def test_a_name_is_no_markup_of_the_table_it_stands_in(compared):
+    name = r"<b>a|b*c & _d_ `\q [x](y)"
+    outcome = await compared({"provider": "full_history", "name": name})
+    results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
+    written = FORMS["markdown"](results)
+    assert r"| \<b\>a\|b\*c \& \_d\_ \`\\q \[x\](y) | control |" in written
+    assert r"a|b*c \& \_d\_ `\textbackslash{}q [x](y) & control" in FORMS["latex"](results)
+    page = outcome.report.read_text(encoding="utf-8")
+    assert "<b>a" not in page
+    script = page.split("<script>")[1].split("</script>")[0]
+    forms = script[script.index("  const words") : script.index("  for (const [name, form]")]
+    given = "[forms.Markdown, forms.LaTeX].map((form) => form(JSON.parse(process.argv[1])))"
+    asked = f"const heads = [1, 2];{forms}console.log(JSON.stringify({given}))"
+    if node := shutil.which("node"):
+        table = json.dumps([["provider", "style fit"], [name, "1 – 2"]])
+        copied, latex = json.loads((await anyio.run_process([node, "-e", asked, table])).stdout)
+        assert copied.splitlines()[2] == r"| \<b\>a\|b\*c \& \_d\_ \`\\q \[x\](y) | 1 – 2 |"
+        assert r"<b>a|b*c \& \_d\_ `\textbackslash{}q [x](y) & 1 -- 2 \\" in latex
 
 
 # -- what cannot begin, and what is old ------------------------------------------------------------------

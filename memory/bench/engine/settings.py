@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.locomo import load_locomo
@@ -30,6 +30,15 @@ EventContext = Literal["field", "text"]
 Count = Annotated[int, Field(ge=1)]
 
 
+def _a_line(given: str) -> str:
+    if not given.strip() or not given.isprintable():
+        raise ValueError("must be one line of printable text: it is a cell of every table")
+    return given
+
+
+Name = Annotated[Public[str], AfterValidator(_a_line)]
+
+
 class Block(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
@@ -41,9 +50,9 @@ class Variant(Block):
 
     provider: Public[str]
     """The backend or condition."""
-    name: Public[str] | None = None
+    name: Name | None = None
     """What tables call it; the provider's name by default."""
-    series: Public[str] | None = None
+    series: Name | None = None
     """What it is called over all budgets, where several of one series are played; the label by default."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options in place of those of the provider's block."""
@@ -51,7 +60,7 @@ class Variant(Block):
     """Overrides single fields of ``memory.budget``."""
     event_context: EventContext | None = None
     """In place of the block's."""
-    group: Public[str] | None = None
+    group: Name | None = None
     """An experiment group of its own, such as ``feedback``; only providers of one group are compared."""
     needs: tuple[str, ...] = ()
     """Environment variables, such as a server's address, without which it is left out; one may stand alone."""

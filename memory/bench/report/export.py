@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from memory.bench.report import tables
@@ -18,6 +19,9 @@ _LATEX = str.maketrans(
         "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
     }
 )  # fmt: skip
+
+_MARKDOWN = re.compile(r"[\\`*<>\[\]|~&]|(?<!\w)_|_(?!\w)")
+"""What is markup in Markdown; an underscore within a word is none."""
 
 
 def as_csv(results: Results) -> str:
@@ -83,7 +87,7 @@ def as_markdown(results: Results) -> str:
     def written(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
         return "\n".join(
-            "| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines
+            "| " + " | ".join(_MARKDOWN.sub(r"\\\g<0>", cell) for cell in line) + " |" for line in lines
         )
 
     return "\n\n".join(written(*table) for table in _tables(results)) + "\n"

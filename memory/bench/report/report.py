@@ -88,13 +88,17 @@ def render(results: Results) -> str:
 
 def _about(results: Results) -> Iterator[str]:
     for manifest in results.manifests:
-        first = next(iter(manifest.data.values()))
+        data = [*manifest.data.values()]
+        first = data[0]
+        personas, sessions, requests = (
+            sum(getattr(item, name) for item in data) for name in ("personas", "sessions", "probes")
+        )
         players = ", ".join(f"{role.role}: {role.model or role.kind}" for role in manifest.roles)
         seeds = f" of seed {', '.join(manifest.data)}" if first.seed is not None else f" ({first.name})"
         who = "nobody plays; the memory is asked" if manifest.settings.get("mode") == "probe" else players
         yield (
             f"{manifest.experiment_id}, {manifest.created_at:%Y-%m-%d %H:%M} UTC: {first.timeline}{seeds}, "
-            f"{first.personas} personas, {first.turns:,} turns, {first.probes:,} requests, "
+            f"{personas} personas, {sessions:,} sessions, {requests:,} requests, "
             f"{len(manifest.cells)} cells; {who}."
         )
 

@@ -216,3 +216,10 @@ def test_a_timeline_that_is_broken_is_refused(change: dict[str, Any], message: s
     with pytest.raises(InputError, match=message):
         replace(GOOD, **change)
     assert isinstance(GOOD, Timeline)
+
+
+@pytest.mark.parametrize("name", ["two\nlines", " ", "", "\u202eevil", "a\x00b"])
+@pytest.mark.parametrize("field", ["name", "series", "group"])
+def test_a_name_that_no_table_can_hold_is_refused(tmp_path: Path, field: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"providers\.0\.{field}: .*one line of printable text"):
+        matrix(tmp_path, {"provider": "no_memory", field: name})

@@ -371,3 +371,13 @@ def test_architectures_controls_and_references_stand_apart(tmp_path: Path) -> No
     assert rows[:3] == [("control", "full_history"), ("reference", "no_memory"), ("reference", "oracle_ipas")]
     contents = re.findall(r'<a href="#(b\d+)">', page)
     assert len(contents) == page.count("<section id=")
+
+
+def test_the_page_counts_the_data_of_all_seeds(tmp_path: Path) -> None:
+    page = unescape(play(tmp_path, "no_memory", seeds=[7, 8]).report.read_text("utf-8"))
+    about = re.search(r"game of seed 7, 8, (.*?) requests", page)
+    assert about is not None
+    counted = re.fullmatch(r"2 personas, (\d+) sessions, (\d+)", about[1])
+    assert counted is not None
+    assert int(counted[1]) > 24, "twelve that are played, and changes, of each"
+    assert int(counted[2]) > 20, "five tests of each, of several requests"
