@@ -26,20 +26,21 @@ METHOD = (
     "Intervals hold for other personas like these, at 95 %. Replicates are averaged first. A share gets Wilson's "
     "interval on the effective number of probes (those of a simple random sample with this variance between "
     "personas). How much alike the probes of a persona are is seen from that variance; the fewer personas show the "
-    "rarer outcome, the more counts the assumption that they are 0.85 alike, so that rare events do not look "
-    "certain. A difference of two providers "
+    "rarer outcome, and the more often each of them does, the more counts the assumption that they are 0.85 alike, "
+    "so that rare events do not look certain. A difference of two providers "
     "is taken probe by probe; its variance is that between personas, and at least Agresti and Min's for paired "
     "shares (2005). One comparison is the primary one; the p values of all others are corrected by Holm's method "
     f"(1979). Below {MIN_CLUSTERS} personas no interval is given."
 )
 _LEVEL, _NORMAL = 0.95, 1.959964
-_UNSEEN = 0.05
+_UNSEEN = 0.01
 """Personas, half of them at 0 and half at 1, with which a share is smoothed to be divided by."""
 _ALIKE = 0.85
 """Correlation of a persona's probes that is assumed."""
-_WEIGHT, _SAY_NOTHING = 0.7, 2
-"""Against what is assumed, what is seen weighs so much times the root of the personas that have the rarer outcome;
-two of them say nothing yet. All four are chosen by simulation, so that coverage is 92 to 98 % if it can be."""
+_WEIGHT, _SAY_NOTHING = 1.5, 2
+"""Against what is assumed, what is seen weighs so much times the root of the personas that have the rarer outcome,
+as far as each has it once; two of them say nothing yet. All four are chosen by simulation, so that coverage is 92
+to 98 % if it can be."""
 
 
 def estimate(values: Iterable[tuple[str, float]]) -> Estimate:
@@ -72,7 +73,9 @@ def _effective(sums: Sequence[tuple[float, int]], probes: int, mean: float) -> f
     observed = clusters**2 / (clusters - 1) * squares / probes**2 / (smooth * (1 - smooth))
     assumed = _ALIKE + (1 - _ALIKE) * clusters / probes
     hits, misses = (sum(total > 0 for total, _ in sums), sum(total < count for total, count in sums))
-    weight = _WEIGHT * math.sqrt(max(min(hits, misses) - _SAY_NOTHING, 0))
+    personas = min(hits, misses)
+    apart = personas / max(personas, min(mean, 1 - mean) * probes, 1)
+    weight = _WEIGHT * math.sqrt(max(personas - _SAY_NOTHING, 0) * apart)
     effective = clusters * (weight / max(observed, 1e-9) + 1 / assumed) / (weight + 1)
     return min(max(effective, 1.0), probes)
 
