@@ -145,21 +145,17 @@ class AppendLog:
     Args:
         path: the file; its directory is made with the first record.
         durability: what :meth:`append` flushes before it returns.
-        counted: keep the count and the digests. Without, only a record torn at the end is noticed.
 
     Attributes:
         torn: whether :meth:`load` dropped a record at the end that was not whole.
         losses: acknowledged records that were dropped at some time.
-        uncounted: whole records that :meth:`load` found behind the last one counted; they are read and counted.
     """
 
-    def __init__(self, path: Path, *, durability: Durability = "process", counted: bool = True) -> None:
+    def __init__(self, path: Path, *, durability: Durability = "process") -> None:
         self.path = path
         self.durability = durability
         self.torn = False
-        self.uncounted = 0
         self.losses = Losses(path, "records")
-        self._counted = counted
         self._count_file = beside(path, "count")
         self._gone = beside(path, "gone")
         self._digest = b""
@@ -191,7 +187,7 @@ class AppendLog:
         records, tail = data[:end].split(b"\n")[:-1], data[end:]
         if b"\0" in tail:
             raise self._damaged("ends in zeros, as a power cut leaves a file")
-        digests = list(_digests(records)) if self._counted else []
+        digests = list(_digests(records))
         for number, (digest, counted) in enumerate(zip(digests, known, strict=False), start=1):
             if digest != counted:
                 raise self._damaged(f"record {number} of {len(known)} is not as it was written")
@@ -201,7 +197,6 @@ class AppendLog:
         if tail:
             self._drop_tail(end, len(records), gone, len(known))
         if missing := b"".join(digests[len(known) :]):
-            self.uncounted = len(missing) // _DIGEST_BYTES
             os.truncate(self._count_file, len(known) * _DIGEST_BYTES)
             append_bytes(self._count_file, missing, self.durability)
         self.losses.read()
@@ -221,13 +216,13 @@ class AppendLog:
             raise StoreError(problem)
         if any(b"\n" in record for record in records):
             raise ValueError("a record is one line; it must not hold a line break")
-        digests = list(_digests(records, self._digest)) if self._counted else []
+        digests = list(_digests(records, self._digest))
         if self._left_as is None:
             self._begin()
         try:
             size = append_bytes(self.path, b"".join(record + b"\n" for record in records), self.durability)
             try:
-                append_bytes(self._count_file, b"".join(digests)) if self._counted else None
+                append_bytes(self._count_file, b"".join(digests))
             except OSError:
                 os.truncate(self.path, size)
                 raise
@@ -269,15 +264,14 @@ class AppendLog:
         self._finish_removal()
         beside(self.path, "new").unlink(missing_ok=True)
         self.losses.acknowledge()
-        self.torn, self.uncounted = False, 0
-        self._digest, self._left_as = b"", None
+        self.torn, self._digest, self._left_as = False, b"", None
 
     # -- inside -------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         # The count first: a log without one is damaged, an empty count without a log is none.
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        for path in (self._count_file, self.path) if self._counted else (self.path,):
+        for path in (self._count_file, self.path):
             append_bytes(path, b"", self.durability)
         if self.durability == "machine":
             flush(self.path.parent)
@@ -290,8 +284,6 @@ class AppendLog:
             self._gone.unlink()
 
     def _read_count(self, data: bytes | None) -> list[bytes]:
-        if not self._counted:
-            return []
         if not self._count_file.exists():
             if data:
                 raise self._damaged(f"{self._count_file.name} is missing beside it")
