@@ -460,6 +460,20 @@ async def test_a_full_queue_makes_the_host_wait_and_then_says_so(slot: MemorySlo
     assert [row.event_id for row in adapter.rows] == ["e1", "e2", "e3"]
 
 
+async def test_an_event_for_which_there_was_no_room_certainly_was_not_sent(
+    slot: MemorySlot, adapter: Obedient
+) -> None:
+    gate = anyio.Event()
+    adapter.next_write = [gate.wait]
+    policy = TurnPolicy(queue_size=1, queue_wait_s=0.01, on_failure="raise")
+    async with TurnMemory(slot, policy) as memory:
+        await memory.record(event(1))
+        with pytest.raises(BackendUnavailable, match="1 writes wait already") as raised:
+            await memory.record(event(2))
+        assert not raised.value.ambiguous, "or who retries looks for it first"
+        gate.set()
+
+
 async def test_who_gets_a_place_does_not_wait_for_its_write(slot: MemorySlot, adapter: Obedient) -> None:
     first, second = anyio.Event(), anyio.Event()
     adapter.next_write = [first.wait, second.wait]

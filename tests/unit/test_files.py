@@ -112,7 +112,7 @@ def test_a_record_that_was_written_and_not_counted_is_read(path):
     filled(path)
     with path.open("ab") as file:
         file.write(b"more\n")
-    log, records = loaded(path)
+    _, records = loaded(path)
     assert records[-1] == b"more"
     assert path.with_name(f"{path.name}.count").stat().st_size == 16 * len(records)
 
