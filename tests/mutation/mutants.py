@@ -6,10 +6,11 @@
 
 Each mutant is one changed expression or statement. The tests are collected once, and run once to see which of them
 reach which line. Each mutant then has a process of its own, forked from there: its function gets the changed code,
-and the tests that reach its line run until the first fails. What runs while a module is imported (a constant, a
-default) is changed in a copy of the tree, and tested by a fresh pytest. A test that fails without a change, too,
-kills nothing. One that lives is a line that no test needs, or a test that is missing; those of which nobody could
-see anything stand in ``survivors.json`` with the reason. Needs ``coverage``. Not collected by pytest.
+and the tests that reach its line run until the first fails. What lives through that, and what runs while a module
+is imported (a constant, a default), is changed in a copy of the tree, and tested by a fresh pytest. A test that
+fails without a change, too, kills nothing. One that lives is a line that no test needs, or a test that is missing;
+those of which nobody could see anything stand in ``survivors.json`` with the reason. Needs ``coverage``. Not
+collected by pytest.
 """
 
 from __future__ import annotations
@@ -311,7 +312,7 @@ class Runner:
                 return "killed by the time it took"
             if len(some) == len(tests):
                 break
-        return "lives" if ordered[0] else "lives, reached by no test"
+        return self._afresh(mutant)  # a process that a test starts has the code of the tree, not ours
 
     def _limit_s(self, tests: list[str]) -> float:
         return 3 * sum(self._took[test] for test in tests) + _SPARE_S
@@ -405,7 +406,7 @@ class Runner:
             return "killed by the time it took"
         finally:
             target.write_text(before, encoding="utf-8")
-        return "lives" if done.returncode == 0 else "killed, at import"
+        return "lives" if done.returncode == 0 else "killed in a fresh process"
 
 
 @cache
