@@ -14,8 +14,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from memory import IsolationError, MemslotError, Trace
-from memory.testing.contract._remedies import REMEDIES
-from memory.testing.contract._spec import Spec
+from memory.testing.contract._spec import Spec, specs
 
 DOCS = "docs/conformance-specs.md"
 MEND = "mend the adapter: no declaration excuses this promise"
@@ -76,7 +75,7 @@ def failure_of(spec: Spec, error: BaseException, traces: Sequence[Trace]) -> Fai
     else:  # what the spec is about was not reached, so its remedies would lead astray
         problem = f"{type(error).__name__} was raised: {error}"
         seen = tuple(_origins(error))
-        remedies = REMEDIES[FOREIGN_ROW] if isinstance(error, IsolationError) else (RAISED, *remedies)
+        remedies = specs()[FOREIGN_ROW].remedies if isinstance(error, IsolationError) else (RAISED, *remedies)
     return Failure(
         promise=spec.promise,
         problem=problem,

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NoReturn
 
-from memory.testing.contract._remedies import REMEDIES
-
 _REFERENCE = re.compile(r"^(?:Spec|DESIGN) [\d.]+(?:(?:, | and )[\d.]+)*[:,.]? *")
 Check = Callable[[Any], Awaitable[None]]  # of a Kit, which is built on specs
 WhyNot = Literal["not declared", "not applicable", "not tested"]
@@ -51,6 +49,13 @@ def not_tested(why: str) -> NoReturn:
     raise NotRun("not tested", why)
 
 
+ON_A_WORKER = "run a synchronous SDK on a NativeWorker"
+SHIELDED = "wrap an asynchronous write that must not be cut in half in ShieldedCalls"
+HEALTH_OF = (
+    "answer health with self.health_of(), which takes name, consistency and filtering from the adapter"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Spec:
     """One promise.
@@ -83,11 +88,17 @@ class Spec:
 
 
 def promise(*remedies: str, core: bool = True) -> Callable[[Check], Check]:
-    """Make a function a spec; its module's name says what it is about."""
+    """Make a function a spec; its module's name says what it is about.
+
+    Args:
+        remedies: what to do where it is broken, each an alternative. A declaration stands among them only where it
+            is honest for some memory.
+        core: every memory makes this promise.
+    """
 
     def register(check: Check) -> Check:
         name, area = check.__name__, check.__module__.rpartition(".")[2].replace("_", " ")
-        REGISTRY[name] = Spec(name, area, core, remedies or REMEDIES.get(name, ()), check)
+        REGISTRY[name] = Spec(name, area, core, remedies, check)
         return check
 
     return register

@@ -59,7 +59,10 @@ async def max_tokens_bounds_the_section_by_the_slots_counter(kit: Kit) -> None:
             assert unique_word("item1") in section, "an ample budget must not lose the best entry"
 
 
-@promise()
+@promise(
+    "pass request.budget.max_items as the native limit",
+    "where there is no such parameter: limits_natively = False",
+)
 async def max_items_reaches_the_native_call(kit: Kit) -> None:
     """Spec 9.5: no over-fetching and trimming where the backend has a parameter for it."""
     await _fill(kit)
@@ -88,7 +91,7 @@ async def shortfall_is_traced_and_never_padded(kit: Kit) -> None:
     )
 
 
-@promise()
+@promise("make one ContextEntry of each row, uncut: the slot fits them to the budget")
 async def entries_are_given_whole_and_in_the_backends_order(kit: Kit) -> None:
     """DESIGN 8: the formatter leaves entries out, it does not cut or reorder them."""
     await _fill(kit)

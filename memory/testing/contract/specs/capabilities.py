@@ -21,7 +21,7 @@ from memory import (
 )
 from memory.contract.adapter import CAPABILITIES, capabilities_of, missing_methods
 from memory.testing.contract._kit import STORED, Kit, as_json, raises, unique_word
-from memory.testing.contract._spec import not_tested, promise
+from memory.testing.contract._spec import HEALTH_OF, not_tested, promise
 
 _LESS = "do not declare feedback: leave apply_feedback out"
 
@@ -42,7 +42,11 @@ async def a_slot_offers_what_is_declared_and_nothing_else(kit: Kit) -> None:
         kit.slot.capability(str)
 
 
-@promise(core=False)
+@promise(
+    "describe the capabilities that some configuration offers",
+    "implement what is described",
+    core=False,
+)
 async def the_plugins_description_is_true(kit: Kit) -> None:
     """DESIGN 6: what listings say without loading the plugin is what the loaded one is."""
     described = kit.aids.described
@@ -60,7 +64,7 @@ async def the_plugins_description_is_true(kit: Kit) -> None:
     assert described.summary, "a listing needs one line of summary"
 
 
-@promise(core=False)
+@promise(HEALTH_OF, core=False)
 async def traits_and_health_agree(kit: Kit) -> None:
     """DESIGN 4: what health declares for the manifest is what the slot acts on."""
     health = await kit.slot.health()
@@ -76,7 +80,11 @@ async def traits_and_health_agree(kit: Kit) -> None:
     as_json(health.model_dump(mode="json"))
 
 
-@promise(core=False)
+@promise(
+    "prove readiness by what can be found, not by an empty queue",
+    "answer unknown where the backend cannot tell",
+    core=False,
+)
 async def ready_means_retrievable(kit: Kit) -> None:
     """DESIGN 4: an empty queue is not readiness; ``ready`` is a promise, ``unknown`` is honest."""
     readiness = kit.needs(SupportsReadiness)
@@ -92,7 +100,7 @@ async def ready_means_retrievable(kit: Kit) -> None:
         await kit.assert_recalled(name, f"ready was said, and {name} is not recalled as declared")
 
 
-@promise(core=False)
+@promise("leave wait_until_ready to BaseAdapter, which asks readiness until its time is up", core=False)
 async def waiting_for_readiness_ends_in_time(kit: Kit) -> None:
     """DESIGN 4: ``pending`` on timeout, never a false ``ready``, never a hang."""
     readiness = kit.needs(SupportsReadiness)
@@ -108,7 +116,11 @@ async def waiting_for_readiness_ends_in_time(kit: Kit) -> None:
     await kit.until_ready()
 
 
-@promise(core=False)
+@promise(
+    "answer one receipt for each event, in order",
+    "leave record_events out: the slot then writes one by one",
+    core=False,
+)
 async def bulk_ingest_gives_one_receipt_per_event_in_order(kit: Kit) -> None:
     """Spec 2: faster, and otherwise the same as single writes; also over several scopes."""
     bulk = kit.needs(SupportsBulkIngest)
@@ -159,7 +171,11 @@ async def a_long_bulk_is_stored_to_its_end(kit: Kit) -> None:
     assert not lost, "events of a bulk have a receipt and are not there"
 
 
-@promise(core=False)
+@promise(
+    "answer a FeedbackReceipt with the feedback's id",
+    "do not declare feedback: leave apply_feedback out",
+    core=False,
+)
 async def feedback_is_taken_with_a_receipt(kit: Kit) -> None:
     """Spec 5.4."""
     feedback = kit.needs(SupportsFeedback)
@@ -172,7 +188,12 @@ async def feedback_is_taken_with_a_receipt(kit: Kit) -> None:
     assert receipt.status in STORED, f"plain feedback was {receipt.status}"
 
 
-@promise(core=False)
+@promise(
+    "make the change visible to the next retrieval",
+    "name the operations that there are: native_mutations",
+    "leave native_mutation out",
+    core=False,
+)
 async def a_native_record_can_be_changed(kit: Kit) -> None:
     """Spec 2: native mutation, for explicit correction experiments."""
     mutate = kit.needs(SupportsNativeMutation)
@@ -193,7 +214,7 @@ async def a_native_record_can_be_changed(kit: Kit) -> None:
         )
 
 
-@promise(core=False)
+@promise("answer the record's history with its id", "leave provenance out", core=False)
 async def provenance_of_a_record(kit: Kit) -> None:
     """Spec 2: history of one record, as JSON, naming it."""
     provenance = kit.needs(SupportsProvenance)
@@ -204,7 +225,12 @@ async def provenance_of_a_record(kit: Kit) -> None:
     assert ids[0] in as_json(answer.raw), "the history does not name its record"
 
 
-@promise(core=False)
+@promise(
+    "list the rows of the scope",
+    "name another operation: native_query = ('operation', {})",
+    "leave native_query out",
+    core=False,
+)
 async def native_query_shows_this_scope(kit: Kit) -> None:
     """Spec 2: diagnostics in the backend's own terms; it stays out of the prompt."""
     kit.needs_query()

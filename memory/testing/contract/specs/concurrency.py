@@ -24,13 +24,16 @@ from memory import (
     WriteReceipt,
 )
 from memory.testing.contract._kit import Kit, fail
-from memory.testing.contract._spec import not_applicable, not_tested, promise
+from memory.testing.contract._spec import ON_A_WORKER, not_applicable, not_tested, promise
 from memory.testing.contract._watch import Concurrency, LoopWatch
 
 _ROUNDS = 3
 
 
-@promise()
+@promise(
+    "await each native write before the next of its scope",
+    "give rows an order of their own where timestamps may be equal",
+)
 async def writes_of_a_scope_keep_their_order(kit: Kit) -> None:
     """DESIGN 5.5: one at a time and in the order they arrived, however many tasks write."""
     log = _watch_writes(kit)
@@ -71,7 +74,10 @@ async def writes_keep_their_order_across_a_mode_switch(kit: Kit) -> None:
         assert order == came, "the backend holds the writes in another order"
 
 
-@promise()
+@promise(
+    "let every call of the client pass the same limit",
+    "declare the max_concurrency that the client stands",
+)
 async def declared_concurrency_holds_for_every_kind_of_call(kit: Kit) -> None:
     """DESIGN 5.8: a limit that a client needs is kept by writes, reads, waits, queries and probes alike."""
     limit, of_scope = kit.slot.traits.max_concurrency, kit.slot.traits.max_scope_concurrency
@@ -128,7 +134,7 @@ async def _calls(kit: Kit, scope: MemoryScope) -> list[Callable[[], Awaitable[An
     return made
 
 
-@promise()
+@promise(ON_A_WORKER, "where it cannot be helped: blocks_loop_ms, with the reason beside it")
 async def the_event_loop_is_never_blocked(kit: Kit) -> None:
     """DESIGN 5: a synchronous SDK belongs on threads; else one slow answer stops every other user's turn."""
     await kit.remember("blue")

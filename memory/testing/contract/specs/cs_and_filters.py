@@ -13,7 +13,10 @@ _RANGES = {"gt": (2020, 2024), "gte": (2024, 2024), "lt": (2024, 2020), "lte": (
 """Operator -> its operand, and the one of the years 2020 and 2024 that it lets through."""
 
 
-@promise()
+@promise(
+    "send scenario, context and attribute with the native query",
+    "declare what they do: cs_filtering='soft', or 'none'",
+)
 async def cs_fields_act_as_declared(kit: Kit) -> None:
     """Spec 9.9: ``hard`` filters, ``soft`` and ``none`` leave both facts retrievable; traces say which."""
     declared = kit.slot.traits.cs_filtering
@@ -31,7 +34,7 @@ async def cs_fields_act_as_declared(kit: Kit) -> None:
         assert await kit.recalls(f"{field} personal"), "a request without CS fields must find everything"
 
 
-@promise()
+@promise("let the fields take part in the ranking", "declare cs_filtering='none'")
 async def soft_cs_fields_have_an_effect(kit: Kit) -> None:
     """Spec 9.9: ``soft`` is an influence on the ranking; fields that change nothing are ``none``.
 
@@ -56,7 +59,7 @@ async def soft_cs_fields_have_an_effect(kit: Kit) -> None:
         assert ranked[0] != ranked[1], f"{field} changes neither the order nor a score nor the choice"
 
 
-@promise()
+@promise("filter by request.where alone, which the slot makes: it leaves context out of such a probe")
 async def a_cross_context_probe_is_not_filtered(kit: Kit) -> None:
     """Spec 5.2: a probe may search across contexts on purpose."""
     await kit.remember("work", context="work")
@@ -65,7 +68,7 @@ async def a_cross_context_probe_is_not_filtered(kit: Kit) -> None:
     assert found == kit.recalls_writes, "a declared cross-context probe was filtered by its context"
 
 
-@promise()
+@promise("translate every operator in filter_operators", "declare fewer: the slot refuses the others")
 async def filters_narrow_or_are_refused(kit: Kit) -> None:
     """DESIGN 5.2: a declared operator works; an undeclared one is an error, never silently ignored."""
     operators = kit.slot.traits.filter_operators
@@ -86,7 +89,7 @@ async def filters_narrow_or_are_refused(kit: Kit) -> None:
             assert unique_word("south") not in as_json(result.raw), f"{operator} did not filter"
 
 
-@promise()
+@promise("compare as numbers", "leave gt, gte, lt and lte out of filter_operators")
 async def ranges_compare_numbers(kit: Kit) -> None:
     """DESIGN 5.2: ``gt``, ``gte``, ``lt`` and ``lte``, where declared, with the bound where it belongs."""
     operators = _RANGES.keys() & kit.slot.traits.filter_operators

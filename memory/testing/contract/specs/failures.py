@@ -36,14 +36,17 @@ from memory.testing.contract._kit import (
     attempt,
     raises,
 )
-from memory.testing.contract._spec import not_applicable, promise
+from memory.testing.contract._spec import HEALTH_OF, ON_A_WORKER, SHIELDED, not_applicable, promise
 
 _TRIES = 5
 _LET_IT_PASS = "let the native error pass: the slot turns it into memslot's, with yours as the cause"
 _SHORT = Deadlines(retrieve_s=0.1, write_s=0.1, query_s=0.1, health_s=0.1)
 
 
-@promise()
+@promise(
+    "let the native error pass: the slot turns it into memslot's, with yours as the cause",
+    "where the SDK hides its errors and answers empty, use a call of it that does not",
+)
 async def a_failing_backend_never_looks_empty(kit: Kit) -> None:
     """Spec 9.7: an error of ours, with the native one as its cause and diagnostics that may be logged."""
     await kit.remember("blue")
@@ -56,7 +59,10 @@ async def a_failing_backend_never_looks_empty(kit: Kit) -> None:
     await kit.assert_recalled("blue", "the slot must work again afterwards")
 
 
-@promise()
+@promise(
+    "let the native error pass: the slot says unknown where the write may have arrived",
+    "where the SDK hides its errors, look the write up before the receipt says that it is stored",
+)
 async def a_failing_write_is_an_error_or_unknown(kit: Kit) -> None:
     """DESIGN 4: never a plain receipt for what was not stored; ``unknown`` carries a warning."""
     with kit.fault("500"):
@@ -71,7 +77,9 @@ async def a_failing_write_is_an_error_or_unknown(kit: Kit) -> None:
     await kit.assert_recalled("blue", "the slot does not work again afterwards")
 
 
-@promise()
+@promise(
+    "make one cheap native call in health, and let its error pass: the slot answers unavailable", HEALTH_OF
+)
 async def health_tells_of_a_failing_backend(kit: Kit) -> None:
     """DESIGN 4: ``unavailable`` or ``degraded`` with a warning; not an exception, and not ``ok``."""
     health = await kit.slot.health()
@@ -83,7 +91,10 @@ async def health_tells_of_a_failing_backend(kit: Kit) -> None:
     assert FAKE_KEY not in health.model_dump_json(), "health repeats a key"
 
 
-@promise()
+@promise(
+    f"{ON_A_WORKER}: a call that blocks the event loop cannot be given up",
+    "let an asynchronous SDK be cancelled: catch Exception, never BaseException",
+)
 async def deadlines_hold(kit: Kit) -> None:
     """DESIGN 5.3: a read past its deadline raises; a write may or may not be stored, and says so."""
     await kit.remember("blue")
@@ -109,7 +120,7 @@ async def deadlines_hold(kit: Kit) -> None:
     await kit.assert_recalled("green", "the slot does not work again afterwards")
 
 
-@promise()
+@promise(ON_A_WORKER, SHIELDED)
 async def an_abandoned_write_does_not_land_after_the_flip(kit: Kit) -> None:
     """DESIGN 5.1: a write past its deadline may still be under way; becoming read-only waits for it."""
     await kit.remember("blue")

@@ -23,6 +23,7 @@ from memory.testing.contract._failure import shown
 from memory.testing.contract._kit import Kit, as_json, raises, unique_word
 from memory.testing.contract._spec import promise
 
+_ENCODER = "encode scopes with ScopeEncoder, which keeps any two apart"
 _E = "ren\u00e9e"
 LOOKALIKES: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
     ({"persona_id": "acme"}, {"persona_id": "acme-corp"}),
@@ -68,7 +69,10 @@ WIDENING_FILTERS: tuple[dict[str, Any], ...] = (
 """Filters that could reach outside the scope on at least one of the supported backends."""
 
 
-@promise()
+@promise(
+    "send the scope's native id with every native call",
+    "give every entry its scope_ids: the slot then refuses a foreign row, and says whose it is",
+)
 async def data_of_one_scope_never_appears_under_another(kit: Kit) -> None:
     """Spec 9.3, on every read path."""
     other = await kit.another_scope()
@@ -96,7 +100,7 @@ async def _all_readings(kit: Kit, scope: MemoryScope, foreign: str) -> AsyncIter
     yield "native_query", await kit.queried(scope)
 
 
-@promise()
+@promise("send the scope's native id with every native call")
 async def what_is_not_derived_yet_leaks_nowhere(kit: Kit) -> None:
     """Spec 9.3: other scopes see nothing of a write, neither before it is derived nor after."""
     other = await kit.another_scope()
@@ -108,7 +112,10 @@ async def what_is_not_derived_yet_leaks_nowhere(kit: Kit) -> None:
         await kit.until_ready()
 
 
-@promise()
+@promise(
+    "look the record up by scope and id together, and raise BackendRejected where there is none",
+    "leave native_mutation out",
+)
 async def a_mutation_cannot_reach_another_scope(kit: Kit) -> None:
     """DESIGN 5.2: a native id of scope A is worth nothing in scope B."""
     mutate = kit.needs(SupportsNativeMutation)
@@ -122,7 +129,7 @@ async def a_mutation_cannot_reach_another_scope(kit: Kit) -> None:
     await kit.assert_recalled("ada", "a mutation addressed to another scope removed the record")
 
 
-@promise()
+@promise(_ENCODER)
 async def lookalike_scopes_never_meet(kit: Kit) -> None:
     """DESIGN 7: siblings, separators, case, unicode forms, over-long ids, absent optional fields."""
     for number, pair in enumerate(LOOKALIKES):
@@ -144,7 +151,7 @@ async def lookalike_scopes_never_meet(kit: Kit) -> None:
             )
 
 
-@promise()
+@promise(_ENCODER)
 async def native_ids_are_stable_strings(kit: Kit) -> None:
     """DESIGN 7: the map from scopes to native ids goes into the manifest."""
     ids = kit.slot.native_scope(kit.scope)
@@ -190,7 +197,7 @@ async def filters_that_widen_are_refused(kit: Kit) -> None:
     assert not accepted, "these must be a ScopeError, or a filter that the provider does not have at all"
 
 
-@promise()
+@promise("keep nothing of a call on the adapter: others run between its awaits")
 async def concurrent_scopes_never_cross(kit: Kit) -> None:
     """DESIGN 5.5: 64 scopes at once, and each finds its own fact and no other."""
     names = [f"persona{number}" for number in range(kit.declared.concurrent_scopes)]
@@ -212,7 +219,10 @@ async def concurrent_scopes_never_cross(kit: Kit) -> None:
         )
 
 
-@promise()
+@promise(
+    "delete by the scope's native id, then look whether anything is left",
+    "answer verified=False where the backend cannot tell",
+)
 async def reset_clears_this_scope_and_no_other(kit: Kit) -> None:
     """Spec 9.6: the bystander keeps everything, the scope is verified empty and can be used again."""
     bystander = await kit.another_scope("ada-2")
@@ -237,7 +247,10 @@ async def reset_clears_this_scope_and_no_other(kit: Kit) -> None:
     assert not await kit.recalls("old"), "what was reset came back"
 
 
-@promise()
+@promise(
+    "wait for the queue of the scope, or empty it, before the reset ends",
+    "give the scope a new generation of native ids, and never read the old one",
+)
 async def a_reset_reaches_what_is_still_being_derived(kit: Kit) -> None:
     """Spec 9.6: what was accepted before the reset does not turn up after it."""
     await kit.write("old")
@@ -248,7 +261,10 @@ async def a_reset_reaches_what_is_still_being_derived(kit: Kit) -> None:
     assert receipt.scope == kit.scope, "the receipt is of another scope"
 
 
-@promise()
+@promise(
+    "delete in the backend, not in the adapter's own memory of it",
+    "close connections to files that a reset removes: an open one still shows the old rows",
+)
 async def a_reset_outlives_the_adapter(kit: Kit) -> None:
     """Spec 9.6: it removes natively, and does not just hide."""
     await kit.remember("old")

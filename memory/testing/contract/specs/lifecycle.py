@@ -14,14 +14,14 @@ import anyio
 from memory import AdapterMode, LifecycleError, MemorySlot
 from memory.adapter import MemoryAdapter
 from memory.testing.contract._kit import Kit, raises
-from memory.testing.contract._spec import not_declared, promise
+from memory.testing.contract._spec import ON_A_WORKER, SHIELDED, not_declared, promise
 from memory.testing.contract.specs.isolation import _calls
 
 # Threads of the event loops' own pools; they go with the loop.
 _LOOP_THREADS = ("AnyIO worker thread", "Trio thread", "asyncio_")
 
 
-@promise()
+@promise("derive from BaseAdapter, and keep the methods' signatures")
 async def is_an_adapter(kit: Kit) -> None:
     """DESIGN 4: the contract is structural; the slot satisfies it as well."""
     for contract in (kit.adapter, kit.slot):
@@ -33,7 +33,10 @@ async def is_an_adapter(kit: Kit) -> None:
         )
 
 
-@promise()
+@promise(
+    "release in close_native (on the worker) and aclose_native what was opened",
+    "end threads that the SDK starts, or keep one client for the process",
+)
 async def closing_leaves_nothing_behind(kit: Kit) -> None:
     """DESIGN 5.8: no thread, file, socket or process; and no lock, or the second adapter could not open."""
     await kit.slot.aclose()
@@ -50,7 +53,10 @@ async def closing_leaves_nothing_behind(kit: Kit) -> None:
     assert not left, f"left after closing: {', '.join(sorted(left))}"
 
 
-@promise()
+@promise(
+    "write to disk before the receipt says committed",
+    "say so in every receipt: warnings=('volatile: kept until this process ends',)",
+)
 async def what_is_stored_outlives_the_adapter(kit: Kit) -> None:
     """DESIGN 4: ``committed`` lasts beyond the process, or the receipt says ``volatile``."""
     kit.needs_recall()
@@ -65,7 +71,7 @@ async def what_is_stored_outlives_the_adapter(kit: Kit) -> None:
     assert kept, "another adapter does not find what was stored, and the receipt does not say volatile"
 
 
-@promise()
+@promise("let close_native and aclose_native return where nothing is open")
 async def closing_twice_is_no_error(kit: Kit) -> None:
     """DESIGN 5.8: ``aclose`` is idempotent, for slot and adapter."""
     kit.may_close()
@@ -104,7 +110,7 @@ async def another_event_loop_is_refused(kit: Kit) -> None:
     await kit.assert_recalled("blue", "the slot does not work any more in its own loop")
 
 
-@promise()
+@promise("release locks in finally, or by with", SHIELDED, ON_A_WORKER)
 async def cancellation_leaves_the_slot_usable(kit: Kit) -> None:
     """DESIGN 5: a call cancelled at any point holds no gate, lock or turn."""
     for steps, delay_s in (*((steps, 0.0) for steps in range(12)), (0, 0.0005), (0, 0.002), (0, 0.01)):

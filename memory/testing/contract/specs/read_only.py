@@ -27,7 +27,7 @@ _ARTIFACTS: dict[str, dict[str, Any]] = {
 }
 
 
-@promise()
+@promise("switch off what the backend learns from queries, such as counts of recalls that change its ranking")
 async def a_test_session_writes_nothing_into_memory(kit: Kit) -> None:
     """Spec 9.4: neither test turns nor responses, simulator events or judge artifacts."""
     await kit.remember("known")
@@ -107,7 +107,10 @@ async def reset_is_refused_while_read_only(kit: Kit) -> None:
     await kit.assert_recalled("known", "what was known before is not recalled as declared")
 
 
-@promise()
+@promise(
+    "make the space with the first write",
+    "declare AdapterTraits(setup_writes=True): the slot then refuses it while read-only",
+)
 async def setting_up_a_scope_writes_nothing_while_read_only(kit: Kit) -> None:
     """DESIGN 5.1: a new scope is refused, unless ``traits.setup_writes`` is False, and is."""
     await kit.remember("known")
@@ -121,7 +124,10 @@ async def setting_up_a_scope_writes_nothing_while_read_only(kit: Kit) -> None:
     await kit.assert_recalled("known", "what was known before is not recalled as declared")
 
 
-@promise()
+@promise(
+    "switch off what the backend learns from queries",
+    "leave counters of access out of the fingerprint where they are no memory",
+)
 async def reading_leaves_the_native_state_unchanged(kit: Kit) -> None:
     """DESIGN 5.1: retrieval, health and formatting write nothing, in either mode."""
     await kit.remember("known")
@@ -139,7 +145,10 @@ async def reading_leaves_the_native_state_unchanged(kit: Kit) -> None:
         not_tested("fingerprint: without it only what can be retrieved is compared")
 
 
-@promise()
+@promise(
+    "return from record_event when nothing of the write is still under way in a task or thread of its own",
+    "switch off what the backend learns from queries: after the switch the kit asks, and compares",
+)
 async def set_mode_drains_writes_before_it_flips(kit: Kit) -> None:
     """DESIGN 5.1: a write is either finished before the flip or skipped; none lands afterwards."""
     receipts: dict[str, WriteReceipt] = {}

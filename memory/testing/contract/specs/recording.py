@@ -15,6 +15,8 @@ from memory import (
 from memory.testing.contract._kit import STORED, Kit, as_json, attempt, unique_word
 from memory.testing.contract._spec import not_applicable, not_declared, not_tested, promise
 
+_PENDING = "answer pending or queued, declare consistency='async_derived' and offer readiness"
+
 
 @promise()
 async def runs_on_the_event_loop_it_says(kit: Kit) -> None:
@@ -23,7 +25,7 @@ async def runs_on_the_event_loop_it_says(kit: Kit) -> None:
     assert loop.startswith("trio") == (kit.loop == "trio"), f"played on {kit.loop}, and it is {loop}"
 
 
-@promise()
+@promise("answer a WriteReceipt with the event's id and the status that the backend gave")
 async def a_turn_of_two_messages_is_recorded_with_a_receipt(kit: Kit) -> None:
     """Spec 9.1."""
     event = kit.event(kit.fact("blue"), "I will remember that.")
@@ -35,7 +37,11 @@ async def a_turn_of_two_messages_is_recorded_with_a_receipt(kit: Kit) -> None:
     assert receipt.trace.native_ids == receipt.native_ids, "receipt and trace name different records"
 
 
-@promise()
+@promise(
+    "search by the words or the meaning of the question, not by its whole text",
+    f"where it is derived later: {_PENDING}",
+    "a control whose context does not come from writes: AdapterTraits(kind='control', recalls_writes=False)",
+)
 async def what_was_written_is_recalled_once_ready(kit: Kit) -> None:
     """Spec 9.2. A control that does not recall says so, and its context does not move."""
     before = (await kit.ask("blue")).formatted_context
@@ -47,7 +53,7 @@ async def what_was_written_is_recalled_once_ready(kit: Kit) -> None:
         assert after == before, "what was written moved a context that does not come from it, by declaration"
 
 
-@promise()
+@promise("answer committed only when the write can be found", _PENDING)
 async def a_committed_write_is_retrievable_at_once(kit: Kit) -> None:
     """DESIGN 4: ``committed`` is a promise; what is not yet retrievable is ``pending`` or ``queued``."""
     kit.needs_recall()
@@ -59,7 +65,9 @@ async def a_committed_write_is_retrievable_at_once(kit: Kit) -> None:
     assert await kit.recalls("blue"), "committed, and not retrievable"
 
 
-@promise()
+@promise(
+    "answer without entries where the backend does not know the scope yet; make the space in setup_scope",
+)
 async def a_new_scope_is_empty_and_that_is_no_error(kit: Kit) -> None:
     """DESIGN 4: empty and failed never look alike."""
     kit.needs_recall()
@@ -70,7 +78,7 @@ async def a_new_scope_is_empty_and_that_is_no_error(kit: Kit) -> None:
     assert result.trace.retrieved_count == 0, "an empty answer is not counted as one"
 
 
-@promise()
+@promise("hand on in raw, as JSON, all that the backend answered: entries are made of it")
 async def raw_keeps_the_native_provenance(kit: Kit) -> None:
     """Spec 9.8: ids, scores, timestamps and labels that entries show are in ``raw``, which is JSON."""
     await kit.remember("blue")
@@ -93,7 +101,10 @@ async def raw_keeps_the_native_provenance(kit: Kit) -> None:
         assert getattr(result.trace, name) == seen, f"the trace has another {name} than the entries"
 
 
-@promise()
+@promise(
+    "give ContextEntry native_id and event_ids from the row",
+    "where rows cannot carry them: without_ids = {'native_id': 'why'} (or event_ids)",
+)
 async def entries_name_their_native_record_and_their_event(kit: Kit) -> None:
     """Spec 9.8: without a native id a row cannot be traced, without event ids evidence cannot be scored."""
     kit.needs_recall()
@@ -111,7 +122,11 @@ async def entries_name_their_native_record_and_their_event(kit: Kit) -> None:
         not_declared("ids of entries")
 
 
-@promise()
+@promise(
+    "put the ids of the stored records into the receipt",
+    "leave native_ids empty where the backend does not tell",
+    "where they are ids of something else: without_ids = {'native_ids': 'what they are'}",
+)
 async def a_receipt_names_records_that_there_are(kit: Kit) -> None:
     """Spec 9.8: a native id of a receipt is found again: in the payload, by provenance or by a native query."""
     kit.needs_recall()
@@ -128,7 +143,10 @@ async def a_receipt_names_records_that_there_are(kit: Kit) -> None:
     )
 
 
-@promise()
+@promise(
+    "make one entry of each row, in the order in which they came",
+    "where rows lie elsewhere in the payload: override native_rows(raw)",
+)
 async def every_native_row_becomes_an_entry(kit: Kit) -> None:
     """DESIGN 4: nothing that the backend returned is dropped on the way, and its order stays."""
     kit.needs_recall()
@@ -147,7 +165,7 @@ async def every_native_row_becomes_an_entry(kit: Kit) -> None:
     assert list(filter(None, shown)) == list(filter(None, came)), "entries are not in the backend's order"
 
 
-@promise()
+@promise("store event.timestamp beside the row, and give it back as ContextEntry(timestamp=...)")
 async def time_is_the_events_and_not_the_clocks(kit: Kit) -> None:
     """Spec 3: the turn's timestamp reaches the backend; where entries are dated, they carry it."""
     kit.needs_recall()
@@ -161,7 +179,10 @@ async def time_is_the_events_and_not_the_clocks(kit: Kit) -> None:
     )
 
 
-@promise()
+@promise(
+    "store the fields as metadata of the record",
+    "where the backend has no place for one: event_fields without it",
+)
 async def event_fields_stay_traceable(kit: Kit) -> None:
     """Spec 1: an adapter keeps the event's fields as metadata that can be found again."""
     kit.needs_recall()
@@ -181,7 +202,7 @@ async def event_fields_stay_traceable(kit: Kit) -> None:
     assert not lost, f"neither raw nor provenance holds {lost}; correct event_fields if that cannot be"
 
 
-@promise()
+@promise("give roles that the backend does not know another name, and keep the message")
 async def messages_of_every_role_are_accepted(kit: Kit) -> None:
     """DESIGN 4: the adapter decides what the backend can take, and says so in warnings."""
     call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
@@ -199,7 +220,10 @@ async def messages_of_every_role_are_accepted(kit: Kit) -> None:
     await kit.assert_recalled("blue", "what the user said among other roles is not recalled as declared")
 
 
-@promise()
+@promise(
+    "store and answer the whole text, as UTF-8; split what the backend limits, and join it again",
+    "find Chinese and Japanese by their signs: a tokenizer that splits at blanks takes a sentence for one word",
+)
 async def any_script_and_length_survives(kit: Kit) -> None:
     """Text is UTF-8 everywhere: Chinese, emoji, right-to-left, and a long message."""
     said = {

@@ -59,7 +59,7 @@ async def stored_text_cannot_close_or_forge_the_section(kit: Kit) -> None:
         )
 
 
-@promise()
+@promise("log ids and counts, never texts", "silence an SDK's logger with quiet_loggers")
 async def what_is_said_reaches_no_log_and_no_output(kit: Kit) -> None:
     """DESIGN 4: logs are kept and sent elsewhere, and stdout may carry a protocol."""
     with watch_output() as written:
@@ -71,7 +71,10 @@ async def what_is_said_reaches_no_log_and_no_output(kit: Kit) -> None:
             assert word not in text, f"what a user said stands in {where}"
 
 
-@promise()
+@promise(
+    "look at each character once: mind regular expressions with nested repeats",
+    "refuse what is too long with one error",
+)
 async def time_grows_no_faster_than_the_text(kit: Kit) -> None:
     """DESIGN 5: one long message must not stop every other user's turn."""
 
@@ -92,7 +95,7 @@ async def time_grows_no_faster_than_the_text(kit: Kit) -> None:
         fail(f"{_TIMES} times the text took {long / short:.0f} times as long")
 
 
-@promise()
+@promise("store the messages of the event: the slot has taken out of them what was recalled")
 async def recalled_context_is_not_written_again(kit: Kit) -> None:
     """DESIGN 5.6: memory must not feed on itself."""
     await kit.remember("blue")

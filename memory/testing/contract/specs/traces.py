@@ -8,8 +8,10 @@ from memory import Trace
 from memory.testing.contract._kit import Kit, unique_word
 from memory.testing.contract._spec import promise
 
+_TRACE = "give every answer trace=self.trace(scope, 'name of the native call'); the slot fills in the rest"
 
-@promise()
+
+@promise(_TRACE)
 async def every_call_is_traced(kit: Kit) -> None:
     """DESIGN 5.7: who, what, when, how long; on all calls of the contract."""
     began = datetime.now(UTC) - timedelta(minutes=5)  # setup_scope was called before, and may be slow
@@ -36,7 +38,7 @@ async def every_call_is_traced(kit: Kit) -> None:
         assert trace.read_only is not None, f"{of} does not say the mode"
 
 
-@promise()
+@promise(_TRACE)
 async def the_trace_of_a_write_names_its_event(kit: Kit) -> None:
     """Spec 2.1: scope, session, event, native ids and consistency of the write."""
     receipt = await kit.remember("blue")
@@ -51,7 +53,7 @@ async def the_trace_of_a_write_names_its_event(kit: Kit) -> None:
     assert trace.consistency == receipt.status, "receipt and trace tell different statuses"
 
 
-@promise()
+@promise(_TRACE)
 async def the_trace_of_a_retrieval_counts(kit: Kit) -> None:
     """Spec 2.1: tokens, entries, scores and times are those of the result; unknown is None."""
     await kit.remember("blue")
@@ -70,7 +72,7 @@ async def the_trace_of_a_retrieval_counts(kit: Kit) -> None:
         assert trace.top_score is None, "the trace has a score that no entry has"
 
 
-@promise()
+@promise("trace ids, counts and the name of the native call, never texts")
 async def traces_hold_no_user_text(kit: Kit) -> None:
     """DESIGN 4: traces may be logged and published."""
     await kit.remember("blue", metadata={"note": unique_word("note")})
