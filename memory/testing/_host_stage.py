@@ -113,20 +113,22 @@ class HostUnderTest(ABC):
         """Let the agent go."""
 
 
+@dataclass(frozen=True)
 class Stage:
     """A memory over a fake backend, the host on it, and what came of it.
 
     Attributes:
+        model: the host's.
         store: the backend's, whose faults may be set.
         troubles: what ``on_trouble`` was told.
     """
 
-    def __init__(self, store: FakeNativeStore, slot: MemorySlot, memory: Any, host: HostUnderTest) -> None:
-        self.store = store
-        self.slot = slot
-        self.memory = memory
-        self.host = host
-        self.troubles: list[tuple[str, str]] = []
+    model: HostModel
+    store: FakeNativeStore
+    slot: MemorySlot
+    memory: Any
+    host: HostUnderTest
+    troubles: list[tuple[str, str]]
 
     async def recorded(self) -> list[str]:
         """The texts that are stored, in order, after everything on its way has arrived."""

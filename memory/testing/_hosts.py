@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, ClassVar
@@ -70,17 +70,16 @@ class HostContract(ABC):
 
     @asynccontextmanager
     async def on_stage(
-        self, model: HostModel, store: FakeNativeStore | None = None, **policy: Any
+        self, model: HostModel | None = None, store: FakeNativeStore | None = None, **policy: Any
     ) -> AsyncIterator[Stage]:
-        store = store or FakeNativeStore()
+        model, store = model or HostModel(), store or FakeNativeStore()
         troubles: list[tuple[str, str]] = []
         async with MemorySlot(FakeBackend(store), scope=person("ada")) as slot:
             given = {"recall_s": 20.0, **policy}
             async with self.turn_memory(
                 slot, on_trouble=lambda *words: troubles.append(words), **given
             ) as memory:
-                stage = Stage(store, slot, memory, self.host(memory, model))
-                stage.troubles = troubles
+                stage = Stage(model, store, slot, memory, self.host(memory, model), troubles)
                 try:
                     yield stage
                 finally:
@@ -91,18 +90,17 @@ class HostContract(ABC):
 
     async def test_remembers_across_conversations(self) -> None:
         """Recalled before the model, shown to it, and kept in no history of the host."""
-        model = HostModel()
-        async with self.on_stage(model) as stage:
+        async with self.on_stage() as stage:
             await stage.host.ask(LIKES, conversation="one")
             assert await stage.recorded() == [LIKES, "Answer 1."]
             await stage.host.ask(ASKS, conversation="two")
-            assert LIKES in model.shown[-1]
+            assert LIKES in stage.model.shown[-1]
             await stage.host.ask("Thanks.", conversation="two")
-            assert model.shown[-1].count(LIKES) <= 1
+            assert stage.model.shown[-1].count(LIKES) <= 1
 
     async def test_keeps_no_section(self) -> None:
         """What was recalled stays out of the host's history, state and files, and out of the memory itself."""
-        async with self.on_stage(HostModel()) as stage:
+        async with self.on_stage() as stage:
             await stage.host.ask(LIKES, conversation="one")
             await stage.recorded()
             await stage.host.ask(ASKS, conversation="two")
@@ -116,21 +114,20 @@ class HostContract(ABC):
 
     async def test_recalls_once_a_turn(self) -> None:
         """However often the model is called in it."""
-        model = HostModel()
-        model.uses_tool = True
-        async with self.on_stage(model) as stage:
+        async with self.on_stage() as stage:
+            stage.model.uses_tool = True
             await stage.host.ask(LIKES)
             await stage.recorded()
             before = stage.store.operations.count("search")
             await stage.host.ask(ASKS, conversation="two")
             assert stage.store.operations.count("search") == before + 1
-            assert len(model.shown) == 4
-            assert LIKES in model.shown[2]
+            assert len(stage.model.shown) == 4
+            assert LIKES in stage.model.shown[2]
 
     # -- recording ----------------------------------------------------------------------------------------
 
     async def test_records_turns_once_and_in_order(self) -> None:
-        async with self.on_stage(HostModel()) as stage:
+        async with self.on_stage() as stage:
             for at in range(1, 4):
                 await stage.host.ask(f"Sentence {at}.")
             wanted = [text for at in range(1, 4) for text in (f"Sentence {at}.", f"Answer {at}.")]
@@ -140,20 +137,19 @@ class HostContract(ABC):
             assert len({row.labels["event_id"] for row in stage.store.rows.values()}) == 3
 
     async def test_records_the_same_words_twice_where_they_are_said_twice(self) -> None:
-        async with self.on_stage(HostModel()) as stage:
+        async with self.on_stage() as stage:
             await stage.host.ask("ok")
             await stage.host.ask("ok")
             assert await stage.recorded() == ["ok", "Answer 1.", "ok", "Answer 2."]
 
     async def test_records_no_tools_thoughts_and_pictures(self) -> None:
-        model = HostModel()
-        model.uses_tool = True
-        async with self.on_stage(model) as stage:
+        async with self.on_stage() as stage:
+            stage.model.uses_tool = True
             await stage.host.ask(LIKES, picture="picture" not in self.cannot)
             assert await stage.recorded() == [LIKES, "Answer 1."]
 
     async def test_names_the_conversation(self) -> None:
-        async with self.on_stage(HostModel()) as stage:
+        async with self.on_stage() as stage:
             await stage.host.ask("One.", conversation="one")
             await stage.host.ask("Two.", conversation="two")
             await stage.recorded()
@@ -164,35 +160,32 @@ class HostContract(ABC):
 
     async def test_streams(self) -> None:
         """A streamed turn is recalled for and recorded once, whole."""
-        model = HostModel()
-        async with self.on_stage(model) as stage:
+        async with self.on_stage() as stage:
             await stage.host.stream(LIKES)
             assert await stage.recorded() == [LIKES, "Answer 1."]
             await stage.host.stream(ASKS, conversation="two")
-            assert LIKES in model.shown[-1]
+            assert LIKES in stage.model.shown[-1]
 
     async def test_a_failed_turn_that_is_asked_again_is_recorded_once(self) -> None:
         """By the user, or by the host itself; what failed is not recorded."""
-        model = HostModel()
-        async with self.on_stage(model) as stage:
-            model.fails = 1
+        async with self.on_stage() as stage:
+            stage.model.fails = 1
             try:
                 await stage.host.ask(LIKES)
             except Exception:  # the SDK's own
                 assert await stage.recorded() == []
                 await stage.host.ask(LIKES)
             assert await stage.recorded() == [LIKES, "Answer 1."]
-            assert not model.fails
+            assert not stage.model.fails
 
     async def test_a_cancelled_turn_leaves_no_answer(self) -> None:
-        model = HostModel()
-        async with self.on_stage(model) as stage:
-            model.holds = True
+        async with self.on_stage() as stage:
+            stage.model.holds = True
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(stage.host.ask, LIKES))
-                assert await anyio.to_thread.run_sync(model.held.wait, 20)
+                assert await anyio.to_thread.run_sync(stage.model.held.wait, 20)
                 tasks.cancel_scope.cancel()
-            model.holds = False
+            stage.model.holds = False
             await stage.host.ask("Thanks.", conversation="two")
             assert await stage.recorded() == ["Thanks.", "Answer 1."]
 
@@ -200,8 +193,7 @@ class HostContract(ABC):
 
     async def test_people_never_mix(self) -> None:
         """Neither one after the other, nor at once."""
-        model = HostModel()
-        async with self.on_stage(model) as stage:
+        async with self.on_stage() as stage:
             await stage.host.ask(LIKES, who="ada", conversation="one")
             await stage.recorded()
             async with anyio.create_task_group() as tasks:
@@ -210,7 +202,9 @@ class HostContract(ABC):
                         asks = f"I am {who}. {ASKS}"
                         tasks.start_soon(partial(stage.host.ask, asks, who=who, conversation=f"{who}{at}"))
             await stage.recorded()
-            shown = {who: [text for text in model.shown if f"I am {who}." in text] for who in ("ada", "bob")}
+            shown = {
+                who: [text for text in stage.model.shown if f"I am {who}." in text] for who in ("ada", "bob")
+            }
             assert all(LIKES in text for text in shown["ada"])
             assert not [text for text in shown["bob"] if LIKES in text]
             of_bob = {row.space for row in stage.store.rows.values() if "I am bob." in row.text}
@@ -224,12 +218,11 @@ class HostContract(ABC):
     async def test_a_memory_that_fails_costs_no_turn_and_is_reported(
         self, fault: Any, caplog: pytest.LogCaptureFixture
     ) -> None:
-        model = HostModel()
         policy: dict[str, Any] = {"recall_s": 0.2, "drain_s": 0.0, "queue_wait_s": 0.0}
-        async with self.on_stage(model, **policy) as stage:
+        async with self.on_stage(**policy) as stage:
             stage.store.faults.add(fault, times=None, delay_s=60.0)
             assert "Answer 1." in await stage.host.ask(LIKES)
-            assert len(model.shown) == 1
+            assert len(stage.model.shown) == 1
             assert stage.memory.status()["recalls_failed"] == 1
             assert [what for what, _ in stage.troubles][:1] == ["recall"]
             assert [
@@ -241,7 +234,7 @@ class HostContract(ABC):
     async def test_a_closed_memory_costs_no_turn_and_is_reported(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        async with self.on_stage(HostModel()) as stage:
+        async with self.on_stage() as stage:
             await stage.memory.aclose()
             await stage.slot.aclose()
             assert "Answer 1." in await stage.host.ask(LIKES)
@@ -251,35 +244,34 @@ class HostContract(ABC):
 
     async def test_works_from_another_event_loop(self) -> None:
         """Such as that of a web server's thread."""
-        model = HostModel()
-        async with self.on_stage(model) as stage:
 
-            async def elsewhere(said: str, conversation: str) -> None:
-                await stage.host.ask(said, conversation=conversation)
-                await stage.host.flush()
+        async def elsewhere(host: HostUnderTest, said: str, conversation: str) -> None:
+            await host.ask(said, conversation=conversation)
+            await host.flush()
 
-            for said, conversation in ((LIKES, "one"), (ASKS, "two")):
-                await anyio.to_thread.run_sync(anyio.run, elsewhere, said, conversation)
-                assert await stage.memory.drain(20)
-            assert LIKES in model.shown[-1]
-            assert (await stage.recorded())[:2] == [LIKES, "Answer 1."]
+        await self._remembers_in_threads(lambda *turn: anyio.run(elsewhere, *turn))
 
     async def test_works_without_await(self) -> None:
         """In a thread of a program whose event loop the memory lives in."""
-        model = HostModel()
-        async with self.on_stage(model) as stage:
+
+        def without_await(host: HostUnderTest, said: str, conversation: str) -> None:
+            host.ask_blocking(said, conversation=conversation)
+
+        await self._remembers_in_threads(without_await)
+
+    async def _remembers_in_threads(self, ask: Callable[[HostUnderTest, str, str], None]) -> None:
+        async with self.on_stage() as stage:
             for said, conversation in ((LIKES, "one"), (ASKS, "two")):
-                ask = partial(stage.host.ask_blocking, said, conversation=conversation)
-                await anyio.to_thread.run_sync(ask)
+                await anyio.to_thread.run_sync(ask, stage.host, said, conversation)
                 assert await stage.memory.drain(20)
-            assert LIKES in model.shown[-1]
+            assert LIKES in stage.model.shown[-1]
             assert (await stage.recorded())[:2] == [LIKES, "Answer 1."]
 
     async def test_a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         """The turn goes on without recall, or the SDK refuses the call; it is never silent."""
-        async with self.on_stage(HostModel()) as stage:
+        async with self.on_stage() as stage:
             refused = ""
             try:
                 stage.host.ask_blocking(LIKES)
@@ -292,22 +284,21 @@ class HostContract(ABC):
                 assert await stage.recorded() == [LIKES, "Answer 1."]
 
     async def test_a_second_memory_on_an_agent_is_refused(self) -> None:
-        async with self.on_stage(HostModel()) as stage:
+        async with self.on_stage() as stage:
             with pytest.raises(Exception, match=r"already|duplicate|multiple|unique"):
                 await stage.host.bind_again()
 
     # -- the slot's modes, restart, swap -----------------------------------------------------------------
 
     async def test_writes_nothing_while_read_only(self) -> None:
-        model = HostModel()
-        async with self.on_stage(model) as stage:
+        async with self.on_stage() as stage:
             await stage.host.ask(LIKES)
             await stage.recorded()
             await stage.slot.set_mode(AdapterMode(read_only=True, reason="test"))
             before = stage.store.fingerprint()
             await stage.host.ask(ASKS, conversation="two")
             await stage.recorded()
-            assert LIKES in model.shown[-1]
+            assert LIKES in stage.model.shown[-1]
             assert stage.store.fingerprint() == before
 
     async def test_remembers_after_a_restart(self) -> None:

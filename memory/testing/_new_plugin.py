@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +14,7 @@ from memory.plugins.console import say
 
 TEMPLATES = Path(__file__).parent / "_templates"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_WORD = re.compile(r"\b(?:Test)?(PLUGIN|MODULE|CLASS|DISTRIBUTION|KIND|ENTRY)\b")
+_WORD = re.compile(r"\b(?:test_|Test)?(PLUGIN|MODULE|CLASS|DISTRIBUTION|KIND|ENTRY)\b")
 _ENTRY = """
 # This is the whole registration: users write the name on the left.
 [project.entry-points."{group}"]
@@ -24,8 +23,6 @@ _ENTRY = """
 
 
 class PluginKind(StrEnum):
-    """What a plugin can be."""
-
     backend = "backend"
     condition = "condition"
     command = "command"
@@ -84,23 +81,16 @@ def package(name: str, kind: PluginKind) -> dict[str, str]:
         "KIND": str(kind),
         "ENTRY": _entry(name, module, kind),
     }
+
+    def filled(match: re.Match[str]) -> str:
+        return match[0].replace(match[1], words["CLASS" if match[0].startswith("Test") else match[1]])
+
     found = {f"src/{module}/py.typed": ""}
     for folder in ("common", str(kind)):
         for template in sorted((TEMPLATES / folder).glob("*.tmpl")):
             place = _PLACES.get(template.stem, template.stem).format(module=module, name=name)
-            text = template.read_text(encoding="utf-8")
-            found[place] = re.sub(
-                r"\b(?:test_|Test)?(PLUGIN|MODULE|CLASS|DISTRIBUTION|KIND|ENTRY)\b", _with(words), text
-            )
+            found[place] = _WORD.sub(filled, template.read_text(encoding="utf-8"))
     return found
-
-
-def _with(words: dict[str, str]) -> Callable[[re.Match[str]], str]:
-    def put(match: re.Match[str]) -> str:
-        value = words[match[1]]
-        return match[0].replace(match[1], words["CLASS"] if match[0].startswith("Test") else value)
-
-    return put
 
 
 def _entry(name: str, module: str, kind: PluginKind) -> str:

@@ -12,9 +12,9 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
+from memory.contract._text import parse_time
 from memory.testing._scripted_rules import ChatRequest, Choice, Reply, Rule
 from memory.testing._scripted_text import content_words, is_statement, lexical_overlap, sentences
 from memory.testing._scripted_typing import TypesOffered, attributes_told
@@ -50,6 +50,11 @@ def _tag(prompt: str, *names: str) -> str:
         if match:
             return match.group(1)
     return ""
+
+
+def _listed(prompt: str, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(_tag(prompt, name) or "[]")
+    return found
 
 
 def _message(prompt: str) -> str:
@@ -126,7 +131,7 @@ def _entity_list(prompt: str) -> Iterator[dict[str, Any]]:
 
 
 def _edges(prompt: str) -> Reply:
-    known = {item["name"].casefold() for item in json.loads(_tag(prompt, "ENTITIES") or "[]")}
+    known = {item["name"].casefold() for item in _listed(prompt, "ENTITIES")}
     asked = _iso(_tag(prompt, "REFERENCE_TIME").partition("#")[0])
     types = TypesOffered.facts(_tag(prompt, "FACT_TYPES"))
     edges = []
@@ -167,12 +172,8 @@ def _times(text: str, reference: str | None) -> dict[str, str | None]:
 
 
 def _iso(text: str) -> str | None:
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        return None
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return moment.isoformat().replace("+00:00", "Z")
+    moment = parse_time(text.strip(), naive_is_utc=True)
+    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
 
 
 def _duplicates(prompt: str) -> Reply:
@@ -208,7 +209,7 @@ def _timestamps(prompt: str) -> Reply:
 
 
 def _batch_timestamps(prompt: str) -> Reply:
-    facts = json.loads(_tag(prompt, "FACTS") or "[]")
+    facts = _listed(prompt, "FACTS")
     return {
         "timestamps": [_times(str(item["fact"]), _iso(str(item.get("reference_time")))) for item in facts]
     }
@@ -216,8 +217,7 @@ def _batch_timestamps(prompt: str) -> Reply:
 
 def _same_entities(prompt: str) -> Reply:
     known = {
-        str(item["name"]).casefold(): item["candidate_id"]
-        for item in json.loads(_tag(prompt, "EXISTING ENTITIES") or "[]")
+        str(item["name"]).casefold(): item["candidate_id"] for item in _listed(prompt, "EXISTING ENTITIES")
     }
     return {
         "entity_resolutions": [
@@ -226,7 +226,7 @@ def _same_entities(prompt: str) -> Reply:
                 "name": item["name"],
                 "duplicate_candidate_id": known.get(str(item["name"]).casefold(), -1),
             }
-            for item in json.loads(_tag(prompt, "ENTITIES") or "[]")
+            for item in _listed(prompt, "ENTITIES")
         ]
     }
 
@@ -235,7 +235,7 @@ def _entity_summaries(prompt: str) -> Reply:
     """What the message says of each entity, after what was known of it."""
     try:
         message = str(json.loads(_tag(prompt, "MESSAGES").rstrip().rpartition("\n")[2]))
-        entities = json.loads(_tag(prompt, "ENTITIES") or "[]")
+        entities = _listed(prompt, "ENTITIES")
     except ValueError:
         return {"summaries": []}
     said = list(_facts(message))

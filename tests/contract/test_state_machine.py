@@ -21,6 +21,7 @@ from memory import (
 )
 from memory.adapter import BackendRejected
 from memory.testing import FakeBackend, FakeNativeStore, Kit, unique_word
+from memory.testing.contract._declared import Aids
 
 SCOPES = (
     MemoryScope(run_id="a_b", persona_id="c"),
@@ -42,7 +43,7 @@ class SlotOverNativeStore(RuleBasedStateMachine):
         self._stack = ExitStack()
         self.portal = self._stack.enter_context(start_blocking_portal())
         self.store = FakeNativeStore()
-        self.kit = Kit(FakeBackend(self.store), self.store.fingerprint)
+        self.kit = Kit(FakeBackend(self.store), aids=Aids(fingerprint=self.store.fingerprint))
         self.slot = self.kit.slot
         self.written: dict[MemoryScope, list[str]] = {}
         self.read_only = False
@@ -126,7 +127,7 @@ class SlotOverNativeStore(RuleBasedStateMachine):
     @rule()
     def close_and_open_again(self) -> None:
         self.run(self.slot.aclose)
-        self.kit = Kit(FakeBackend(self.store), self.store.fingerprint)
+        self.kit = Kit(FakeBackend(self.store), aids=Aids(fingerprint=self.store.fingerprint))
         self.slot, self.read_only = self.kit.slot, False
         for scope in self.written:
             self.run(self.slot.setup_scope, scope)

@@ -104,13 +104,6 @@ class ContractBase(Declarations):
         return adapter_factory()
 
     @pytest.fixture
-    def fault(self, native_fault: FaultInjector | None) -> FaultInjector:
-        """The provider's faults, or a skip that says what is missing."""
-        if native_fault is None:
-            pytest.skip("not tested: native_fault: without it nothing can be made to fail")
-        return native_fault
-
-    @pytest.fixture
     async def kit(
         self,
         adapter: MemoryAdapter,
@@ -168,20 +161,15 @@ def installed_plugins() -> MemoryAdapterRegistry:
     return MemoryAdapterRegistry()
 
 
-def _standard_tests(cls: type) -> dict[str, tuple[type[ContractBase], Any]]:
+def _standard_tests(cls: type) -> dict[str, tuple[Any, Any]]:
     """The tests that the kit itself brings to a class, each with the class it comes from."""
-    if cls not in _STANDARD:
-        _STANDARD[cls] = {
-            name: (owner, value)
-            for owner in reversed(cls.__mro__)
-            if owner.__module__.startswith(__package__ or "?")
-            for name, value in vars(owner).items()
-            if name.startswith("test_")
-        }
-    return _STANDARD[cls]
-
-
-_STANDARD: dict[type, dict[str, tuple[Any, Any]]] = {}
+    return {
+        name: (owner, value)
+        for owner in reversed(cls.__mro__)
+        if owner.__module__.startswith(__package__ or "?")
+        for name, value in vars(owner).items()
+        if name.startswith("test_")
+    }
 
 
 def _xfails_with_reason(test: Any) -> bool:

@@ -33,7 +33,7 @@ from memory import (
 )
 from memory.adapter import CAPABILITIES, ContextEntry, MemoryAdapter
 from memory.testing._faults import FAKE_KEY, FaultKind
-from memory.testing.contract._declared import Aids, Declarations, Fingerprint
+from memory.testing.contract._declared import Aids, Declarations
 from memory.testing.contract._spec import not_declared, not_tested
 
 T = TypeVar("T")
@@ -66,8 +66,6 @@ class Kit:
 
     Args:
         adapter: the memory under test.
-        fingerprint: the memory's own view of its native state, or None; ``aids`` may have it as well.
-        ready_timeout_s: how long a write may take to become retrievable, in seconds; None: as declared.
         declared: what the memory does not promise.
         aids: what its author can show.
         loop: the event loop that the spec is to be played on.
@@ -81,8 +79,6 @@ class Kit:
     def __init__(
         self,
         adapter: MemoryAdapter,
-        fingerprint: Fingerprint | None = None,
-        ready_timeout_s: float | None = None,
         *,
         declared: Declarations | None = None,
         aids: Aids | None = None,
@@ -96,8 +92,6 @@ class Kit:
         self.run_id = f"kit-{uuid.uuid4().hex[:12]}"
         self.scope = self.scope_of("ada")
         self.slot = self.make_slot(scope=self.scope, trace_sink=self.traces)
-        self._fingerprint = fingerprint or self.aids.fingerprint
-        self._ready_timeout_s = self.declared.ready_timeout_s if ready_timeout_s is None else ready_timeout_s
         self._scopes: list[MemoryScope] = [self.scope]
         self._remembered: list[str] = []
         self._turns = 0
@@ -114,11 +108,6 @@ class Kit:
         if self.aids.make_adapter is None:
             not_tested("a function that makes adapters: one alone cannot be closed and opened again")
         return self.aids.make_adapter()
-
-    def may_close(self) -> None:
-        """Leave a spec that is about closing, where the adapter is not the kit's to close."""
-        if self.aids.make_adapter is None:
-            not_tested("a function that makes adapters: one alone cannot be closed")
 
     def another(self) -> Kit:
         """The same memory through a further adapter and slot, which the spec closes."""
@@ -275,7 +264,7 @@ class Kit:
         readiness = self.slot.capability(SupportsReadiness)
         if readiness is None:
             return None
-        answer = await readiness.wait_until_ready(scope or self.scope, self._ready_timeout_s)
+        answer = await readiness.wait_until_ready(scope or self.scope, self.declared.ready_timeout_s)
         derived = answer.state in ("ready", "unknown")
         assert derived or not required, f"not ready after a write: {answer.state} {answer.detail}"
         return answer
@@ -335,12 +324,12 @@ class Kit:
     @property
     def sees_native_state(self) -> bool:
         """Whether :meth:`observe` is told by the provider what is stored."""
-        return self._fingerprint is not None
+        return self.aids.fingerprint is not None
 
     async def observe(self) -> Any:
         """The native state, comparable: by the provider's fingerprint, else by all that can be retrieved."""
-        if self._fingerprint is not None:
-            seen = self._fingerprint()
+        if self.aids.fingerprint is not None:
+            seen = self.aids.fingerprint()
             return await seen if inspect.isawaitable(seen) else seen
         found = []
         for scope in self._scopes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -97,14 +98,9 @@ async def every_write_path_is_skipped_while_read_only(kit: Kit) -> None:
 @promise()
 async def reset_is_refused_while_read_only(kit: Kit) -> None:
     """Spec 9.10: a test session never resets; memory stays as it is."""
-    await kit.remember("known")
-    before = await kit.observe()
-    await kit.read_only()
-    with raises(ReadOnlyError, "a reset while read-only"):
-        await kit.slot.reset_scope(kit.scope)
-    assert await kit.observe() == before, "a refused reset changed the native state"
-    await kit.read_only(False)
-    await kit.assert_recalled("known", "what was known before is not recalled as declared")
+    async with _unchanged(kit, "a refused reset"):
+        with raises(ReadOnlyError, "a reset while read-only"):
+            await kit.slot.reset_scope(kit.scope)
 
 
 @promise(
@@ -113,13 +109,20 @@ async def reset_is_refused_while_read_only(kit: Kit) -> None:
 )
 async def setting_up_a_scope_writes_nothing_while_read_only(kit: Kit) -> None:
     """DESIGN 5.1: a new scope is refused, unless ``traits.setup_writes`` is False, and is."""
+    async with _unchanged(kit, "setting a scope up"):
+        with suppress(ReadOnlyError):
+            await kit.slot.setup_scope(kit.scope_of("newcomer"))
+        await kit.slot.setup_scope(kit.scope)
+
+
+@asynccontextmanager
+async def _unchanged(kit: Kit, doing: str) -> AsyncIterator[None]:
+    """A time of reading only, in which nothing changes, and after which what was known is still recalled."""
     await kit.remember("known")
     before = await kit.observe()
     await kit.read_only()
-    with suppress(ReadOnlyError):
-        await kit.slot.setup_scope(kit.scope_of("newcomer"))
-    await kit.slot.setup_scope(kit.scope)
-    assert await kit.observe() == before, "setting a scope up changed the native state while read-only"
+    yield
+    assert await kit.observe() == before, f"{doing} changed the native state while read-only"
     await kit.read_only(False)
     await kit.assert_recalled("known", "what was known before is not recalled as declared")
 
