@@ -26,7 +26,7 @@ class Lease(Generic[KeyT, ItemT]):
 
     def __init__(self, queue: BoundedQueue[KeyT, ItemT], key: KeyT, item: ItemT, weight: int) -> None:
         self._queue = queue
-        self._room: anyio.Event | None = None  # set when it has room; None where it had room at once
+        self._room: anyio.Event | None = None  # set when it has room or is leased; None where it had room at once
         self.held = False
         self.key = key
         self.item = item
@@ -45,7 +45,7 @@ class BoundedQueue(Generic[KeyT, ItemT]):
     """Items that wait for their turn: in order within the lane of their key, bounded over all lanes.
 
     At most one item of a lane is leased at a time. Every method may be called from any thread, except that those
-    which are ``async`` belong to one event loop, and so does then what ends a lease.
+    which are ``async`` belong to one event loop, and so does then what makes a lease or ends it.
 
     Args:
         size: weight of all items that may wait or be leased.
@@ -136,6 +136,8 @@ class BoundedQueue(Generic[KeyT, ItemT]):
             if not lane or lane[0].held or not allowed(lane[0].item):
                 return None
             lane[0].held = True
+            if lane[0]._room is not None:
+                lane[0]._room.set()
             return lane[0]
 
     def wait_lease(self, key: KeyT, timeout_s: float | None = None) -> Lease[KeyT, ItemT] | None:
