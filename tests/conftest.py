@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
 import shutil
+import ssl
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -37,6 +39,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if "TMPDIR" not in os.environ and has_room(SHARED_MEMORY):
         os.environ["TMPDIR"] = tempfile.tempdir = str(SHARED_MEMORY)
+    certificates, bundle = ssl.get_default_verify_paths().capath, os.environ.get("SSL_CERT_FILE")
+    if certificates is not None and (bundle is None or Path(bundle).parent == Path(certificates)):
+        # Looked up there once they are needed: of a bundle every client reads all, which takes 20 ms of CPU.
+        os.environ.pop("SSL_CERT_FILE", None)
+        os.environ["SSL_CERT_DIR"] = certificates
     if config.pluginmanager.hasplugin("hypothesispytest"):
         choose_examples(config)
     shared = [str(config.rootpath / one) for one in config.getini("pythonpath")]
@@ -118,8 +125,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def lack_of(item: pytest.Item) -> str:
     """The server that a live test needs and nobody named or installed; an empty string where it is there."""
     if item.path.name.startswith("test_memos") and not os.environ.get("MEMOS_URL"):
-        return str(importlib.import_module("memos_rig").missing())
+        return memos_lacks()
     return next((mark.kwargs["reason"] for mark in item.iter_markers("skipif") if mark.args[0]), "")
+
+
+@functools.cache
+def memos_lacks() -> str:
+    """What a MemOS server of our own needs and is not installed; to look for it takes a while."""
+    return str(importlib.import_module("memos_rig").missing())
 
 
 def pytest_collection_finish() -> None:
