@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 from mutant_runs import FakeProfile, play
+from variants import plain
 
 from memory import MemoryEvent, WriteReceipt
 from memory.testing import FakeBackend, FakeNativeStore, validate
@@ -158,7 +159,7 @@ def test_what_is_excused_by_the_alternative_counts_nowhere() -> None:
     assert tally.level == FULL
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+@pytest.mark.parametrize("loop", plain("asyncio", of=["asyncio", "trio"]))
 def test_validate_in_code_says_full_of_the_reference(loop: str) -> None:
     store = FakeNativeStore(latency_s=0.001)
 

@@ -20,6 +20,7 @@ from unittest.mock import ANY
 
 import anyio
 import pytest
+from variants import plain
 
 from memory import ConfigError, MemoryScope, MemorySlot
 from memory.hosts import _host
@@ -180,7 +181,7 @@ def test_hooks_and_the_server_remember_across_sessions(folder: HookFolder) -> No
     assert not socket_path(spool).exists()
 
 
-@every_host
+@pytest.mark.parametrize("host", plain("claude-code", of=HOSTS), indirect=True)
 def test_what_the_conversation_still_holds_is_not_shown_again(folder: HookFolder) -> None:
     spool = spool_of(folder)
     turn(folder, "I like oolong tea.", "Noted.", "one", ANY)
@@ -217,6 +218,7 @@ async def _until(true: Any) -> None:
             await anyio.sleep(0.02)
 
 
+@pytest.mark.thorough
 def test_fifty_hooks_at_once_are_fifty_stored(folder: HookFolder) -> None:
     spool = spool_of(folder)
 

@@ -133,6 +133,7 @@ def test_where_nothing_may_be_written_down_the_exit_code_says_what_is_lost(
     assert "3 acknowledged events are lost" in said
 
 
+@pytest.mark.thorough
 def test_with_a_journal_a_slow_model_and_a_kill_lose_nothing(
     tmp_path: Path, slow: tuple[ScriptedLLM, SlowModel]
 ) -> None:
@@ -149,7 +150,11 @@ def test_with_a_journal_a_slow_model_and_a_kill_lose_nothing(
 
 
 @pytest.mark.parametrize(
-    "memory", [{"backend": "mem0"}, {"condition": "full_history"}], ids=["mem0", "full_history"]
+    "memory",
+    [
+        pytest.param({"backend": "mem0"}, id="mem0", marks=pytest.mark.thorough),
+        pytest.param({"condition": "full_history"}, id="full_history"),
+    ],
 )
 @pytest.mark.parametrize("round_", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in range(1, 10))])
 def test_a_kill_at_any_moment_loses_no_acknowledged_prompt(

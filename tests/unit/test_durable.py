@@ -13,6 +13,7 @@ import anyio
 import pytest
 from journals import backlog, key, open_journal, outlive_a_lease
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, ask, event, forever, until
+from variants import plain
 
 from memory import (
     AdapterMode,
@@ -343,6 +344,7 @@ DIES_IN_A_RESET = """
 """
 
 
+@pytest.mark.parametrize("anyio_backend", plain("asyncio", of=["asyncio", "trio"]))
 async def test_nothing_of_before_is_delivered_after_a_process_that_died_in_a_reset(tmp_path):
     script = tmp_path / "child.py"
     script.write_text(textwrap.dedent(DIES_IN_A_RESET.format(here=str(Path(__file__).parent))), "utf-8")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from journals import key, open_journal, outlive_a_lease
 from slot_support import ALICE, QUICK, Obedient, ask, event, forever
+from variants import plain
 
 from memory import (
     AdapterMode,
@@ -98,7 +99,8 @@ async def reset_and_die(directory, answer, step, moment):
 CHILD = "import sys, anyio; from test_reset_intent import reset_and_die as run; anyio.run(run, *sys.argv[1:])"
 
 
-@pytest.mark.parametrize("answer", ["done", "refused", "lost"])
+@pytest.mark.parametrize("anyio_backend", plain("asyncio", of=["asyncio", "trio"]))
+@pytest.mark.parametrize("answer", plain("done", of=["done", "refused", "lost"]))
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_kill_at_any_step_leaves_no_erased_word_and_no_receipt_that_lies(

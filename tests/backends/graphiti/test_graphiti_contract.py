@@ -27,12 +27,13 @@ class TestGraphiti(MemoryContract):
     profile = Graphiti
     config = config("http://127.0.0.1:9/v1")  # the fixture below puts the scripted LLM's address in
     anyio_backends = ("asyncio",)  # Graphiti gathers with asyncio
-    # Each opens dozens of graphs. The first is shown by test_many_scopes_at_once_open_few_graphs, the second by the
-    # encoder's own tests and the kit on every other provider.
+    # The first two open dozens of graphs: the one is shown by test_many_scopes_at_once_open_few_graphs, the other
+    # by the encoder's own tests and, as the rest, by the kit on every other provider.
     thorough = (
         "test_concurrent_scopes_never_cross",
         "test_lookalike_scopes_never_meet",
         "test_the_event_loop_is_never_blocked",
+        "test_time_grows_no_faster_than_the_text",
     )
 
     @pytest.fixture

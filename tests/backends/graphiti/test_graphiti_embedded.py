@@ -23,6 +23,7 @@ from graphiti_support import (
     reset_leaves_the_bystander,
     sources,
 )
+from variants import plain
 
 from memory import (
     BackendError,
@@ -46,11 +47,15 @@ pytestmark = NEEDS_GRAPHITI
 
 @pytest.mark.parametrize(
     ("ingest", "said", "fact"),
-    [
-        ("message", "I keep my passport in the drawer.", "I keep my passport in the drawer."),
-        ("text", "Ada keeps her passport in Zurich.", "Ada keeps her passport in Zurich."),
-        ("json", "I keep my passport in the drawer.", "I keep my passport in the drawer."),
-    ],
+    plain(
+        "message",
+        "text",
+        of=[
+            ("message", "I keep my passport in the drawer.", "I keep my passport in the drawer."),
+            ("text", "Ada keeps her passport in Zurich.", "Ada keeps her passport in Zurich."),
+            ("json", "I keep my passport in the drawer.", "I keep my passport in the drawer."),
+        ],
+    ),
 )
 async def test_episode_modes(tmp_path: Path, llm: ScriptedLLM, ingest: str, said: str, fact: str) -> None:
     async with opened(llm, tmp_path, ingest=ingest) as slot:

@@ -182,7 +182,9 @@ async def test_a_graph_that_was_not_closed_is_mended_in_a_copy(tmp_path: Path, l
     assert sorted(file.name for file in directory.iterdir()) == ["graph.kuzu", "lock", "state"]
 
 
-@pytest.mark.parametrize("order", [("hybrid", "combined"), ("combined", "hybrid")])
+@pytest.mark.parametrize(
+    "order", [("hybrid", "combined"), pytest.param(("combined", "hybrid"), marks=pytest.mark.thorough)]
+)
 async def test_words_are_indexed_where_the_recipe_reads(
     tmp_path: Path, llm: ScriptedLLM, order: tuple[str, str]
 ) -> None:

@@ -29,6 +29,7 @@ from graphiti_support import (
     listed,
     opened,
 )
+from variants import plain
 
 from memory import BackendError, BackendUnavailable, MemorySlot, SupportsBulkIngest, open_memory
 from memory.adapter import FileLock
@@ -270,14 +271,10 @@ DESTROYED: dict[str, Callable[[Path], object]] = {
     "another file": lambda file: file.write_bytes(b"hello"),
     "without its end": lambda file: file.write_bytes(file.read_bytes()[:-4096]),
 }
-# One of each kind: there is no file, one of another kind, and one whose bytes are not those that were closed.
-AS_DESTROYED = [
-    pytest.param(how, marks=[] if how in ("removed", "emptied", "by one bit") else [pytest.mark.thorough])
-    for how in DESTROYED
-]
 
 
-@pytest.mark.parametrize("how", AS_DESTROYED)
+# There is no file, or one whose bytes are not those that were closed.
+@pytest.mark.parametrize("how", plain("removed", "by one bit", of=DESTROYED))
 async def test_a_destroyed_graph_is_never_empty_and_healthy(
     tmp_path: Path, llm: ScriptedLLM, how: str
 ) -> None:
@@ -354,7 +351,9 @@ async def test_a_graph_left_by_a_kill_holds_all_that_was_acknowledged(
             assert (await slot.health()).status == "ok"
 
 
-@pytest.mark.parametrize("how", ["removed", "emptied", "cut at the end of a save", "flipped"])
+@pytest.mark.parametrize(
+    "how", plain("removed", of=["removed", "emptied", "cut at the end of a save", "flipped"])
+)
 async def test_a_log_that_is_missing_or_changed_never_reads_as_healthy(
     tmp_path: Path, llm: ScriptedLLM, how: str
 ) -> None:
@@ -414,7 +413,7 @@ async def test_a_graph_killed_while_its_log_is_moved_into_it_opens(tmp_path: Pat
 # -- an event of many facts ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("saved", [1, 3, 5])
+@pytest.mark.parametrize("saved", plain(3, of=[1, 3, 5]))
 async def test_half_an_event_is_found_incomplete_and_a_repeat_stores_it_once(
     tmp_path: Path, llm: ScriptedLLM, saved: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,7 +450,7 @@ async def test_half_an_event_is_found_incomplete_and_a_repeat_stores_it_once(
         assert len((await listed(slot, "episodes"))["episodes"]) == 2
 
 
-@pytest.mark.parametrize("how", ["emptied", "removed", "replaced"])
+@pytest.mark.parametrize("how", plain("emptied", of=["emptied", "removed", "replaced"]))
 async def test_a_graph_destroyed_while_it_is_open(tmp_path: Path, llm: ScriptedLLM, how: str) -> None:
     async with opened(llm, tmp_path, ingest="triplet") as slot:
         await slot.record_event(keeps("teapot"))
@@ -475,7 +474,7 @@ async def test_a_graph_destroyed_while_it_is_open(tmp_path: Path, llm: ScriptedL
         assert await kept(slot) == {"kayak"}
 
 
-@pytest.mark.parametrize("left", ["new.kuzu", ""])
+@pytest.mark.parametrize("left", plain("new.kuzu", of=["new.kuzu", ""]))
 async def test_a_reset_that_was_killed_is_carried_out(tmp_path: Path, llm: ScriptedLLM, left: str) -> None:
     """Before or after the blank file took its place, and before the old one's log was gone."""
     async with opened(llm, tmp_path, ingest="triplet") as slot:
@@ -502,7 +501,7 @@ async def test_a_reset_that_was_killed_is_carried_out(tmp_path: Path, llm: Scrip
 # -- given up while it saves --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", plain(0, of=range(3)))
 async def test_no_write_suffers_from_one_that_was_given_up(
     tmp_path: Path, llm: ScriptedLLM, seed: int
 ) -> None:
@@ -524,7 +523,7 @@ async def test_no_write_suffers_from_one_that_was_given_up(
         assert await kept(slot) >= committed
 
 
-@pytest.mark.parametrize("ingest", ["message", "triplet"])
+@pytest.mark.parametrize("ingest", plain("message", of=["message", "triplet"]))
 async def test_what_follows_a_save_that_failed(tmp_path: Path, llm: ScriptedLLM, ingest: str) -> None:
     """Kuzu's rollback leaves updated rows that cannot be written again: the database is opened anew."""
     from memory.backends.graphiti.database import Connection

@@ -35,7 +35,11 @@ class TestContext(_OnDouble):
 
     without_ids = DERIVED
     limits_natively = False  # a session's own messages are bounded by tokens alone
-    thorough = ("test_the_event_loop_is_never_blocked",)
+    thorough = (
+        "test_concurrent_scopes_never_cross",
+        "test_the_event_loop_is_never_blocked",
+        "test_time_grows_no_faster_than_the_text",
+    )
     native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
+from variants import plain
 
 from memory import BackendError, BackendUnavailable, ConfigError, MemoryScope, open_memory
 from memory.backends.mcp.options import McpOptions
@@ -153,7 +154,7 @@ def test_where_nobody_listens_the_server_is_unavailable(tmp_path: Path) -> None:
     anyio.run(talk)
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+@pytest.mark.parametrize("loop", plain("asyncio", of=["asyncio", "trio"]))
 def test_what_is_said_in_one_process_is_known_in_the_next(tmp_path: Path, loop: str) -> None:
     block = config(sys.executable, str(SERVER))["memory"]
     block |= {"data_dir": str(tmp_path), "scope": {"run_id": "r", "persona_id": "ada"}}

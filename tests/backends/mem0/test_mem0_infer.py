@@ -23,6 +23,7 @@ from mem0_support import (
     opened,
     stored,
 )
+from variants import plain
 from waits import held, until
 
 from memory import (
@@ -100,7 +101,7 @@ async def test_tool_messages_are_warned_of(tmp_path: Path, llm: ScriptedLLM) -> 
     assert len(llm.bodies("chat/completions")) == 1
 
 
-@pytest.mark.parametrize("endpoint", ["chat/completions", "embeddings"])
+@pytest.mark.parametrize("endpoint", plain("chat/completions", of=["chat/completions", "embeddings"]))
 @pytest.mark.parametrize(
     ("fault", "error"),
     [

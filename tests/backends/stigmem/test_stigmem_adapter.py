@@ -15,6 +15,7 @@ import pytest
 from both_loops import anyio_backend as anyio_backend
 from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY
+from variants import plain
 
 from memory import (
     BackendError,
@@ -325,7 +326,7 @@ asyncio.run(main())
     return child
 
 
-@pytest.mark.parametrize("persona", ["ada", "dave"])
+@pytest.mark.parametrize("persona", plain("ada", of=["ada", "dave"]))
 async def test_the_keys_of_a_process_that_was_killed_are_dropped(
     tenant_double: StigmemDouble, persona: str
 ) -> None:

@@ -63,6 +63,7 @@ def test_worker_processes_play_the_same(here: Outcome, tmp_path: Path) -> None:
     assert [at.done for at in heard] == sorted(at.done for at in heard)
 
 
+@pytest.mark.thorough
 def test_a_killed_worker_costs_its_cell_alone(here: Outcome, tmp_path: Path, killed_once: Path) -> None:
     out = tmp_path / "out"
     lost = run(out, "processes")

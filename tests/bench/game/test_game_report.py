@@ -344,6 +344,7 @@ def test_a_page_loads_nothing_and_escapes_what_it_shows(tmp_path: Path) -> None:
     assert "&lt;b&gt;&amp;" in page
 
 
+@pytest.mark.thorough
 def test_the_page_of_a_large_run_stays_below_2_mb(tmp_path: Path) -> None:
     """24 providers with a thousand differences, whose sections are as long as 8,000 tokens allow."""
     outcome = play(tmp_path, "full_history", {"provider": "full_history", "name": "again"})

@@ -64,9 +64,8 @@ def script(*arguments: object) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize(
-    "texts", [pytest.param(True, id="texts"), pytest.param(False, id="no texts", marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("texts", [True, False], ids=["texts", "no texts"])
 def test_killed_at_any_file_it_goes_on_to_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: bool
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from bench_support import config_of, registry_with, run, write_locomo
 from game_support import begin
+from variants import plain
 
 from conditions._control import ControlCondition
 from memory import BackendReadiness, MemoryEvent, MemoryScope, RetrieveRequest, RetrieveResult, WriteReceipt
@@ -263,12 +264,7 @@ def test_the_honest_memory_is_nearly_perfect(honest: dict[str, float | None]) ->
     assert (honest["contamination"], honest["over-personalisation"]) == (0.0, 0.0)
 
 
-QUICK = ("says pending", "all in one item", "knows another seed's phrases", "shows nothing")
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in LIES]
-)
+@pytest.mark.parametrize("name", plain("says pending", "shows nothing", of=LIES))
 def test_a_lie_moves_what_it_must_and_improves_nothing(
     tmp_path: Path, honest: dict[str, float | None], name: str
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from game_support import SIZE, begin, lines, matrix, resume, scores, verify
 from model_server import chat
+from variants import plain
 
 from memory import BackendUnavailable, ConfigError, MemslotError
 from memory.bench.data.languages import load_language
@@ -433,7 +434,7 @@ class Refusing(HttpServer):
         return chat('{"fit": false}')
 
 
-@pytest.mark.parametrize("executor", ["local", "processes"])
+@pytest.mark.parametrize("executor", plain("local", of=["local", "processes"]))
 def test_a_server_that_refuses_now_and_then_plays_to_the_end(tmp_path: Path, executor: str) -> None:
     with Refusing() as server:
         options = {"model": "m", "base_url": f"{server.url}/v1", "max_retries": 0}
