@@ -26,7 +26,7 @@ class Lease(Generic[KeyT, ItemT]):
 
     def __init__(self, queue: BoundedQueue[KeyT, ItemT], key: KeyT, item: ItemT, weight: int) -> None:
         self._queue = queue
-        self._room: anyio.Event | None = None  # set when it has room or is leased; None where it had room at once
+        self._room: anyio.Event | None = None  # set when leased, or with room; None: room at once
         self.held = False
         self.key = key
         self.item = item
