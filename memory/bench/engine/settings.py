@@ -210,7 +210,7 @@ class ExperimentSettings(Block):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        labels = [variant.label for variant in self.providers]
+        labels = [variant.label for variant in self.crossed()]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
             raise ValueError(f"providers has two entries called {twice[0]!r}; give one of them a name")

@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from pydantic import ValidationError
+
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.deviations import Deviation, Verified, compared, few, page_differs, same
 from memory.bench.engine.experiment import measure, read_metrics
@@ -25,6 +27,7 @@ from memory.bench.engine.roles import Roles
 from memory.bench.engine.settings import ExperimentSettings, load_timelines
 from memory.bench.engine.verify_cell import CellCheck
 from memory.bench.scores.model import Metrics
+from memory.contract._model import first_problem
 from memory.contract.errors import ConfigError
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -121,7 +124,10 @@ class _Check:
             (name,) = {item.name for item in self.manifest.data.values()}
             self.unchecked.append(f"data, verdicts: give {name} with --data")
             return {}, []
-        self.settings = ExperimentSettings.model_validate({**given, "data": self.data, "diagnostics": {}})
+        try:
+            self.settings = ExperimentSettings.model_validate({**given, "data": self.data, "diagnostics": {}})
+        except ValidationError as error:
+            return {}, [Deviation(f"{MANIFEST_FILE}: settings", "cannot be used", first_problem(error))]
         found: dict[int, TimelineSet] = {}
         wrong: list[Deviation] = []
         for seed, kept in self.manifest.data.items():

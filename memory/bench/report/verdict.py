@@ -21,7 +21,7 @@ def verdict(results: Results) -> list[str]:
 
 
 def _sentence(results: Results, figure: str, budget: int | None, entries: list[Entry]) -> str:
-    where = "Without a token budget" if budget is None else f"At {budget:,} tokens"
+    where = "Without a token budget" if budget is None else f"At {budget:,} token{'s' * (budget != 1)}"
     rivals = [
         entry for entry in entries if not entry.is_reference and entry.estimate(figure).value is not None
     ]
@@ -53,6 +53,8 @@ def _against(results: Results, figure: str, best: Entry, control: Entry, what: s
     if found is None or found.value is None:
         return f"it was not asked the same as {name}"
     points = f"{abs(found.value) * 100:.1f} points"
+    if found.value == 0 and found.low is None:
+        return f"exactly as much as {name}"
     if found.low is None or found.high is None:
         direction = "more" if found.value >= 0 else "less"
         return f"{points} {direction} than {name}, with too few personas to say how sure that is"

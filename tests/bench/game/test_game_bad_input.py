@@ -223,3 +223,10 @@ def test_a_timeline_that_is_broken_is_refused(change: dict[str, Any], message: s
 def test_a_name_that_no_table_can_hold_is_refused(tmp_path: Path, field: str, name: str) -> None:
     with pytest.raises(ConfigError, match=rf"providers\.0\.{field}: .*one line of printable text"):
         matrix(tmp_path, {"provider": "no_memory", field: name})
+
+
+def test_a_name_that_another_one_gets_by_its_budget_is_refused(tmp_path: Path) -> None:
+    """Two of one name would each be shown the requests of both."""
+    own = {"provider": "no_memory", "name": "full_history, 300 tokens", "budget": {"max_tokens": 300}}
+    with pytest.raises(ConfigError, match=r"two entries called 'full_history, 300 tokens'; give one"):
+        matrix(tmp_path, "full_history", own, budgets=[300, 600])

@@ -226,6 +226,8 @@ def test_without_an_architecture_nobody_is_said_to_have_won() -> None:
         "At 600 tokens, no memory architecture was played; of the controls one reaches 100.0% in style fit, "
         "the most; 100.0 points more than two, the next, with too few personas to say how sure that is."
     )
+    (equal,) = verdict(_fits(one=[True], two=[True]))
+    assert equal.endswith("reaches 100.0% in style fit, the most; exactly as much as two, the next.")
     (alone,) = verdict(_fits(one=[True]))
     assert alone.endswith("in style fit, the most.")
     assert verdict(_results({"one": []})) == ["Nothing could be scored."]

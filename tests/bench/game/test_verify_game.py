@@ -273,6 +273,14 @@ def _budget(variant: VariantRecord, tokens: int) -> dict[str, Any]:
     return {"budget": variant.budget.model_copy(update={"max_tokens": tokens}), "config": config}
 
 
+def test_settings_that_nobody_can_play_by_are_named(copy: Path) -> None:
+    whole = read_manifest(copy)
+    settings = {**whole.settings, "game": {"users": 99}}
+    write_record(whole.model_copy(update={"settings": settings}), copy / "manifest.json")
+    covered_up(copy)
+    assert "manifest.json: settings: cannot be used / game.users" in told(verify(copy))
+
+
 def test_texts_that_were_taken_away_are_named(copy: Path) -> None:
     (copy / CELL / "texts.jsonl").unlink()
     covered_up(copy)
