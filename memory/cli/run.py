@@ -111,17 +111,20 @@ def _timeline(config: Path, data: Path | None) -> dict[str, Any]:
 def failures(
     directory: Annotated[
         Path,
-        typer.Argument(metavar="RUN_DIR", help="Directory of a run or an experiment.", show_default=False),
+        typer.Argument(
+            metavar="RUN_DIR", help="Directory of a run, a comparison or an experiment.", show_default=False
+        ),
     ],
     provider: Annotated[
         str | None, typer.Option(help="Of this one alone, by its label.", show_default=False)
     ] = None,
-    max_rows: Annotated[int, typer.Option("--max", help="At max_rows so many of each provider.", min=1)] = 20,
+    max_rows: Annotated[int, typer.Option("--max", help="At most so many of each provider.", min=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List the requests that lost, worst first: failed, missing, not shown, or not what the user wanted."""
     from memory.bench.report.requests import judged_requests
     from memory.bench.report.results import read_results
+    from memory.bench.report.several import parts_of
 
     lost = [
         {
@@ -130,7 +133,7 @@ def failures(
             **record.row(),
             "asked": said[0]["user"] if said else None,
         }
-        for entry in read_results([newest(directory)]).entries
+        for entry in read_results(parts_of([newest(directory)])).entries
         if provider in (None, entry.metrics.label)
         for rank, verdict, record, said in judged_requests(entry)[:max_rows]
         if rank < 3

@@ -7,6 +7,7 @@ control characters into the prompt.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -110,7 +111,7 @@ def render_entry(entry: ContextEntry) -> str:
         labels.append(_time(entry.timestamp))
     for name, value in entry.labels:
         labels.append(f"{_name(name)} {_one_line(value)}")
-    if entry.score is not None:
+    if entry.score is not None and math.isfinite(entry.score):
         labels.append(f"score {entry.score:.2f}")
     body = text.replace("\n", "\n  ")
     return f"- ({', '.join(labels)}) {body}" if labels else f"- {body}"

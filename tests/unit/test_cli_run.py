@@ -212,3 +212,7 @@ def test_what_lost_is_listed_worst_first(small: Path, out: Path) -> None:
     rows = json.loads(invoke("failures", out, "--provider", "no_memory", "--json").stdout)
     assert {row["verdict"] for row in rows} == {"not shown"}
     assert json.loads(invoke("failures", out, "--provider", "nobody", "--json").stdout) == []
+    (first,) = out.iterdir()
+    assert invoke("run", config, "--out", out).exit_code == 0
+    assert invoke("report", first, *(run for run in out.iterdir() if run != first)).exit_code == 0
+    assert len(invoke("failures", out, "--max", "3").stdout.splitlines()) == 7, "of both that are compared"

@@ -61,6 +61,7 @@ def test_stored_text_cannot_close_or_forge_the_fence(entries, backend, scope):
 def test_an_entry_is_one_entry(text):
     lines = render_entry(ContextEntry(text, score=0.5)).split("\n")
     assert lines[0].startswith("- (score 0.50) ")
+    assert render_entry(ContextEntry("tea", score=float("nan"))) == "- tea", "no score is none to show"
     assert all(line.startswith("  ") for line in lines[1:])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pydantic import BaseModel
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from memory.bench.engine.errors import HarnessFailed
 from memory.contract.errors import BackendUnavailable, ConfigError
@@ -139,7 +138,7 @@ def each_line(file: Path) -> Iterator[dict[str, Any]]:
         raise ConfigError(f"{file} cannot be read ({type(error).__name__})") from None
     for number, line in enumerate(lines, start=1):
         try:
-            row = json.loads(line) if line else {}
+            row = from_json(line, allow_inf_nan=False) if line else {}
         except ValueError:
             row = None
         if not isinstance(row, dict):

@@ -154,11 +154,12 @@ def test_figures_come_from_what_is_on_disk(outcome: Outcome) -> None:
     file = outcome.directory / "cells" / "01-s7-r1-p1" / "results.jsonl"
     whole = file.read_text("utf-8")
     try:
-        file.write_text(whole + "{\n", "utf-8")
-        with pytest.raises(
-            ConfigError, match=rf"results\.jsonl, line {len(whole.splitlines()) + 1}, is damaged"
-        ):
-            load_samples(outcome.directory, outcome.manifest.cells)
+        for wrong in ("{", '{"tokens": NaN}'):
+            file.write_text(f"{whole}{wrong}\n", "utf-8")
+            with pytest.raises(
+                ConfigError, match=rf"results\.jsonl, line {len(whole.splitlines()) + 1}, is damaged"
+            ):
+                load_samples(outcome.directory, outcome.manifest.cells)
     finally:
         file.write_text(whole, "utf-8")
 
