@@ -129,6 +129,7 @@ def test_sharing_is_possible_on_purpose_only():
         {"separator": "a"},
         {"escape": "-", "separator": "-a", "safe": ""},
         {"escape": "-", "separator": "-z", "safe": ""},
+        {"escape": "-", "separator": "-a1", "safe": ""},
     ],
 )
 def test_an_alphabet_that_could_not_be_injective_is_refused(broken):
