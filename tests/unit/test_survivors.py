@@ -41,7 +41,13 @@ from memory.adapter import (
 from memory.adapter._http import _may_pass
 from memory.contract.adapter import capabilities_of
 from memory.contract.errors import JournalError
-from memory.contract.formatting import NEUTRAL_LABELS, fit_entries, section_overhead
+from memory.contract.formatting import (
+    NEUTRAL_LABELS,
+    _group_line,
+    entry_cost,
+    fit_entries,
+    section_overhead,
+)
 from memory.doctor.hints import Hints
 from memory.plugins.config import load_config
 from memory.slot.journal import Journal
@@ -229,8 +235,11 @@ def test_the_label_of_a_group_costs_of_the_budget():
     budget = ContextBudget(max_tokens=20)
     assert fit_entries(plain, budget, counter, overhead=0) == (0, 1)
     assert fit_entries(entries, budget, counter, overhead=0) == (1,)
-    same = [ContextEntry("tea", group="g"), ContextEntry("tea", group="g"), ContextEntry("tea", group="g")]
-    assert len(fit_entries(same, budget, counter, overhead=0)) == 3, "it is shown once"
+    same = [ContextEntry("tea", group="a group")] * 3
+    label = counter.count(f"{_group_line('a group')}\n")
+    exact = ContextBudget(max_tokens=label + 3 * entry_cost(same[0], counter))
+    assert len(fit_entries(same, exact, counter, overhead=0)) == 3, "it is shown once"
+    assert len(fit_entries(same, exact, counter, overhead=1)) == 2
 
 
 async def test_a_caller_that_has_given_up_keeps_nothing_in_the_journal(tmp_path):
