@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from memory.adapter._address import server_address
 from memory.adapter._base import BaseAdapter, SequentialBulk, SynchronousWrites, release
 from memory.adapter._directories import remove_directory, staged_directory, sweep_directories
-from memory.adapter._heap import trim_heap
-from memory.adapter._sdk import environment_kept, quiet_loggers, warnings_only
+from memory.adapter._sdk import environment_kept, quiet_loggers, trim_heap, warnings_only
 from memory.adapter._shielded import ShieldedCalls
 from memory.adapter._worker import NativeWorker
 from memory.contract._late import by_name as _by_name

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import anyio
-
 from memory import (
     BackendHealth,
     BackendReadiness,
@@ -41,13 +39,11 @@ from memory.adapter import (
     ProvenanceResult,
     ResetReceipt,
     ScopeEncoder,
-    yield_turn,
 )
 from memory.contract.adapter import FILTER_OPERATORS
 from memory.contract.native_errors import NativeError, native_name
 from memory.testing._fake_store import FakeNativeError, FakeNativeStore
 
-_POLL_S = 0.01
 # A narrow alphabet, as real backends have: lower case, no dots, 64 characters.
 _ALPHABET = IdAlphabet(safe="", escape="_", separator="-", max_length=64)
 
@@ -60,6 +56,8 @@ class FakeBackend(BaseAdapter):
         name: the backend's name in sections and traces.
         write_retries: how often an ambiguous write may be repeated; safe, because :meth:`find_event` looks first.
     """
+
+    readiness_pauses_s = (0.01, 0.01)
 
     def __init__(
         self, store: FakeNativeStore | None = None, *, name: str = "fake", write_retries: int = 0
@@ -116,12 +114,8 @@ class FakeBackend(BaseAdapter):
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """``search``, with ``limit`` from the budget and ``where`` from CS fields and filters."""
-        where: dict[str, Any] = {name: {"eq": value} for name, value in request.cs_filters.items()}
-        for key, condition in request.metadata_filters.items():
-            clauses = condition if isinstance(condition, dict) else {"eq": condition}
-            where[key] = {**where.get(key, {}), **clauses}
         rows = await self._native().search(
-            self._space(request.scope), request.query, limit=request.budget.max_items, where=where
+            self._space(request.scope), request.query, limit=request.budget.max_items, where=request.where
         )
         ids = tuple(row["id"] for row in rows)
         return RetrieveResult(
@@ -177,16 +171,6 @@ class FakeBackend(BaseAdapter):
         if failed:
             return BackendReadiness(state="failed", detail=f"{failed} rows were never derived")
         return BackendReadiness(state="pending" if waiting else "ready", pending_count=waiting)
-
-    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        """Look again until nothing is pending or the time is over."""
-        started = anyio.current_time()
-        while True:
-            answer = await self.readiness(scope)
-            waited = anyio.current_time() - started
-            if answer.state != "pending" or waited + _POLL_S > timeout_s:
-                return answer
-            await yield_turn(_POLL_S)
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         """``update`` (with ``arguments={"text": ...}``) or ``delete`` of one row of this scope."""

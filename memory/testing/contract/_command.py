@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from memory.contract.errors import InputError
 from memory.plugins.config import load_config
-from memory.plugins.console import say
+from memory.plugins.console import progress, say
 from memory.plugins.registry import MemoryAdapterRegistry
 
 if TYPE_CHECKING:
-    from memory.testing.contract._report import Result
+    pass
 
 commands = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -73,10 +73,12 @@ def conform(
     chosen = [specs()[name] for name in only] if only else of_level(level)
     todo = pairs(chosen, loops)
     report = Report(memory=described.name, versions=versions)
-    with _Progress(len(todo), as_json or markdown or badge) as shown:
+    with progress() as advance:
         for result in play(str(config), todo, limit_s=limit, profile=profile):
             report.results.append(result)
-            shown.advance(result)
+            advance("conformance", len(report.results), len(todo))
+            if result.outcome == "failed" and not (as_json or markdown or badge):
+                typer.echo(f"FAILED {result.spec} ({result.loop})", err=True)
     if as_json:
         say(json.dumps(report.to_json(), ensure_ascii=False, indent=2))
     elif markdown:
@@ -89,30 +91,3 @@ def conform(
             say("  on asyncio alone; for both loops: pip install trio")
     if report.failed:
         raise typer.Exit(1)
-
-
-class _Progress:
-    """A bar on stderr where that is a terminal; else a line for each broken promise as it is found."""
-
-    def __init__(self, total: int, quiet: bool) -> None:
-        from rich.console import Console
-        from rich.progress import Progress
-
-        console = Console(stderr=True)
-        self._bar = Progress(console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("conformance", total=total)
-        self._quiet = quiet or console.is_terminal
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def advance(self, result: Result) -> None:
-        """One more spec is done."""
-        name = f"{result.spec} ({result.loop})"
-        self._bar.update(self._task, advance=1, description=name)
-        if not self._quiet and result.outcome == "failed":
-            typer.echo(f"FAILED {name}", err=True)

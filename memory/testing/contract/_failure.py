@@ -47,12 +47,8 @@ class Failure:
 
     def __str__(self) -> str:
         lines = [self.problem, f"  expected: {self.promise}"]
-        lines += [
-            f"  {'done:     ' if not number else '          '}{step}" for number, step in enumerate(self.done)
-        ]
-        lines += [
-            f"  {'seen:     ' if not number else '          '}{seen}" for number, seen in enumerate(self.seen)
-        ]
+        for label, values in (("done:", self.done), ("seen:", self.seen)):
+            lines += [f"  {'' if number else label:<10}{value}" for number, value in enumerate(values)]
         if self.remedies:
             lines.append("  remedies: " + "\n        or: ".join(self.remedies))
         return "\n".join([*lines, f"  more:     {self.anchor}"])

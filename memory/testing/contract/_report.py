@@ -172,14 +172,7 @@ class Report:
                 for level in LEVELS
             },
             "specs": [
-                {
-                    "spec": result.spec,
-                    "loop": result.loop,
-                    "outcome": result.outcome,
-                    "why": result.why or None,
-                    "failure": asdict(result.failure) if result.failure else None,
-                    "seconds": round(result.seconds, 3),
-                }
+                {**asdict(result), "why": result.why or None, "seconds": round(result.seconds, 3)}
                 for result in self.results
             ],
         }
