@@ -11,13 +11,13 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 
@@ -77,49 +77,90 @@ async def measure(
         MemslotError: one of the two cannot answer.
     """
     sides = _Sides(backend, MemoryAdapterRegistry().bare(backend))
-    searched = in_memory or directory
-    single, large, many = await _searches(sides, searched, sizes, report_progress)
-    add, spread = await _adds(sides, directory, sizes, report_progress)
+    searched, scopes = in_memory or directory, sizes.scopes
+    plans: Sequence[_Plan] = (
+        _Plan("one", f"search, 1 scope of {sizes.memories:,}", 1, sizes.memories),
+        _Plan("large", f"search, 1 scope of {sizes.large:,}", 1, sizes.large),
+        _Plan("many", f"search, {scopes} scopes of {sizes.memories:,}", scopes, sizes.memories),
+    )
+    single, large, many = await _figures(sides, searched, plans, _searches, sizes.rounds, report_progress)
+    plans = (
+        _Plan("one", "add, 1 scope", 1, 2),
+        _Plan("many", f"add, spread over {scopes} scopes", scopes, 2),
+    )
+    stored = directory / "adding"
+    add, spread = await _figures(sides, stored, plans, _adds, sizes.rounds, report_progress)
     opened = await _opens(sides, searched, sizes, report_progress)
     cold = await anyio.to_thread.run_sync(_cold_starts, sides, searched, sizes, report_progress)
     return Report(sizes, single, large, many, add, spread, opened, cold)
 
 
-# -- searching ----------------------------------------------------------------------------------------------
+# -- searching and adding -----------------------------------------------------------------------------------
 
 
-async def _searches(
-    sides: _Sides, directory: Path, sizes: Sizes, report_progress: ReportProgress
-) -> tuple[Figure, Figure, Figure]:
-    plans = {"one": (1, sizes.memories), "large": (1, sizes.large), "many": (sizes.scopes, sizes.memories)}
-    total = sum(scopes * memories for scopes, memories in plans.values())
-    figures = {
-        "one": Figure(f"search, 1 scope of {sizes.memories:,}"),
-        "large": Figure(f"search, 1 scope of {sizes.large:,}"),
-        "many": Figure(f"search, {sizes.scopes} scopes of {sizes.memories:,}"),
-    }
-    filled = 0
+class _Plan(NamedTuple):
+    """Stores that hold so many memories in each of their scopes, in a directory of this name."""
+
+    name: str
+    figure: str
+    scopes: int
+    memories: int
+
+
+async def _figures(
+    sides: _Sides,
+    directory: Path,
+    plans: Sequence[_Plan],
+    calls_of: Callable[[BareLibrary, MemorySlot, int], Mapping[str, Call]],
+    rounds: int,
+    report_progress: ReportProgress,
+) -> list[Figure]:
+    """A figure for each plan, of calls that take turns over all of them."""
+    total, filled = sum(plan.scopes * plan.memories for plan in plans), 0
     calls: dict[tuple[str, str], Call] = {}
     async with AsyncExitStack() as stack:
-        for name, (scopes, memories) in plans.items():
-            bare = sides.open_bare(directory / name / "bare")
+        for plan in plans:
+            bare = sides.open_bare(directory / plan.name / "bare")
             stack.callback(bare.close)
-            slot = await stack.enter_async_context(sides.open_slot(directory / name / "memslot"))
-            for number in range(scopes):
-                await _fill(bare, slot, number, memories)
-                filled += memories
+            slot = await stack.enter_async_context(sides.open_slot(directory / plan.name / "memslot"))
+            for number in range(plan.scopes):
+                await _fill(bare, slot, number, plan.memories)
+                filled += plan.memories
                 report_progress("filling stores", filled, total)
-            await _check_answers(bare, slot)
-            calls[name, "bare"] = _bare_search(bare, scopes)
-            calls[name, "memslot"] = _slot_search(slot, scopes)
-            if name == "one":
-                calls[name, "async"] = _async_search(bare)
-        times = await _in_turns(
-            calls, sizes.rounds, lambda done: report_progress("searching", done, sizes.rounds)
-        )
-    for (name, contestant), values in times.items():
-        figures[name].contestants[contestant] = values
-    return figures["one"], figures["large"], figures["many"]
+            if plan.memories >= _TOP_K:
+                await _check_answers(bare, slot)
+            for contestant, call in calls_of(bare, slot, plan.scopes).items():
+                if contestant != "async" or plan.name == "one":
+                    calls[plan.name, contestant] = call
+        times = await _in_turns(calls, rounds, lambda done: report_progress("calling", done, rounds))
+    return [
+        Figure(plan.figure, {who: found for (name, who), found in times.items() if name == plan.name})
+        for plan in plans
+    ]
+
+
+def _searches(bare: BareLibrary, slot: MemorySlot, scopes: int) -> Mapping[str, Call]:
+    def asked(number: int) -> tuple[str, str, int]:
+        return _question(number), _scope(number % scopes).persona_id, _TOP_K
+
+    return {
+        "bare": lambda number: partial(anyio.to_thread.run_sync, bare.search, *asked(number)),
+        "memslot": lambda number: partial(slot.retrieve, _request(number, _scope(number % scopes))),
+        "async": lambda number: partial(bare.search_async, *asked(number)),
+    }
+
+
+def _adds(bare: BareLibrary, slot: MemorySlot, scopes: int) -> Mapping[str, Call]:
+    def added(number: int) -> tuple[str, str]:
+        return _text(number), _scope(number % scopes).persona_id
+
+    return {
+        "bare": lambda number: partial(anyio.to_thread.run_sync, bare.add, *added(number)),
+        "memslot": lambda number: partial(
+            slot.record_event, _event(1_000_000 + number, _scope(number % scopes))
+        ),
+        "async": lambda number: partial(bare.add_async, *added(number)),
+    }
 
 
 async def _fill(bare: BareLibrary, slot: MemorySlot, number: int, memories: int) -> None:
@@ -155,62 +196,6 @@ async def _check_answers(bare: BareLibrary, slot: MemorySlot) -> None:
             raise MemslotError(
                 f"{who} answers with {count} of {_TOP_K} texts; the two would not do the same work"
             )
-
-
-def _bare_search(bare: BareLibrary, scopes: int) -> Call:
-    return lambda number: partial(
-        anyio.to_thread.run_sync, bare.search, _question(number), _scope(number % scopes).persona_id, _TOP_K
-    )
-
-
-def _async_search(bare: BareLibrary) -> Call:
-    return lambda number: partial(bare.search_async, _question(number), _scope(0).persona_id, _TOP_K)
-
-
-def _slot_search(slot: MemorySlot, scopes: int) -> Call:
-    return lambda number: partial(slot.retrieve, _request(number, _scope(number % scopes)))
-
-
-# -- adding -------------------------------------------------------------------------------------------------
-
-
-async def _adds(
-    sides: _Sides, directory: Path, sizes: Sizes, report_progress: ReportProgress
-) -> tuple[Figure, Figure]:
-    """Adds of one message each, on stores of their own that hold a few; each scope has its first already."""
-    figures = {"one": Figure("add, 1 scope"), "many": Figure(f"add, spread over {sizes.scopes} scopes")}
-    calls: dict[tuple[str, str], Call] = {}
-    async with AsyncExitStack() as stack:
-        for name, scopes in (("one", 1), ("many", sizes.scopes)):
-            bare = sides.open_bare(directory / "adding" / name / "bare")
-            stack.callback(bare.close)
-            slot = await stack.enter_async_context(sides.open_slot(directory / "adding" / name / "memslot"))
-            for number in range(scopes):
-                await _fill(bare, slot, number, 2)
-            calls[name, "bare"] = _bare_add(bare, scopes)
-            calls[name, "memslot"] = _slot_add(slot, scopes)
-            if name == "one":
-                calls[name, "async"] = _async_add(bare)
-        times = await _in_turns(
-            calls, sizes.rounds, lambda done: report_progress("adding", done, sizes.rounds)
-        )
-    for (name, contestant), values in times.items():
-        figures[name].contestants[contestant] = values
-    return figures["one"], figures["many"]
-
-
-def _bare_add(bare: BareLibrary, scopes: int) -> Call:
-    return lambda number: partial(
-        anyio.to_thread.run_sync, bare.add, _text(number), _scope(number % scopes).persona_id
-    )
-
-
-def _async_add(bare: BareLibrary) -> Call:
-    return lambda number: partial(bare.add_async, _text(number), _scope(0).persona_id)
-
-
-def _slot_add(slot: MemorySlot, scopes: int) -> Call:
-    return lambda number: partial(slot.record_event, _event(1_000_000 + number, _scope(number % scopes)))
 
 
 # -- starting -----------------------------------------------------------------------------------------------
