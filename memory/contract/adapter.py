@@ -327,7 +327,10 @@ CAPABILITIES: Mapping[str, type] = {
     "provenance": SupportsProvenance,
     "native_query": SupportsNativeQuery,
 }
-"""The six capability protocols by the name used in listings, manifests and doctor."""
+"""The capability protocols by the name used in listings, manifests and doctor.
+
+The first argument of each method is a scope, or has one, or is a list of what has one.
+"""
 
 
 def missing_methods(adapter: object, declared: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, cast, get_type_hints
 
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
@@ -17,23 +17,12 @@ from memory.contract.errors import BackendError, BackendProtocolError, MemslotEr
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import (
     BackendHealth,
-    BackendReadiness,
     ContextEntry,
-    FeedbackReceipt,
-    NativeMutationReceipt,
-    NativeQueryResult,
-    ProvenanceResult,
     ResetReceipt,
     RetrieveResult,
     WriteReceipt,
 )
-from memory.contract.requests import (
-    MemoryFeedback,
-    NativeMutationRequest,
-    NativeQueryRequest,
-    ProvenanceRequest,
-    RetrieveRequest,
-)
+from memory.contract.requests import RetrieveRequest
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
 
@@ -59,21 +48,28 @@ def _method(*arguments: Any, result: Any, repeatable: bool = False) -> Method:
     return Method(TypeAdapter(tuple[arguments]), TypeAdapter(result), repeatable)  # type: ignore[valid-type]
 
 
+def _declared(function: Callable[..., Any]) -> Method:
+    """A capability's method, as its protocol declares it."""
+    hints = get_type_hints(function)
+    result = hints.pop("return")
+    return _method(*hints.values(), result=result, repeatable=function.__name__ in _READS)
+
+
+_READS = frozenset({"readiness", "wait_until_ready", "provenance", "native_query"})
 METHODS: Mapping[str, Method] = {
     "setup_scope": _method(MemoryScope, result=None, repeatable=True),
     "health": _method(result=BackendHealth, repeatable=True),
     "keep_event": _method(MemoryEvent, result=bool | None, repeatable=True),
     "record_event": _method(MemoryEvent, result=WriteReceipt),
-    "record_events": _method(list[MemoryEvent], result=list[WriteReceipt]),
     "retrieve": _method(RetrieveRequest, result=_ReceivedResult, repeatable=True),
     "reset_scope": _method(MemoryScope, result=ResetReceipt),
     "find_event": _method(MemoryEvent, result=tuple[str, ...] | None, repeatable=True),
-    "readiness": _method(MemoryScope, result=BackendReadiness, repeatable=True),
-    "wait_until_ready": _method(MemoryScope, float, result=BackendReadiness, repeatable=True),
-    "provenance": _method(ProvenanceRequest, result=ProvenanceResult, repeatable=True),
-    "native_query": _method(NativeQueryRequest, result=NativeQueryResult, repeatable=True),
-    "native_mutation": _method(NativeMutationRequest, result=NativeMutationReceipt),
-    "apply_feedback": _method(MemoryFeedback, result=FeedbackReceipt),
+    **{
+        name: _declared(function)
+        for protocol in CAPABILITIES.values()
+        for name, function in vars(protocol).items()
+        if not name.startswith("_")
+    },
 }
 
 

@@ -237,7 +237,7 @@ def guard(rules: Rules, delivery: Delivery, protocol: Callable[..., T]) -> T | N
     """The guarded view of a capability, or None where the adapter lacks or withholds it.
 
     Raises:
-        InputError: ``protocol`` is not one of the six capability protocols.
+        InputError: ``protocol`` is not a capability protocol.
     """
     if protocol not in _VIEWS:
         known = ", ".join(getattr(view, "__name__", "") for view in _VIEWS)

@@ -155,7 +155,7 @@ class MemorySlot(HostCalls):
         Guarded means: mode gate, scope check, deadline, trace and error mapping, as for the contract itself.
 
         Raises:
-            InputError: ``protocol`` is not one of the six capability protocols.
+            InputError: ``protocol`` is not a capability protocol.
         """
         return guard(self._rules, self._delivery, protocol)
 

@@ -49,7 +49,7 @@ _ALPHABET = IdAlphabet(safe="", escape="_", separator="-", max_length=64)
 
 
 class FakeBackend(BaseAdapter):
-    """An adapter with all six capabilities.
+    """An adapter with feedback, bulk ingest, readiness, native mutations and queries, and provenance.
 
     Args:
         store: the native system; a fresh one by default. ``adapter.store`` is for observing and breaking it.
