@@ -93,7 +93,6 @@ _WORDS: dict[str, _Words] = {
         "run_with_secrets",
         "403 unless configured; listed programs, no shell; secrets are the configuration's",
     ),
-    "POST /api/chat": _Words("The agent of an agent: block"),
     "GET /api/auth/whoami": _Words("Who is asking", "whoami"),
     "GET /api/features": _Words("Feature flags", "getFeatures"),
     "GET /api/status": _Words(
@@ -103,10 +102,8 @@ _WORDS: dict[str, _Words] = {
         "Diagnostics", "diagnostics", "", "health of the backend, in place of the daemon's domains"
     ),
     "GET /health": _Words("Daemon health check", "health", "health"),
-    "GET /health/ready": _Words("Readiness"),
-    "GET /metrics": _Words("Figures for Prometheus"),
-    "GET /openapi.json": _Words("Description"),
 }
+"""Of Signet's own routes. What another is for, its method says."""
 _PIPELINE = "the daemon's own pipeline; a backend derives by itself"
 _MACHINE = "of the machine the daemon runs on, not of a memory"
 _ABSENT: tuple[tuple[str, str, str, str], ...] = (
@@ -155,15 +152,17 @@ def parity() -> list[Row]:
 
     Raises:
         ImportError: FastAPI is not installed; the routes are the server's own.
-        KeyError: a route has no words here.
     """
-    from memory.runtime.signet.endpoints import HOOKS, ROUTES
+    from memory.runtime.signet.endpoints import HOOKS, ROUTES, Endpoints
 
-    served = [f"POST /api/hooks/{name}" for name, _, _ in HOOKS]
-    served += [f"{method} {path.replace(':path', '')}" for method, path, _, _ in ROUTES]
+    served = {f"POST /api/hooks/{name}": name for name, _, _ in HOOKS}
+    served |= {
+        f"{method} {path.replace(':path', '')}": getattr(Endpoints, handler).__doc__ or path
+        for method, path, handler, _ in ROUTES
+    }
     rows = []
-    for endpoint in (*served, "GET /health"):
-        words = _WORDS[endpoint]
+    for endpoint, purpose in {**served, "GET /health": ""}.items():
+        words = _WORDS.get(endpoint) or _Words(purpose.partition("\n")[0].rstrip("."))
         server: Cover = "absent" if words.refused else "partial" if words.reason else "covered"
         client: Cover = "covered" if words.method else "absent"
         reason = words.reason if words.method or words.reason else "no method of ours calls it"
