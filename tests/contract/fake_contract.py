@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from memory.adapter import CAPABILITIES, MemoryAdapter, PluginInfo
+from memory.adapter import MemoryAdapter, PluginInfo
+from memory.contract.adapter import capabilities_of
 from memory.testing import FakeBackend, FakeNativeStore, FaultInjector, Fingerprint, MemoryContract
 
 
@@ -34,7 +35,7 @@ class FakeContract(MemoryContract):
     @pytest.fixture
     def described(self) -> PluginInfo:
         return PluginInfo(
-            name="fake", kind="architecture", summary="for tests", capabilities=frozenset(CAPABILITIES)
+            name="fake", kind="architecture", summary="for tests", capabilities=capabilities_of(FakeBackend())
         )
 
     @pytest.fixture

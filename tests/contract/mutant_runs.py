@@ -8,14 +8,15 @@ from typing import Any
 
 import anyio
 
-from memory.adapter import CAPABILITIES, PluginInfo
+from memory.adapter import PluginInfo
+from memory.contract.adapter import capabilities_of
 from memory.testing import ConformanceProfile, FakeBackend, FakeNativeStore
 from memory.testing.contract._report import Result
 from memory.testing.contract._run import opened, run_spec
 from memory.testing.contract._spec import specs
 
 DESCRIBED = PluginInfo(
-    name="fake", kind="architecture", summary="for tests", capabilities=frozenset(CAPABILITIES)
+    name="fake", kind="architecture", summary="for tests", capabilities=capabilities_of(FakeBackend())
 )
 
 

@@ -119,7 +119,8 @@ def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 GIVEN = """
 import pytest
-from memory.adapter import CAPABILITIES, PluginInfo
+from memory.adapter import PluginInfo
+from memory.contract.adapter import capabilities_of
 from memory.testing import FakeBackend, FakeNativeStore, MemoryContract
 
 
@@ -134,7 +135,8 @@ class TestMine(MemoryContract):
 
     @pytest.fixture
     def described(self):
-        return PluginInfo(name="fake", kind="architecture", summary="x", capabilities=frozenset(CAPABILITIES))
+        offered = capabilities_of(FakeBackend())
+        return PluginInfo(name="fake", kind="architecture", summary="x", capabilities=offered)
 """
 
 

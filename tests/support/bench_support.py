@@ -9,12 +9,13 @@ from importlib.metadata import EntryPoint
 
 import anyio
 
-from memory.adapter import CAPABILITIES, BaseAdapter, PluginInfo, PluginOptions, hookimpl
+from memory.adapter import BaseAdapter, PluginInfo, PluginOptions, hookimpl
 from memory.bench.engine.deviations import Verified
 from memory.bench.engine.experiment import Listeners, Outcome, begin
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.engine.verify import verify
 from memory.bench.report.report import rendered, write_page
+from memory.contract.adapter import capabilities_of
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing._fake_backend import FakeBackend
 
@@ -92,7 +93,7 @@ def registry_with(
             kind="architecture",
             summary="for tests",
             options=FakeOptions,
-            capabilities=frozenset(CAPABILITIES),
+            capabilities=capabilities_of(FakeBackend()),
             **described,
         )
 

@@ -51,12 +51,12 @@ def entry_point(
 
 FAKE = """
 from memory.adapter import PluginInfo, hookimpl
-from memory.contract.adapter import CAPABILITIES
+from memory.contract.adapter import capabilities_of
 from memory.testing import FakeBackend, FakeNativeStore
 {before}
 @hookimpl
 def memslot_describe():
-    return PluginInfo(name="{name}", kind="architecture", {info}, capabilities=frozenset(CAPABILITIES))
+    return PluginInfo(name="{name}", kind="architecture", {info}, capabilities=capabilities_of(FakeBackend()))
 
 @hookimpl
 def memslot_create(settings):

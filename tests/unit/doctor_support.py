@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from memory import BackendHealth, BackendReadiness
-from memory.adapter import CAPABILITIES, AdapterTraits, ContextEntry, MemoryAdapter, PluginInfo, ResetReceipt
+from memory.adapter import AdapterTraits, ContextEntry, MemoryAdapter, PluginInfo, ResetReceipt
+from memory.contract.adapter import capabilities_of
 from memory.doctor.report import DoctorReport
 from memory.doctor.runner import run_doctor
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -22,7 +23,7 @@ class Offering(MemoryAdapterRegistry):
     def __init__(self, make: Callable[[], MemoryAdapter], **described: Any) -> None:
         super().__init__([])
         self._make = make
-        given = {"summary": "a test", "capabilities": frozenset(CAPABILITIES), **described}
+        given = {"summary": "a test", "capabilities": capabilities_of(FakeBackend()), **described}
         self._info = PluginInfo(name="fake", kind="architecture", **given)
 
     def selected(self, config: Any) -> PluginInfo:

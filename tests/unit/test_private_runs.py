@@ -16,7 +16,8 @@ from planted import SECRET, SENTENCE, Planted
 from pydantic import BaseModel, SecretStr
 
 from memory import BackendHealth, BackendUnavailable, MemoryScope, RetrieveRequest, RetrieveResult
-from memory.adapter import CAPABILITIES, PluginInfo, hookimpl
+from memory.adapter import PluginInfo, hookimpl
+from memory.contract.adapter import capabilities_of
 from memory.plugins import redaction
 from memory.plugins.config import MemslotConfig
 from memory.plugins.redaction import texts_in
@@ -81,7 +82,7 @@ def registry_of(options: type[BaseModel], make: Callable[[], FakeBackend]) -> Me
 
     @hookimpl
     def memslot_describe() -> PluginInfo:
-        everything = frozenset(CAPABILITIES)
+        everything = capabilities_of(FakeBackend())
         return PluginInfo("fake", "architecture", "for tests", capabilities=everything, options=options)
 
     @hookimpl
