@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -16,6 +17,13 @@ MARK = "<!-- every command -->"
 PARITY_MARK = "<!-- parity -->"
 ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):<code>(~?)([\w.]+)</code>")
 ANCHOR = re.compile(r'<h\d id="([\w.]+)"')
+
+
+def on_config(config: Any) -> Any:
+    (section,) = (entry["Backends"] for entry in config.nav if "Backends" in entry)
+    pages = (f"backends/{page.name}" for page in Path(config.docs_dir, "backends").glob("*.md"))
+    section += sorted(set(pages) - set(section))
+    return config
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
