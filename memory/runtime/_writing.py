@@ -151,7 +151,12 @@ class WriteBehind:
         except OSError as error:
             log.warning("%s: %s", self._slot.backend_name, error)  # a file system without locks
         self._left = 1  # until all of them are in the queue
-        for event in await anyio.to_thread.run_sync(self._left_by_earlier):
+        while True:
+            resets = self._slot.resets()
+            left = await anyio.to_thread.run_sync(self._left_by_earlier)
+            if resets == self._slot.resets():  # or it may have been erased while it was read
+                break
+        for event in left:
             if self._seen.add(self._key(event)):
                 self._left += 1
                 pending = _Pending(event, self._slot.resets(event.scope), maybe_stored=True)

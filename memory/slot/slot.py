@@ -429,9 +429,9 @@ class MemorySlot(HostCalls):
         self._adapter.native_scope(event.scope)
         return await self._delivery.keep(without_recalled_context(event))
 
-    def resets(self, scope: MemoryScope) -> int:
-        """How often a scope was reset through this slot, or may have been."""
-        return self._delivery.resets[scope]
+    def resets(self, scope: MemoryScope | None = None) -> int:
+        """How often a scope, or any, was reset through this slot, or may have been."""
+        return self._delivery.resets.total() if scope is None else self._delivery.resets[scope]
 
     async def record_accepted(self, event: MemoryEvent, resets: int) -> WriteReceipt | None:
         """As :meth:`record_event`, of an event that was accepted when :meth:`resets` said ``resets``.

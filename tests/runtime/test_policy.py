@@ -444,6 +444,27 @@ async def test_what_an_earlier_start_left_is_erased_by_a_reset_that_is_finished_
     assert adapter.rows == []
 
 
+async def test_what_an_earlier_start_left_is_erased_by_a_reset_while_it_is_read(
+    adapter: Obedient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, adapter.next_write = tmp_path / "hosts.db", [DOWN] * 1000
+    async with MemorySlot(adapter, scope=ADA, host_file=place) as slot, TurnMemory(slot) as memory:
+        await memory.record(event(1))
+    adapter.next_write.clear()
+    read = writing.WriteBehind._left_by_earlier
+
+    def read_late(writes: writing.WriteBehind) -> list[MemoryEvent]:
+        found = read(writes)
+        if found:
+            anyio.from_thread.run(again.reset_scope, ADA)
+        return found
+
+    monkeypatch.setattr(writing.WriteBehind, "_left_by_earlier", read_late)
+    async with MemorySlot(adapter, scope=ADA, host_file=place) as again, TurnMemory(again) as memory:
+        assert await memory.drain(20)
+    assert adapter.rows == []
+
+
 async def test_a_full_queue_makes_the_host_wait_and_then_says_so(slot: MemorySlot, adapter: Obedient) -> None:
     gate = anyio.Event()
     adapter.next_write = [gate.wait]
