@@ -20,9 +20,10 @@ from memory.bench.report.report import write_page
 from memory.testing._fake_backend import FakeBackend
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)"
-)
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)"),
+]
 
 MEASURE = """
 addEventListener("load", () => {
@@ -189,7 +190,6 @@ def pages(tmp_path_factory):
     }
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_pages_can_be_read_on_a_phone_a_tablet_and_a_desk(pages, tmp_path, dark):
     measured = laid_out(tmp_path, pages, dark=dark)

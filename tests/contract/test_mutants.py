@@ -5,12 +5,19 @@ from __future__ import annotations
 import pytest
 from mutant_runs import FakeProfile, play
 from mutants import MUTANTS, Mutant
+from variants import plain
 
-LOOPS = ("asyncio", pytest.param("trio", marks=pytest.mark.thorough))
+LOOPS = plain("asyncio", of=["asyncio", "trio"])
+_BLOCKING = {f"blocks_the_loop_by_{call}" for call in ("retrieve", "setup_scope", "reset_scope")}
+LONG = {"stuck_after_cancel"} | _BLOCKING
+"""Caught once a deadline of the kit has passed."""
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize(("name", "spec"), [(n, s) for n, m in MUTANTS.items() for s in m.caught_by])
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    plain(*(MUTANTS.keys() - LONG), of=[(n, s) for n, m in MUTANTS.items() for s in m.caught_by]),
+)
 def test_a_mutant_is_caught_by_the_spec_named_for_it(name: str, spec: str, loop: str) -> None:
     mutant: Mutant = MUTANTS[name]
     profile = mutant.profile or FakeProfile

@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from memory.contract.errors import InputError
-from memory.plugins.config import load_config
 from memory.plugins.console import progress, say
-from memory.plugins.registry import MemoryAdapterRegistry
-
-if TYPE_CHECKING:
-    pass
 
 commands = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -51,6 +46,8 @@ def conform(
     """
     if not __debug__:
         raise InputError("the kit checks by assert: run it without -O, and without PYTHONOPTIMIZE")
+    from memory.plugins.config import load_config
+    from memory.plugins.registry import MemoryAdapterRegistry
     from memory.testing.contract._report import Report, catalogue
     from memory.testing.contract._run import of_level, pairs
     from memory.testing.contract._spec import specs

@@ -8,6 +8,7 @@ import pytest
 from both_loops import anyio_backend as anyio_backend
 from honcho_double import HonchoDouble
 from honcho_support import ADA, event, sent, slot_on
+from variants import plain
 
 from memory import BackendReadiness, MemorySlot, Message, SupportsReadiness
 
@@ -29,7 +30,7 @@ async def _say(slot: MemorySlot, *numbers: int, **fields: Any) -> None:
         await slot.record_event(event(number, f"I own {number} boats.", NOTED, **fields))
 
 
-@pytest.mark.parametrize("kind", ["failing", "mute", "dying"])
+@pytest.mark.parametrize("kind", plain("failing", "mute", of=["failing", "mute", "dying"]))
 async def test_one_good_turn_does_not_vouch_for_five_lost_ones(double: HonchoDouble, kind: str) -> None:
     async with slot_on(double) as slot:
         _fail(double, kind, True)

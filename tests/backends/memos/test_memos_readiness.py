@@ -44,7 +44,7 @@ async def test_a_task_that_is_handed_over_is_not_forgotten(double):
 
 
 async def test_a_write_given_up_is_pending_while_it_is_under_way(double):
-    async with opened(double, deadlines={"write_s": 0.5}) as slot:
+    async with opened(double, deadlines={"write_s": 0.5, "query_s": 0.5}) as slot:
         with held(double, "POST /product/add"):
             assert (await slot.record_event(event("I like oolong tea."))).status == "unknown"
             asked = len(double.requests)
