@@ -205,7 +205,7 @@ def written(directories: Sequence[Path]) -> tuple[Path, Path, Results]:
     from memory.bench.report.several import parts_of, write_several
 
     parts = parts_of(directories)
-    if len(directories) == 1 and parts == [directories[0]]:
+    if parts == [directories[0]]:
         from memory.bench.report.report import write_report
 
         return directories[0], *write_report(directories[0])

@@ -216,3 +216,4 @@ def test_what_lost_is_listed_worst_first(small: Path, out: Path) -> None:
     assert invoke("run", config, "--out", out).exit_code == 0
     assert invoke("report", first, *(run for run in out.iterdir() if run != first)).exit_code == 0
     assert len(invoke("failures", out, "--max", "3").stdout.splitlines()) == 7, "of both that are compared"
+    assert invoke("report", first, first).stdout.endswith(f"report: {first / 'report.html'}\n")
