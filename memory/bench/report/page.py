@@ -25,7 +25,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A section: any of a plot, a table, points and preformatted text, with a note below.
+    """A section: any of a plot, a table and points, with a note below.
 
     ``half`` puts two side by side. A table without ``columns`` is a list of facts. ``details`` are titles,
     each with a text that opens below it. ``groups`` tell rows apart: architecture, control or reference.
@@ -36,7 +36,6 @@ class Block:
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     points: Sequence[str] = ()
-    code: str = ""
     details: Sequence[tuple[str, str]] = ()
     note: str = ""
     half: bool = False
@@ -103,15 +102,6 @@ def spanned(estimate: Estimate) -> str:
     """A share with its interval."""
     known = estimate.low is not None
     return f"{share(estimate.value)} ({interval(estimate)})" if known else share(estimate.value)
-
-
-def milliseconds(value: float | None) -> str:
-    """A duration, in seconds where it is long."""
-    if value is None:
-        return "–"
-    if value >= 10_000:
-        return f"{value / 1000:.1f} s"
-    return f"{value:.0f} ms" if value >= 100 else f"{value:.2f} ms"
 
 
 def count(value: float | None) -> str:
