@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -103,10 +102,6 @@ class MemoryEvent(Frozen):
     def cs_fields(self) -> dict[str, str]:
         """Those of ``scenario``, ``context`` and ``attribute`` that are set."""
         return cs_fields(self.scenario, self.context, self.attribute)
-
-    def with_messages(self, messages: Iterable[Message]) -> MemoryEvent:
-        """The same event with other messages (the slot strips recalled context this way)."""
-        return self.model_copy(update={"messages": tuple(messages)})
 
 
 def cs_fields(scenario: str | None, context: str | None, attribute: str | None) -> dict[str, str]:

@@ -22,8 +22,6 @@ from memory.contract.errors import ScopeError
 
 ISOLATING_FIELDS = ("run_id", "persona_id", "backend_namespace", "agent_id")
 
-NativeId = str
-
 
 class MemoryScope(Frozen):
     """The isolated memory of one persona in one run (spec section 3).
@@ -112,7 +110,7 @@ class IdAlphabet:
         allowed = self._plain | set(self.separator)
         return "".join(char if char in allowed else self.separator for char in literal)
 
-    def limit(self, rendered: str) -> NativeId:
+    def limit(self, rendered: str) -> str:
         """The finished id; over-long ones keep a readable start and end in a 130-bit hash."""
         native = self.prefix + rendered
         if len(native) <= self.max_length:
@@ -121,7 +119,7 @@ class IdAlphabet:
         tail = f"{self.escape}z{digest}"
         return native[: self.max_length - len(tail)] + tail
 
-    def encode(self, *values: str | None) -> NativeId:
+    def encode(self, *values: str | None) -> str:
         """One id from a fixed number of values, in order; ``encode("a", None)`` and ``encode("a", "")`` differ.
 
         Absent values at the end say nothing, and most scopes have neither namespace nor agent: they are left out.
@@ -195,7 +193,7 @@ class ScopeEncoder:
                 f"add the field{_SHARING if self.allow_sharing is False else ''}"
             )
 
-    def encode(self, scope: MemoryScope) -> dict[str, NativeId]:
+    def encode(self, scope: MemoryScope) -> dict[str, str]:
         """The scope's native ids by name, e.g. ``{"user_id": "alice", "run_id": "run1"}``.
 
         Raises:
@@ -203,14 +201,14 @@ class ScopeEncoder:
         """
         return dict(self._cached(scope))
 
-    def _encode(self, scope: MemoryScope) -> dict[str, NativeId]:
+    def _encode(self, scope: MemoryScope) -> dict[str, str]:
         if self._default:
             return {"id": self.alphabet.encode(*(getattr(scope, name) for name in ISOLATING_FIELDS))}
         if self._dropped and not self.allow_sharing:
             self._refuse(name for name in self._dropped if getattr(scope, name) is not None)
         return {name: self._render(parts, scope) for name, parts in self._parts.items()}
 
-    def _render(self, parts: list[tuple[str, str | None]], scope: MemoryScope) -> NativeId:
+    def _render(self, parts: list[tuple[str, str | None]], scope: MemoryScope) -> str:
         pieces = [
             literal + (self.alphabet.escape_field(getattr(scope, item)) if item else "")
             for literal, item in parts

@@ -25,7 +25,6 @@ class BadRequest(Exception):
 
 
 def chat_completions(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
-    """``POST /v1/chat/completions``"""
     tools = [_nested(tool) for tool in body.get("tools") or ()]
     if body.get("top_logprobs") is not None and not body.get("logprobs"):
         raise BadRequest("top_logprobs needs logprobs=true")
@@ -56,7 +55,6 @@ def chat_completions(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
 
 
 def responses(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
-    """``POST /v1/responses``"""
     given = body.get("input")
     messages = _messages([{"role": "user", "content": given}] if isinstance(given, str) else given)
     if body.get("instructions"):
@@ -136,7 +134,6 @@ def rerank(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
 
 
 def models(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
-    """``GET /v1/models``"""
     names = ("scripted", "scripted-embedding", "scripted-rerank")
     data = [{"id": name, "object": "model", "created": 0, "owned_by": "memslot"} for name in names]
     return {"object": "list", "data": data}

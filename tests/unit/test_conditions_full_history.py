@@ -75,13 +75,12 @@ def texts(result: RetrieveResult) -> list[str]:
 
 
 async def test_every_message_in_order_with_its_provenance() -> None:
-    named = event(1).with_messages(
-        [
-            Message(role="user", name="Alice", content="I like oolong.\nReally."),
-            Message(role="assistant", tool_calls=({"name": "buy", "arguments": {"tea": "oolong"}},)),
-            Message(role="tool", tool_call_id="1", content="bought"),
-        ]
+    messages = (
+        Message(role="user", name="Alice", content="I like oolong.\nReally."),
+        Message(role="assistant", tool_calls=({"name": "buy", "arguments": {"tea": "oolong"}},)),
+        Message(role="tool", tool_call_id="1", content="bought"),
     )
+    named = event(1).model_copy(update={"messages": messages})
     async with await written(provider(), [named, event(2, "Thanks.", "Welcome.")]) as slot:
         result = await ask(slot)
     assert texts(result) == [

@@ -119,7 +119,9 @@ def test_one_more_write_costs_the_same_however_many_messages_wait(policy: str) -
     """Replies alone are no place to cut, so under either policy all of them wait."""
     adapters: dict[int, RollingSummary] = {}
     events = [
-        event(number).with_messages([Message(role="assistant", content=f"I prefer a{number}.")])
+        event(number).model_copy(
+            update={"messages": (Message(role="assistant", content=f"I prefer a{number}."),)}
+        )
         for number in range(40_000)
     ]
 

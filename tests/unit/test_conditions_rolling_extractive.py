@@ -186,7 +186,7 @@ def test_what_is_retrieved_fits_the_budget_and_is_all_shown(
         async with Host() as host:
             for number, (role, text, name) in enumerate(said):
                 message = Message(role="user" if role == "user" else "assistant", content=text, name=name)
-                await host.write(event(number, "x").with_messages([message]))
+                await host.write(event(number, "x").model_copy(update={"messages": (message,)}))
             await host.ready()
             return await host.ask(budget=budget)
 

@@ -134,7 +134,9 @@ async def test_token_policy_stops_after_five_rounds() -> None:
     noting = Noting(keeps=False)
     window = 5120 + 200
     async with Host(noting, update_policy="token_threshold", context_window_tokens=window) as host:
-        flood = event(1).with_messages([Message(role="user", content="x" * 600) for _ in range(20)])
+        flood = event(1).model_copy(
+            update={"messages": tuple(Message(role="user", content="x" * 600) for _ in range(20))}
+        )
         await host.write(flood)
         assert [len(call) for call in noting.calls] == [1, 1, 1, 1, 1], "one call takes what fits the window"
         assert (await host.state()).pending_count == 15

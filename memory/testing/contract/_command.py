@@ -49,7 +49,7 @@ def conform(
     from memory.plugins.config import load_config
     from memory.plugins.registry import MemoryAdapterRegistry
     from memory.testing.contract._report import Report, catalogue
-    from memory.testing.contract._run import of_level, pairs
+    from memory.testing.contract._run import of_level
     from memory.testing.contract._spec import specs
     from memory.testing.contract._worker import play
 
@@ -68,7 +68,7 @@ def conform(
     versions = {name: version for name, version in shipped if name and version}
     loops = loop or [name for name in ("asyncio", "trio") if name == "asyncio" or find_spec(name)]
     chosen = [specs()[name] for name in only] if only else of_level(level)
-    todo = pairs(chosen, loops)
+    todo = [(spec.name, name) for name in loops for spec in chosen]
     report = Report(memory=described.name, versions=versions)
     with progress() as advance:
         for result in play(str(config), todo, limit_s=limit, profile=profile):

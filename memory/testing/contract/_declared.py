@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -149,12 +150,8 @@ class ConformanceProfile(Declarations):
         """What this profile overrides, bound to an adapter."""
         own = type(self)
         found: dict[str, Any] = {
-            name: _bound(self, name, adapter)
+            name: partial(getattr(self, name), adapter)
             for name in ("fingerprint", "native_fault", "native_peak")
             if getattr(own, name) is not getattr(ConformanceProfile, name)
         }
         return Aids(**given, **found)
-
-
-def _bound(profile: Any, name: str, adapter: Any) -> Callable[..., Any]:
-    return lambda *arguments: getattr(profile, name)(adapter, *arguments)

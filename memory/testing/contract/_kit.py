@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from memory import (
     AdapterMode,
@@ -374,11 +374,6 @@ async def attempt(call: Awaitable[Any]) -> tuple[Any, BackendError | None]:
         return await call, None
     except BackendError as error:
         return None, error
-
-
-def fail(problem: str) -> NoReturn:
-    """The promise is broken."""
-    raise AssertionError(problem)
 
 
 class Caught:

@@ -18,11 +18,6 @@ OUTCOMES: tuple[Outcome, ...] = (
 SHOWN: tuple[Outcome, ...] = ("failed", "passed", "not declared", "excused", "not tested", "not run")
 CORE, DECLARED, FULL = "CORE", "CORE+DECLARED", "FULL"
 LEVELS = (CORE, DECLARED, FULL)
-MEANING = {
-    CORE: "what every memory promises",
-    DECLARED: "and every capability that it declares",
-    FULL: "and there is nothing that it does not declare",
-}
 _COLOURS = {CORE: "yellow", DECLARED: "green", FULL: "brightgreen"}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,6 @@ from memory.testing.contract._kit import Kit
 from memory.testing.contract._report import Report, Result
 from memory.testing.contract._spec import NotRun, Spec, specs
 
-LIMIT_S = 60.0
 OpenKit = Callable[[], AbstractAsyncContextManager[Kit]]
 
 
@@ -30,7 +29,7 @@ async def validate(
     profile: type[ConformanceProfile] = ConformanceProfile,
     described: PluginInfo | None = None,
     level: str = "full",
-    limit_s: float = LIMIT_S,
+    limit_s: float = 60.0,
     progress: Callable[[Result], None] | None = None,
 ) -> Report:
     """Play the kit against a memory, on the event loop that runs.
@@ -126,9 +125,3 @@ async def opened(
 
 async def _nothing() -> None:
     """In place of closing an adapter that is not the kit's."""
-
-
-def pairs(chosen: Iterable[Spec], loops: Iterable[str]) -> list[tuple[str, str]]:
-    """Every spec on every loop, one loop after the other."""
-    chosen = list(chosen)
-    return [(spec.name, loop) for loop in loops for spec in chosen]

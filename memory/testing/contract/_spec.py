@@ -83,7 +83,6 @@ class Spec:
 
     @property
     def title(self) -> str:
-        """The name as words."""
         return self.name.replace("_", " ")
 
 

@@ -23,7 +23,7 @@ from memory import (
     SupportsReadiness,
     WriteReceipt,
 )
-from memory.testing.contract._kit import Kit, fail
+from memory.testing.contract._kit import Kit
 from memory.testing.contract._spec import ON_A_WORKER, not_applicable, not_tested, promise
 from memory.testing.contract._watch import Concurrency, LoopWatch
 
@@ -149,7 +149,7 @@ async def the_event_loop_is_never_blocked(kit: Kit) -> None:
     if still_ms > kit.declared.blocks_loop_ms:
         each = {name: await _still_ms(kit, call) for name, call in calls.items()}
         name = max(each, key=lambda name: each[name])
-        fail(f"{name}: the event loop stood still for {max(still_ms, each[name]):.0f} ms")
+        raise AssertionError(f"{name}: the event loop stood still for {max(still_ms, each[name]):.0f} ms")
     closing = kit
     for number in range(_ROUNDS):
         if number:
@@ -161,7 +161,7 @@ async def the_event_loop_is_never_blocked(kit: Kit) -> None:
         if watch.worst_ms <= kit.declared.blocks_loop_ms:
             break
     else:
-        fail("aclose: the event loop stands still for longer than blocks_loop_ms")
+        raise AssertionError("aclose: the event loop stands still for longer than blocks_loop_ms")
     if kit.aids.native_fault is None and not kit.declared.cannot_fail:
         not_tested("native_fault: without it no native call takes long enough to see")
 

@@ -8,7 +8,7 @@ import unicodedata
 from contextlib import suppress
 
 from memory import BackendError, InputError
-from memory.testing.contract._kit import Kit, fail, raises, unique_word
+from memory.testing.contract._kit import Kit, raises, unique_word
 from memory.testing.contract._spec import promise
 from memory.testing.contract._watch import watch_output
 
@@ -92,7 +92,7 @@ async def time_grows_no_faster_than_the_text(kit: Kit) -> None:
     short = min([await seconds(_SHORT, name) for name in "abc"])
     long = min([await seconds(_SHORT * _TIMES, name) for name in "abc"])
     if long > max(_QUICK_S, 3 * _TIMES * short):
-        fail(f"{_TIMES} times the text took {long / short:.0f} times as long")
+        raise AssertionError(f"{_TIMES} times the text took {long / short:.0f} times as long")
 
 
 @promise("store the messages of the event: the slot has taken out of them what was recalled")
