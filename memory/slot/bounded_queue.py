@@ -38,7 +38,8 @@ class Lease(Generic[KeyT, ItemT]):
 
     def put_back(self) -> None:
         """The work was not done: the item waits again, first of its lane."""
-        self._queue._put_back(self)
+        with self._queue._changed:
+            self.held = False
 
 
 class BoundedQueue(Generic[KeyT, ItemT]):
@@ -217,10 +218,6 @@ class BoundedQueue(Generic[KeyT, ItemT]):
             if not self._lanes and self._empty is not None:
                 self._empty.set()
                 self._empty = None
-
-    def _put_back(self, lease: Lease[KeyT, ItemT]) -> None:
-        with self._changed:
-            lease.held = False
 
 
 class RecentKeys(Generic[KeyT]):

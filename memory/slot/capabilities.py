@@ -159,12 +159,10 @@ class _Readiness(_View):
     def _answered(self, scope: MemoryScope, answer: BackendReadiness, queued: int) -> BackendReadiness:
         if answer.state == "ready":
             self._delivery.note_derived(scope, queued)
-        return self._undelivered(scope) or answer
-
-    def _undelivered(self, scope: MemoryScope) -> BackendReadiness | None:
-        count = self._delivery.waiting(scope)
+        if not (count := self._delivery.waiting(scope)):
+            return answer
         detail = f"{count} events wait in the journal for their delivery"
-        return BackendReadiness(state="pending", detail=detail, pending_count=count) if count else None
+        return BackendReadiness(state="pending", detail=detail, pending_count=count)
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
         """Like the adapter's, and never much longer than ``timeout_s`` seconds: late is ``pending``.

@@ -73,7 +73,9 @@ class SharedJournal(Journal):
         taken = await self._file.run(take)
         if taken:
             self._held.add(columns)
-            self._keep_leases()
+            if self._keeper is None:
+                self._keeper = threading.Thread(target=self._keep, name="memslot-leases", daemon=True)
+                self._keeper.start()
         return taken
 
     async def release(self, key: JournalKey) -> None:
@@ -124,11 +126,6 @@ class SharedJournal(Journal):
             self._resets.discard(columns)
         else:
             self._resets.add(columns)
-
-    def _keep_leases(self) -> None:
-        if self._keeper is None:
-            self._keeper = threading.Thread(target=self._keep, name="memslot-leases", daemon=True)
-            self._keeper.start()
 
     def _keep(self) -> None:
         while not self._ended.wait(_LEASE_S / 3):

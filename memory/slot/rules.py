@@ -163,17 +163,6 @@ class Rules:
         self._clean = False  # the adapter has released everything
         self._given_up: dict[MemoryScope | None, set[Admission]] = {}  # writes that go on
 
-    def enter(self) -> None:
-        """Refuse a call on a closed slot or from another event loop than the first one.
-
-        Raises:
-            LifecycleError: either is the case.
-            ConfigError: the loop is trio's, and the adapter's SDK knows asyncio alone.
-        """
-        if self.closed:
-            raise LifecycleError("this slot is closed; open a new one")
-        self._check_loop()
-
     def _check_loop(self) -> None:
         loop = running_loop()
         if self._loop is None:
@@ -207,8 +196,14 @@ class Rules:
             operation: the contract's name of the call.
             scope: whose memory is meant.
             fields: further fields of the trace.
+
+        Raises:
+            LifecycleError: the slot is closed, or was used in another event loop first.
+            ConfigError: the loop is trio's, and the adapter's SDK knows asyncio alone.
         """
-        self.enter()
+        if self.closed:
+            raise LifecycleError("this slot is closed; open a new one")
+        self._check_loop()
         return Span(self, operation, scope, fields)
 
     async def write(
