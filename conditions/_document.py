@@ -73,7 +73,6 @@ def _cost_of(lines: list[str], counter: TokenCounter) -> Callable[[int], int]:
 
 
 def leading_lines(lines: list[str], max_tokens: int, counter: TokenCounter) -> int:
-    """How many leading lines cost at most ``max_tokens`` together."""
     return _fitting(len(lines), lambda count: counter.count("\n".join(lines[:count])), max_tokens)
 
 

@@ -111,7 +111,6 @@ class ExtractiveSummariser:
         return await self._worker.run(lambda: self.draft(memory, sources, lines))
 
     async def problem(self) -> str | None:
-        """None: it needs nothing."""
         return None
 
     async def aclose(self) -> None:
@@ -151,7 +150,6 @@ class ExtractiveSummariser:
         return others, ours[::-1]
 
     def _fitting(self, others: str, sourced: list[_Sourced]) -> list[_Sourced]:
-        """Those with most substance that fit, in their order."""
         room = self._max_tokens - self._counter.count("\n".join((others, *_HEADINGS, "", "", "")))
         ranked = sorted(range(len(sourced)), key=lambda at: (sourced[at][0].substance, at), reverse=True)
         chosen = set()

@@ -147,7 +147,6 @@ class LlmSummariser:
         _saved(await self._ask(_prompt("", "[2024-03-01 09:00] USER: I drink tea.")), self._owner)
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
     async def _ask(self, prompt: str) -> Any:
@@ -190,7 +189,6 @@ class LlmSummariser:
             ) from error
 
     def _bounded(self, text: str) -> tuple[str, str]:
-        """The leading lines that fit ``max_tokens``, and the rest."""
         lines = text.splitlines()
         kept = leading_lines(lines, self._max_tokens, self._counter)
         return "\n".join(lines[:kept]).strip(), "\n".join(lines[kept:]).strip()
@@ -201,7 +199,6 @@ def _prompt(memory: str, conversation: str) -> str:
 
 
 def _saved(answer: Any, owner: str) -> tuple[str, str]:
-    """The two arguments of the model's ``save_memory`` call."""
     try:
         calls = answer["choices"][0]["message"].get("tool_calls") or []
         functions = (call["function"] for call in calls)

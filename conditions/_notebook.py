@@ -45,8 +45,6 @@ CREATE TABLE summary (seq INTEGER PRIMARY KEY, content TEXT NOT NULL, digest BLO
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One message waiting to be summarised."""
-
     event_id: str
     session_id: str
     timestamp: datetime
@@ -184,15 +182,12 @@ class Notebook:
 
     @property
     def memory_tokens(self) -> int:
-        """Tokens of the memory alone."""
         return self._memory_tokens
 
     def knows(self, event_id: str) -> bool:
-        """Whether the event was recorded, summarised or not."""
         return event_id in self._events
 
     def waits(self, event_id: str) -> bool:
-        """Whether a message of the event is pending."""
         return event_id in self._waiting
 
     def sources(self, event_ids: Iterable[str]) -> list[dict[str, Any]]:
@@ -266,7 +261,6 @@ class Notebook:
         return None
 
     def warnings(self) -> list[str]:
-        """What is not as it should be, for health."""
         problem, lost = self.problem(), self._file.warnings() if self._file else []
         return [*([problem] if problem else []), *lost]
 
@@ -324,14 +318,12 @@ class Notebook:
         return removed
 
     def close(self) -> None:
-        """Give the file back. Idempotent."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left, in memory and on disk."""
         left = self.memory or self.history or self.pending or self._events
         return not left and (self._path is None or not scope_file_exists(self._path))
 

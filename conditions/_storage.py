@@ -48,7 +48,6 @@ class OwnedDirectory:
         )
 
     def file(self, scope: MemoryScope, suffix: str) -> Path:
-        """The scope's own file, on any file system."""
         return self._root / f"{self._names.encode(scope)['id']}{suffix}"
 
     def take(self) -> None:

@@ -57,8 +57,6 @@ class FullHistoryOptions(PluginOptions):
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """One message of the history; its entry is made when it is shown."""
-
     of: Known
     index: int
     role: str
@@ -100,7 +98,6 @@ class _Transcript:
         self.sizes[known.event_id] = len(event.messages)
 
     def native_ids(self, event_id: str) -> tuple[str, ...]:
-        """Of the messages of an event that is known."""
         return tuple(f"{event_id}/{index}" for index in range(self.sizes[event_id]))
 
     def newest(self, budget: ContextBudget, counter: TokenCounter, overhead: int) -> list[_Turn]:
@@ -148,7 +145,6 @@ class FullHistory(ControlCondition):
         self._transcripts: dict[MemoryScope, _Transcript] = {}
 
     async def start(self) -> None:
-        """Take the directory, where there is one."""
         if self._directory is not None:
             self._directory.take()
 
@@ -209,7 +205,6 @@ class FullHistory(ControlCondition):
         )
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Forget this scope, file included."""
         log = self._log(scope)
         if log is not None:
             log.remove()
@@ -258,7 +253,6 @@ async def _load(log: EventLog) -> list[MemoryEvent]:
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """Listed without building anything."""
     return PluginInfo(
         name="full_history",
         kind="control",
@@ -270,6 +264,5 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[FullHistoryOptions]) -> FullHistory:
-    """Build the condition."""
     default = settings.data_dir / settings.name
     return FullHistory(settings.name, settings.options, settings.token_counter, default)

@@ -46,7 +46,6 @@ class NoMemory(FixedCondition):
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """Listed without building anything."""
     return PluginInfo(
         name="no_memory",
         kind="control",
@@ -58,5 +57,4 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[NoMemoryOptions]) -> NoMemory:
-    """Build the condition."""
     return NoMemory(settings.name, settings.options)

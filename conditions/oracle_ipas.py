@@ -169,7 +169,6 @@ class OracleIpas(FixedCondition):
         return await super().reset_scope(scope)
 
     async def health(self) -> BackendHealth:
-        """``ok``, with a hash of the matrix."""
         known = content_hash(_MATRIX.dump_python(self._matrix, mode="json", by_alias=True))
         return self.health_of(details={"personas": len(self._matrix), "content_sha256": known})
 
@@ -231,7 +230,6 @@ def _read(path: Path, where: str) -> Matrix:
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """Listed without building anything."""
     return PluginInfo(
         name="oracle_ipas",
         kind="control",

@@ -89,7 +89,6 @@ class RollingSummaryOptions(PluginOptions):
 
     @property
     def fallback_components(self) -> tuple[str, ...]:
-        """What summarises without a model."""
         return ("extractive summariser",) if self.summariser == "extractive" else ()
 
 
@@ -138,7 +137,6 @@ class RollingSummary(ControlCondition):
         return self._directory.file(scope, ".sqlite") if self._directory is not None else None
 
     async def start(self) -> None:
-        """Take the directory, where there is one."""
         if self._directory is not None:
             self._directory.take()
 
@@ -215,7 +213,6 @@ class RollingSummary(ControlCondition):
         )
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
-        """The model of ``summariser: llm``."""
         return {"llm": self._summariser.probe} if isinstance(self._summariser, LlmSummariser) else {}
 
     async def aclose(self) -> None:
@@ -361,7 +358,6 @@ class RollingSummary(ControlCondition):
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """Listed without building anything."""
     return PluginInfo(
         name="rolling_summary",
         kind="control",

@@ -78,7 +78,6 @@ class StaticProfile(FixedCondition):
         )
 
     async def health(self) -> BackendHealth:
-        """``ok``, with a hash of the texts."""
         known = content_hash({"profiles": dict(self._profiles), "default": self._default})
         return self.health_of(details={"profiles": len(self._profiles), "content_sha256": known})
 
@@ -97,7 +96,6 @@ def _read(path: Path, where: str) -> str:
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """Listed without building anything."""
     return PluginInfo(
         name="static_profile",
         kind="control",

@@ -128,7 +128,6 @@ class StigmemAbi(WriteQueue):
 
     @property
     def enabled(self) -> bool:
-        """Whether there is a node to talk to."""
         return self._surfaces is not None
 
     @property

@@ -48,7 +48,6 @@ class ContextPulls:
     _handoffs: list[Fact] = field(default_factory=list)
 
     def note(self, what: str, problem: str, level: int = logging.WARNING) -> None:
-        """Remember and log that a part of the handshake failed."""
         self.problems.append(f"{what}: {problem}")
         log.log(level, "stigmem: %s: %s", what, problem)
 
@@ -89,7 +88,6 @@ class ContextPulls:
                     self.facts.setdefault(fact.id, fact)
 
     def context(self, user: str) -> BootContext:
-        """What was found so far."""
         facts = list(self.facts.values())
         summary = render_context(facts, user, max_value_chars=_LONGEST_VALUE_CHARS)
         return BootContext(facts, summary, tuple(self.problems))

@@ -220,7 +220,6 @@ class StigmemNode:
         return await self._http.request(method, path, headers=self._headers, retry_pause_s=pause, **sent)
 
     async def aclose(self) -> None:
-        """Close the connections. Idempotent; a later call opens new ones."""
         await self._http.aclose()
 
 

@@ -158,7 +158,6 @@ class WriteQueue:
         return self._jobs.weight
 
     def report(self) -> QueueReport:
-        """What became of the writes so far."""
         with self._lock:
             return QueueReport(**self._counts)
 
@@ -181,7 +180,6 @@ class WriteQueue:
         return report
 
     def _abandon(self, thread: threading.Thread) -> None:
-        """Cancel the write under way and end those behind it."""
         self._abandoning = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has just ended, and every write with it
@@ -193,7 +191,6 @@ class WriteQueue:
                 self._finish(ticket, "abandoned")
 
     async def aclose(self, timeout_s: float = 5.0) -> QueueReport:
-        """:meth:`close`, without blocking the event loop."""
         return await anyio.to_thread.run_sync(self.close, timeout_s)
 
     # On the queue's thread.

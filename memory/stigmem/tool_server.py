@@ -49,7 +49,6 @@ class _Tool(Frozen):
     """A call of one tool; the docstring of each is what the client's model reads."""
 
     async def call(self, node: StigmemNode, source: str) -> Any:
-        """The answer, JSON-ready."""
         raise NotImplementedError
 
 

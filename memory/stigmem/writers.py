@@ -133,7 +133,6 @@ class IncompleteWrite(BackendError):
 
 
 def _account(write: Write, existing: Sequence[Fact], uncertain: NewFact | None) -> str:
-    """Which facts of a write exist, may exist and do not."""
     present = ", ".join(f"{fact.relation} as {fact.id}" for fact in existing) or "none"
     unsure = f"; {uncertain.relation} may exist" if uncertain is not None else ""
     missing = ", ".join(fact.relation for fact in write.facts[len(existing) + (uncertain is not None) :])

@@ -16,7 +16,6 @@ GRAPHITI_CAPABILITIES = frozenset(
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """What this plugin is; imports no SDK."""
     return PluginInfo(
         name="graphiti",
         kind="architecture",

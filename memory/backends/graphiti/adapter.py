@@ -169,12 +169,10 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
             ) from error
 
     async def probe_scope(self, scope: MemoryScope) -> None:
-        """Whether its graph answers."""
         async with self.graph(scope) as graph:
             await graph.driver.probe()
 
     async def join_abandoned(self) -> None:
-        """Wait for writes of every graph that were abandoned at their deadline."""
         for graph in list(self._graphs.values()):
             await graph.idle()
 
@@ -385,7 +383,6 @@ def _in_batches(options: GraphitiOptions) -> bool:
 
 
 def _modes(options: GraphitiOptions) -> tuple[str, ...]:
-    """What an event may become, as configured."""
     chosen = {
         "bulk": options.bulk == "native",
         "custom_entity_types": options.entity_types,

@@ -135,7 +135,6 @@ class NativeGraph(GraphLookups):
         return event.session_id if self._options.saga == "session" else None
 
     def _extraction_arguments(self, event: MemoryEvent) -> dict[str, Any]:
-        """What Graphiti extracts by, besides the text."""
         return {
             "group_id": self.group_id,
             "custom_extraction_instructions": self._options.custom_instructions,

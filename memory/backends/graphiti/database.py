@@ -180,7 +180,6 @@ class Database:
         self._ready()
 
     def warnings(self) -> list[str]:
-        """What is not as it should be, for health."""
         return self._saves.warnings()
 
     def close(self) -> None:
@@ -357,7 +356,6 @@ def _connected(path: Path, buffer_mb: int) -> Iterator[Connection]:
 
 @cache
 def _indexes() -> dict[str, str]:
-    """Table -> the query that makes its full-text index."""
     found = {}
     for create in get_fulltext_indices(GraphProvider.KUZU):
         match = _INDEX.search(create)

@@ -46,7 +46,6 @@ class FalkorStore(Store):
         return f"falkordb at {self.options.falkordb.host}:{self.options.falkordb.port}"
 
     def graph(self, group_id: str) -> FalkorGraph:
-        """The driver of a scope, not open yet."""
         return FalkorGraph(self, group_id)
 
     async def connected(self) -> FalkorDB:
@@ -65,7 +64,6 @@ class FalkorStore(Store):
         return self._db
 
     async def _where(self) -> dict[str, Any]:
-        """The server's address and who asks, as arguments of a client."""
         server = self.options.falkordb
         password = server.password.get_secret_value() if server.password else None
         return {"host": server.host, "port": server.port, "username": server.username, "password": password}
@@ -83,7 +81,6 @@ class FalkorStore(Store):
             await db.aclose()
 
     async def aclose(self) -> None:
-        """Hang up. Idempotent."""
         await self._hang_up()
 
 
@@ -117,11 +114,9 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
         self.client: Any = None
 
     async def open(self) -> None:
-        """Connect, and build what indexes there are not."""
         await self.build_indices_and_constraints()
 
     async def build_indices_and_constraints(self, delete_existing: bool = False) -> None:
-        """Range indexes of ids, and Graphiti's full-text ones."""
         if delete_existing:
             await self.delete_all_indexes()
         for pattern in _RANGE:
@@ -159,7 +154,6 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
         self._store.saved()
 
     def clone(self, database: str) -> GraphDriver:
-        """This driver, or another of its kind."""
         if database == self._database:
             return self
         other = self._store.graph(database)
@@ -175,7 +169,6 @@ class Session(FalkorDriverSession):
         self._queries: list[tuple[str, Mapping[str, Any]]] = []
 
     async def run(self, query: str | list[tuple[str, dict[str, Any]]], **kwargs: Any) -> None:
-        """Note a query, or a list of them."""
         self._queries += [(query, kwargs)] if isinstance(query, str) else query
 
     async def execute_write(self, func: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:

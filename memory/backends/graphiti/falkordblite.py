@@ -63,7 +63,6 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> str:
@@ -183,7 +182,6 @@ class Server:
             self._saves.note()
 
     def problems(self) -> list[str]:
-        """What is not as it should be, for health."""
         return self._saves.warnings() if self._saves is not None else []
 
     def erase(self, group_id: str) -> None:
@@ -259,7 +257,6 @@ class LiteStore(FalkorStore):
     _joined: Server | None = None
 
     def graph(self, group_id: str) -> LiteGraph:
-        """The driver of a scope, not open yet."""
         return LiteGraph(self, group_id)
 
     async def connected(self) -> Any:
@@ -293,17 +290,14 @@ class LiteStore(FalkorStore):
 
     @property
     def server(self) -> Server:
-        """The one that is joined."""
         if self._joined is None:
             raise BackendUnavailable("the graphs are closed", sent=False)
         return self._joined
 
     def saved(self) -> None:
-        """Note what the log holds now."""
         self.server.saved()
 
     def problems(self) -> list[str]:
-        """What is not as it should be with the log."""
         return self._joined.problems() if self._joined is not None else []
 
     async def aclose(self) -> None:

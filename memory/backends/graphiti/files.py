@@ -46,7 +46,6 @@ class StateFile:
         return state if isinstance(state, dict) and state else {"state": "open"}
 
     def write(self, state: str, **more: Any) -> dict[str, Any]:
-        """Note it, and return it."""
         noted = {"state": state, **more}
         replace_file(self.path, json.dumps(noted), "process")
         return noted
@@ -112,7 +111,6 @@ class SaveLog:
         return int(self._lost.read_text()) if self._lost.exists() else 0
 
     def warnings(self) -> list[str]:
-        """What is not as it should be, for health."""
         if not (lost := self.lost):
             return []
         return [

@@ -45,7 +45,6 @@ class KuzuStore(Store):
             self._tables += ["Episodic", "Community"]
 
     def graph(self, group_id: str) -> ScopeDriver:
-        """The driver of a scope, not open yet."""
         directory = (self.directory / group_id).resolve()
         return ScopeDriver(directory, group_id, self.options.buffer_mb, self._tables)
 
@@ -181,7 +180,6 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         return await self._run(lambda database: database.rows(*statement)), None, None
 
     async def save(self, statements: Sequence[Statement]) -> Any:
-        """All of them, or nothing. Returns the rows of the last."""
         rows = await self._run(lambda database: database.save(statements))
         Write.saved()
         return rows
@@ -190,12 +188,10 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         return Session(self)
 
     async def probe(self) -> None:
-        """Look whether the file is there, and count in it."""
         await self._run(lambda database: database.check())
         await self.execute_query("MATCH (n:Episodic) RETURN count(*) AS found")
 
     async def warnings(self) -> list[str]:
-        """What is not as it should be."""
         return await self._run(lambda database: database.warnings())
 
     async def idle(self) -> None:
@@ -204,7 +200,6 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
             await self._shared.idle()
 
     async def clear(self, group_id: str) -> None:
-        """Start again with a blank file, whatever the old one is like."""
         await self._open(lambda database: database.reset(self._tables))
 
     async def close(self) -> None:
@@ -228,7 +223,6 @@ class Session(KuzuDriverSession):
         self._statements: list[Statement] = []
 
     async def run(self, query: str | list[tuple[str, dict[str, Any]]], **kwargs: Any) -> None:
-        """Note a query, or a list of them."""
         for cypher, parameters in [(query, kwargs)] if isinstance(query, str) else query:
             self._statements.append(_statement(cypher, parameters))
 

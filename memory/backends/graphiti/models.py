@@ -57,7 +57,6 @@ class LexicalEmbedding(EmbedderClient):
         return self.lexical.embed(text)
 
     async def create_batch(self, input_data_list: list[str]) -> list[list[float]]:
-        """A vector for each text."""
         return [self.lexical.embed(text) for text in input_data_list]
 
 
@@ -68,7 +67,6 @@ class LexicalRanking(CrossEncoderClient):
         self.lexical = LexicalHashEmbedder(dimensions)
 
     async def rank(self, query: str, passages: list[str]) -> list[tuple[str, float]]:
-        """(passage, score), best first."""
         wanted = self.lexical.embed_query(query)
         scored = [
             (text, sum(a * b for a, b in zip(wanted, self.lexical.embed_document(text), strict=True)))
@@ -141,6 +139,5 @@ class Models:
             )
 
     async def aclose(self) -> None:
-        """Close every HTTP client."""
         for client in self._http:
             await client.close()

@@ -31,7 +31,6 @@ class Neo4jStore(Store):
         return f"neo4j at {server.uri}, database {server.database}"
 
     def graph(self, group_id: str) -> Neo4jGraph:
-        """The driver of a scope, not open yet."""
         return Neo4jGraph(self)
 
     @property
@@ -55,11 +54,9 @@ class Neo4jStore(Store):
             self._indexed = True
 
     async def probe(self) -> None:
-        """Connect, and say hello."""
         await self.client.verify_connectivity()
 
     async def aclose(self) -> None:
-        """Hang up. Idempotent."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -86,11 +83,9 @@ class Neo4jGraph(ScopeGraph, Neo4jDriver):
 
     @property
     def client(self) -> Any:
-        """The store's connections."""
         return self._store.client
 
     async def open(self) -> None:
-        """Build what indexes there are not."""
         await self._store.open(self)
 
     async def build_indices_and_constraints(self, delete_existing: bool = False) -> None:

@@ -31,7 +31,6 @@ class GraphitiModel(ModelEndpoint):
     """Model name."""
 
     def effective(self) -> Mapping[str, Any]:
-        """The endpoint that is asked."""
         return {"base_url": self.base_url or OPENAI_URL}
 
     def key(self) -> str | None:
@@ -54,7 +53,6 @@ class GraphitiLlm(GraphitiModel):
     """``json_object`` for endpoints that do not know JSON schemas."""
 
     def effective(self) -> Mapping[str, Any]:
-        """The models that are asked, and where."""
         return {**super().effective(), "small_model": self.small_model or self.model}
 
 
@@ -198,7 +196,6 @@ class GraphitiOptions(PluginOptions):
         return self
 
     def effective(self) -> Mapping[str, Any]:
-        """The least scores that are sent."""
         return {"sim_min_score": self.least_similarity, "reranker_min_score": self.least_rerank}
 
     @property

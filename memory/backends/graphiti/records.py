@@ -25,13 +25,11 @@ _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UT
 
 
 def queries(*, sagas: bool) -> dict[str, Operation]:
-    """Native queries; sessions may be made into sagas."""
     lists = ("count", "edges", "nodes", "episodes", *(["sagas"] if sagas else []))
     return dict.fromkeys(lists, Operation({"limit": PositiveInt}))
 
 
 def mutations(*, sagas: bool) -> dict[str, Operation]:
-    """Native mutations."""
     of_records = ("delete", "remove_episode", *(["summarize_saga"] if sagas else []))
     return {"build_communities": Operation(), **dict.fromkeys(of_records, Operation(native_id=True))}
 

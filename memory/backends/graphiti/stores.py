@@ -145,7 +145,6 @@ class Store:
 
 
 def make_store(options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> Store:
-    """The store that ``driver`` names."""
     kind: type[Store] = getattr(store_module(options.driver), STORES[options.driver])
     return kind(options, directory, deadlines)
 

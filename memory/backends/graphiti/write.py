@@ -42,7 +42,6 @@ class Write:
         self._calls: set[asyncio.Future[Any]] = set()
 
     def abandon(self) -> None:
-        """Let the write end as soon as it can."""
         self.abandoned = True
         if not self.saving:
             for call in self._calls:

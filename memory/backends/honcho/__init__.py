@@ -12,7 +12,6 @@ from memory.backends.honcho.options import HonchoOptions
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """What this plugin is; imports no SDK."""
     return PluginInfo(
         name="honcho",
         kind="architecture",

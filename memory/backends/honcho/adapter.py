@@ -232,7 +232,6 @@ class HonchoAdapter(HonchoRecords):
         return [message_entry(message) for message in messages]
 
     def _about(self, text: str, limit: int) -> dict[str, Any]:
-        """What of the user's representation is asked for."""
         return {
             "search_query": text,
             "search_top_k": limit,
@@ -313,7 +312,6 @@ class HonchoAdapter(HonchoRecords):
         return {"honcho": str(info["version"])} if "version" in info else {}
 
     async def aclose_native(self) -> None:
-        """Close the connections."""
         await self._connections.aclose()
 
 

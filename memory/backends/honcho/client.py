@@ -99,7 +99,6 @@ class Connections:
         return self._client(workspace_id, self.writes)
 
     async def aclose(self) -> None:
-        """Close the connections. Idempotent."""
         self._unused.close()
         await self._http.aclose()
 

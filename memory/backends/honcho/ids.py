@@ -22,7 +22,6 @@ class HonchoIds:
         self._taken = (options.assistant_peer, OTHERS_PEER)
 
     def native_scope(self, scope: MemoryScope) -> dict[str, str]:
-        """``workspace_id``, and in it the user's ``peer_id``."""
         peer_id = IDS.encode(scope.persona_id)
         if peer_id in self._taken:
             # Still the persona's alone: nothing else is written with this character escaped.

@@ -86,7 +86,6 @@ class Watch:
             self._looks = 0
 
     async def look(self) -> BackendReadiness:
-        """The state at this moment."""
         if self._writing:
             return _pending("a write is still under way")
         await self.begin()

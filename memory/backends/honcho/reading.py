@@ -74,7 +74,6 @@ class WorkspaceReader:
         return {_key(message.metadata): message.id for message in await all_rows(page)}
 
     async def sessions(self) -> list[Any]:
-        """Every session that is listed."""
         return await all_rows(await self.reader.aio.sessions(size=MAX_ROWS))
 
     async def count_messages(self, native_id: str, peer_id: str | None = None) -> int:
@@ -84,7 +83,6 @@ class WorkspaceReader:
         return page.total or 0
 
     async def has_sessions(self) -> bool:
-        """Whether there is any session."""
         return bool((await self.reader.aio.sessions(size=1)).items)
 
     async def rows_of_observed(self) -> int:

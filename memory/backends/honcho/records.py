@@ -130,7 +130,6 @@ class HonchoRecords(BaseAdapter):
 
 
 async def _conclusions(workspace: HonchoScope, filters: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The newest conclusions, at most a thousand."""
     page = await workspace.reader.aio.conclusions.list(size=MAX_ROWS, filters=filters)
     return [native_json(record) for record in await all_rows(page, _MAX_RECORDS)]
 

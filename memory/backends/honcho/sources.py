@@ -67,7 +67,6 @@ class NamedMessages:
                 start, empty = await self._first_number(others), 0
 
     async def _among(self, fresh: dict[str, Any], numbers: Sequence[int]) -> set[int]:
-        """Those of the numbers that conclusions name."""
         if not numbers or not await self._exists({**fresh, "OR": [_names([number]) for number in numbers]}):
             return set()
         if len(numbers) == 1 or await self._exists({**fresh, **_names(numbers)}):

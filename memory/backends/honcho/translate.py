@@ -73,7 +73,6 @@ def event_parts(event: MemoryEvent) -> list[Part]:
 
 
 def _said(message: Message) -> dict[str, Any]:
-    """What Honcho has no field for."""
     said = {"role": message.role, "name": message.name, "tool_call_id": message.tool_call_id}
     if message.tool_calls:
         said["tool_calls"] = json.dumps(message.tool_calls, ensure_ascii=False)
@@ -236,7 +235,6 @@ def prose_entries(representation: str | None, peer_id: str) -> Iterator[ContextE
 
 
 def card_entries(card: Sequence[str] | None, peer_id: str) -> Iterator[ContextEntry]:
-    """The lines of a peer card."""
     for line in card or ():
         yield _prose(line, peer_id, "Peer card")
 

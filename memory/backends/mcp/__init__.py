@@ -12,7 +12,6 @@ from memory.backends.mcp.options import McpOptions
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """What this plugin is; imports no SDK."""
     return PluginInfo(
         name="mcp",
         kind="architecture",

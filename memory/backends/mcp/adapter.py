@@ -179,7 +179,6 @@ class McpAdapter(SequentialBulk):
         return self.health_of(details={"server": address, "preset": self._options.preset})
 
     def close_native(self) -> None:
-        """End every session, on the thread that began them."""
         self.servers.close_all()
 
     def _tool(self, name: str) -> Tool:
@@ -193,7 +192,6 @@ class McpAdapter(SequentialBulk):
         return str(at(row, self._options.row.name))
 
     def _names(self, each: list[dict[str, str]]) -> list[str]:
-        """What the rows of an event's messages are called."""
         used = "key" if self._tool("store").asks_for("key") else "name"
         return [values[used] for values in each]
 
@@ -220,7 +218,6 @@ class McpAdapter(SequentialBulk):
         )
 
     def _values(self, event: MemoryEvent) -> list[dict[str, str]]:
-        """What the templates of each message may use."""
         fields = event.model_dump(mode="json", exclude={"messages", "scope"}, exclude_none=True)
         fields["space"] = self._space(event.scope)  # the slot refuses a row of another scope
         return [

@@ -35,12 +35,10 @@ class Tool(BaseModel):
     """What lies there where it knows no such row: of ``read``, whose row a search may still have shown."""
 
     def asks_for(self, name: str) -> bool:
-        """Whether an argument holds ``{name}``."""
         return f"{{{name}}}" in json.dumps(self.arguments)
 
     @property
     def asks_for_each(self) -> bool:
-        """Whether one call takes all messages of an event."""
         return '"$each"' in json.dumps(self.arguments)
 
 

@@ -79,7 +79,6 @@ class Servers:
         return rows
 
     def check(self, scope: str) -> None:
-        """Ask a scope's server for its tools."""
         portal, session, _ = self._session(scope)
         try:
             portal.call(session.list_tools)
@@ -88,13 +87,11 @@ class Servers:
             raise
 
     def close(self, scope: str) -> None:
-        """End a scope's session, if there is one."""
         found = self._open.pop(self._server_of(scope), None)
         if found is not None:
             found[2].close()
 
     def close_all(self) -> None:
-        """End every session."""
         while self._open:
             self._open.popitem()[1][2].close()
 

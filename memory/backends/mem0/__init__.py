@@ -22,7 +22,6 @@ MEM0_CAPABILITIES = frozenset({"bulk_ingest", "readiness", "native_mutation", "p
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """What this plugin is; imports no SDK."""
     return PluginInfo(
         name="mem0",
         kind="architecture",

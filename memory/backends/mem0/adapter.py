@@ -351,7 +351,6 @@ class Mem0Adapter(SynchronousWrites):
         return {role: partial(self._run, partial(probe, role)) for role in used if used[role]}
 
     def close_native(self) -> None:
-        """Free the store's lock, clients and files."""
         self._native.close()
 
 

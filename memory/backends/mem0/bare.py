@@ -73,20 +73,16 @@ class BareMem0:
         vars(self._async).update(vars(self._memory))
 
     def add(self, text: str, user: str) -> object:
-        """``Memory.add``, without extraction."""
         return self._memory.add(text, user_id=user, run_id=_RUN, infer=False)
 
     def search(self, query: str, user: str, top_k: int) -> Sequence[str]:
-        """``Memory.search``."""
         found = self._memory.search(query, filters=_filters(user), top_k=top_k, threshold=0.0)
         return [row["memory"] for row in found["results"]]
 
     async def add_async(self, text: str, user: str) -> object:
-        """``AsyncMemory.add``, without extraction."""
         return await self._async.add(text, user_id=user, run_id=_RUN, infer=False)
 
     async def search_async(self, query: str, user: str, top_k: int) -> Sequence[str]:
-        """``AsyncMemory.search``."""
         found = await self._async.search(query, filters=_filters(user), top_k=top_k, threshold=0.0)
         return [row["memory"] for row in found["results"]]
 

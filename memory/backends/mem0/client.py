@@ -251,7 +251,6 @@ class NativeMem0:
     def update(
         self, native_id: str | None, ids: Mapping[str, str], changes: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """``Memory.update`` of one memory of the scope."""
         with self.memory(ids) as memory:
             self._row(memory, native_id, ids)
             self.entities(memory)
@@ -306,7 +305,6 @@ class NativeMem0:
     # -- health -----------------------------------------------------------------------------------------
 
     def describe(self) -> tuple[dict[str, Any], list[str]]:
-        """Details and warnings for the health report, after a probe of the store."""
         models, options = self.probe(), self._options
         provider = options.vector_store.provider
         keywords, entities = self.has_keywords, importlib.util.find_spec("spacy") is not None
@@ -416,7 +414,6 @@ class History(SQLiteManager):  # type: ignore[misc]
 
 
 def make_directory(directory: Path, where: str) -> None:
-    """Make a directory where there is none; ConfigError where it cannot be made."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -114,7 +114,6 @@ class Models:
             )
 
     def probe(self, role: str, dimensions: int | None, where: str) -> None:
-        """One short call of the ``llm``, ``embedder`` or ``reranker``."""
         if role == "reranker":
             self.reranker.rerank("Which tea do I drink?", [{"memory": "I drink tea."}], 1)
         elif role == "embedder":
@@ -129,7 +128,6 @@ class Models:
                 raise BackendProtocolError("mem0: the llm answered with nothing", sent=False)
 
     def close(self) -> None:
-        """Close the clients that can be closed."""
         for model in (self.embedder, self.llm):
             close_handle(getattr(getattr(model, "native", None), "client", None))
 
@@ -156,7 +154,6 @@ def _bound(part: Any, model: Mem0Model, deadline_s: float) -> Any:
 
 
 def close_handle(handle: Any) -> None:
-    """Close a client or a pool, if it can be closed."""
     close = getattr(handle, "close", None) or getattr(handle, "closeall", None)
     if callable(close):
         close()
@@ -206,7 +203,6 @@ class StoreLock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Wait for the turn, and have it."""
         with self._lock or nullcontext():
             self._mine.held = True
             try:

@@ -105,7 +105,6 @@ class NativePart(PluginOptions):
     """Passed to mem0 as it is."""
 
     def native(self) -> dict[str, Any]:
-        """The component as ``MemoryConfig`` wants it."""
         return {"provider": self.provider, "config": dict(self.config)}
 
 
@@ -214,7 +213,6 @@ class Mem0Options(PluginOptions):
 
     @property
     def infers(self) -> bool:
-        """Whether mem0 extracts memories."""
         return self.llm is not None if self.infer is None else self.infer
 
     @property
@@ -229,17 +227,14 @@ class Mem0Options(PluginOptions):
 
     @property
     def fallback_components(self) -> tuple[str, ...]:
-        """What embeds without a model."""
         return ("lexical embedder",) if self.embedder == "lexical" else ()
 
     @property
     def profile(self) -> StoreProfile:
-        """What the configured vector store can do."""
         return store_profile(self.vector_store.provider)
 
     @property
     def embedded(self) -> bool:
-        """Whether the store is Qdrant inside this process."""
         config = self.vector_store.config
         return self.vector_store.provider == "qdrant" and not (config.get("url") or config.get("host"))
 
@@ -251,7 +246,6 @@ class Mem0Options(PluginOptions):
 
     @property
     def filters_cs(self) -> Literal["hard", "soft", "none"]:
-        """What CS fields do to a search."""
         return self.cs_filtering or ("hard" if self.profile.hard else "none")
 
     @property

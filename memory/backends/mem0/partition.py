@@ -119,7 +119,6 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
 
     @property
     def length(self) -> int:
-        """Of the vectors it holds."""
         size: int = self.client.collections[self.collection_name].get_vector_params(DEFAULT_VECTOR_NAME).size
         return size
 
@@ -181,7 +180,6 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         top_k: int = 1,
         filters: Mapping[str, Any] | None = None,
     ) -> list[list[ScoredPoint]]:
-        """:meth:`search` of each."""
         return [
             self.search(query, vector, top_k, filters)
             for query, vector in zip(queries, vectors_list, strict=True)
@@ -190,12 +188,10 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
     def keyword_search(
         self, query: str, top_k: int = 5, filters: Mapping[str, Any] | None = None
     ) -> list[ScoredPoint] | None:
-        """As the native one."""
         found: list[ScoredPoint] | None = super().keyword_search(query, top_k, self._beyond_scope(filters))
         return found
 
     def list(self, filters: Mapping[str, Any] | None = None, top_k: int = 100) -> Any:
-        """As the native one."""
         return super().list(self._beyond_scope(filters), top_k)
 
     def insert(self, vectors: Any, payloads: Any = None, ids: Any = None) -> None:
@@ -221,7 +217,6 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
             self._count.note(len(self.client.collections[self.collection_name].ids) - fewer)
 
     def delete(self, vector_id: str) -> None:
-        """As the native one."""
         self._logs.begin()
         self._note(1)
         super().delete(vector_id)

@@ -34,7 +34,6 @@ _NAMES = IdAlphabet(safe="-", escape="_", separator="_x", max_length=120)
 
 
 def entity_collection(collection: str) -> str:
-    """mem0's name for the collection of entities beside one of memories."""
     return f"{collection}_entities"
 
 
@@ -44,12 +43,10 @@ def collection_file(directory: Path, collection: str) -> Path:
 
 
 def partitions_path(store: Path, collection: str) -> Path:
-    """Where the partitions of a collection lie."""
     return store / "scopes" / _NAMES.encode(collection)
 
 
 def partition_path(partitions: Path, ids: Mapping[str, str]) -> Path:
-    """Where the partition of a scope lies."""
     return partitions / _NAMES.encode(ids["user_id"], ids["run_id"], ids.get("agent_id"))
 
 
@@ -74,7 +71,6 @@ class RowCount:
         self.note(stored)
 
     def note(self, rows: int) -> None:
-        """Write it over what was noted before."""
         file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
             os.write(file, b"%012d %012d\n" % (rows, self.lost))
@@ -82,7 +78,6 @@ class RowCount:
             os.close(file)
 
     def warnings(self) -> list[str]:
-        """What is not as it should be, for health."""
         if not self.lost:
             return []
         return [
@@ -148,7 +143,6 @@ def _forget(note: Path, owner: int) -> None:
 
 
 def mark(directory: Path, ids: Mapping[str, str]) -> None:
-    """Say whose partition it is."""
     (directory / _MARK).write_text(json.dumps(dict(ids)), encoding="utf-8")
 
 

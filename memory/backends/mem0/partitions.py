@@ -85,7 +85,6 @@ class Partitions(NativeMem0):
 
     @contextmanager
     def memory(self, ids: Mapping[str, str]) -> Iterator[ScopeMemory]:
-        """The ``Memory`` of a scope; made where there is none."""
         memory = self._opened(ids)
         memory.users += 1
         try:
@@ -112,12 +111,10 @@ class Partitions(NativeMem0):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """What health says of the store besides."""
         found = sum(1 for path in self._root.iterdir() if not path.name.startswith("."))
         return {"partitions": found, "open_partitions": len(self._open)}
 
     def problems(self) -> list[str]:
-        """What is not as it should be in the partitions that are open."""
         return [warning for memory in self._open.values() for warning in memory.count.warnings()]
 
     def purge(self, ids: Mapping[str, str]) -> tuple[int | None, bool]:
@@ -152,7 +149,6 @@ class Partitions(NativeMem0):
         return not directory.exists()
 
     def close(self) -> None:
-        """Close every partition and the models, and free the lock."""
         owned = self._lock.held  # else the files of these names are another's by now
         while self._open:
             memory = self._open.popitem()[1]

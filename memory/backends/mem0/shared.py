@@ -31,7 +31,6 @@ class SharedMem0(NativeMem0):
 
     @contextmanager
     def memory(self, ids: Mapping[str, str]) -> Iterator[Memory]:
-        """The one there is."""
         yield self._opened()
 
     def probe(self, ids: Mapping[str, str] | None = None) -> Models:

@@ -158,14 +158,12 @@ def number_parts(payloads: Sequence[dict[str, Any]]) -> None:
 
 
 def parts_of(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[int, str], int]:
-    """The rows that an event has by their numbers, and how many it should have."""
     marks = [(row["id"], row.get("metadata") or {}) for row in rows]
     present = {metadata.get(_PART, 0): native_id for native_id, metadata in marks}
     return present, max((metadata.get(_PARTS, 1) for _, metadata in marks), default=0)
 
 
 def to_entry(row: Mapping[str, Any]) -> ContextEntry:
-    """A search result as a context entry."""
     metadata = row.get("metadata") or {}
     speaker = row.get("actor_id") or row.get("role") or row.get("attributed_to")
     event_id = metadata.get("event_id")
@@ -211,7 +209,6 @@ class ScopeIds:
         self._cached = lru_cache(maxsize=1024)(self._encode)
 
     def encode(self, scope: MemoryScope) -> dict[str, str]:
-        """The native ids, by mem0's names."""
         return dict(self._cached(scope))
 
     def _encode(self, scope: MemoryScope) -> dict[str, str]:

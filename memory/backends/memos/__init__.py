@@ -12,7 +12,6 @@ from memory.backends.memos.options import MemosOptions
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """What this plugin is; imports no SDK."""
     return PluginInfo(
         name="memos",
         kind="architecture",

@@ -438,5 +438,4 @@ class MemosAdapter(SequentialBulk):
         )
 
     async def aclose_native(self) -> None:
-        """Close the transport."""
         await self._transport.aclose()

@@ -114,7 +114,6 @@ def _entry(group: str, cube_id: str, item: Item, shared: Collection[str]) -> Con
 
 
 def metadata_of(item: Item) -> Mapping[str, Any]:
-    """A memory's metadata; empty where it has none."""
     metadata = item.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
 

@@ -175,7 +175,6 @@ class Canary:
         return [memory.native_id for memory in added]
 
     async def _why(self) -> str:
-        """What keeps the canary from being found."""
         mode = self.options.search_mode
         if mode != "fast" and await self.native.found(_TEXT, CANARY):
             return unfound_by(mode)

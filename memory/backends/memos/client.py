@@ -42,7 +42,6 @@ class Native:
         return added(await self.transport.call("add", self.requests.add(event, cube, place)))
 
     async def note(self, text: str, cube: str, info: dict[str, str]) -> tuple[Added, ...]:
-        """``/product/add`` of a text as it is."""
         return added(await self.transport.call("add", self.requests.note(text, cube, info)))
 
     async def search(self, request: RetrieveRequest, cube: str, mode: str | None = None) -> Any:
@@ -129,7 +128,6 @@ class Native:
         return sum(state in _ACTIVE for state in states)
 
     async def busy_for_all(self) -> int:
-        """Tasks of all users that wait or run."""
         return count_busy(await self.transport.call("all_status", {}))
 
     async def tasks(self, cube: str) -> dict[str, str]:

@@ -12,5 +12,4 @@ CUBE_IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator="
 
 
 def cube_of(scope: MemoryScope) -> str:
-    """The scope's cube, injectively."""
     return CUBE_IDS.encode(scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id)

@@ -205,7 +205,6 @@ class _Engine:
         }
 
     def answer(self, operation: Operation, body: Mapping[str, Any]) -> Any:
-        """What the product server would answer, as JSON values."""
         from fastapi.encoders import jsonable_encoder
 
         model, handler = self._routes[operation]
@@ -234,8 +233,6 @@ def _drop_scratch(database: Any) -> None:
 
 
 class _Shared:
-    """The MemOS of this process, and who uses it."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users: set[object] = set()

@@ -159,7 +159,6 @@ class Readiness:
                 del self._unreconciled[cube]
 
     async def ask(self, cube: str) -> BackendReadiness:
-        """The scope's state now."""
         before, places = dict(self._unreconciled), (cube, *self.shared)
         busy = await self._busy(places)
         if busy:
@@ -295,5 +294,4 @@ class Readiness:
 
 
 def _among(items: Sequence[Item], found: Mapping[str, Item]) -> bool:
-    """Whether one of these memories was found."""
     return any(str(item.get("id")) in found for item in items)

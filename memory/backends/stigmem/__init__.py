@@ -11,7 +11,6 @@ from memory.backends.stigmem.options import StigmemOptions
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """What this plugin is; imports no SDK."""
     return PluginInfo(
         name="stigmem",
         kind="architecture",

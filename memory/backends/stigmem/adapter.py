@@ -269,7 +269,6 @@ class StigmemAdapter(SequentialBulk):
         return self._scopes.allocate_probe_scopes(scopes)
 
     async def aclose_native(self) -> None:
-        """Delete the scopes' keys and close the connections."""
         await self._scopes.aclose()
 
 

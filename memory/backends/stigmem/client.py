@@ -129,7 +129,6 @@ class Scopes:
         return await self._enter(node, newest)
 
     async def renew(self, scope: MemoryScope, old: OpenScope) -> OpenScope:
-        """End a generation and begin the next."""
         node = self._node(self.address(scope))
         ids = ScopeIds(old.ids.scope_id, old.ids.generation + 1, old.ids.marked)
         value = FactValue(type="number", v=ids.generation)
@@ -173,7 +172,6 @@ class Scopes:
         return self._nodes[address.url]
 
     async def _ids(self, node: StigmemNode, scope: MemoryScope) -> ScopeIds:
-        """Of the newest generation."""
         first = ScopeIds(scope_id(scope), 0, marked=self._keys is None)
         facts = await node.query(source=first.counter, relation=_GENERATION, scope="local")
         numbers = [int(fact.value.v) for fact in facts if isinstance(fact.value.v, (int, float))]

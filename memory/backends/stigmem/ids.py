@@ -47,7 +47,6 @@ class ScopeIds:
 
     @property
     def source(self) -> str:
-        """The source of every fact of this generation."""
         return f"stigmem://{AUTHORITY}/scope/{self.mark}"
 
     def message(self, event_id: str, index: int) -> str:

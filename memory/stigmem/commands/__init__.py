@@ -92,7 +92,6 @@ def _drain(stream: TextIO) -> None:
 
 
 def failure_line(error: Exception) -> str:
-    """What went wrong, in one line."""
     from memory import MemslotError
     from memory.plugins.console import usage_line
 

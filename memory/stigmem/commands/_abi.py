@@ -166,7 +166,6 @@ handed_over: ContextVar[list[Wanted] | None] = ContextVar("handed_over", default
 
 
 def _write(build: Callable[[Surfaces], Write], wait: float, as_json: bool) -> None:
-    """Send one write and print the URI it is stored under."""
     check_wait(wait)
     if (collected := handed_over.get()) is not None:
         collected.append(Wanted(build, wait, as_json))

@@ -80,7 +80,6 @@ def go_on_waiting(*_: object) -> None:
 
 
 def check_wait(wait: float) -> None:
-    """Raises InputError where ``wait`` is no time."""
     from memory import InputError
 
     if not 0 < wait <= _LONGEST_WAIT_S:  # nor is NaN

@@ -268,7 +268,6 @@ async def _is_caught(node: StigmemNode, field: str, values: Sequence[Any]) -> No
 
 
 async def gate_rows(node: StigmemNode) -> AsyncIterator[Row]:
-    """Run the gate with our own write surfaces against a node."""
     for name, write in _writes().items():
         yield await outcome(name, "ADAPTER_GATE", _arrives(node, write, _EVENTS[name][1]), ours=True)
     for name, field, values in (

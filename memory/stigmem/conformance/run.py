@@ -174,7 +174,6 @@ async def _file(wire: Wire, name: str, group: Mapping[str, Any], context: Contex
     sent: set[str] = set()
 
     async def prepare(vector: Mapping[str, Any]) -> None:
-        """What the vector builds on, unless this run has sent it."""
         earlier = by_id.get(vector.get("requires_setup", ""))
         if earlier is None or earlier["id"] in sent:
             return

@@ -49,7 +49,6 @@ class Context:
 
 
 def statuses(vector: Mapping[str, Any]) -> tuple[int, ...]:
-    """The statuses a vector allows."""
     single = (vector["expected_status"],) if "expected_status" in vector else ()
     return single or tuple(vector.get("expected_status_in", ()))
 

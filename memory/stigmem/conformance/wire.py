@@ -47,7 +47,6 @@ class Problem(Exception):
 
 
 def require(holds: object, problem: str) -> None:
-    """Raises Problem where something does not hold."""
     if not holds:
         raise Problem(problem)
 
@@ -64,18 +63,15 @@ class Answer:
     body: Any
 
     def expect_status(self, *allowed: int) -> Self:
-        """This answer; Problem for any other status."""
         require(self.status in allowed, f"HTTP {self.status} instead of {' or '.join(map(str, allowed))}")
         return self
 
     def object(self) -> dict[str, Any]:
-        """The JSON object answered; Problem where it is something else."""
         require(isinstance(self.body, dict), "the answer is no JSON object")
         return dict(self.body)
 
 
 def listed(body: Mapping[str, Any], name: str) -> list[Any]:
-    """The list under ``name``; Problem where there is none."""
     found = body.get(name)
     require(isinstance(found, list), f"has no list of {name}")
     return list(found or ())
@@ -131,7 +127,6 @@ async def outcome(
     deviation: tuple[str, str] | None = None,
     ours: bool = False,
 ) -> Row:
-    """Await a vector's run and say how it came out."""
     try:
         await run
     except NotRun as reason:
