@@ -61,9 +61,7 @@ class Consolidation:
                 return False
             try:
                 await notebook.archive_raw(count)
-            except (
-                MemslotError
-            ) as unwritten:  # a full disk, say; the event being written is kept all the same
+            except MemslotError as unwritten:  # a full disk, say; the event is kept all the same
                 notebook.note_failure(unwritten)
                 return False
         return True

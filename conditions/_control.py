@@ -6,11 +6,20 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
 
-from memory import BackendHealth, MemoryEvent, MemoryScope, RetrieveRequest, RetrieveResult, WriteReceipt
+from memory import (
+    BackendHealth,
+    ConfigError,
+    MemoryEvent,
+    MemoryScope,
+    RetrieveRequest,
+    RetrieveResult,
+    WriteReceipt,
+)
 from memory.adapter import AdapterTraits, BaseAdapter, ContextEntry, ResetReceipt
 
 
@@ -24,9 +33,8 @@ class ControlCondition(BaseAdapter):
 
     def __init__(self, name: str, traits: AdapterTraits) -> None:
         self.backend_name = name
-        self.traits = replace(
-            traits, counts_llm_calls=True
-        )  # what needs a model tells of it, the others have none
+        # What needs a model tells of it, the others have none.
+        self.traits = replace(traits, counts_llm_calls=True)
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """The scope's label: there is no backend whose alphabet it would have to fit."""
@@ -58,6 +66,16 @@ def content_hash(content: JsonValue) -> str:
     """SHA-256 of what a condition was given, so that a run's record tells one truth from another."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_file(path: Path, where: str, wanted: str) -> str:
+    """A UTF-8 file that a user named; ConfigError says where and asks for what was ``wanted``."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{where}: {path} cannot be read ({error.strerror}); give {wanted}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{where}: {path} is not UTF-8 text; convert it") from None
 
 
 class FixedCondition(ControlCondition):

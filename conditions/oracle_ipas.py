@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from conditions._control import FixedCondition, content_hash
+from conditions._control import FixedCondition, content_hash, read_file
 from memory import (
     BackendHealth,
     ConfigError,
@@ -204,14 +204,9 @@ def _raw(context: str, attribute: str, phase: Phase) -> dict[str, Any]:
 
 
 def _read(path: Path, where: str) -> Matrix:
+    text = read_file(path, where, "a YAML or JSON file")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConfigError(
-            f"{where}: {path} cannot be read ({error.strerror}); give a YAML or JSON file"
-        ) from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{where}: {path} is not UTF-8 text; convert it") from None
+        content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""

@@ -264,9 +264,7 @@ class RollingSummary(ControlCondition):
             overhead=section_overhead(self.backend_name, request.scope.label, self._counter),
             sources={line: [source.event_id for source in known] for line, known in progress.sources.items()},
         )
-        warnings = (
-            [f"summariser: {self._summariser.label}"] if self._options.summariser == "extractive" else []
-        )
+        warnings = self._caveat()
         if notebook.pending:
             warnings.append(f"{len(notebook.pending)} messages are not summarised yet")
         if progress.raw_archived:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
-from conditions._control import FixedCondition, content_hash
+from conditions._control import FixedCondition, content_hash, read_file
 from conditions._document import pack_document
 from memory import BackendHealth, ConfigError, RetrieveRequest, RetrieveResult, TokenCounter
 from memory.adapter import (
@@ -83,12 +83,7 @@ class StaticProfile(FixedCondition):
 
 
 def _read(path: Path, where: str) -> str:
-    try:
-        text = path.read_text(encoding="utf-8-sig").strip()
-    except OSError as error:
-        raise ConfigError(f"{where}: {path} cannot be read ({error.strerror}); give a text file") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{where}: {path} is not UTF-8 text; convert it") from None
+    text = read_file(path, where, "a text file").strip()
     if not text:
         raise ConfigError(f"{where}: {path} is empty; write the profile into it")
     return text

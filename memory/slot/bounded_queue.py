@@ -231,6 +231,9 @@ class RecentKeys(Generic[KeyT]):
         self._size = size
         self._keys: OrderedDict[KeyT, None] = OrderedDict()
 
+    def __contains__(self, key: KeyT) -> bool:
+        return key in self._keys
+
     def add(self, key: KeyT) -> bool:
         """Remember a key; False where it was known."""
         if key in self._keys:

@@ -286,7 +286,6 @@ def _surfaces(url: str, source: str | None) -> Surfaces:
     elif "://" in source:
         host = urlsplit(check_uri(source, "STIGMEM_SOURCE_ENTITY")).netloc or host
     else:
-        source = check_entity(
-            fold(source), "STIGMEM_SOURCE_ENTITY"
-        )  # as the node folds what such agents write
+        # As the node folds what such agents write.
+        source = check_entity(fold(source), "STIGMEM_SOURCE_ENTITY")
     return Surfaces(source, host)

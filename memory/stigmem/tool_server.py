@@ -225,9 +225,8 @@ async def serve_stdio(abi: StigmemAbi) -> None:
     async with abi.open_node() as node, anyio.create_task_group() as tasks:
         tasks.start_soon(_say_if_down, abi)
         server = build_server(node, abi.surfaces.source)
-        stdout = anyio.wrap_file(
-            os.fdopen(os.dup(1), "w", encoding="utf-8")
-        )  # the SDK closes what it is given
+        # A copy: the SDK closes what it is given.
+        stdout = anyio.wrap_file(os.fdopen(os.dup(1), "w", encoding="utf-8"))
         async with stdio_server(stdout=stdout) as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
         tasks.cancel_scope.cancel()

@@ -25,9 +25,8 @@ from figures import event, finish, paired, percentile, request, show
 from memos_double import MemosDouble
 
 from memory import MemoryEvent, MemoryScope, MemorySlot, SupportsBulkIngest, SupportsReadiness, open_memory
-from memory.backends.memos.ids import cube_of
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.translate import Requests
+from memory.backends.memos.translate import Requests, cube_of
 from memory.testing import LoopbackProcess
 
 SCOPE = MemoryScope(run_id="perf", persona_id="p")

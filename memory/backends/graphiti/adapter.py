@@ -28,6 +28,7 @@ from memory import (
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
+    RecentKeys,
     ResetReceipt,
     SequentialBulk,
     ShieldedCalls,
@@ -93,7 +94,7 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
         self._ontology = build_ontology(settings.options, settings.where)
         self._models = Models(settings.options, settings.deadlines)
         self._graphs: dict[str, NativeGraph] = {}
-        self._uncertain: dict[tuple[str, str], None] = {}
+        self._uncertain: RecentKeys[tuple[str, str]] = RecentKeys(_REMEMBERED_EVENTS)
         self._opening = anyio.Lock()
         self._ending = ShieldedCalls()
         self._closing: asyncio.Task[None] | None = None
@@ -199,15 +200,10 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
                     call, stored = "Graphiti.add_triplet", await graph.add_triplets(event, body, triplets)
         except BaseException as error:
             if not (isinstance(error, BackendError) and error.sent is False):
-                self._remember_uncertain(key)
+                self._uncertain.add(key)
             raise
-        self._uncertain.pop(key, None)
+        self._uncertain.discard(key)
         return self._receipt(event, call, stored, warnings)
-
-    def _remember_uncertain(self, key: tuple[str, str]) -> None:
-        if len(self._uncertain) >= _REMEMBERED_EVENTS:
-            self._uncertain.pop(next(iter(self._uncertain)))
-        self._uncertain[key] = None
 
     def _body(self, event: MemoryEvent) -> tuple[str, list[str]]:
         return episode_body(event, self._options.ingest, cs_in_body=self._options.cs_in_body)
@@ -253,7 +249,7 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
         async with self.graph(event.scope) as graph:
             found, complete = await graph.parts_of(event.event_id)
         if found and not complete:
-            self._remember_uncertain((group_of(event.scope), event.event_id))
+            self._uncertain.add((group_of(event.scope), event.event_id))
         return found if found and complete else None
 
     # -- reading ----------------------------------------------------------------------------------------

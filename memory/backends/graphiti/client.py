@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 from graphiti_core import Graphiti
 from graphiti_core.edges import Edge, EntityEdge
 from graphiti_core.nodes import EntityNode, EpisodeType, EpisodicNode, Node
+from graphiti_core.search import search_config_recipes as recipes
 from graphiti_core.search.search_config import SearchConfig, SearchResults
+from graphiti_core.search.search_filters import ComparisonOperator, DateFilter, SearchFilters
 from graphiti_core.utils.bulk_utils import RawEpisode
 
 from memory import MemoryEvent, MemslotError, ScopeError
@@ -21,12 +23,19 @@ from memory.adapter import ShieldedCalls, awaiting_turn
 from memory.backends.graphiti.lookups import GraphLookups
 from memory.backends.graphiti.models import Models
 from memory.backends.graphiti.options import GraphitiOptions
-from memory.backends.graphiti.search import make_filter, make_recipe
 from memory.backends.graphiti.stores import ScopeGraph
 from memory.backends.graphiti.translate import Triplet, description
 from memory.backends.graphiti.write import NotSaved, Write
 
 T = TypeVar("T")
+_RECIPES = {
+    "hybrid": recipes.EDGE_HYBRID_SEARCH_RRF,
+    "mmr": recipes.EDGE_HYBRID_SEARCH_MMR,
+    "cross_encoder": recipes.EDGE_HYBRID_SEARCH_CROSS_ENCODER,
+    "combined": recipes.COMBINED_HYBRID_SEARCH_RRF,
+    "combined_mmr": recipes.COMBINED_HYBRID_SEARCH_MMR,
+    "combined_cross_encoder": recipes.COMBINED_HYBRID_SEARCH_CROSS_ENCODER,
+}
 Stored = tuple[str, ...]
 """What an event became: its episode, and the facts that name it as a source."""
 
@@ -339,3 +348,21 @@ class NativeGraph(GraphLookups):
         if limit not in self._recipes:
             self._recipes[limit] = make_recipe(self._options, limit)
         return self._recipes[limit]
+
+
+def make_recipe(options: GraphitiOptions, limit: int) -> SearchConfig:
+    """A copy of the recipe that ``recipe`` names, for ``limit`` results of each kind and the configured floors."""
+    recipe = _RECIPES[options.recipe].model_copy(deep=True)
+    recipe.limit = limit
+    recipe.reranker_min_score = options.least_rerank
+    for part in (recipe.edge_config, recipe.node_config, recipe.community_config):
+        if part is not None:
+            part.sim_min_score = options.least_similarity
+    return recipe
+
+
+def make_filter(options: GraphitiOptions) -> SearchFilters:
+    """Everything, or with ``only_valid`` facts that have not been invalidated."""
+    if not options.only_valid:
+        return SearchFilters()
+    return SearchFilters(invalid_at=[[DateFilter(comparison_operator=ComparisonOperator.is_null)]])

@@ -75,13 +75,10 @@ class FalkorStore(Store):
     def saved(self) -> None:
         """Something was saved and is about to be acknowledged."""
 
-    async def _hang_up(self) -> None:
+    async def aclose(self) -> None:
         db, self._db = self._db, None
         if db is not None:
             await db.aclose()
-
-    async def aclose(self) -> None:
-        await self._hang_up()
 
 
 class _Client(FalkorDB):  # type: ignore[misc]

@@ -91,9 +91,8 @@ class Server:
         self._verify(state)
         if state.get("state") != "rewrite":
             self._state.write("open", begun=bool(state))
-        self._sockets = Path(
-            tempfile.mkdtemp(prefix="memslot-")
-        )  # a socket's path may be a hundred letters long
+        # Not in the directory: a socket's path may be a hundred letters long.
+        self._sockets = Path(tempfile.mkdtemp(prefix="memslot-"))
         listening = str(self._sockets / "socket")
         self._socket_note.write_text(listening)
         fsync = "always" if self._durability == "machine" else "everysec"
@@ -262,7 +261,7 @@ class LiteStore(FalkorStore):
     async def connected(self) -> Any:
         """As on a server; one that ended is started again."""
         if self._joined is not None and not self._joined.running:
-            await self._hang_up()
+            await super().aclose()
         return await super().connected()
 
     async def _where(self) -> dict[str, Any]:

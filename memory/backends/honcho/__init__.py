@@ -6,8 +6,8 @@ The plugin module of the entry point ``honcho``. The SDK is imported by the fact
 from __future__ import annotations
 
 from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
-from memory.backends.honcho.ids import IDS
 from memory.backends.honcho.options import HonchoOptions
+from memory.backends.honcho.translate import IDS
 
 
 @hookimpl

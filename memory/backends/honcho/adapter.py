@@ -34,10 +34,10 @@ from memory.adapter import (
 )
 from memory.backends.honcho.client import Connections
 from memory.backends.honcho.errors import ERRORS
-from memory.backends.honcho.ids import HonchoIds
 from memory.backends.honcho.options import MAX_ROWS, MAX_TOKENS, HonchoOptions
 from memory.backends.honcho.records import MUTATIONS, QUERIES, HonchoRecords
 from memory.backends.honcho.translate import (
+    HonchoIds,
     Part,
     card_entries,
     conclusion_entry,

@@ -10,8 +10,8 @@ from honcho import Peer, Session
 
 from memory.adapter import none_if_404, without_nul
 from memory.backends.honcho.client import Connections
-from memory.backends.honcho.ids import IDS
 from memory.backends.honcho.options import MAX_ROWS, HonchoOptions
+from memory.backends.honcho.translate import IDS
 
 T = TypeVar("T")
 

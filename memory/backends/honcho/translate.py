@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from memory import InputError, MemoryEvent, Message, RetrieveRequest
-from memory.adapter import ContextEntry, clean_text, without_nul
+from memory import InputError, MemoryEvent, MemoryScope, Message, RetrieveRequest
+from memory.adapter import ContextEntry, IdAlphabet, ScopeEncoder, clean_text, without_nul
+from memory.backends.honcho.options import OTHERS_PEER, HonchoOptions
 
+IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator="_x", max_length=512)
+"""Honcho's ids: ``[a-zA-Z0-9_-]``, 1 to 512 characters, measured."""
 MAX_CONTENT = 25_000
 """The most characters of one message."""
 METADATA_PREFIX = "metadata."
@@ -24,6 +28,23 @@ _OWN_KEYS = 6  # of a message: its position, role, name, tool_call_id, tool_call
 _SPECIAL = re.compile(r"(?<=<\|)(?=(?:endoftext|endofprompt|fim_prefix|fim_middle|fim_suffix)\|>)")
 _HEADING = re.compile(r"#{1,6} +")
 _OBSERVATION = re.compile(r" ?(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]|\*\*)")
+
+
+class HonchoIds:
+    """The native ids of scopes; ``owner`` names the block in errors."""
+
+    def __init__(self, options: HonchoOptions, owner: str) -> None:
+        template = options.workspace_template
+        templates = None if template is None else {"id": template}
+        self._workspaces = ScopeEncoder(IDS, templates, owner=f"{owner}.workspace_template")
+        self._taken = (options.assistant_peer, OTHERS_PEER)
+
+    def native_scope(self, scope: MemoryScope) -> dict[str, str]:
+        peer_id = IDS.encode(scope.persona_id)
+        if peer_id in self._taken:
+            # Still the persona's alone: nothing else is written with this character escaped.
+            peer_id = f"{IDS.escape}{ord(peer_id[0]):02x}{peer_id[1:]}"
+        return {"workspace_id": self._workspaces.encode(scope)["id"], "peer_id": peer_id}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,10 @@ from honcho.api_types import PeerConfig
 from memory import MemoryScope
 from memory.adapter import BackendProtocolError, BackendRejected, none_if_404
 from memory.backends.honcho.client import Connections
-from memory.backends.honcho.ids import IDS
 from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions
 from memory.backends.honcho.readiness import Watch
 from memory.backends.honcho.reading import WorkspaceReader
-from memory.backends.honcho.translate import Part
+from memory.backends.honcho.translate import IDS, Part
 
 _DELETION_S = 5.0
 _LOOKS = 2

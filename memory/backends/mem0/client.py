@@ -20,7 +20,7 @@ from mem0.memory.main import _build_session_scope
 from mem0.memory.storage import SQLiteManager
 
 from memory import BackendError, ConfigError, IsolationError, PluginLoadError, ScopeError
-from memory.adapter import AdapterSettings, normalise_error, quiet_loggers
+from memory.adapter import AdapterSettings, RecentKeys, normalise_error, quiet_loggers
 from memory.backends.mem0.errors import ERRORS
 from memory.backends.mem0.models import Models, Notes, StoreLock, native_config
 from memory.backends.mem0.options import Mem0Options
@@ -52,7 +52,7 @@ class NativeMem0:
         self._name = settings.name
         self._config = native_config(self._options, directory, self._where)
         self._notes = Notes()
-        self._uncertain: dict[tuple[str, ...], None] = {}
+        self._uncertain: RecentKeys[tuple[str, ...]] = RecentKeys(_REMEMBERED)
         self.turn = StoreLock(needed=self._options.embedded)
         self._models: Models | None = None
 
@@ -144,7 +144,7 @@ class NativeMem0:
         if key in self._uncertain:
             present, parts = self.parts_of(ids, metadata["event_id"])
             if present and len(present) >= parts:
-                self._uncertain.pop(key)
+                self._uncertain.discard(key)
                 return tuple(present.values()), None
         with self.memory(ids) as memory:
             notes.clear()
@@ -161,9 +161,9 @@ class NativeMem0:
             except Exception as error:
                 failure = self._undone(memory, error)
                 if failure.sent:
-                    self._remember_uncertain(key)
+                    self._uncertain.add(key)
                 raise failure from (None if failure is error.__cause__ else error)
-        self._uncertain.pop(key, None)
+        self._uncertain.discard(key)
         return written if not infer else tuple(row["id"] for row in answer["results"]), notes.extracted
 
     def _insert_waiting(self, memory: Any, present: Mapping[int, str]) -> tuple[str, ...]:
@@ -178,11 +178,6 @@ class NativeMem0:
             memory.db.batch_add_history([row for row in self._notes.history if row["memory_id"] in ids])
         return tuple(present.get(part, row[0]) for part, row in enumerate(rows))
 
-    def _remember_uncertain(self, key: tuple[str, ...]) -> None:
-        if len(self._uncertain) >= _REMEMBERED:
-            self._uncertain.pop(next(iter(self._uncertain)))
-        self._uncertain[key] = None
-
     def parts_of(self, ids: Mapping[str, str], event_id: str) -> tuple[dict[int, str], int]:
         """The rows of an event by their numbers, and how many it should have; one that lacks some is completed when
         it is written again.
@@ -190,7 +185,7 @@ class NativeMem0:
         found = self.rows(ids, native_filters({"event_id": event_id}, self._options.profile))
         present, parts = parts_of(found)
         if len(present) < parts:
-            self._remember_uncertain((event_id, *ids.values()))
+            self._uncertain.add((event_id, *ids.values()))
         return present, parts
 
     def _undone(self, memory: Any, error: Exception) -> BackendError:

@@ -6,8 +6,8 @@ The plugin module of the entry point ``memos``. The factory imports the transpor
 from __future__ import annotations
 
 from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
-from memory.backends.memos.ids import CUBE_IDS
 from memory.backends.memos.options import MemosOptions
+from memory.backends.memos.translate import CUBE_IDS
 
 
 @hookimpl

@@ -58,11 +58,10 @@ from memory.backends.memos.answers import (
 from memory.backends.memos.canary import Canary, unfound_by
 from memory.backends.memos.client import Native
 from memory.backends.memos.errors import ERRORS
-from memory.backends.memos.ids import cube_of
 from memory.backends.memos.ledger import Ledger
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.readiness import Readiness, Status, Written
-from memory.backends.memos.translate import OPERATORS, Requests, dropped_roles
+from memory.backends.memos.translate import OPERATORS, Requests, cube_of, dropped_roles
 from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
 
 _UNCHANGED = (

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memory import InputError, MemoryEvent, MemoryFeedback, Message, RetrieveRequest
-from memory.adapter import without_nul
+from memory import InputError, MemoryEvent, MemoryFeedback, MemoryScope, Message, RetrieveRequest
+from memory.adapter import IdAlphabet, without_nul
 from memory.backends.memos.options import GraphDb, MemosOptions
 
 Body = dict[str, Any]
 
+# Cube ids stand in SQL and Cypher text, and ":" separates the parts of the scheduler's Redis keys.
+CUBE_IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator=".", max_length=128)
 EVENT_KEYS = ("event_id", "turn_id", "agent_id", "timestamp", "scenario", "context", "attribute")
 """Keys of ``info`` that say which event a memory comes from. None is a metadata field of MemOS, which would win."""
 
@@ -30,6 +33,11 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 OPERATORS = frozenset({"eq", "in", "gt", "gte", "lt", "lte", "contains"})
 """Filter operators that MemOS has, in graph databases where it applies filters."""
 _NATIVE_OPERATOR = {"contains": "like"}
+
+
+def cube_of(scope: MemoryScope) -> str:
+    """The scope's cube; its user has its name, because MemOS takes one for the other."""
+    return CUBE_IDS.encode(scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id)
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,9 @@ from memory.adapter import (
     ShieldedCalls,
     parse_time,
 )
-from memory.backends.stigmem.client import OpenScope, Scopes
+from memory.backends.stigmem.client import Scopes
 from memory.backends.stigmem.ids import scope_id
+from memory.backends.stigmem.keys import OpenScope
 from memory.backends.stigmem.options import StigmemOptions
 from memory.backends.stigmem.translate import (
     FACT_SCOPE,
@@ -160,10 +161,7 @@ class StigmemAdapter(SequentialBulk):
         if self.shielded.busy(scope_id(scope)):
             return BackendReadiness(state="pending", detail="a write past its deadline is still under way")
 
-        async def ask(opened: OpenScope) -> None:
-            await self._facts(opened, limit=1)
-
-        await self._scopes.call(scope, ask)
+        await self._scopes.call(scope, lambda opened: self._facts(opened, limit=1))
         return BackendReadiness(state="ready", detail="facts can be recalled at once")
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
@@ -197,12 +195,8 @@ class StigmemAdapter(SequentialBulk):
         wanted: dict[str, Any] = dict(request.arguments)
         if (after := parse_time(wanted.get("after"))) is not None:
             wanted["after"] = after.isoformat()
-
-        async def ask(opened: OpenScope) -> list[Fact]:
-            return await self._facts(opened, **wanted)
-
-        raw = _as_json(await self._scopes.call(request.scope, ask))
-        return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "GET /v1/facts"))
+        found = await self._scopes.call(request.scope, lambda opened: self._facts(opened, **wanted))
+        return NativeQueryResult(raw=_as_json(found), trace=self.trace(request.scope, "GET /v1/facts"))
 
     @staticmethod
     async def _facts(opened: OpenScope, **narrowed: Any) -> list[Fact]:

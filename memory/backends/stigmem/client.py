@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
 import anyio
@@ -16,7 +15,7 @@ import anyio
 from memory import BackendError, ConfigError, MemoryScope, ScopeError
 from memory.adapter import BackendAuthError, release
 from memory.backends.stigmem.ids import ScopeIds, scope_id
-from memory.backends.stigmem.keys import TenantKeys
+from memory.backends.stigmem.keys import OpenScope, TenantKeys
 from memory.backends.stigmem.options import SCOPE_FIELD, NodeAddress, StigmemOptions
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
@@ -24,15 +23,6 @@ from memory.stigmem.facts import FactValue, NewFact
 T = TypeVar("T")
 _GENERATION = "x-memslot:generation"
 _CLOSING_S = 5.0
-
-
-@dataclass(frozen=True)
-class OpenScope:
-    """Where a scope's memory lives now; ``key_id`` is of the node's key, where it is ours to delete."""
-
-    ids: ScopeIds
-    node: StigmemNode
-    key_id: str | None = None
 
 
 class Scopes:
@@ -132,9 +122,7 @@ class Scopes:
         node = self._node(self.address(scope))
         ids = ScopeIds(old.ids.scope_id, old.ids.generation + 1, old.ids.marked)
         value = FactValue(type="number", v=ids.generation)
-        self._opened.pop(
-            ids.scope_id, None
-        )  # should one of these fail, the next use asks which generation it is
+        self._opened.pop(ids.scope_id, None)  # should one of these fail, the next use asks for the generation
         await node.assert_fact(
             NewFact(entity=ids.count, relation=_GENERATION, value=value, source=ids.counter, scope="local")
         )

@@ -14,9 +14,10 @@ import platform
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 
@@ -33,13 +34,13 @@ _MACHINE = hashlib.sha256(platform.node().encode()).hexdigest()[:12]
 _TOKEN = uuid.uuid4().hex[:12]
 
 
-class OpenKey(Protocol):
-    """A scope that is open on a node by a key; ``key_id`` is None where that is not ours to delete."""
+@dataclass(frozen=True)
+class OpenScope:
+    """Where a scope's memory lives now; ``key_id`` is of the node's key, where it is ours to delete."""
 
-    @property
-    def node(self) -> StigmemNode: ...
-    @property
-    def key_id(self) -> str | None: ...
+    ids: ScopeIds
+    node: StigmemNode
+    key_id: str | None = None
 
 
 class TenantKeys:
@@ -90,7 +91,7 @@ class TenantKeys:
         for key in found:
             await node.request("DELETE", f"{_ROUTE}/{key}")
 
-    async def drop_all(self, opened: Sequence[OpenKey]) -> None:
+    async def drop_all(self, opened: Sequence[OpenScope]) -> None:
         """Delete our keys of many tenants, each by the first of its node, that one last.
 
         A node tries its keys one after another, in the order they were made, and takes its time for each: a request

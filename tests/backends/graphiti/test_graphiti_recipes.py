@@ -28,7 +28,7 @@ async def test_every_recipe_finds_the_fact(tmp_path: Path, llm: ScriptedLLM, rec
     async with opened(llm, tmp_path, recipe=recipe) as slot:
         from graphiti_core.search.search_config_recipes import EDGE_HYBRID_SEARCH_RRF
 
-        from memory.backends.graphiti.search import make_filter, make_recipe
+        from memory.backends.graphiti.client import make_filter, make_recipe
 
         before = EDGE_HYBRID_SEARCH_RRF.model_dump_json()
         await slot.record_event(event("I keep my passport in the drawer.", "I ride my green bicycle."))

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from memory import ConfigError, MemoryScope, ScopeError
 from memory.adapter import ContextEntry, render_section
 from memory.backends.honcho.client import Connections
-from memory.backends.honcho.ids import HonchoIds
 from memory.backends.honcho.options import HonchoOptions
-from memory.backends.honcho.translate import MAX_CONTENT, card_entries, prose_entries, split_text
+from memory.backends.honcho.translate import MAX_CONTENT, HonchoIds, card_entries, prose_entries, split_text
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from memos_support import ALICE, BOB, START, event, options, question, requests, verdict
 
 from memory import ContextBudget, InputError, MemoryScope, Message
-from memory.backends.memos.ids import CUBE_IDS, cube_of
-from memory.backends.memos.translate import USER_PREFIX, event_info, native_filter, user_info, without_nul
+from memory.backends.memos.translate import (
+    CUBE_IDS,
+    USER_PREFIX,
+    cube_of,
+    event_info,
+    native_filter,
+    user_info,
+    without_nul,
+)
 
 HOME = cube_of(ALICE)
 TEXT = st.text(min_size=1, max_size=40).filter(lambda text: text.strip() and "*" not in text)
