@@ -29,7 +29,6 @@ from memory import (
     ProvenanceRequest,
     RetrieveRequest,
     RetrieveResult,
-    ScopeError,
     WriteReceipt,
 )
 from memory.adapter import (
@@ -47,8 +46,7 @@ from memory.adapter import (
     ShieldedCalls,
 )
 from memory.backends.memos.answers import (
-    Added,
-    Item,
+    MEMORY_TYPES,
     by_id,
     changed_within,
     event_ids,
@@ -71,18 +69,6 @@ _REPLACED = "these ids are of the raw memory; MemOS replaces it, under new ids, 
 _NOTHING = "MemOS kept nothing of this event; it says the same of a model's answer that it cannot read"
 _LEAST_CERTAIN: tuple[Status, ...] = ("unknown", "pending", "queued", "committed")
 _SHARING = "allow_sharing: every scope's events go to {} as well, where others can read them"
-# What MemOS labels its memories; not all of them come with every server.
-MEMORY_TYPES = (
-    "WorkingMemory",
-    "LongTermMemory",
-    "UserMemory",
-    "OuterMemory",
-    "RawFileMemory",
-    "PreferenceMemory",
-    "ToolSchemaMemory",
-    "ToolTrajectoryMemory",
-    "SkillMemory",
-)
 
 
 Outcome = tuple[Status, tuple[str, ...], tuple[str, ...]]
@@ -209,11 +195,12 @@ class MemosAdapter(SequentialBulk):
 
     async def _added(self, written: Written, event: MemoryEvent, cube: str, *, sent_before: bool) -> Outcome:
         options = self._options
-        memories = await self._stored(written, cube) if sent_before else ()
+        native = self._native
+        memories = await native.stored_before(event.event_id, cube, written.place) if sent_before else ()
         if not memories:
-            memories = await self._native.add(event, cube, written.place)
+            memories = await native.add(event, cube, written.place)
         if not memories:  # seen also of events that it had stored
-            memories = await self._stored(written, cube)
+            memories = await native.stored_before(event.event_id, cube, written.place)
         written = replace(written, added=memories)
         self._readiness.wrote(cube, written)
         ids = tuple(memory.native_id for memory in memories)
@@ -231,10 +218,6 @@ class MemosAdapter(SequentialBulk):
             return "committed", ids, ()
         status, warnings = await self._readiness.look_up(written)
         return status, ids, warnings
-
-    async def _stored(self, written: Written, cube: str) -> tuple[Added, ...]:
-        rows = await self._native.rows_of(written.event_id, cube, written.place)
-        return tuple(Added(native_id, str(row.get("memory"))) for native_id, row in rows.items())
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """Ids of the event's memories, if the scope's own cube and each shared one have some of it.
@@ -292,19 +275,9 @@ class MemosAdapter(SequentialBulk):
         async def delete() -> Any:
             # It would store it again.
             await self._readiness.idle(self._options.idle_timeout_s, [cube, *self._shared])
-            place, item = await self._own(cube, native_id)
+            place, item = await self._native.own(native_id, cube, self._shared)
             self._readiness.forget(cube, place, item)
-            answer = await self._native.delete([native_id], place)
-            try:
-                left = await self._native.listing(place, native_id)
-            except BackendError as error:
-                error.sent = True  # the delete was, whatever became of the look after it
-                raise
-            if native_id in left:
-                raise BackendProtocolError(
-                    "delete_memory: MemOS answered 200 and the memory is still there", sent=False
-                )
-            return answer
+            return await self._native.remove(native_id, place)
 
         return NativeMutationReceipt(
             status="committed",
@@ -360,7 +333,8 @@ class MemosAdapter(SequentialBulk):
         Times are the server's clock: when a memory was stored or changed, not when it was said.
         """
         if request.native_id is not None:
-            found = [(await self._own(cube_of(request.scope), request.native_id))[1]]
+            own = self._native.own(request.native_id, cube_of(request.scope), self._shared)
+            found = [(await own)[1]]
             raw: Any = {"memory": found[0]}
         else:
             listing = await self._native.listing(cube_of(request.scope))
@@ -382,16 +356,6 @@ class MemosAdapter(SequentialBulk):
             kinds = (metadata_of(item).get("memory_type") for item in by_id(raw, "get_memory").values())
             raw = dict(Counter(map(str, kinds)))
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "product/get_memory"))
-
-    async def _own(self, cube: str, native_id: str) -> tuple[str, Item]:
-        """The memory and its cube, looked for in those of the scope: the routes by id answer for every cube."""
-        item = (await self._native.listing(cube, native_id)).get(native_id)
-        if item is not None:
-            return cube, item
-        for place in self._shared:
-            if item := (await self._native.stored(cube, place)).get(native_id):
-                return place, item
-        raise ScopeError("native_id: belongs to another scope, or to none")
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Wait for the scheduler, delete all of the cube and the scope's own in shared ones, and look again.

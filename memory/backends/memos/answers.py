@@ -14,6 +14,19 @@ from memory.backends.memos.translate import EVENT_KEYS, WRITER
 GROUPS = ("text_mem", "pref_mem", "tool_mem", "skill_mem", "act_mem", "para_mem")
 """The groups of a search's answer, in the order the context section shows them; ``pref_note`` comes last."""
 
+# What MemOS labels its memories; not all of them come with every server.
+MEMORY_TYPES = (
+    "WorkingMemory",
+    "LongTermMemory",
+    "UserMemory",
+    "OuterMemory",
+    "RawFileMemory",
+    "PreferenceMemory",
+    "ToolSchemaMemory",
+    "ToolTrajectoryMemory",
+    "SkillMemory",
+)
+
 Item = dict[str, Any]
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memory import MemoryEvent, MemoryFeedback, RetrieveRequest
+from memory import BackendError, MemoryEvent, MemoryFeedback, RetrieveRequest, ScopeError
+from memory.adapter import BackendProtocolError
 from memory.backends.memos.answers import (
     Added,
     Item,
@@ -83,6 +84,25 @@ class Native:
         stored = await self.stored(cube, place)
         return {native_id: item for native_id, item in stored.items() if event_id in event_ids(item)}
 
+    async def stored_before(self, event_id: str, cube: str, place: str) -> tuple[Added, ...]:
+        """The rows of an event that was sent before, as the answer to its add would have named them."""
+        rows = await self.rows_of(event_id, cube, place)
+        return tuple(Added(native_id, str(row.get("memory"))) for native_id, row in rows.items())
+
+    async def own(self, native_id: str, cube: str, shared: Sequence[str]) -> tuple[str, Item]:
+        """The cube and the memory, looked for in those of the scope: the routes by id answer for every cube.
+
+        Raises:
+            ScopeError: the memory is of another scope, or of none.
+        """
+        item = (await self.listing(cube, native_id)).get(native_id)
+        if item is not None:
+            return cube, item
+        for place in shared:
+            if item := (await self.stored(cube, place)).get(native_id):
+                return place, item
+        raise ScopeError("native_id: belongs to another scope, or to none")
+
     async def clear(self, cube: str, shared: Sequence[str]) -> tuple[int, bool, tuple[str, ...]]:
         """Delete all of a cube, and in those that scopes share what is its alone; look whether it is gone.
 
@@ -115,6 +135,24 @@ class Native:
     async def delete(self, native_ids: Sequence[str], cube: str) -> Any:
         """``/product/delete_memory`` by id: the answer, which is the same for ids that do not exist."""
         return await self.transport.call("delete_memory", self.requests.delete(native_ids, cube))
+
+    async def remove(self, native_id: str, cube: str) -> Any:
+        """:meth:`delete` of one memory, and a look whether it is gone.
+
+        Raises:
+            BackendProtocolError: it is still there.
+        """
+        answer = await self.delete([native_id], cube)
+        try:
+            left = await self.listing(cube, native_id)
+        except BackendError as error:
+            error.sent = True  # the delete was, whatever became of the look after it
+            raise
+        if native_id in left:
+            raise BackendProtocolError(
+                "delete_memory: MemOS answered 200 and the memory is still there", sent=False
+            )
+        return answer
 
     async def feedback(self, feedback: MemoryFeedback, cube: str) -> tuple[str, ...]:
         """``/product/feedback``, carried out: ids of the memories it changed."""

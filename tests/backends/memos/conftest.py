@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from memos_double import MemosDouble
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a slot notes of a server stands below it; the server of a later test may get the same port."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
