@@ -18,6 +18,7 @@ from memory.adapter import (
     Durability,
     FileLock,
     IdAlphabet,
+    NativeWorker,
     ScopeEncoder,
     SqliteFile,
     SqliteLayout,
@@ -73,6 +74,15 @@ async def write(call: Callable[[], T], durability: Durability) -> T:
     with anyio.CancelScope(shield=True):
         result = await anyio.to_thread.run_sync(call)
     return result
+
+
+async def read_off_loop(read: Callable[[], T]) -> T:
+    """What ``read`` returns, on a thread: a long history takes seconds to parse."""
+    worker = NativeWorker(name="memslot-history")
+    try:
+        return await worker.run(read)
+    finally:
+        await worker.aclose()
 
 
 @contextmanager

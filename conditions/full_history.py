@@ -16,7 +16,7 @@ from typing import Any
 
 from conditions._control import ControlCondition
 from conditions._events import Known, said
-from conditions._storage import EventLog, OwnedDirectory, write
+from conditions._storage import EventLog, OwnedDirectory, read_off_loop, write
 from memory import (
     BackendHealth,
     ContextBudget,
@@ -33,7 +33,6 @@ from memory.adapter import (
     ContextEntry,
     DataPath,
     Durability,
-    NativeWorker,
     PluginInfo,
     PluginOptions,
     ResetReceipt,
@@ -164,7 +163,7 @@ class FullHistory(ControlCondition):
         if scope not in self._transcripts:
             log = self._log(scope)
             transcript = _Transcript(log=log)
-            for event in await _load(log) if log else ():
+            for event in await read_off_loop(log.events) if log else ():
                 if event.event_id not in transcript.sizes:
                     transcript.add(event)
             self._transcripts.setdefault(scope, transcript)
@@ -240,15 +239,6 @@ class FullHistory(ControlCondition):
             return None
         self._directory.take()
         return EventLog(self._directory.file(scope, ".jsonl"), scope, self._durability)
-
-
-async def _load(log: EventLog) -> list[MemoryEvent]:
-    """Read a log off the event loop: a long history takes seconds to parse."""
-    worker = NativeWorker(name="memslot-history")
-    try:
-        return await worker.run(log.events)
-    finally:
-        await worker.aclose()
 
 
 @hookimpl

@@ -23,7 +23,7 @@ from conditions._document import PackedDocument, pack_document
 from conditions._extractive import ExtractiveSummariser
 from conditions._llm_summariser import LlmOptions, LlmSummariser
 from conditions._notebook import Notebook, Summariser
-from conditions._storage import OwnedDirectory
+from conditions._storage import OwnedDirectory, read_off_loop
 from memory import (
     AdapterMode,
     BackendHealth,
@@ -43,7 +43,6 @@ from memory.adapter import (
     Durability,
     ModeReceipt,
     NativeQueryResult,
-    NativeWorker,
     Operation,
     PluginInfo,
     PluginOptions,
@@ -126,8 +125,6 @@ class RollingSummary(ControlCondition):
         self._directory = OwnedDirectory(path, name) if path else None
         self._notebooks: dict[MemoryScope, Notebook] = {}
 
-    # -- lifecycle --------------------------------------------------------------------------------------
-
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """The scope's label, and its file below ``path`` where there is one."""
         path = self._file(scope)
@@ -156,11 +153,7 @@ class RollingSummary(ControlCondition):
         if scope not in self._notebooks:
             notebook = self._notebook(scope)
             if self._directory is not None:
-                worker = NativeWorker(name="memslot-summary")
-                try:
-                    await worker.run(notebook.load)
-                finally:
-                    await worker.aclose()
+                await read_off_loop(notebook.load)
             self._notebooks.setdefault(scope, notebook)
         return self._notebooks[scope]
 
@@ -223,8 +216,6 @@ class RollingSummary(ControlCondition):
         if self._directory is not None:
             self._directory.release()
 
-    # -- the contract -----------------------------------------------------------------------------------
-
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """Keep the event, then summarise what is due: earlier sessions, or what overflows the window.
 
@@ -285,8 +276,6 @@ class RollingSummary(ControlCondition):
             warnings=tuple(warnings),
         )
 
-    # -- readiness and diagnostics ----------------------------------------------------------------------
-
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """``pending`` while messages wait, ``failed`` once some had to be archived unsummarised."""
         notebook = self._notebook(scope)
@@ -326,8 +315,6 @@ class RollingSummary(ControlCondition):
         else:
             raw = [line.render() for line in notebook.pending]
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
-
-    # -- inside -----------------------------------------------------------------------------------------
 
     def _notebook(self, scope: MemoryScope) -> Notebook:
         """The scope's notebook; an empty one, not kept, where nothing was written."""

@@ -177,8 +177,6 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
         for graph in list(self._graphs.values()):
             await graph.idle()
 
-    # -- writing ----------------------------------------------------------------------------------------
-
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """``add_episode`` of the event, or ``add_triplet`` of the facts it carries.
 
@@ -252,8 +250,6 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
             self._uncertain.add((group_of(event.scope), event.event_id))
         return found if found and complete else None
 
-    # -- reading ----------------------------------------------------------------------------------------
-
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """``search_`` within the scope's group. Facts that no longer hold come with their ``invalid_at``."""
         limit = request.budget.search_limit(
@@ -279,8 +275,6 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
             entries=entries,
             trace=self.trace(request.scope, "Graphiti.search_", consistency="committed"),
         )
-
-    # -- life -------------------------------------------------------------------------------------------
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """A blank file in place of the scope's, which need not be one that can be opened; on a server

@@ -77,8 +77,6 @@ class NativeGraph(GraphLookups):
         """Whether a call is under way, abandoned or not."""
         return self.users > 0 or self._calls.busy()
 
-    # -- order and life ---------------------------------------------------------------------------------
-
     async def alone(self, call: Callable[[], Awaitable[T]], *, write: Write | None = None) -> T:
         """A write, after the one before it has ended. Concurrent ones would duplicate entities and invalidate
         nothing. When abandoned before it has begun to save it ends early; later it goes to its end.
@@ -121,8 +119,6 @@ class NativeGraph(GraphLookups):
         """Free the database's files and its thread, once calls under way have ended."""
         await self.idle()
         await self.driver.close()
-
-    # -- writing ----------------------------------------------------------------------------------------
 
     async def add_episode(self, event: MemoryEvent, body: str) -> Stored:
         """``add_episode``: extraction, reconciliation, and one save."""
@@ -334,8 +330,6 @@ class NativeGraph(GraphLookups):
             return None if before is None else before - left, left == 0
 
         return await self.alone(delete)
-
-    # -- reading ----------------------------------------------------------------------------------------
 
     async def search(self, query: str, limit: int) -> SearchResults:
         """``search_`` with a recipe of our own: ``search`` would change the global one, and thus ingestion."""

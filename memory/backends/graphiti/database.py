@@ -211,8 +211,6 @@ class Database:
         connection.rows("CHECKPOINT", {})
         self._saves.begin()
 
-    # -- files ------------------------------------------------------------------------------------------
-
     def _replace(self, blank: bytes) -> dict[str, Any]:
         self._new.write_bytes(blank)
         return self._put_in_place(self._note("replace", indexed=sorted(self._tables)))

@@ -151,9 +151,6 @@ def split_text(text: str, where: str = "content") -> list[str]:
     return pieces
 
 
-# -- questions ------------------------------------------------------------------------------------------
-
-
 def search_text(request: RetrieveRequest, *, with_cs: bool) -> tuple[str, bool]:
     """What to look for, and whether it had to be shortened; ``with_cs`` adds the CS fields' words."""
     words = (request.query, *(request.cs_filters.values() if with_cs else ()))
@@ -184,9 +181,6 @@ def _clause(field: str, operator: str, value: Any) -> dict[str, Any]:
     if operator in ("in", "icontains"):
         return {"metadata": {field: {operator: value}}}
     return {"metadata": {"contains": {field: value}}}
-
-
-# -- answers --------------------------------------------------------------------------------------------
 
 
 def native_json(record: Any) -> Any:

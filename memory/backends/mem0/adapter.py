@@ -157,8 +157,6 @@ class Mem0Adapter(SynchronousWrites):
 
     setup_scope = probe_scope
 
-    # -- writing ----------------------------------------------------------------------------------------
-
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """``Memory.add`` of the event's messages."""
         return await self._run(lambda: self._write(event))
@@ -210,8 +208,6 @@ class Mem0Adapter(SynchronousWrites):
         present, parts = await self._run(lambda: self._native.parts_of(ids, event.event_id))
         return tuple(present.values()) if present and len(present) >= parts else None
 
-    # -- reading ----------------------------------------------------------------------------------------
-
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """``Memory.search`` within the scope.
 
@@ -246,8 +242,6 @@ class Mem0Adapter(SynchronousWrites):
             )
         cs = request.cs_filters if self.traits.cs_filtering == "hard" else {}
         return native_filters({**request.metadata_filters, **cs}, self._options.profile)
-
-    # -- capabilities -----------------------------------------------------------------------------------
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         """``update`` (arguments ``text``, ``metadata``, ``expiration_date``) or ``delete`` of one memory.
@@ -312,8 +306,6 @@ class Mem0Adapter(SynchronousWrites):
         if request.operation == "list":
             raw["results"] = rows
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "Memory.get_all"))
-
-    # -- life -------------------------------------------------------------------------------------------
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Clear memories, entities, recent messages and history of the scope, and look again."""

@@ -119,8 +119,6 @@ class NativeMem0:
                 "another collection"
             )
 
-    # -- memories ---------------------------------------------------------------------------------------
-
     def add(
         self,
         messages: list[dict[str, str]],
@@ -296,8 +294,6 @@ class NativeMem0:
                 "SELECT memory_id FROM memslot_deleted WHERE session_scope = ?", (_build_session_scope(ids),)
             )
             return [row[0] for row in rows]
-
-    # -- health -----------------------------------------------------------------------------------------
 
     def describe(self) -> tuple[dict[str, Any], list[str]]:
         models, options = self.probe(), self._options

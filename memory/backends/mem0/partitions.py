@@ -81,8 +81,6 @@ class Partitions(NativeMem0):
         self._history: SQLiteManager | None = None
         self._closed = 0
 
-    # -- using them -------------------------------------------------------------------------------------
-
     @contextmanager
     def memory(self, ids: Mapping[str, str]) -> Iterator[ScopeMemory]:
         memory = self._opened(ids)
@@ -160,8 +158,6 @@ class Partitions(NativeMem0):
             history.close()
         self._lock.release()
         trim_heap()
-
-    # -- opening them -----------------------------------------------------------------------------------
 
     def _start(self) -> Models:
         """Own the store; the first time clear away what was interrupted."""

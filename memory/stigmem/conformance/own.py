@@ -56,9 +56,6 @@ async def _live(wire: Wire, entity: str, scope: FactScope) -> list[dict[str, Any
     return listed(answer.expect_status(200).object(), "facts")
 
 
-# -- decay --------------------------------------------------------------------------------------------------
-
-
 async def _sweep(wire: Wire, scope: FactScope, **params: Any) -> dict[str, Any]:
     answer = await wire.send("POST", "/v1/decay/sweep", params={"scope": scope, **params})
     return await wire.finished(answer, "/v1/decay/jobs")
@@ -106,8 +103,6 @@ async def _decay_exempt(wire: Wire) -> None:
     await _sweep(wire, "team", min_confidence=_FLOOR)
     require(await _live(wire, entity, "team"), "a fact of the stigmem: namespace was retired")
 
-
-# -- synthesis ----------------------------------------------------------------------------------------------
 
 _MOST = 1000
 """Facts one ``GET /v1/scopes/{scope}/synthesize`` returns."""
@@ -197,8 +192,6 @@ async def own_rows(wire: Wire, *, expire_scope: bool) -> AsyncIterator[Row]:
 async def _refused() -> None:
     raise NotRun("would expire every fact of scope public; allow it for a throw-away node with expire_scope")
 
-
-# -- the gate -----------------------------------------------------------------------------------------------
 
 _REVIEWER = build_uri(_AUTHORITY, "agent", "reviewer")
 _FACT = build_uri(_AUTHORITY, "fact", "context")
