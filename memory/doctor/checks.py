@@ -29,8 +29,6 @@ _LEAST_RESET_S = 5.0
 
 
 class CheckFailed(MemslotError):
-    """A check saw something it must not see."""
-
     def __init__(self, seen: str, fix: str | None = None) -> None:
         super().__init__(seen)
         self.fix = fix
@@ -63,7 +61,6 @@ class SlotChecks:
         self._closed = False
 
     async def health(self) -> Outcome:
-        """Whether the backend says that it works."""
         health, mended = await self._ask_health(), ""
         silent = unreached(health.details) or "deadline_s" in health.details
         if health.status != "ok" and not silent:
@@ -81,7 +78,6 @@ class SlotChecks:
         return "passed", mended + "; ".join(part for part in (health.status, versions, notes) if part)
 
     async def setup(self) -> Outcome:
-        """Two personas, with native ids of their own."""
         for trial in self._trials:
             await self._set_up(trial)
         ids, *others = (self._slot.native_scope(trial.scope) for trial in self._trials)
@@ -110,7 +106,6 @@ class SlotChecks:
         return "passed", f"{listed}; {traits.consistency}; {declared}"
 
     async def models(self) -> Outcome:
-        """Every model that the adapter calls itself answers."""
         with self._patience.waiting_for("an answer of each model", self._slot.deadlines.write_s):
             answers = await probe_models(self._slot)
         if not answers:
@@ -124,7 +119,6 @@ class SlotChecks:
         return "passed", f"{', '.join(answers)} answered"
 
     async def write(self) -> Outcome:
-        """One event for each persona."""
         receipts: list[WriteReceipt] = []
         for trial in self._trials:
             with self._patience.waiting_for("a write", self._slot.deadlines.write_s):
@@ -246,7 +240,6 @@ class SlotChecks:
         return "passed", f"what was written is gone, and the other persona kept its own meanwhile{stays}"
 
     async def close(self) -> Outcome:
-        """Everything is released."""
         self._closed = True
         with self._patience.waiting_for("closing", self._slot.deadlines.close_s):
             await self._slot.aclose()

@@ -60,12 +60,7 @@ def explained(error: Exception) -> str:
 
 
 class Hints:
-    """What to do, in the terms of one configuration.
-
-    Args:
-        config: the configuration under test; None while it could not be read.
-        info: the plugin's description; None while it could not be loaded.
-    """
+    """What to do, in the terms of one configuration, as far as it and its plugin could be loaded."""
 
     def __init__(self, config: MemslotConfig | None = None, info: PluginInfo | None = None) -> None:
         self._config = config
@@ -106,7 +101,6 @@ class Hints:
 
     @property
     def install(self) -> str | None:
-        """The pip line of the plugin's SDK."""
         return self._info.install if self._info and self._info.install else None
 
     def _backend(self, error: BackendError, model: str) -> str | None:

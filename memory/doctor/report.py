@@ -62,12 +62,10 @@ class DoctorReport(Frozen):
 
     @property
     def ok(self) -> bool:
-        """Nothing failed and nothing is pending."""
         return not self.failed and not self.pending
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """Names of the checks that failed."""
         return self._named("failed")
 
     @property

@@ -17,7 +17,6 @@ _SESSION = "doctor"
 
 
 def new_word() -> str:
-    """A word that stands nowhere else."""
     return f"oolong{uuid.uuid4().hex[:10]}"
 
 
@@ -43,7 +42,6 @@ class Trial:
 
     @classmethod
     def pair(cls) -> tuple[Self, Self]:
-        """Two personas of one run."""
         run = f"memslot-doctor-{uuid.uuid4().hex[:12]}"
         first, second = (
             cls(MemoryScope(run_id=run, persona_id=persona), f"Hakone{uuid.uuid4().hex[:8]}", new_word())
@@ -53,7 +51,6 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The persona's name."""
         return self.scope.persona_id
 
     @property
@@ -62,7 +59,6 @@ class Trial:
         return f"Which is my favourite tea at {self.shop}?"
 
     def event(self) -> MemoryEvent:
-        """What is written for the persona."""
         return MemoryEvent(
             event_id=uuid.uuid4().hex,
             scope=self.scope,
@@ -77,7 +73,6 @@ class Trial:
 
 
 def request(scope: MemoryScope, question: str) -> RetrieveRequest:
-    """A question to one persona's memory."""
     budget = ContextBudget(max_tokens=2000, max_items=10)
     return RetrieveRequest(query=question, scope=scope, session_id=_SESSION, budget=budget)
 

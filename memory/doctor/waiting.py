@@ -22,15 +22,7 @@ class _Call:
 
 
 class Patience:
-    """Knows which call is under way, and tells of those that take their time.
-
-    Args:
-        report: called after two seconds of a call, and every five seconds from then on.
-
-    Attributes:
-        report: as given.
-        check: the check that is under way.
-    """
+    """Knows which call is under way, and tells of those that take their time: after 2 s, then every 5 s."""
 
     def __init__(self, report: Callable[[Waiting], None] | None) -> None:
         self.check = ""

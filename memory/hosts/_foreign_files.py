@@ -117,7 +117,6 @@ class TomlTables:
 
 
 def write_entries(file: JsonEntries | TomlTables) -> None:
-    """Put our entries in, in place of older ones."""
     before, after = file.before(), file.after()
     if isinstance(file, JsonEntries) and before:
         with _private():

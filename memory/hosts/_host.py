@@ -40,12 +40,10 @@ class Host:
 
     @property
     def install(self) -> str:
-        """The pip line that brings it."""
         return f"pip install 'memslot[{self.name if self.distribution else 'mcp'}]'"
 
     @property
     def installed(self) -> str | None:
-        """The installed release, or None."""
         try:
             return metadata.version(self.distribution) if self.distribution else None
         except metadata.PackageNotFoundError:

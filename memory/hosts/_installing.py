@@ -25,12 +25,6 @@ _HOOK = "/memslot/hook.py"  # in every command of ours, however it is quoted
 
 
 class HostFolder(ABC):
-    """A plugin folder of one host.
-
-    Args:
-        directory: the host's own directory, in place of its usual one.
-    """
-
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = (directory or self.usual()).expanduser().absolute()
 

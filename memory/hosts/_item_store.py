@@ -43,7 +43,6 @@ class ItemStore:
         self._store.close()
 
     def namespaces(self) -> list[Namespace]:
-        """Those that hold an item, sorted."""
         return sorted(tuple(row["namespace"]) for row in self._store.all(_NAMESPACES, self._all))
 
     def get(self, namespace: Namespace, key: str) -> Row | None:
@@ -51,7 +50,6 @@ class ItemStore:
         return self._store.get(_ITEMS, self._scope_of(namespace), key)
 
     def rows(self, namespace: Namespace) -> Sequence[Row]:
-        """Every item of a namespace, oldest first."""
         return self._store.all(_ITEMS, self._scope_of(namespace))[::-1]
 
     async def recall(

@@ -7,7 +7,6 @@ from memory.hosts._table import HOSTS
 
 
 def table() -> str:
-    """The hosts as a markdown table."""
     titles = ("Host", "Tested", "What the model is shown", "When a turn is recorded", "What it cannot do")
     rows = [titles, ("---",) * len(titles)]
     for host in HOSTS.values():

@@ -44,5 +44,4 @@ def bind(agent: object, host: str) -> None:
 
 
 def unbind(agent: object) -> None:
-    """The agent has no memory any more."""
     _bound.pop(id(agent), None)

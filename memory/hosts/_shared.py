@@ -13,8 +13,6 @@ from memory.runtime import TurnMemory, open_turn_memory_sync
 
 @dataclass
 class SharedMemory:
-    """An open memory, and how many use it."""
-
     config: Path
     memory: TurnMemory
     opened: ExitStack
@@ -45,7 +43,6 @@ def acquire(config: Path) -> SharedMemory:
 
 
 def release(shared: SharedMemory) -> None:
-    """Give it back; the last user closes it."""
     with _lock:
         shared.users -= 1
         if shared.users:

@@ -68,7 +68,6 @@ def _session(session: Any, context: Any) -> str:
 
 
 def _spoken(messages: Iterable[Any]) -> list[Message]:
-    """What user and assistant said in words."""
     found = [(str(getattr(message.role, "value", message.role)), message.text or "") for message in messages]
     return [
         Message.model_validate({"role": role, "content": text})

@@ -151,7 +151,6 @@ class _Turns:
 
 
 def last_human(messages: Sequence[AnyMessage]) -> int | None:
-    """The index of the last human message."""
     return next(
         (at for at in range(len(messages) - 1, -1, -1) if isinstance(messages[at], HumanMessage)), None
     )

@@ -55,7 +55,6 @@ class AgentSettings(PluginOptions):
         return create_provider(self.provider, self.options, problem=config.problem)
 
     def session(self, provider: Provider, memory: TurnMemory, **given: Any) -> AgentSession:
-        """A session as this block wants it; further arguments as for :class:`AgentSession`."""
         settings = SessionSettings(
             identity=self.identity,
             soul=self.soul.read_text("utf-8") if self.soul else "",

@@ -77,7 +77,6 @@ class Owner:
         self._electing: anyio.Lock | None = None
 
     def take(self) -> bool:
-        """Become the owner, unless somebody else is."""
         try:
             self._lock.acquire()
         except BackendUnavailable:
@@ -94,7 +93,6 @@ class Owner:
         return self.slot
 
     async def serve(self, slot: MemorySlot) -> MemorySlot:
-        """Let others of this user attach to a slot; closed with this."""
         self.slot = slot
         with suppress(FileNotFoundError):
             self.place.socket.unlink()
@@ -105,7 +103,6 @@ class Owner:
         return slot
 
     async def _converse(self, lines: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one connection, call by call."""
         slot, task = self.slot, asyncio.current_task()
         assert slot is not None
         assert task is not None
@@ -124,7 +121,6 @@ class Owner:
             writer.close()
 
     async def aclose(self) -> None:
-        """End what is served, close the store, and let somebody else own it."""
         if self._server is not None:
             self._server.close()
             conversations = dict(self._conversations)

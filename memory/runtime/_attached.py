@@ -41,15 +41,12 @@ class _Attached:
 
     @property
     def traits(self) -> AdapterTraits:
-        """As if it were opened here."""
         return self._native.traits
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        """As if it were opened here."""
         return self._native.native_scope(scope)
 
     def format_context(self, result: RetrieveResult) -> str:
-        """As if it were opened here."""
         return self._native.format_context(result)
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
@@ -57,7 +54,6 @@ class _Attached:
         return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
 
     async def aclose(self) -> None:
-        """Close the connections. Idempotent."""
         idle, self._idle = self._idle, []
         for _, writer in idle:
             writer.close()
@@ -131,7 +127,6 @@ class AttachedSlot(MemorySlot):
 
     @classmethod
     def of(cls, settings: MemslotConfig, scope: MemoryScope | None, owner: Owner) -> AttachedSlot:
-        """As :func:`build_slot`, without opening anything."""
         counter = settings.token_counter()
         native = MemoryAdapterRegistry().create(settings, token_counter=counter)
         slot = cls(
@@ -147,11 +142,9 @@ class AttachedSlot(MemorySlot):
 
     @property
     def has_journal(self) -> bool:
-        """Whether the owner keeps events before they are sent."""
         return self._journal
 
     async def keep_event(self, event: MemoryEvent) -> bool | None:
-        """As :meth:`MemorySlot.keep_event`, in the owner's journal; the owner delivers it."""
         if self.read_only or self.closed or not self._journal:
             return None
         kept = await cast(_Attached, self._adapter).call("keep_event", without_recalled_context(event))

@@ -81,14 +81,11 @@ class Channel(Protocol):
 
 
 class _Closing:
-    """Calls its handlers once."""
-
     def __init__(self) -> None:
         self._handlers: list[Callable[[], None]] = []
         self.closed = False
 
     def on_close(self, handler: Callable[[], None]) -> None:
-        """Call ``handler`` once the channel is closed."""
         self._handlers.append(handler)
 
     def close(self) -> None:

@@ -31,16 +31,7 @@ _READ_ONLY = AdapterMode(read_only=True, reason="asked for in the chat")
 
 
 class Chat:
-    """One chat: a model, and a memory that may be switched.
-
-    Args:
-        config: the configuration.
-        settings: its ``agent:`` block.
-        provider: the model.
-        channel: where turns come from.
-        say: prints a line that is no answer.
-        interruptible: an interrupt ends an answer and not the chat.
-    """
+    """One chat: a model, and a memory that may be switched. ``say`` prints what is no answer."""
 
     def __init__(
         self,
@@ -198,7 +189,6 @@ class Chat:
 
 
 def _explained(report: TurnReport | None) -> list[str]:
-    """What a turn was given, and why."""
     if report is None:
         return ["nothing was asked yet"]
     recall = report.recall

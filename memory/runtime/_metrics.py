@@ -22,11 +22,7 @@ _COUNTED = {
 
 
 class Metrics(Collector):
-    """Of one server. Also a trace sink.
-
-    Args:
-        memory: whose events it counts.
-    """
+    """Of one server; also a trace sink."""
 
     def __init__(self, memory: TurnMemory) -> None:
         self._memory = memory
@@ -40,12 +36,10 @@ class Metrics(Collector):
         return Histogram(f"memslot_{what}_seconds", help_text, labels, registry=self._registry)
 
     def emit(self, trace: Trace) -> None:
-        """Count a call of the memory."""
         if trace.latency_ms is not None:
             self._calls.labels(trace.operation or "call", trace.error or "").observe(trace.latency_ms / 1000)
 
     def answered(self, route: str, status: int, seconds: float) -> None:
-        """Count a request."""
         self._requests.labels(route, str(status)).observe(seconds)
 
     def collect(self) -> Iterator[Metric]:
@@ -60,5 +54,4 @@ class Metrics(Collector):
         yield circuits
 
     def text(self) -> bytes:
-        """All of it, in Prometheus' form."""
         return generate_latest(self._registry)

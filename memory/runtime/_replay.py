@@ -66,14 +66,11 @@ class ReplayedScope:
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """A replay, scope by scope."""
-
     target: str
     scopes: tuple[ReplayedScope, ...] = field(default_factory=tuple)
 
     @property
     def complete(self) -> bool:
-        """Whether every event of every scope is known to be in the target."""
         return all(scope.complete for scope in self.scopes)
 
 
@@ -125,8 +122,6 @@ async def replay(
 
 
 class _Replay:
-    """One scope on its way."""
-
     def __init__(
         self,
         journal: Journal,

@@ -33,7 +33,6 @@ class Part:
 
     @property
     def entries(self) -> list[ContextEntry]:
-        """The entries in the section."""
         return [self.result.entries[index] for index in self.chosen]
 
 
@@ -109,7 +108,6 @@ def fit_parts(
         )
 
     def fitting(number: int, room: float) -> int:
-        """How many candidates of a part fit."""
         whole = len(candidates[number])
         if tokens(number, whole) <= room:
             return whole

@@ -237,7 +237,6 @@ async def _become_read_only(slot: MemorySlot, settings: ServeSettings) -> None:
 
 
 def _grants(tokens: list[TokenSettings], default: MemoryScope | None) -> dict[str, TokenGrant]:
-    """Token -> what it opens."""
     from memory.runtime.signet.http import TokenGrant
 
     return {

@@ -119,7 +119,6 @@ class WriteBehind:
 
     @property
     def waiting(self) -> int:
-        """Events handed over and not yet answered for."""
         return self._slot.waiting_events() or len(self._queue)
 
     async def resume(self) -> None:
@@ -336,7 +335,6 @@ class WriteBehind:
                 return True
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not while this is closing."""
         if not self._queue.closed:
             self._closing = self._closing or anyio.Event()
             with anyio.move_on_after(seconds):

@@ -80,14 +80,12 @@ class AnthropicProvider(ServiceProvider):
     async def complete(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> CompletionResult:
-        """``messages.create``"""
         with self._mapped_errors():
             return _result(await self._client.messages.create(**self._request(messages, options)))
 
     async def stream(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> AsyncIterator[CompletionChunk]:
-        """``messages.stream``"""
         with self._mapped_errors():
             async with self._client.messages.stream(**self._request(messages, options)) as stream:
                 async for text in stream.text_stream:

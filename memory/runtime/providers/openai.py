@@ -86,7 +86,6 @@ class OpenAIProvider(ServiceProvider):
     async def complete(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> CompletionResult:
-        """``chat.completions.create``"""
         with self._mapped_errors():
             answer = await self._client.chat.completions.create(**self._request(messages, options))
             if not getattr(answer, "choices", None) or answer.choices[0].message is None:
@@ -100,7 +99,6 @@ class OpenAIProvider(ServiceProvider):
     async def stream(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> AsyncIterator[CompletionChunk]:
-        """``chat.completions.create(stream=True)``"""
         request = self._request(messages, options) | {
             "stream": True,
             "stream_options": {"include_usage": True},

@@ -75,7 +75,6 @@ class ServiceProvider:
         return True
 
     async def aclose(self) -> None:
-        """Close the SDK's client."""
         await self._client.close()
 
     @contextmanager

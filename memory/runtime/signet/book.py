@@ -40,11 +40,9 @@ class Note:
 
     @property
     def created(self) -> str | None:
-        """As the protocol writes it."""
         return self.created_at.isoformat().replace("+00:00", "Z") if self.created_at else None
 
     def kept(self) -> dict[str, Any]:
-        """JSON-ready, whole."""
         return {**asdict(self), "created_at": self.created_at.isoformat() if self.created_at else None}
 
     def short(self) -> dict[str, Any]:

@@ -71,11 +71,9 @@ class Callers:
 
     @property
     def by_token(self) -> bool:
-        """Whether a token is asked for."""
         return bool(self._grants)
 
     def known(self) -> list[Caller]:
-        """Everybody who may ask."""
         if self._own is not None and not self.by_token:
             return [Caller(self._own)]
         return [Caller(grant.scope, read_only=grant.read_only) for grant in self._grants.values()]
@@ -159,12 +157,7 @@ Sent = Annotated[Body, Depends(_given_by_the_route)]
 
 
 class Work:
-    """The requests in work.
-
-    Args:
-        max_requests: at once.
-        per_caller: of these, for the callers of one scope.
-    """
+    """The requests in work: at most so many at once, and of these for the callers of one scope."""
 
     def __init__(self, max_requests: int, per_caller: int) -> None:
         self._max_requests = max_requests
@@ -195,13 +188,9 @@ class Busy(Refused):
 
 
 class Mounted:
-    """An ASGI application for known callers, each answered by that of their scope, within the limits.
+    """An ASGI application for known callers, each answered by that of their scope.
 
-    Args:
-        caller: who sent a request.
-        limits: of a POST; what a client merely listens to has none.
-        work: the requests in work.
-        app_for: the application of a scope, and whether the caller may only read.
+    A POST is within the limits; what a client merely listens to has none.
     """
 
     def __init__(
@@ -245,7 +234,6 @@ class Mounted:
 
 
 def refused_answer(refused: Refused) -> JSONResponse:
-    """A request that was refused, as its client is told."""
     headers = {"retry-after": "1"} if isinstance(refused, Busy) else {}
     return JSONResponse({**refused.more, "error": str(refused)}, refused.status, headers)
 

@@ -27,14 +27,7 @@ _DEFAULT_LIMIT, _MAX_LIMIT = 10, 1000
 
 
 class Memories:
-    """The memories of all callers.
-
-    Args:
-        slot: where they are.
-        sessions: which scopes a caller reads, and writes to.
-        store: keeps what the protocol knows of single memories.
-        longest: characters of a text.
-    """
+    """The memories of all callers; texts have at most ``longest`` characters."""
 
     def __init__(
         self, slot: MemorySlot, sessions: Sessions, store: HostStore, longest: int = 200_000
@@ -75,7 +68,6 @@ class Memories:
         return self._locks.setdefault((scope, name), anyio.Lock())
 
     def is_read_only(self, caller: Caller) -> bool:
-        """Whether nothing this caller says is kept."""
         return caller.read_only or self.slot.read_only
 
     async def remember(
@@ -133,7 +125,6 @@ class Memories:
         return receipt
 
     async def recall(self, caller: Caller, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Memories for a question, filtered by what is kept beside them."""
         query = self.checked(body.get("query") or body.get("keywordQuery"))
         if not query:
             raise Refused(400, "query is required")

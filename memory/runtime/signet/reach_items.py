@@ -27,13 +27,7 @@ _WORST_FIRST = ("failed", "unknown", "pending", "ready")
 
 
 class ReachItems(MemoryItems):
-    """Reads all of a caller's reach, and writes outside of projects, as a tool that names no project does.
-
-    Args:
-        memories: of all callers.
-        changes: of these.
-        caller: whose reach.
-    """
+    """Reads all of a caller's reach, and writes outside of projects, as a tool that names no project does."""
 
     def __init__(self, memories: Memories, changes: Changes, caller: Caller) -> None:
         super().__init__(memories.slot, caller.scope)
@@ -42,7 +36,6 @@ class ReachItems(MemoryItems):
         self._caller = caller
 
     async def search(self, query: str, limit: int = 10, *, session_id: str = "tools") -> list[Item]:
-        """As :meth:`MemoryItems.search`."""
         scopes = self._memories.sessions.reach(self._caller, self.scope)
         return [item for item, _ in await self._memories.search(scopes, query, limit, Filters({}))]
 
@@ -55,12 +48,10 @@ class ReachItems(MemoryItems):
         return receipt or WriteReceipt(event_id=note.id, native_ids=(note.id,), status=known)
 
     async def get(self, item_id: str) -> Item | None:
-        """As :meth:`MemoryItems.get`, wherever it is."""
         found = await self._memories.find(self._caller, self.scope, item_id)
         return None if found is None else Item(found[1].id, found[1].content)
 
     async def modify(self, item_id: str, content: str) -> NativeMutationReceipt:
-        """As :meth:`MemoryItems.modify`, wherever it is."""
         patch = {"content": content, "reason": "a tool's call"}
         return _receipt(await self._changes.patched(self._caller, self.scope, item_id, patch))
 
@@ -76,7 +67,6 @@ class ReachItems(MemoryItems):
         return min(known, key=lambda readiness: _WORST_FIRST.index(readiness.state), default=None)
 
     async def provenance(self, item_id: str) -> ProvenanceResult:
-        """As :meth:`MemoryItems.provenance`, wherever it is."""
         found = await self._memories.find(self._caller, self.scope, item_id)
         scope = self.scope if found is None else found[0]
         return await MemoryItems(self.slot, scope).provenance(item_id)

@@ -87,7 +87,6 @@ class SecretCommands:
 
     @property
     def names(self) -> list[str]:
-        """Names of the secrets."""
         return sorted(self._secrets)
 
     async def run(self, body: Mapping[str, Any]) -> dict[str, Any]:

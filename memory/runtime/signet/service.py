@@ -67,16 +67,7 @@ class ServiceSettings:
 
 
 class SignetService:
-    """The hooks over one slot.
-
-    Args:
-        memory: the slot as hosts use it.
-        memories: the single memories in it, and who is in which conversation.
-        settings: see :class:`ServiceSettings`.
-
-    Every hook takes the caller and the request's body, answers JSON-ready, and raises :class:`Refused`,
-    :class:`Conflict` or a :class:`MemslotError`.
-    """
+    """The hooks over one slot: each takes the caller and the request's body, answers JSON-ready, and may raise."""
 
     def __init__(
         self,

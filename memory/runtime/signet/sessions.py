@@ -92,7 +92,6 @@ class Session:
 
     @property
     def session_id(self) -> str:
-        """Of what is recorded and asked in it."""
         return (self.key if self.epoch == 1 else f"{self.key}~{self.epoch}") or "no-session"
 
     def is_new(self, answer: str) -> bool:
@@ -107,14 +106,12 @@ class Session:
         return before[1] == digest and before[0] != client
 
     def said(self, messages: Iterable[Message]) -> None:
-        """Note where the session has come to."""
         for message in messages:
             text = " ".join(strip_context(message.content).split())
             short = text if len(text) <= _MAX_WORD_LENGTH else f"{text[:_MAX_WORD_LENGTH]}…"
             self.words = [*self.words[1 - _LAST_WORDS :], f"{message.role}: {short}"]
 
     def show(self, digests: Iterable[str]) -> None:
-        """Note what the host shows from now on."""
         self.shown = [*self.shown, *digests][-_MAX_SHOWN:]
 
     def row(self) -> dict[str, Any]:
@@ -292,7 +289,6 @@ class Sessions:
         return tuple(dict.fromkeys((scope, caller.scope, *projects)))
 
     def label(self, caller: Caller, scope: MemoryScope) -> str:
-        """What a section says it is of."""
         return "user" if scope == caller.scope else "project"
 
     def _kept(self, caller: Caller, key: str) -> Session | None:
