@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -185,12 +184,6 @@ def newest(directory: Path) -> Path:
         return directory
     found = [path for name in names for path in directory.glob(f"*/{name}")]
     return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else directory
-
-
-def timed(work: Callable[[], Outcome]) -> tuple[Outcome, float]:
-    """What work comes to, and the seconds it took."""
-    began = time.monotonic()
-    return work(), time.monotonic() - began
 
 
 def written(directories: Sequence[Path]) -> tuple[Path, Path, Results]:

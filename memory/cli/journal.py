@@ -143,16 +143,9 @@ def _report_json(report: ReplayReport) -> dict[str, Any]:
         "complete": report.complete,
         "scopes": [
             {
+                **dataclasses.asdict(row),
                 "scope": row.scope.model_dump(exclude_none=True),
-                "events": row.events,
-                "earlier": row.earlier,
-                "written": row.written,
-                "found_written": row.found_written,
-                "unknown": list(row.unknown),
-                "resolved": row.resolved,
                 "readiness": row.readiness.state if row.readiness else None,
-                "asked": row.asked,
-                "recalled": row.recalled,
             }
             for row in report.scopes
         ],

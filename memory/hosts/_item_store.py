@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import operator
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from memory import BackendUnavailable, CapabilityNotSupported, MemoryScope, MemorySlot, ScopeError
+from memory import BackendUnavailable, CapabilityNotSupported, InputError, MemoryScope, MemorySlot, ScopeError
 from memory.adapter import BackendRejected
-from memory.hosts._items import fits
 from memory.runtime import HostStore, Item, MemoryItems, StoredObject
 
 Namespace = tuple[str, ...]
 Row = Mapping[str, Any]
+_OWNER = "langgraph"  # who writes; prefix of event ids
 _ITEMS, _NAMESPACES = "langgraph item", "langgraph namespace"
+_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "$eq": operator.eq,
+    "$ne": operator.ne,
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
 
 
 class ItemStore:
@@ -22,20 +31,16 @@ class ItemStore:
 
     Args:
         slot: its ``host_file`` keeps the values; without one they are kept as long as this.
-        owner: who writes; prefix of event ids.
         scope_of: the scope of a namespace; by default a persona named by its labels, joined by dots.
     """
 
-    def __init__(
-        self, slot: MemorySlot, owner: str, scope_of: Callable[[Namespace], MemoryScope] | None = None
-    ) -> None:
-        run_id = slot.scope.run_id if slot.scope else owner
+    def __init__(self, slot: MemorySlot, scope_of: Callable[[Namespace], MemoryScope] | None = None) -> None:
+        run_id = slot.scope.run_id if slot.scope else _OWNER
         self._slot = slot
-        self._owner = owner
         self._scope_of = scope_of or (
             lambda namespace: MemoryScope(run_id=run_id, persona_id=".".join(namespace))
         )
-        self._all = MemoryScope(run_id=run_id, persona_id=f"{owner} namespaces")
+        self._all = MemoryScope(run_id=run_id, persona_id=f"{_OWNER} namespaces")
         self._store = HostStore(slot.backend_name, slot.host_file, max_objects=2**62)
 
     def close(self) -> None:
@@ -64,7 +69,7 @@ class ItemStore:
         items = await self._memories(namespace).search(query, max(limit * (4 if wanted else 1), 1))
         found: dict[str, tuple[Item, Row | None]] = {}
         for item in items:
-            own = [event_id for event_id in item.event_ids if event_id.startswith(f"{self._owner}:")]
+            own = [event_id for event_id in item.event_ids if event_id.startswith(f"{_OWNER}:")]
             row = next((rows[event_id] for event_id in own if event_id in rows), None)
             if row is not None and fits(row["value"], wanted):
                 found.setdefault(f"key {row['key']}", (item, row))
@@ -80,11 +85,11 @@ class ItemStore:
         """
         scope, before = self._scope_of(namespace), self.get(namespace, key)
         old = before["native_ids"] if before and "forget" in self._memories(namespace).offered else []
-        now, event_id = datetime.now(UTC).isoformat(), f"{self._owner}:{uuid.uuid4().hex}"
+        now, event_id = datetime.now(UTC).isoformat(), f"{_OWNER}:{uuid.uuid4().hex}"
         native_ids: tuple[str, ...] = ()
         if text:
             receipt = await self._memories(namespace).store(
-                text, session_id=self._owner, event_id=event_id, agent_id=self._owner, metadata={"key": key}
+                text, session_id=_OWNER, event_id=event_id, agent_id=_OWNER, metadata={"key": key}
             )
             if receipt.status == "skipped_read_only":
                 return
@@ -152,3 +157,52 @@ class ItemStore:
 
     def _memories(self, namespace: Namespace) -> MemoryItems:
         return MemoryItems(self._slot, self._scope_of(namespace))
+
+
+def text_of(value: Mapping[str, Any]) -> str:
+    """What a memory is told of a value: its only text, or each of its leaves with the path to it."""
+    leaves = list(_leaves(value, ()))
+    if len(leaves) == 1:
+        return leaves[0][1]
+    return "\n".join(f"{'.'.join(path)}: {text}" for path, text in leaves)
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, str(key)))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _leaves(inner, path)
+    elif value is not None and str(value).strip():
+        yield path, str(value)
+
+
+def fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    """Whether a value has every wanted field: equal, or as an operator such as ``{"$gt": 3}`` says.
+
+    Raises:
+        InputError: an operator is unknown.
+    """
+    return all(_is(value.get(key), want) for key, want in (wanted or {}).items())
+
+
+def _is(have: Any, want: Any) -> bool:
+    if not isinstance(want, Mapping):
+        return bool(have == want)
+    if not any(str(key).startswith("$") for key in want):
+        return isinstance(have, Mapping) and fits(have, want)
+    if unknown := [key for key in want if key not in _COMPARE]:
+        raise InputError(f"filter: {unknown[0]} is unknown; use {', '.join(_COMPARE)}")
+    try:
+        return all(_COMPARE[key](have, bound) for key, bound in want.items())
+    except TypeError:
+        return False
+
+
+def matches(kind: str, path: tuple[str, ...], namespace: tuple[str, ...]) -> bool:
+    """Whether a namespace has a path as its ``prefix`` or ``suffix``; ``*`` is any label."""
+    if len(namespace) < len(path):
+        return False
+    part = namespace[: len(path)] if kind == "prefix" else namespace[len(namespace) - len(path) :]
+    return all(want in ("*", have) for have, want in zip(part, path, strict=True))

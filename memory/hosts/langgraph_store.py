@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any
 
 from memory import InputError, MemoryScope
-from memory.hosts._item_store import ItemStore, Namespace
-from memory.hosts._items import fits, matches, text_of
+from memory.hosts._item_store import ItemStore, Namespace, fits, matches, text_of
 from memory.hosts._registry import tested
 from memory.runtime import HostTurns, TurnMemory
 from memory.runtime import Item as Memory
@@ -58,7 +57,7 @@ class SlotStore(BaseStore):  # type: ignore[misc]
         self, memory: TurnMemory, *, scope_of: Callable[[Namespace], MemoryScope] | None = None
     ) -> None:
         self._turns = HostTurns(memory, "langgraph")
-        self._items = ItemStore(memory.slot, "langgraph", scope_of)
+        self._items = ItemStore(memory.slot, scope_of)
 
     def close(self) -> None:
         """Give the file of values back. Idempotent."""

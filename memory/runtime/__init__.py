@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
     from memory.runtime._turn_report import Checkpoint, SessionSettings, TurnReport
     from memory.runtime.providers import ProviderPlugin, create_provider
-    from memory.runtime.signet.adapter import RuntimeAdapter
     from memory.runtime.signet.client import AdapterClient, create_adapter
     from memory.runtime.signet.reach_items import open_reach
     from memory.runtime.signet.server import RuntimeAdapterServer
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
         PreCompactionResult,
         PromptSubmitParams,
         PromptSubmitResult,
+        RuntimeAdapter,
         SessionEndParams,
         SessionEndResult,
         SessionStartParams,
@@ -163,12 +163,11 @@ _LATE = _by_name(
         "runtime._signals": "stop_at_signals",
         "runtime._tools": "Tool ToolContext ToolRegistry ToolResult memory_tools",
         "runtime.providers": "ProviderPlugin create_provider",
-        "runtime.signet.adapter": "RuntimeAdapter",
         "runtime.signet.client": "AdapterClient create_adapter",
         "runtime.signet.reach_items": "open_reach",
         "runtime.signet.server": "RuntimeAdapterServer",
         "runtime.signet.types": "CompactionCompleteParams CompactionResult PreCompactionParams PreCompactionResult "
-        "PromptSubmitParams PromptSubmitResult SessionEndParams SessionEndResult SessionStartParams "
+        "PromptSubmitParams PromptSubmitResult RuntimeAdapter SessionEndParams SessionEndResult SessionStartParams "
         "SessionStartResult",
         "slot.host_store": "HostStore StoredObject",
         "slot.turns": "event_from_turn",

@@ -16,7 +16,7 @@ from memory.runtime._agent import AgentSettings
 from memory.runtime._attach import open_shared
 from memory.runtime._channel import AgentOutput, ChannelClosed, CommandLine, UserTurn
 from memory.runtime._loop import AgentSession
-from memory.runtime._policy import TurnMemory, TurnPolicy
+from memory.runtime._policy import TurnMemory
 from memory.runtime._provider import Provider
 from memory.runtime._signals import cancelled_at_interrupt
 from memory.runtime._turn_report import TurnReport
@@ -59,12 +59,8 @@ class Chat:
         Raises:
             LifecycleError: what was said could neither be written nor kept for the next start.
         """
-        await self._talk(session_key)
-        if self._lost is not None:
-            raise self._lost
-
-    async def _talk(self, session_key: str | None) -> None:
-        async with self._provider_closed(), AsyncExitStack() as stack:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._provider.aclose)
             stack.push_async_callback(self._close)
             await self._attach(self._config, session_key)
             await self.session.start()
@@ -74,7 +70,7 @@ class Chat:
                     turn = await self._channel.receive()
                     if turn.content.startswith("/"):
                         if not await self._command(turn.content):
-                            return
+                            break
                         continue
                     try:
                         await (self._forget(turn.content) if self._forgetting else self._answer(turn))
@@ -83,6 +79,8 @@ class Chat:
             except ChannelClosed as closed:
                 if closed.args:
                     raise LifecycleError(str(closed)) from closed
+        if self._lost is not None:
+            raise self._lost
 
     async def _answer(self, turn: UserTurn) -> None:
         """One turn; at an interrupt of the terminal its answer ends where it is, and the chat goes on."""
@@ -110,8 +108,7 @@ class Chat:
         async with AsyncExitStack() as stack:
             scope = config.memory.scope or MemoryScope(run_id="chat", persona_id="user")
             slot = await stack.enter_async_context(open_shared(config, scope=scope))
-            policy = TurnPolicy(**dict(self._settings.policy))
-            memory = TurnMemory(slot, policy)
+            memory = TurnMemory(slot, self._settings.policy)
             stack.callback(memory.check_none_lost)  # once it is closed
             await stack.enter_async_context(memory)
             before = getattr(self, "session", None)
@@ -137,11 +134,6 @@ class Chat:
                 await self.session.end()
         finally:
             await self._open.aclose()
-
-    def _provider_closed(self) -> AsyncExitStack:
-        stack = AsyncExitStack()
-        stack.push_async_callback(self._provider.aclose)
-        return stack
 
     # -- commands ---------------------------------------------------------------------------------------
 

@@ -165,7 +165,7 @@ async def answer(
         from memory.runtime.signet.service import ServiceSettings
     except ImportError as error:
         raise PluginLoadError(f"serve needs {error.name}: pip install 'memslot[signet]'") from error
-    memory = TurnMemory(slot, TurnPolicy(**dict(settings.policy)), keep_unsent=settings.keep)
+    memory = TurnMemory(slot, settings.policy, keep_unsent=settings.keep)
     if settings.read_only:
         await _become_read_only(slot, settings)
     async with memory, AsyncExitStack() as stack:

@@ -23,7 +23,7 @@ import pytest
 from variants import plain
 
 from memory import ConfigError, MemoryScope, MemorySlot
-from memory.hosts import _host
+from memory.hosts import _table
 from memory.hosts._installing import ClaudeCodeFolder, CodexFolder, CursorFolder, HookFolder
 from memory.hosts.hooks import answer_hooks, socket_path, spool_directory
 from memory.runtime import TurnMemory
@@ -335,7 +335,7 @@ def test_a_server_that_cannot_start_is_said_at_once(
 ) -> None:
     config = folder.directory.parent / "memslot.yaml"
     assert not [line for line in folder.install(config) if "to be installed" in line]
-    monkeypatch.setattr(_host.metadata, "version", lambda name: "99.0")
+    monkeypatch.setattr(_table.metadata, "version", lambda name: "99.0")
     assert [line for line in folder.install(config) if "pip install 'mcp>=1.20,<2'" in line]
 
 

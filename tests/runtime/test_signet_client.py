@@ -13,13 +13,13 @@ from signet_support import daemon, pair
 
 from memory import BackendError, BackendUnavailable, ConfigError, InputError
 from memory.contract.errors import BackendProtocolError, BackendRejected, BackendTimeout
-from memory.runtime.signet.adapter import RuntimeAdapter
 from memory.runtime.signet.client import AdapterClient, create_adapter
 from memory.runtime.signet.parity import _ABSENT, _WORDS, parity
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
     PreCompactionParams,
     PromptSubmitParams,
+    RuntimeAdapter,
     SessionEndParams,
     SessionStartParams,
 )

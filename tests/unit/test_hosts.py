@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from cli_support import invoke
+from host_pages import block, table
 
 from memory import ConfigError, PluginLoadError
-from memory.hosts import _host, _registry
-from memory.hosts._pages import block, table
+from memory.hosts import _registry, _table
 from memory.hosts._table import HOSTS
 from memory.testing import HostContract
 
@@ -39,13 +39,13 @@ def test_what_a_host_cannot_do_is_a_promise_of_the_suite(name: str) -> None:
 
 
 def test_another_release_is_one_sentence_with_the_tested_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_host.metadata, "version", lambda name: "9.1.0")
+    monkeypatch.setattr(_table.metadata, "version", lambda name: "9.1.0")
     with (
         pytest.raises(PluginLoadError, match=r"langchain 9.1.0 is installed; .* 1.4 and newer, below 2: pip"),
         _registry.tested("langchain"),
     ):
         raise AssertionError("its import was reached")
-    monkeypatch.setattr(_host.metadata, "version", lambda name: "1.12.3rc1")
+    monkeypatch.setattr(_table.metadata, "version", lambda name: "1.12.3rc1")
     assert HOSTS["langchain"].untested is None
     assert replace(HOSTS["langchain"], tested=("1.13", "2")).untested is not None
 
@@ -55,7 +55,7 @@ def test_no_binding_is_used_with_a_release_that_was_not_tested(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = {"nanobot": "nanobot.tool", "mcp": "mcp.server"}.get(name, HOSTS[name].module)
-    monkeypatch.setattr(_host.metadata, "version", lambda distribution: "99.0.0")
+    monkeypatch.setattr(_table.metadata, "version", lambda distribution: "99.0.0")
     monkeypatch.delitem(sys.modules, f"memory.hosts.{module}", raising=False)
     with pytest.raises(PluginLoadError, match=rf"99.0.0 is installed; .* {HOSTS[name].tested[0]} and newer"):
         importlib.import_module(f"memory.hosts.{module}")

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote, unquote
 
+from pydantic import AnyUrl
+
 from memory import (
     InputError,
     __version__,
@@ -86,7 +88,7 @@ class _Resources:
             return []
         description = "Whether everything written can be retrieved: ready, pending, unknown or failed."
         return [
-            types.Resource(uri=_uri(READINESS), name="readiness", description=description, mimeType=_JSON)
+            types.Resource(uri=AnyUrl(READINESS), name="readiness", description=description, mimeType=_JSON)
         ]
 
     def templates(self) -> list[types.ResourceTemplate]:
@@ -113,12 +115,6 @@ class _Resources:
             found = await self._items.provenance(native_id)
             return {"raw": found.raw, "ids": found.native_ids, "event_ids": found.event_ids}
         raise InputError(f"there is no resource {quote(uri, safe=':/')[:200]}")
-
-
-def _uri(text: str) -> Any:
-    from pydantic import AnyUrl
-
-    return AnyUrl(text)
 
 
 def _text(answer: Any) -> str:

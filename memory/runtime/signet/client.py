@@ -23,7 +23,6 @@ from memory.contract.errors import (
 )
 from memory.contract.native_errors import NativeError, normalise_error, status_error
 from memory.runtime._provider import encodable
-from memory.runtime.signet.adapter import RuntimeAdapter
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
     CompactionResult,
@@ -31,6 +30,7 @@ from memory.runtime.signet.types import (
     PreCompactionResult,
     PromptSubmitParams,
     PromptSubmitResult,
+    RuntimeAdapter,
     SessionEndParams,
     SessionEndResult,
     SessionParams,

@@ -27,7 +27,7 @@ from memory.runtime.signet.changing import Changes
 from memory.runtime.signet.http import Body, Callers, Sent, Who, Work
 from memory.runtime.signet.secrets_exec import SecretCommands
 from memory.runtime.signet.service import SignetService
-from memory.runtime.signet.sessions import Caller
+from memory.runtime.signet.sessions import Caller, Session
 from memory.runtime.signet.types import Refused, text_of
 
 _OWN_SENTENCE = ("user-prompt-submit", "compaction-complete", "pre-compaction")
@@ -98,7 +98,6 @@ class Endpoints:
         self.port: int | None = None
         self.leaving = False
         self.metrics = Metrics(service.memory)
-        self._service = service
         self._memories = service.memories
         self._memory = service.memory
         self._sessions = service.sessions
@@ -158,7 +157,10 @@ class Endpoints:
 
     async def get(self, caller: Who, item_id: str) -> dict[str, Any]:
         """One memory."""
-        return await self._memories.get(caller, item_id)
+        found = await self._memories.find(caller, self._sessions.scope(caller), item_id)
+        if found is None:
+            raise Refused(404, "not found")
+        return found[1].row()
 
     async def history(self, caller: Who, item_id: str) -> dict[str, Any]:
         """Always 501: no backend keeps it alike."""
@@ -195,14 +197,22 @@ class Endpoints:
 
     async def session(self, caller: Who, key: str) -> dict[str, Any]:
         """One session, as it is or was."""
-        session = self._sessions.find(caller, key)
-        if session is None:
-            raise Refused(404, "Session not found")
-        return session.row()
+        return self._session(caller, key).row()
 
     async def bypass(self, caller: Who, key: str, body: Sent) -> dict[str, Any]:
         """Let the hooks of a session do nothing."""
-        return self._service.bypass(caller, key, body)
+        session = self._session(caller, key)
+        if not isinstance(body.get("enabled"), bool):
+            raise Refused(400, "enabled must be true or false")
+        session.bypassed = bool(body["enabled"])
+        self._sessions.keep(caller, session)
+        return {"key": key, "bypassed": session.bypassed}
+
+    def _session(self, caller: Caller, key: str) -> Session:
+        session = self._sessions.find(caller, key)
+        if session is None:
+            raise Refused(404, "Session not found")
+        return session
 
     async def secret_names(self, caller: Who) -> dict[str, Any]:
         """Names of the secrets that commands may be given."""

@@ -182,13 +182,6 @@ class Memories:
         item = await items.get(item_id)
         return None if item is None else self.book.of_items(scope, [item])[0]
 
-    async def get(self, caller: Caller, item_id: str) -> dict[str, Any]:
-        """``GET /api/memory/:id``"""
-        found = await self.find(caller, self.sessions.scope(caller), item_id)
-        if found is None:
-            raise Refused(404, "not found")
-        return found[1].row()
-
     def listed(self, caller: Caller, query: Mapping[str, str]) -> dict[str, Any]:
         """``GET /api/memories``: what was stored or served here, newest first."""
         try:

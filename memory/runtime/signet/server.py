@@ -79,28 +79,24 @@ class _SignetRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         wanted = frozenset(signature(self.endpoint).parameters)
 
-        async def answer(request: Request, caller: Caller, limits: Limits) -> Response:
-            given: dict[str, Any] = {"request": request, "caller": caller, **request.path_params}
-            if "body" in wanted:
-                given["body"] = await body_of(request, limits)
-            found = await self.endpoint(**{name: given[name] for name in wanted})
-            return found if isinstance(found, Response) else JSONResponse(found)
-
         async def answered(request: Request) -> Response:
             server: RuntimeAdapterServer = request.app.state.server
             began = time.perf_counter()
-            response = await of_caller(request)
+            response = await answer(request, server)
             server.endpoints.metrics.answered(self.path, response.status_code, time.perf_counter() - began)
             return response
 
-        async def of_caller(request: Request) -> Response:
-            server: RuntimeAdapterServer = request.app.state.server
+        async def answer(request: Request, server: RuntimeAdapterServer) -> Response:
             try:
                 caller = server.caller(request)
                 with server.work.request(caller):
                     if request.headers.get("x-signet-no-hooks") == "1" and "/hooks/" in request.url.path:
                         return JSONResponse({"inject": "", "memories": []})
-                    return await answer(request, caller, server.limits)
+                    given: dict[str, Any] = {"request": request, "caller": caller, **request.path_params}
+                    if "body" in wanted:
+                        given["body"] = await body_of(request, server.limits)
+                    found = await self.endpoint(**{name: given[name] for name in wanted})
+                    return found if isinstance(found, Response) else JSONResponse(found)
             except Refused as refused:
                 return refused_answer(refused)
             except MemslotError as error:

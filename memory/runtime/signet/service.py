@@ -18,7 +18,7 @@ from memory.runtime._policy import Recall, TurnMemory
 from memory.runtime._sections import Part, digest_of, fit_parts
 from memory.runtime.signet.book import Note
 from memory.runtime.signet.memories import Memories, id_of
-from memory.runtime.signet.sessions import Caller, Conflict, Session
+from memory.runtime.signet.sessions import Caller, Session
 from memory.runtime.signet.transcripts import transcript_in, turns_of
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
@@ -194,24 +194,10 @@ class SignetService:
         self.sessions.keep(caller, session)
         return CompactionResult(success=written, memory_id=session.summary if written else None).to_wire()
 
-    def bypass(self, caller: Caller, key: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """``POST /api/sessions/:key/bypass``: hooks of this session do nothing, or do again."""
-        session = self.sessions.find(caller, key)
-        if session is None:
-            raise Refused(404, "Session not found")
-        if not isinstance(body.get("enabled"), bool):
-            raise Refused(400, "enabled must be true or false")
-        session.bypassed = bool(body["enabled"])
-        self.sessions.keep(caller, session)
-        return {"key": key, "bypassed": session.bypassed}
-
     # -- inside -----------------------------------------------------------------------------------------
 
     def _entered(self, caller: Caller, params: SessionParams) -> Session:
-        try:
-            return self.sessions.enter(caller, self.memories.sound(params))
-        except Conflict as error:
-            raise Refused(409, str(error)) from None
+        return self.sessions.enter(caller, self.memories.sound(params))
 
     def _prompt(self, params: PromptSubmitParams, body: Mapping[str, Any]) -> str | None:
         """What the user said, under any of the names that clients use."""
@@ -242,7 +228,7 @@ class SignetService:
             f"recall failed: {type(error).__name__}: {error}" for error in failures if error is not None
         ]
         answered = [(scope, result) for scope in scopes if (result := recalls[scope].result) is not None]
-        parts = [Part(self.sessions.label(caller, scope), result) for scope, result in answered]
+        parts = [Part("user" if scope == caller.scope else "project", result) for scope, result in answered]
         shown = frozenset() if afresh else frozenset(session.shown)
         gone = [
             self.book.deleted(scope, (entry.native_id for entry in result.entries))

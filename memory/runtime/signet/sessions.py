@@ -23,7 +23,7 @@ from memory.contract.events import Message
 from memory.contract.formatting import strip_context
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import Isolate
-from memory.runtime.signet.types import SessionParams
+from memory.runtime.signet.types import Refused, SessionParams
 from memory.slot.bounded_queue import RecentKeys
 from memory.slot.host_store import HostStore, StoredObject
 
@@ -149,10 +149,6 @@ class Session:
         return session
 
 
-class Conflict(Exception):
-    """The session was claimed on the other runtime path."""
-
-
 class Sessions:
     """The sessions of all callers; none sees another's.
 
@@ -192,7 +188,7 @@ class Sessions:
         """The session a lifecycle call belongs to, begun where it is not known.
 
         Raises:
-            Conflict: it was claimed on another runtime path.
+            Refused: it was claimed on another runtime path.
             StoreError: what is kept cannot be read.
         """
         path = caller.runtime_path or params.runtime_path
@@ -201,7 +197,7 @@ class Sessions:
         known = self.find(caller, key) if key else None
         named = (params.project, params.agent_id if self.isolate == "strict" else None)
         if known is not None and known.runtime_path and path and known.runtime_path != path:
-            raise Conflict(f"session claimed by {known.runtime_path} path")
+            raise Refused(409, f"session claimed by {known.runtime_path} path")
         if known is None or any(
             name not in (None, before) for name, before in zip(named, known.named, strict=True)
         ):
@@ -287,9 +283,6 @@ class Sessions:
         )
         projects = (MemoryScope(**row["scope"]) for row in kept)
         return tuple(dict.fromkeys((scope, caller.scope, *projects)))
-
-    def label(self, caller: Caller, scope: MemoryScope) -> str:
-        return "user" if scope == caller.scope else "project"
 
     def _kept(self, caller: Caller, key: str) -> Session | None:
         row = self._store.get("session", caller.scope, key) if key and not caller.read_only else None

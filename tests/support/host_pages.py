@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from memory.hosts._host import Host
-from memory.hosts._table import HOSTS
+from memory.hosts._table import HOSTS, Host
 
 
 def table() -> str:
