@@ -158,7 +158,7 @@ def turn(folder: HookFolder, said: str, answered: str, session: str, stderr: Any
     return shown
 
 
-@every_host
+@pytest.mark.parametrize("host", plain("claude-code", of=HOSTS), indirect=True)
 def test_hooks_and_the_server_remember_across_sessions(folder: HookFolder) -> None:
     spool, missing = spool_of(folder), "memslot: the memory does not answer; nothing was recalled"
     if folder.name == "cursor":

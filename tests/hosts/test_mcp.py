@@ -326,6 +326,7 @@ async def test_it_starts_although_the_node_is_down_and_its_tools_say_so(tmp_path
                 assert result.isError
 
 
+@pytest.mark.thorough
 async def test_two_windows_share_a_memory_and_the_second_outlives_the_first(tmp_path: Path) -> None:
     file = tmp_path / "memory.yaml"
     scope = {"run_id": "r", "persona_id": "ada"}

@@ -108,6 +108,7 @@ async def test_two_that_begin_at_once_deliver_what_was_left_once(tmp_path: Path)
     assert {f"e{number}" for number in range(EVENTS)} <= stored.keys()
 
 
+@pytest.mark.thorough
 async def test_one_that_dies_over_it_leaves_it_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def inferring(server: ScriptedLLM) -> dict[str, Any]:
     return {"backend": "mem0", "backends": {"mem0": block}}
 
 
+@pytest.mark.thorough
 def test_what_a_slow_model_left_at_sigterm_is_delivered_by_the_next_start(
     tmp_path: Path, slow: tuple[ScriptedLLM, SlowModel]
 ) -> None:

@@ -1,9 +1,12 @@
-"""Which variants of a test are plain, and which only ``make test-all`` runs."""
+"""What of a test is plain, and what only ``make test-all`` runs."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+_OF_HYPOTHESIS = 100  # examples by default; those of --fast are fewer
 
 
 def plain(*quick: Any, of: Iterable[Any]) -> list[Any]:
@@ -12,6 +15,12 @@ def plain(*quick: Any, of: Iterable[Any]) -> list[Any]:
         value if (value[0] if isinstance(value, tuple) else value) in quick else _thorough(value)
         for value in of
     ]
+
+
+def examples(count: int) -> int:
+    """How many examples to make up where a test says so itself; with ``--fast`` no more than for any other."""
+    usual = settings.default.max_examples
+    return min(count, usual) if usual < _OF_HYPOTHESIS else count
 
 
 def _thorough(value: Any) -> Any:

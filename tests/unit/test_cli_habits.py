@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import typer
 from cli_support import error_line, invoke
+from variants import plain
 
 from memory.cli.app import app
 from memory.cli.demo import DEMO
@@ -164,7 +165,7 @@ def test_the_demo_shows_how_pip_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
-@pytest.mark.parametrize("command", ["run", "compare"])
+@pytest.mark.parametrize("command", plain("run", of=["run", "compare"]))
 def test_an_interrupted_run_says_where_its_files_are(tmp_path: Path, command: str) -> None:
     path = tmp_path / "memory.yaml"
     game = "{users: 6, sessions: 200, tests: 60}"

@@ -6,6 +6,7 @@ from everything_support import ALICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slot_support import BOB, Obedient, Sink, event
+from variants import examples
 
 from memory import AdapterMode, BackendError, MemorySlot, WriteReceipt
 from memory.slot import delivery
@@ -67,7 +68,7 @@ class Asked(Server):
 
 
 @LOOPS
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(attempts=ATTEMPTS, looks=st.none() | LOOKS, retries=st.integers(0, 3))
 def test_a_receipt_is_true_whatever_the_server_does(loop, attempts, looks, retries):
     adapter = Server(attempts, retries) if looks is None else Asked(attempts, retries, looks)
@@ -131,7 +132,7 @@ class Slow(Obedient):
 
 
 @LOOPS
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(steps=STEPS)
 def test_any_schedule_keeps_order_and_mode(loop, steps):
     anyio.run(play, steps, backend=loop)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mem0_plain import close_plain, plain_memory
 from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, found, mutate, native, opened, stored
+from variants import examples
 
 from memory import MemoryScope
 from memory.backends.mem0.options import store_profile
@@ -118,7 +119,10 @@ QUERY = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 
 @given(st.sampled_from(sorted(SCOPES)), QUERY, FILTERS, CS, st.integers(1, 60))
 @example("agent", "drinks kettle", {}, {}, 36)
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=examples(150),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def test_the_same_rows_as_the_plain_library_finds(
     both: tuple[Any, Any], name: str, query: str, filters: dict[str, Any], cs: dict[str, str], top_k: int
 ) -> None:

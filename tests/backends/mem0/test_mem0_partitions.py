@@ -336,6 +336,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.thorough
 async def test_what_a_killed_process_had_not_copied_from_its_logs_is_never_missed(tmp_path: Path) -> None:
     """Its write-ahead logs hold all that was told. Without them the files would be healthy, and empty."""
     written = tmp_path / "written"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from abi_support import AGENT
 from stigmem_double import StigmemDouble
+from variants import plain
 
 from memory.testing import LoopbackAnswer
 
@@ -111,8 +112,9 @@ def test_a_directory_that_others_may_enter_is_not_used(double: StigmemDouble, ba
     assert len(double.node.facts) == 1
 
 
+@pytest.mark.parametrize("flags", plain("", of=["", "--process"]))
 def test_a_handoff_over_a_node_that_fails_every_other_time_is_whole(
-    double: StigmemDouble, base: Path
+    double: StigmemDouble, base: Path, flags: str
 ) -> None:
     """Each of its facts is retried once, which takes two seconds: the wait is for an answer, not for them all."""
     answered = double.handle
@@ -127,9 +129,7 @@ def test_a_handoff_over_a_node_that_fails_every_other_time_is_whole(
 
     double.handle = every_other  # type: ignore[method-assign]
     handoff = ("handoff", "--to", AGENT, "--summary", "x", "--ref", "f1", "--ref", "f2")
-    for flags in ((), ("--process",)):
-        posts.clear()
-        code, stdout, stderr = run(base, double.url, *handoff, "--wait", "4", *flags)
-        assert (code, bool(stdout)) == (0, True), stderr
-        assert double.node.facts[-1]["relation"] == "intent:handoff_to"
-        assert len(posts) == 8
+    code, stdout, stderr = run(base, double.url, *handoff, "--wait", "4", *flags.split())
+    assert (code, bool(stdout)) == (0, True), stderr
+    assert double.node.facts[-1]["relation"] == "intent:handoff_to"
+    assert len(posts) == 8

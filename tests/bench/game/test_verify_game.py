@@ -12,6 +12,7 @@ import pytest
 from game_support import SIZE, begin, lines, matrix, play, resume, verify
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from variants import examples
 
 from memory import ConfigError
 from memory.bench.engine.deviations import Verified
@@ -343,7 +344,7 @@ def flipped(value: Any) -> Any:
 
 
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
