@@ -84,14 +84,6 @@ class PluginRow:
         }
 
 
-@dataclass(frozen=True)
-class _Host:
-    """What every provider built for one configuration shares."""
-
-    config: MemslotConfig
-    token_counter: TokenCounter
-
-
 class MemoryAdapterRegistry:
     """The plugins installed in this environment.
 
@@ -151,17 +143,19 @@ class MemoryAdapterRegistry:
             ConfigError: the provider's block is wrong.
         """
         manager, info = self._selected(config)
-        host = _Host(config, token_counter or config.token_counter())
+        counter = token_counter or config.token_counter()
         _require_sdk(info)
         options = resolve_paths(config.parse_options(info.options), config.base)
-        return self._build(manager, info, options, host, config.where, data_dir or config.data_dir)
+        place = data_dir or config.data_dir
+        return self._build(manager, info, options, config, counter, config.where, place)
 
     def _build(
         self,
         manager: pluggy.PluginManager,
         info: PluginInfo,
         options: BaseModel,
-        host: _Host,
+        config: MemslotConfig,
+        token_counter: TokenCounter,
         where: str,
         data_dir: Path,
     ) -> MemoryAdapter:
@@ -171,27 +165,28 @@ class MemoryAdapterRegistry:
             where: str = "",
             data_dir: Path | None = None,
         ) -> MemoryAdapter:
-            block, problem = ".".join(filter(None, (settings.where, where))), host.config.problem
+            block, problem = ".".join(filter(None, (settings.where, where))), config.problem
             manager, other = self._find(name, _KINDS, f"{problem.place(tuple(block.split('.')))}: ")
             _require_sdk(other)
             if not isinstance(options, BaseModel):
                 options = parse_block(other.options, options, block, problem)
-            moved = resolve_paths(options, host.config.base)
+            moved = resolve_paths(options, config.base)
             known_as = other if where else replace(other, name=info.name, kind=info.kind)
-            return self._build(manager, known_as, moved, host, block, data_dir or settings.data_dir)
+            place = data_dir or settings.data_dir
+            return self._build(manager, known_as, moved, config, token_counter, block, place)
 
         settings = AdapterSettings(
             name=info.name,
             kind=info.kind,
             options=options,
-            token_counter=host.token_counter,
+            token_counter=token_counter,
             data_dir=data_dir,
-            deadlines=host.config.memory.deadlines.model_dump(),
+            deadlines=config.memory.deadlines.model_dump(),
             where=where,
             create=create,
         )
         try:
-            with host.config.problem.placing():
+            with config.problem.placing():
                 try:
                     adapter: object = manager.hook.memslot_create(settings=settings)
                 except InputError as error:  # of an option

@@ -84,11 +84,6 @@ class LoopbackAnswer:
             return self.body.encode("utf-8", "replace")
         return json.dumps(self.body, ensure_ascii=False).encode("utf-8", "replace")
 
-    @property
-    def content_type(self) -> str:
-        """Plain text for strings, JSON otherwise."""
-        return "text/plain; charset=utf-8" if isinstance(self.body, str) else "application/json"
-
 
 class HttpServer:
     """The sockets; a context manager that leaves no thread and no connection. Subclasses write :meth:`respond`.
@@ -276,7 +271,8 @@ class _Running:
             return await _reset(transport)
         if answer.drop:
             self._doomed.add(transport)
-        headers = {"content-type": answer.content_type, **{k.lower(): v for k, v in answer.headers.items()}}
+        kind = "text/plain; charset=utf-8" if isinstance(answer.body, str) else "application/json"
+        headers = {"content-type": kind, **{k.lower(): v for k, v in answer.headers.items()}}
         if answer.status != 204:
             headers["content-length"] = str(len(answer.data))
         if not self._owner.keep_alive:

@@ -394,10 +394,7 @@ def raises(kinds: type[BaseException] | tuple[type[BaseException], ...], doing: 
         caught.value = error
         return
     except MemslotError as error:
-        raise AssertionError(f"{doing} must raise {names}, and raised {_named(error)}") from error
+        cause = f", of {type(error.__cause__).__name__}" if error.__cause__ is not None else ""
+        raised = f"{type(error).__name__}{cause}: {error}"
+        raise AssertionError(f"{doing} must raise {names}, and raised {raised}") from error
     raise AssertionError(f"{doing} must raise {names}, and raised nothing")
-
-
-def _named(error: BaseException) -> str:
-    cause = f", of {type(error.__cause__).__name__}" if error.__cause__ is not None else ""
-    return f"{type(error).__name__}{cause}: {error}"
