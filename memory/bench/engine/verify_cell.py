@@ -90,8 +90,9 @@ class CellCheck:
             yield Deviation(self._name, "damaged", str(error))
 
     def _contents(self) -> Iterator[Deviation]:
-        journal = self._directory / "journal.jsonl"
-        if not journal.exists() or not journal.read_bytes().endswith(b"\n"):
+        journal, record = self._directory / "journal.jsonl", self._record
+        begun = journal.exists() or bool(record.counts) or record.status == "completed"
+        if begun and not (journal.exists() and journal.read_bytes().endswith(b"\n")):
             yield Deviation(f"{self._name}/journal.jsonl", "missing, or its last line is torn", "whole lines")
             return
         rows, state = list(CellJournal(journal).lines()), CellState()
