@@ -115,7 +115,6 @@ def play(
 
 
 def show(outcome: Outcome, *, as_json: bool) -> None:
-    """What came of an experiment, on the terminal."""
     from memory.bench.report.results import results_of
 
     show_results(
@@ -155,7 +154,6 @@ def show_results(results: Results, directory: Path, report: Path, *, as_json: bo
 
 
 def as_data(results: Results, directory: Path, report: Path) -> dict[str, Any]:
-    """The same for ``--json``."""
     from memory.bench.report.fairness import problems, unequal
     from memory.bench.report.verdict import verdict
 
@@ -172,7 +170,6 @@ def as_data(results: Results, directory: Path, report: Path) -> dict[str, Any]:
 
 
 def end_badly(outcome: Outcome) -> None:
-    """Exit with 1 if anything failed; the figures have been shown all the same."""
     if outcome.manifest.status != "completed":
         raise typer.Exit(FAILED)
 

@@ -79,7 +79,6 @@ class CommandGroup(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> NoReturn:
-        """Run the command line and end the process."""
         given = list(sys.argv[1:] if args is None else args)
         # Taken out here so that it may stand anywhere: it is added by hand to a line that failed.
         debug = "--debug" in given

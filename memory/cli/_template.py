@@ -192,7 +192,6 @@ def _yaml(key: str, value: Any) -> list[str]:
 
 
 def _scalar(text: str) -> str:
-    """``text`` as YAML writes it, quoted where it must be."""
     return _yaml("key", text)[0].removeprefix("key: ")
 
 

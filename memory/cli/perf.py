@@ -66,7 +66,6 @@ def perf(
 
 
 def show(found: Report) -> None:
-    """The table, and what to know about it."""
     print_table(
         ("ms, median of the rounds", "bare", "async", "memslot", "memslot / bare", "least"),
         [_row(figure) for figure in found.figures],

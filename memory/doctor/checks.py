@@ -37,13 +37,6 @@ class CheckFailed(MemslotError):
 class SlotChecks:
     """One method for each check, to be called in the order of :data:`memory.doctor.CHECKS`.
 
-    Args:
-        slot: the slot under test; closed by :meth:`close` or :meth:`abandon`.
-        info: what its plugin says of itself.
-        hints: what to do about failures.
-        patience: told of every call.
-        ready_timeout_s: longest wait for what is derived later, seconds.
-
     Every method raises :class:`CheckFailed` for what it must not see, and lets the slot's own errors through.
     """
 
@@ -256,8 +249,6 @@ class SlotChecks:
                     await self._slot.reset_scope(trial.scope)
         finally:
             await self._slot.aclose()
-
-    # -- what they share --------------------------------------------------------------------------------
 
     async def _ask_health(self) -> BackendHealth:
         with self._patience.waiting_for("an answer", self._slot.deadlines.health_s):

@@ -78,14 +78,7 @@ class DoctorReport(Frozen):
 
 
 class Waiting(Frozen):
-    """A call that is taking its time.
-
-    Attributes:
-        check: the check it belongs to.
-        what: what is waited for.
-        elapsed_s: since the call began, seconds.
-        limit_s: when it is given up, seconds after it began.
-    """
+    """A call that is taking its time; ``elapsed_s`` and ``limit_s`` count from its beginning."""
 
     check: str
     what: str

@@ -42,7 +42,7 @@ class HostFolder(ABC):
 
     @abstractmethod
     def uninstall(self) -> list[str]:
-        """Take away all that ``install`` wrote; what was done and what is left to do."""
+        """What was done and what is left to do, as for :meth:`install`."""
 
     def check(self, config: Path) -> None:
         if not config.exists():

@@ -35,8 +35,6 @@ _DRAIN_S = 10.0
 
 @dataclass
 class _Session:
-    """What one ``initialize`` came to."""
-
     id: str
     shared: SharedMemory | None = None
     turns: HostTurns | None = None

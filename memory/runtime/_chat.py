@@ -97,8 +97,6 @@ class Chat:
             await self.session.cut_off(turn, "".join(shown))
             await self._channel.send(AgentOutput(error="stopped"))
 
-    # -- the memory -------------------------------------------------------------------------------------
-
     @property
     def _name(self) -> str:
         return self.session.memory.slot.backend_name
@@ -134,8 +132,6 @@ class Chat:
                 await self.session.end()
         finally:
             await self._open.aclose()
-
-    # -- commands ---------------------------------------------------------------------------------------
 
     async def _command(self, line: str) -> bool:
         """Do what a line beginning with a slash asks for; False to leave."""
@@ -208,18 +204,7 @@ async def chat(
     channel: CommandLine | None = None,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Chat until the input ends.
-
-    Args:
-        config: which memory and model.
-        session_key: names the conversation.
-        channel: where turns come from; by default a prompt on a terminal, stdin elsewhere.
-        say: prints what is no answer.
-
-    Raises:
-        ConfigError, PluginError: the configuration cannot be used.
-        LifecycleError: what was said could neither be written nor kept for the next start.
-    """
+    """Chat with the configuration's memory and model until the input ends; errors as :meth:`Chat.run`."""
     settings = config.section("agent", AgentSettings)
     provider = settings.model(config)
     read = _reader() if channel is None else None

@@ -16,12 +16,7 @@ FORMAT = "memslot-journal-1"
 
 
 def exported(journal: Journal, persona_id: str | None = None) -> Iterator[str]:
-    """The lines of an export, without their line breaks; they hold what was said.
-
-    Args:
-        journal: what is exported.
-        persona_id: only this person's events.
-    """
+    """The lines of an export, without their line breaks; they hold what was said."""
     yield json.dumps({"format": FORMAT})
     for entry in journal.entries():
         if persona_id in (None, entry.event.scope.persona_id):

@@ -209,8 +209,6 @@ class AgentSession:
         history = tuple(message.model_dump(mode="json", exclude_none=True) for message in self.history)
         return Checkpoint(session_key=self.session_key, epoch=self._epoch, history=history)
 
-    # -- inside -----------------------------------------------------------------------------------------
-
     def _recall(self, text: str) -> Awaitable[Recall]:
         return self.memory.recall(text, session_id=self.session_id, scope=self.scope)
 

@@ -158,8 +158,6 @@ class TurnMemory:
     ) -> None:
         await self.aclose()
 
-    # -- a turn -----------------------------------------------------------------------------------------
-
     async def recall(
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
     ) -> Recall:
@@ -277,8 +275,6 @@ class TurnMemory:
                     await self._writes.close(self.policy.drain_s)
                     self._closed = True
 
-    # -- how it goes ------------------------------------------------------------------------------------
-
     def status(self) -> dict[str, Any]:
         """JSON-ready: counts of recalls and writes, how many wait, and whether the memory is left alone."""
         return {
@@ -321,8 +317,6 @@ class TurnMemory:
                 "details": {**health.details, "turns": status},
             }
         )
-
-    # -- inside -----------------------------------------------------------------------------------------
 
     async def _arrived(self) -> None:
         """Wait for what was handed over from other threads."""

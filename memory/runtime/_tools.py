@@ -177,8 +177,6 @@ def _wrong(validator: Any, arguments: Mapping[str, Any]) -> str | None:
     return f"{where}: does not fit {error.validator}: {json.dumps(error.validator_value)}"
 
 
-# -- the memory's own -------------------------------------------------------------------------------------
-
 Execute = Callable[[MemoryItems, Mapping[str, Any], ToolContext], Awaitable[Any]]
 
 

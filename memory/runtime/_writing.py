@@ -253,8 +253,6 @@ class WriteBehind:
             self._left_lock.release()
         return self.lost
 
-    # -- lanes ------------------------------------------------------------------------------------------
-
     def _start_lane(self, scope: MemoryScope) -> None:
         if scope not in self._lanes:
             lane = self._lanes[scope] = anyio.CancelScope()

@@ -178,6 +178,11 @@ async def test_off_by_default() -> None:
         assert (await run(signet, "true"))[0] == 403
 
 
+def test_a_command_with_arguments_is_refused_by_a_sentence() -> None:
+    with pytest.raises(ValidationError, match="each must be the name of a program, without arguments"):
+        settings(commands=["ls -l"])
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -43,7 +43,6 @@ def _config(workspace: str) -> Path | None:
 
 
 def _opened(config: Path) -> TurnMemory:
-    """The memory of a configuration, the same for every tool of this process."""
     if config not in _open:
         slot = build_slot(config)
         if slot.scope is None:

@@ -95,8 +95,6 @@ class AnthropicProvider(ServiceProvider):
                 raise ConnectionError("the stream broke off")
             yield CompletionChunk(result=_result(whole))
 
-    # -- inside -----------------------------------------------------------------------------------------
-
     def _request(self, messages: Sequence[Message], options: CompletionOptions | None) -> dict[str, Any]:
         options = options or CompletionOptions()
         systems = [message.content for message in messages if message.role in ("system", "developer")]

@@ -122,8 +122,6 @@ class OpenAIProvider(ServiceProvider):
             given = [(part[0], part[1], part[2]) for _, part in sorted(calls.items())]
             yield CompletionChunk(result=_result("".join(pieces), given, finish, last))
 
-    # -- inside -----------------------------------------------------------------------------------------
-
     def _request(self, messages: Sequence[Message], options: CompletionOptions | None) -> dict[str, Any]:
         options = options or CompletionOptions()
         said = [{"role": "system", "content": options.system_prompt}] if options.system_prompt else []

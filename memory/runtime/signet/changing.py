@@ -194,8 +194,6 @@ class Changes:
             taken += receipt.status not in ("skipped_read_only", "unknown")
         return taken
 
-    # -- inside -----------------------------------------------------------------------------------------
-
     async def _candidates(
         self, caller: Caller, scope: MemoryScope, body: Mapping[str, Any]
     ) -> list[dict[str, Any]]:

@@ -127,8 +127,6 @@ class AdapterClient(RuntimeAdapter):
         if session is not None:
             await session.close()
 
-    # -- lifecycle --------------------------------------------------------------------------------------
-
     async def on_session_start(self, params: SessionStartParams) -> SessionStartResult:
         """``POST /api/hooks/session-start``"""
         return await self._hook("session-start", params, SessionStartResult)
@@ -164,8 +162,6 @@ class AdapterClient(RuntimeAdapter):
         if not (params.summary or "").strip():
             raise InputError("CompactionCompleteParams.summary: is blank; the daemon requires it")
         return await self._hook("compaction-complete", params, CompactionResult)
-
-    # -- memory -----------------------------------------------------------------------------------------
 
     async def remember(self, content: str, **fields: Any) -> str | None:
         """``POST /api/hooks/remember``; the new memory's id, where the daemon tells it.
@@ -257,8 +253,6 @@ class AdapterClient(RuntimeAdapter):
         answer = await self._call("GET", f"{path}?{urlencode({'limit': limit, 'offset': offset})}")
         return self._rows(path, answer, "memories")
 
-    # -- the rest of the map ----------------------------------------------------------------------------
-
     async def run_with_secrets(
         self, command: str, secrets: Mapping[str, str], within_s: float = 60.0
     ) -> dict[str, Any]:
@@ -301,8 +295,6 @@ class AdapterClient(RuntimeAdapter):
         except BackendError:
             return False
         return True
-
-    # -- inside -----------------------------------------------------------------------------------------
 
     async def _hook(self, name: str, params: SessionParams, result: type[WireT]) -> WireT:
         body = {"harness": self.harness, **params.to_wire()}

@@ -75,16 +75,7 @@ ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
 
 
 class Endpoints:
-    """Methods that routes lead to.
-
-    Args:
-        service: the hooks.
-        changes: of single memories.
-        callers: how they are known.
-        work: the requests in work.
-        agent: answers at ``/api/chat``; None answers nobody there.
-        commands: what is run at ``secrets/exec``; None runs nothing.
-    """
+    """Methods that routes lead to."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class SecretsExecSettings(PluginOptions):
     def _programs(cls, commands: list[str]) -> list[str]:
         for program in commands:
             if not program or program.split() != [program] or not program.isprintable():
-                raise ValueError("each must be the name of program program, without arguments")
+                raise ValueError("each must be the name of a program, without arguments")
             if "/" in program and not program.startswith("/"):
                 raise ValueError("each must be a name on the PATH or an absolute path")
         return commands

@@ -171,8 +171,6 @@ class RuntimeAdapterServer:
         self.endpoints = Endpoints(self.service, self._changes, self._callers, self.work, agent, commands)
         self.app = self._application()
 
-    # -- who, and what ----------------------------------------------------------------------------------
-
     def caller(self, request: Request) -> Caller:
         """Who sent a request; also for what is mounted beside these endpoints, see :meth:`Callers.of`."""
         return self._callers.of(request)
@@ -190,8 +188,6 @@ class RuntimeAdapterServer:
             self.app.router.routes.append(
                 Route(path, endpoint=Mounted(self.caller, self.limits, self.work, app_for))
             )
-
-    # -- the endpoints ----------------------------------------------------------------------------------
 
     def _application(self) -> FastAPI:
         app = FastAPI(

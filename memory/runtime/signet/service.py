@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,6 @@ from memory.runtime._sections import Part, digest_of, fit_parts
 from memory.runtime.signet.book import Note
 from memory.runtime.signet.memories import Memories, id_of
 from memory.runtime.signet.sessions import Caller, Session
-from memory.runtime.signet.transcripts import transcript_in, turns_of
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
     CompactionResult,
@@ -48,6 +48,8 @@ _OPENING = "What is known about the user and this project?"
 _SHOWS: Mapping[str, tuple[bool, bool]] = {"opencode": (False, False), "openclaw": (False, True)}
 """Harness -> whether it goes on showing what a session's start was given, and what a prompt was. Signet's plugins
 (0.58.1) drop the first; OpenCode's shows the second to a single request. Others keep both, as Claude Code does."""
+_TURN = re.compile(r"^(?P<role>User|Assistant): ", re.M)
+_MAX_TRANSCRIPT_BYTES = 5_000_000
 _WRITTEN = ("committed", "queued", "pending")
 
 
@@ -194,8 +196,6 @@ class SignetService:
         self.sessions.keep(caller, session)
         return CompactionResult(success=written, memory_id=session.summary if written else None).to_wire()
 
-    # -- inside -----------------------------------------------------------------------------------------
-
     def _entered(self, caller: Caller, params: SessionParams) -> Session:
         return self.sessions.enter(caller, self.memories.sound(params))
 
@@ -277,10 +277,10 @@ class SignetService:
         """What of a transcript was not recorded; of a session whose prompts were heard, its last answer at most."""
         transcript, warnings = params.transcript, []
         if transcript is None and params.transcript_path:
-            transcript = transcript_in(self.settings.transcripts, params.transcript_path)
+            transcript = _transcript_in(self.settings.transcripts, params.transcript_path)
             if transcript is None:
                 warnings.append("transcriptPath is not read here: configure a directory of transcripts")
-        said = turns_of(transcript or "")
+        said = _turns_of(transcript or "")
         new = said[session.read :]
         if session.heard:
             new = [last for last in said[-1:] if last.role == "assistant" and session.is_new(last.content)]
@@ -306,3 +306,27 @@ class _Recalled:
     section: str
     notes: list[Note]
     warnings: list[str]
+
+
+def _turns_of(transcript: str) -> list[Message]:
+    """``User: ...`` and ``Assistant: ...`` paragraphs as messages."""
+    parts = _TURN.split(transcript.encode("utf-8", "replace").decode())[1:]
+    return [
+        Message(role="user" if role == "User" else "assistant", content=text.strip())
+        for role, text in zip(parts[::2], parts[1::2], strict=True)
+        if text.strip()
+    ]
+
+
+def _transcript_in(directory: Path | None, path: str) -> str | None:
+    """A file below a directory; None where it is no file there, or no directory is given."""
+    if directory is None:
+        return None
+    try:
+        file = Path(path).resolve(strict=True)
+        if not file.is_relative_to(directory.resolve()) or not file.is_file():
+            return None
+        with file.open("rb") as opened:
+            return opened.read(_MAX_TRANSCRIPT_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return None

@@ -150,13 +150,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions of all callers; none sees another's.
-
-    Args:
-        isolate: what a token's calls share.
-        store: keeps sessions, and which projects a token has.
-        resets: how often a scope was reset in this process.
-    """
+    """The sessions of all callers, and which projects a token has; none sees another's."""
 
     def __init__(
         self, isolate: Isolate, store: HostStore, resets: Callable[[MemoryScope], int] = lambda scope: 0
@@ -241,8 +235,6 @@ class Sessions:
             if session.scope == scope:
                 session.words = []
         self._store.drop("words", scope)
-
-    # -- which memories ---------------------------------------------------------------------------------
 
     def scope(self, caller: Caller, project: str | None = None, agent_id: str | None = None) -> MemoryScope:
         """Where a call that names this project and agent writes; ``strict`` alone keeps agents apart.
