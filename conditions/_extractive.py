@@ -88,12 +88,7 @@ _Sourced = tuple[_Statement, Source | None]
 
 
 class ExtractiveSummariser:
-    """Keeps the most substantial statements, newest first.
-
-    Args:
-        max_tokens: upper bound of the memory.
-        counter: measures it.
-    """
+    """Keeps the most substantial statements, newest first, in at most ``max_tokens``."""
 
     label = "extractive, not an LLM"
 

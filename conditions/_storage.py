@@ -32,12 +32,7 @@ _FILE_NAMES = IdAlphabet(safe="-_", escape="%", separator="+", max_length=200)
 
 
 class OwnedDirectory:
-    """A condition's ``path``, which one condition at a time may read and write.
-
-    Args:
-        root: the directory; made when it is taken.
-        owner: the condition's name, for errors.
-    """
+    """A condition's ``path``, which one condition at a time may read and write; made when it is taken."""
 
     def __init__(self, root: Path, owner: str) -> None:
         self._root = root
@@ -98,12 +93,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 class EventLog(AppendLog):
-    """The events of one scope in one file, one a line.
-
-    Args:
-        path, durability: as of :class:`memory.adapter.AppendLog`.
-        scope: whose events they are.
-    """
+    """The events of one scope in one file, one a line."""
 
     def __init__(self, path: Path, scope: MemoryScope, durability: Durability) -> None:
         super().__init__(path, durability=durability)

@@ -61,11 +61,7 @@ _REMEMBERED_EVENTS = 1000  # whose last write had no certain end
 
 
 class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
-    """Translates the contract into calls of ``graphiti_core.Graphiti``.
-
-    Args:
-        settings: options, deadlines and data directory.
-    """
+    """Translates the contract into calls of ``graphiti_core.Graphiti``."""
 
     def __init__(self, settings: AdapterSettings[GraphitiOptions]) -> None:
         from memory.backends.graphiti.models import Models
@@ -321,13 +317,7 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
 
 
 class _InUse:
-    """Around the use of a graph: a class, as a generator of this kind costs a search more than its rows.
-
-    Args:
-        place: held meanwhile.
-        opened: gives the graph.
-        backend_name: for errors.
-    """
+    """Around the use of a graph: a class, as a generator of this kind costs a search more than its rows."""
 
     def __init__(
         self, place: anyio.Semaphore, opened: Callable[[], Awaitable[NativeGraph]], backend_name: str

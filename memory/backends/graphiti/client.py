@@ -41,14 +41,7 @@ Stored = tuple[str, ...]
 
 
 class NativeGraph(GraphLookups):
-    """A scope's graph.
-
-    Args:
-        driver, group_id: as of :class:`GraphLookups`.
-        options: the configuration block.
-        models: shared by all scopes.
-        ontology: the types of entities and facts to tell apart, as arguments.
-    """
+    """A scope's graph; ``ontology`` are the types of entities and facts to tell apart, as arguments."""
 
     def __init__(
         self,

@@ -95,10 +95,6 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
 
     Unlike its parent it indexes ids alone by range (a property with a range and a full-text index crashes the
     server, and ranges over times answer wrongly), and builds indexes when it is opened, not whenever it is cloned.
-
-    Args:
-        store: whose connections it uses.
-        group_id: the scope's.
     """
 
     def __init__(self, store: FalkorStore, group_id: str) -> None:

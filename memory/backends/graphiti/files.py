@@ -23,14 +23,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class StateFile:
-    """``state`` beside an embedded graph: what its files were left like, as JSON.
-
-    Args:
-        directory: of the graph.
-
-    Attributes:
-        path: the file.
-    """
+    """``state`` beside an embedded graph: what its files were left like, as JSON."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "state"

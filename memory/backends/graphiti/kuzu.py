@@ -115,11 +115,7 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
     Unlike its parent it has a ``_database``, full-text indexes and a bounded size; it can be closed, and opened
     after a process that was killed; a cancelled query stays cancelled (the parent's answers with nothing, so that
     Graphiti goes on with an empty result); a question mark is no wildcard; and what Graphiti saves in one go is
-    one transaction that nothing interrupts.
-
-    Args:
-        directory: of this scope, resolved; created by :meth:`open`.
-        tables: that are to be searched by words.
+    one transaction that nothing interrupts. ``directory`` is resolved; ``tables`` are to be searched by words.
     """
 
     counted: Mapping[str, str] = {**NODES, "RelatesToNode_": "(n:RelatesToNode_)"}
@@ -134,12 +130,7 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         self._joined: asyncio.Task[SharedDatabase] | None = None
 
     async def open(self) -> None:
-        """Open the database, or make it. Idempotent.
-
-        Raises:
-            BackendUnavailable: another process, or another event loop, has it open.
-            BackendError: its file was removed, destroyed or changed.
-        """
+        """As :meth:`Database.open`."""
         await self._open(lambda database: database.open(self._tables))
 
     async def _open(self, opening: Callable[[Database], object]) -> None:

@@ -67,9 +67,6 @@ class Neo4jGraph(ScopeGraph, Neo4jDriver):
 
     Unlike its parent it connects within the deadline, builds indexes when it is opened, and ends with its scope
     without hanging up on the others.
-
-    Args:
-        store: whose connections it uses.
     """
 
     def __init__(self, store: Neo4jStore) -> None:

@@ -43,11 +43,7 @@ _WORD_LIMIT = 64
 
 
 class McpAdapter(SequentialBulk):
-    """A memory behind the tools of an MCP server; one process and directory, or argument, for each scope.
-
-    Args:
-        settings: the block, and where data may lie.
-    """
+    """A memory behind the tools of an MCP server; one process and directory, or argument, for each scope."""
 
     traits = AdapterTraits(
         consistency="immediate",

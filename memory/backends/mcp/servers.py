@@ -22,12 +22,7 @@ from memory.backends.mcp.options import McpOptions, Tool
 
 
 class Servers:
-    """Opens, keeps and ends sessions. Every method blocks, and belongs on one thread.
-
-    Args:
-        options: the block.
-        directory: where the scopes' directories lie.
-    """
+    """Opens, keeps and ends sessions. Every method blocks, and belongs on one thread."""
 
     def __init__(self, options: McpOptions, directory: Path) -> None:
         self._options = options

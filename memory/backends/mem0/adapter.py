@@ -82,9 +82,6 @@ def set_environment(directory: Path) -> None:
 class Mem0Adapter(SynchronousWrites):
     """Translates the contract into calls of ``mem0.Memory``, for the backend or a condition.
 
-    Args:
-        settings: options, deadlines and data directory.
-
     Raises:
         ConfigError, PluginLoadError: mem0 refuses the configuration.
         ScopeError: a template is malformed or would share memory.

@@ -34,10 +34,6 @@ _REMEMBERED = 1000  # events whose last write had no certain end
 class NativeMem0:
     """mem0 over its store, opened with the first call.
 
-    Args:
-        settings: options, deadlines, names for messages.
-        directory: where the embedded store and the history live.
-
     Attributes:
         turn: to be held around every call.
 

@@ -37,9 +37,6 @@ class LocalClient(QdrantLocal):  # type: ignore[misc]
 
     Not a ``QdrantClient``, which copies the schemas of every model it could embed with: 7 ms and 2 MB for each,
     where the store itself takes half a millisecond. And without a lock of its own: portalocker may import redis.
-
-    Args:
-        directory: Qdrant's; made if there is none.
     """
 
     def __init__(self, directory: Path) -> None:
