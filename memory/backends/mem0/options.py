@@ -91,11 +91,6 @@ STORES = {
 _UNKNOWN = StoreProfile(known=False, folds_case=True)
 
 
-def store_profile(provider: str) -> StoreProfile:
-    """The profile of a mem0 vector store; a cautious one for stores memslot has not met."""
-    return STORES.get(provider, _UNKNOWN)
-
-
 class NativePart(PluginOptions):
     """A component in mem0's own words."""
 
@@ -231,7 +226,7 @@ class Mem0Options(PluginOptions):
 
     @property
     def profile(self) -> StoreProfile:
-        return store_profile(self.vector_store.provider)
+        return STORES.get(self.vector_store.provider, _UNKNOWN)
 
     @property
     def embedded(self) -> bool:

@@ -16,7 +16,7 @@ from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, found, mutat
 from variants import examples
 
 from memory import MemoryScope
-from memory.backends.mem0.options import store_profile
+from memory.backends.mem0.options import STORES
 from memory.backends.mem0.translate import native_filters
 
 pytestmark = NEEDS_MEM0
@@ -134,7 +134,7 @@ def test_the_same_rows_as_the_plain_library_finds(
     plain, call = both
     scope = SCOPES[name]
     result = call(_retrieve, ask(query, scope=scope, max_items=top_k, filters=filters, **cs))
-    narrowing = native_filters({**filters, **cs}, store_profile("qdrant"))
+    narrowing = native_filters({**filters, **cs}, STORES["qdrant"])
     wanted = plain.search(query, filters={**call(_ids, scope), **narrowing}, top_k=top_k, threshold=0.0)[
         "results"
     ]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mem0_support import ALICE, ask, event
 
 from memory import InputError, MemoryScope, Message, ScopeError
-from memory.backends.mem0.options import STORES, Mem0Options, store_profile
+from memory.backends.mem0.options import STORES, Mem0Options
 from memory.backends.mem0.translate import (
     ScopeIds,
     event_metadata,
@@ -216,7 +216,7 @@ def test_soft_cs_fields_only_touch_the_query() -> None:
 
 
 def test_an_unknown_store_is_trusted_with_nothing() -> None:
-    profile = store_profile("unheard-of")
+    profile = Mem0Options.model_validate({"vector_store": {"provider": "unheard-of"}}).profile
     assert not profile.hard
     assert not profile.known
     assert profile.folds_case
