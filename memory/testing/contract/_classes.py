@@ -104,6 +104,13 @@ class ContractBase(Declarations):
         return adapter_factory()
 
     @pytest.fixture
+    def fault(self, native_fault: FaultInjector | None) -> FaultInjector:
+        """The provider's faults for a test of its own, or a skip that says what is missing."""
+        if native_fault is None:
+            pytest.skip("not tested: native_fault: without it nothing can be made to fail")
+        return native_fault
+
+    @pytest.fixture
     async def kit(
         self,
         adapter: MemoryAdapter,
