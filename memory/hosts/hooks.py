@@ -101,9 +101,8 @@ class _Hooks:
                 pass  # it did not wait
 
     async def _recall(self, request: dict[str, Any], connection: SocketStream) -> None:
-        with anyio.move_on_after(
-            _RECORDED_S
-        ):  # what the window before left, where it is about to be recorded
+        # What the window before left may be about to be recorded.
+        with anyio.move_on_after(_RECORDED_S):
             async with self._draining:
                 pass
         host, session_id = request["host"], request["session_id"]

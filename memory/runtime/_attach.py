@@ -47,9 +47,8 @@ async def open_shared(
     settings = load_config(config)
     scope = scope or settings.memory.scope
     async with AsyncExitStack() as stack:
-        alone = (
-            settings.memory.state is not None
-        )  # its state is shared, so every process is a server of its own
+        # A shared state makes every process a server of its own.
+        alone = settings.memory.state is not None
         if hasattr(socket, "AF_UNIX") and not on_trio() and not alone:
             slot = await stack.enter_async_context(_shared(settings, scope))
         else:

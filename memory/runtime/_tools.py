@@ -198,9 +198,8 @@ def memory_tools(slot: MemorySlot) -> list[Tool]:
     return [tool for tool in _TOOLS if tool.name in offered]
 
 
-_NOBODY = MemoryScope(
-    run_id="tools", persona_id="nobody"
-)  # capabilities are the adapter's, whoever's memory it is
+# Capabilities are the adapter's, whoever's memory it is.
+_NOBODY = MemoryScope(run_id="tools", persona_id="nobody")
 
 
 def _object(required: str, **properties: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from memory.runtime._provider import (
     ToolCall,
     ToolDefinition,
 )
-from memory.runtime.providers import create_provider, provider_names
+from memory.runtime.providers import GROUP, create_provider
 from memory.runtime.providers.scripted import ScriptedProvider
 from memory.testing import LoopbackAnswer, ScriptedLLM
 
@@ -59,7 +60,7 @@ async def pieces(of: Provider, said: Sequence[Message] = SAID, **options: Any) -
 
 
 def test_the_four_are_entry_points() -> None:
-    assert {*KINDS, "scripted"} <= set(provider_names())
+    assert {*KINDS, "scripted"} <= set(entry_points(group=GROUP).names)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "scripted"])

@@ -44,10 +44,7 @@ async def _opened(config: MemslotConfig, read_only: bool) -> AsyncIterator[Memor
 async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: bool = False) -> None:
     """Serve one client until it closes our stdin. Whatever prints meanwhile prints on stderr.
 
-    Args:
-        config: which memory.
-        read_only: offer no tool that writes, and write nothing.
-        hooks: answer the hooks of Claude Code, Codex and Cursor as well, and empty their spool.
+    ``hooks`` answers those of Claude Code, Codex and Cursor as well, and empties their spool.
 
     Raises:
         ConfigError, PluginError, ScopeError, BackendError: the memory cannot be opened.
@@ -119,12 +116,6 @@ async def serve_http(
     config: MemslotConfig, port: int, ready: Callable[[str], None], *, read_only: bool = False
 ) -> None:
     """Serve this machine's clients at ``/mcp`` until SIGTERM or SIGINT, or cancelled.
-
-    Args:
-        config: which memory.
-        port: on the loopback; 0 takes a free one.
-        ready: told the URL once it answers.
-        read_only: offer no tool that writes, and write nothing.
 
     Raises:
         ConfigError: the port is taken; or the memory cannot be opened, as for :func:`serve_stdio`.

@@ -73,7 +73,8 @@ def build_server(items: MemoryItems, *, read_only: bool = False) -> Server[Any, 
 
     @server.read_resource()  # type: ignore[untyped-decorator, no-untyped-call]
     async def read_resource(uri: Any) -> Iterable[ReadResourceContents]:
-        return [ReadResourceContents(_text(await resources.read(str(uri))), _JSON)]
+        found = await resources.read(str(uri))
+        return [ReadResourceContents(json.dumps(found, ensure_ascii=False, default=str), _JSON)]
 
     return server
 
@@ -115,7 +116,3 @@ class _Resources:
             found = await self._items.provenance(native_id)
             return {"raw": found.raw, "ids": found.native_ids, "event_ids": found.event_ids}
         raise InputError(f"there is no resource {quote(uri, safe=':/')[:200]}")
-
-
-def _text(answer: Any) -> str:
-    return json.dumps(answer, ensure_ascii=False, default=str)

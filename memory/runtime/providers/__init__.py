@@ -37,11 +37,6 @@ class ProviderPlugin:
     seeded: bool = False
 
 
-def provider_names() -> list[str]:
-    """Names on offer; imports nothing."""
-    return sorted(_points())
-
-
 def takes_seed(name: str, where: str) -> bool:
     """Whether a provider's API takes a seed; errors as for :func:`create_provider`."""
     return _plugin(name, where).seeded
@@ -61,7 +56,7 @@ def create_provider(
     """A provider by its name.
 
     Args:
-        name: one of :func:`provider_names`.
+        name: of an entry point of the group.
         options: its block, parsed or not.
         where: the block's path in the configuration, for messages.
         problem: knows the configuration's file, for messages.

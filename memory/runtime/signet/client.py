@@ -200,8 +200,7 @@ class AdapterClient(RuntimeAdapter):
             query: what to look for.
             fields: ``limit``, ``type``, ``tags``, ``who``, ``pinned``, ``importance_min``, ``since``, ``until``.
         """
-        path = "/api/memory/recall"
-        return self._rows(path, await self._call("POST", path, {"query": query, **fields}), "results")
+        return await self._rows("POST", "/api/memory/recall", "results", {"query": query, **fields})
 
     async def get(self, memory_id: str) -> dict[str, Any] | None:
         """``GET /api/memory/:id``; None where there is none, or none any more."""
@@ -226,8 +225,7 @@ class AdapterClient(RuntimeAdapter):
             "patches": [{"reason": reason, **patch} if reason else dict(patch) for patch in patches],
             "changed_by": self.harness,
         }
-        path = "/api/memory/modify"
-        return self._rows(path, await self._call("POST", path, body), "results")
+        return await self._rows("POST", "/api/memory/modify", "results", body)
 
     async def forget(self, ids: Sequence[str], reason: str, *, force: bool = False) -> list[dict[str, Any]]:
         """``POST /api/memory/forget`` with ``mode: execute``, which is not the daemon's default.
@@ -235,8 +233,7 @@ class AdapterClient(RuntimeAdapter):
         Each row's ``status`` says what became of it; pinned memories need ``force``.
         """
         body = {"ids": list(ids), "mode": "execute", "reason": reason, "force": force}
-        path = "/api/memory/forget"
-        return self._rows(path, await self._call("POST", path, body), "results")
+        return await self._rows("POST", "/api/memory/forget", "results", body)
 
     async def update(self, memory_id: str, reason: str, **changes: Any) -> dict[str, Any]:
         """``PATCH /api/memory/:id``; ``status`` says what became of it, whether or not ``success`` is sent."""
@@ -249,9 +246,8 @@ class AdapterClient(RuntimeAdapter):
 
     async def memories(self, limit: int = 100, offset: int = 0) -> list[dict[str, Any]]:
         """``GET /api/memories``"""
-        path = "/api/memories"
-        answer = await self._call("GET", f"{path}?{urlencode({'limit': limit, 'offset': offset})}")
-        return self._rows(path, answer, "memories")
+        query = urlencode({"limit": limit, "offset": offset})
+        return await self._rows("GET", f"/api/memories?{query}", "memories")
 
     async def run_with_secrets(
         self, command: str, secrets: Mapping[str, str], within_s: float = 60.0
@@ -335,10 +331,12 @@ class AdapterClient(RuntimeAdapter):
             raise self._nonsense(operation, "it is no JSON object")
         return found
 
-    def _rows(self, path: str, answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-        rows = answer.get(name)
+    async def _rows(
+        self, method: str, path: str, name: str, body: Mapping[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
+        rows = (await self._call(method, path, body)).get(name)
         if not isinstance(rows, list):
-            raise self._nonsense(path, f"it has no list {name!r}")
+            raise self._nonsense(path.partition("?")[0], f"it has no list {name!r}")
         return [row for row in rows if isinstance(row, dict)]
 
     @staticmethod
