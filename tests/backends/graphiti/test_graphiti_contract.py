@@ -13,8 +13,10 @@ from memory.adapter import MemoryAdapter
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import MemoryContract, ScriptedLLM
+from memory.testing.contract._spec import specs
 
 pytestmark = NEEDS_GRAPHITI
+OF_THE_SLOT = ("traces", "read only", "concurrency")
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +30,13 @@ class TestGraphiti(MemoryContract):
     config = config("http://127.0.0.1:9/v1")  # the fixture below puts the scripted LLM's address in
     anyio_backends = ("asyncio",)  # Graphiti gathers with asyncio
     # The first two open dozens of graphs: the one is shown by test_many_scopes_at_once_open_few_graphs, the other
-    # by the encoder's own tests and, as the rest, by the kit on every other provider.
+    # by the encoder's own tests and, as the rest, by the kit on every other provider: it is the slot's doing.
     thorough = (
         "test_concurrent_scopes_never_cross",
         "test_lookalike_scopes_never_meet",
         "test_the_event_loop_is_never_blocked",
         "test_time_grows_no_faster_than_the_text",
+        *(f"test_{name}" for name, spec in specs().items() if spec.area in OF_THE_SLOT),
     )
 
     @pytest.fixture
