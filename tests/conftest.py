@@ -184,8 +184,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             "provider, second event loops,"
         )
         terminalreporter.line(
-            "mutants of the kit, kills and other rounds of processes, growth of time with size; of inputs that are "
-            "made up,"
+            "mutants of the kit, kills and other rounds of processes, growth with size, pages in a browser; of"
         )
-        terminalreporter.line("most of the examples.")
+        terminalreporter.line("inputs that are made up, most of the examples.")
         terminalreporter.line("`make test-all` runs them too, as CI does.")
