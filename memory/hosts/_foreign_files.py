@@ -91,12 +91,7 @@ class JsonEntries:
 
 
 class TomlTables:
-    """Tables of ours at the end of a TOML file, between two comments.
-
-    Args:
-        file: the host's; it need not exist.
-        tables: as TOML.
-    """
+    """Tables of ours at the end of a TOML file, which need not exist, between two comments."""
 
     def __init__(self, file: Path, tables: str) -> None:
         self.file, self._tables = file, tables

@@ -36,11 +36,7 @@ async def forget_person(
 
     In this order, so that a backend that is down leaves the list of what to reset.
 
-    Args:
-        journal: what was recorded.
-        persona_id: whose events.
-        provider: the name of the configured memory.
-        open_slot: opens it; None leaves it as it is.
+    ``open_slot`` opens the memory of ``provider``; None leaves it as it is.
 
     Raises:
         MemslotError: the memory cannot be opened or reset; nothing was removed.

@@ -93,7 +93,6 @@ async def replay(
     """Write the past that a journal keeps into another memory.
 
     Args:
-        journal: the past.
         slot: the target, open, without a journal of its own.
         target: see :func:`target_of`.
         persona_id: only this person's scopes; all by default.

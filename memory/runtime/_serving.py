@@ -122,11 +122,6 @@ class ServeSettings(PluginOptions):
 async def serve(config: MemslotConfig, settings: ServeSettings, ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; then finish what is in work, send what waits, and close the memory.
 
-    Args:
-        config: which memory.
-        settings: where, and to whom.
-        ready: told the address once it answers.
-
     Raises:
         ConfigError: the address cannot be used, or would be open to everyone.
         PluginLoadError: FastAPI or uvicorn is not installed.

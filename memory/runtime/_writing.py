@@ -77,9 +77,7 @@ class WriteBehind:
     """Events on their way to a slot.
 
     Args:
-        slot: where they go.
         circuit: of writes; while it is open events wait.
-        background: runs the writers.
         size: events that may wait over all scopes, without a journal.
         queue_timeout_s: seconds an event may wait for its place among them.
         host_file: keeps what could not be sent before the end; None keeps nothing.

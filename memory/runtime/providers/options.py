@@ -44,14 +44,7 @@ class ServiceOptions(PluginOptions):
 class ServiceProvider:
     """Base of the providers over an official SDK's asynchronous client.
 
-    Args:
-        id: the provider's name.
-        client: the SDK's client.
-        options: its bound on answers.
-
-    Attributes:
-        operation: the SDK's call, for errors.
-        errors: what the SDK's exceptions mean.
+    ``operation`` is the SDK's call, and ``errors`` what its exceptions mean.
     """
 
     operation: ClassVar[str]

@@ -125,9 +125,6 @@ class Filters:
 class Book:
     """Notes by scope and id, and what was remembered under a key of the client's own.
 
-    Args:
-        store: keeps them.
-
     What is read is a copy: :meth:`put` keeps what was changed in it. Where the store cannot be used, everything
     raises :class:`StoreError`.
     """

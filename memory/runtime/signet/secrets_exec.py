@@ -72,9 +72,6 @@ class SecretsExecSettings(PluginOptions):
 class SecretCommands:
     """Runs what a client asks for.
 
-    Args:
-        settings: which commands and secrets.
-
     Raises:
         ConfigError: a command is not on this machine, or is a shell.
     """
