@@ -132,6 +132,26 @@ def test_without_a_number_as_many_connections_as_httpx_has_by_itself() -> None:
     assert JsonHttp("http://host:1", backend="b")._limits == usual
 
 
+async def test_an_answer_that_was_read_gives_its_connection_back() -> None:
+    """Kept, every answer would cost one, and the last is waited for in vain."""
+    with Server() as server, anyio.fail_after(60):
+        http = JsonHttp(server.url, backend="test", connections=1)
+        for _ in range(3):
+            assert await http.request("GET", "/notes") == {}
+        await http.aclose()
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+async def test_what_is_no_json_is_no_answer(number: str) -> None:
+    """Python reads them; as scores they make every comparison false."""
+    with Server() as server:
+        http = JsonHttp(server.url, backend="test")
+        server.answer = LoopbackAnswer(200, f'{{"score": {number}}}'.encode())
+        with pytest.raises(BackendProtocolError):
+            await http.request("GET", "/notes")
+        await http.aclose()
+
+
 async def test_what_a_refusal_says_is_told_by_code_and_status() -> None:
     hints = {
         401: "missing, wrong or expired",
