@@ -6,8 +6,8 @@ Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.op
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import anyio
 from falkordb.asyncio import FalkorDB
@@ -19,10 +19,8 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from memory.backends.graphiti.stores import ScopeGraph, Store, changes, equip
+from memory.backends.graphiti.stores import SavedTogether, ScopeGraph, Store, changes, equip
 from memory.backends.graphiti.write import Write
-
-T = TypeVar("T")
 
 _CALLS = ("write_s", "retrieve_s", "reset_s")  # that may take longest
 _RANGE = (
@@ -154,23 +152,8 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
         return other
 
 
-class Session(FalkorDriverSession):
-    """Graphiti's unit of saving: what it runs is collected, then saved in one go."""
-
-    def __init__(self, graph: FalkorGraph) -> None:
-        self._saving = graph
-        self._queries: list[tuple[str, Mapping[str, Any]]] = []
-
-    async def run(self, query: str | list[tuple[str, dict[str, Any]]], **kwargs: Any) -> None:
-        self._queries += [(query, kwargs)] if isinstance(query, str) else query
-
-    async def execute_write(self, func: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        """Save what ``func`` runs: it is first let to its end, as it asks for vectors."""
-        answer = await func(self, *args, **kwargs)
-        queries, self._queries = self._queries, []
-        if queries:
-            await self._saving.save(queries)
-        return answer
+class Session(SavedTogether, FalkorDriverSession):
+    """What Graphiti saves in one go, as one transaction."""
 
 
 def _native(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from functools import lru_cache
@@ -22,7 +22,7 @@ from graphiti_core.driver.kuzu_driver import KuzuDriver, KuzuDriverSession
 from memory import BackendUnavailable
 from memory.adapter import NativeWorker, trim_heap
 from memory.backends.graphiti.database import Database, Statement
-from memory.backends.graphiti.stores import NODES, ScopeGraph, Store, changes, equip
+from memory.backends.graphiti.stores import NODES, SavedTogether, ScopeGraph, Store, changes, equip
 from memory.backends.graphiti.write import Write
 
 T = TypeVar("T")
@@ -165,12 +165,14 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> tuple[Any, None, None]:
         """Rows as dicts. Parameters that are None are left out, as the parent does."""
         Write.check()
-        statement = _statement(cypher_query_, kwargs)
         if changes(cypher_query_):
-            return await self.save([statement]), None, None
+            return await self.save([(cypher_query_, kwargs)]), None, None
+        statement = _statement(cypher_query_, kwargs)
         return await self._run(lambda database: database.rows(*statement)), None, None
 
-    async def save(self, statements: Sequence[Statement]) -> Any:
+    async def save(self, queries: Sequence[tuple[str, Mapping[str, Any]]]) -> Any:
+        """All of them in one transaction, or none. Returns the rows of the last."""
+        statements = [_statement(*query) for query in queries]
         rows = await self._run(lambda database: database.save(statements))
         Write.saved()
         return rows
@@ -204,26 +206,8 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
             await shared.leave()
 
 
-class Session(KuzuDriverSession):
-    """Graphiti's unit of saving: what it runs is collected, then saved in one go."""
-
-    driver: ScopeDriver
-
-    def __init__(self, driver: ScopeDriver) -> None:
-        super().__init__(driver)
-        self._statements: list[Statement] = []
-
-    async def run(self, query: str | list[tuple[str, dict[str, Any]]], **kwargs: Any) -> None:
-        for cypher, parameters in [(query, kwargs)] if isinstance(query, str) else query:
-            self._statements.append(_statement(cypher, parameters))
-
-    async def execute_write(self, func: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        """Save what ``func`` runs: it is first let to its end, as it asks for vectors."""
-        answer = await func(self, *args, **kwargs)
-        Write.check()
-        statements, self._statements = self._statements, []
-        await self.driver.save(statements)
-        return answer
+class Session(SavedTogether, KuzuDriverSession):
+    """What Graphiti saves in one go, as one transaction."""
 
 
 def _statement(query: str, kwargs: Mapping[str, Any]) -> Statement:

