@@ -141,6 +141,17 @@ async def test_an_answer_that_was_read_gives_its_connection_back() -> None:
         await http.aclose()
 
 
+@pytest.mark.parametrize(("said", "wait_s"), [(7, 7.0), (True, None), ("7", None)])
+async def test_how_long_to_wait_is_a_number_in_the_answer(said: object, wait_s: float | None) -> None:
+    with Server() as server:
+        http = JsonHttp(server.url, backend="test")
+        server.answer = LoopbackAnswer(429, {"retry_after": said})
+        with pytest.raises(BackendError) as raised:
+            await http.request("GET", "/notes")
+        await http.aclose()
+    assert raised.value.retry_after_s == wait_s
+
+
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
 async def test_what_is_no_json_is_no_answer(number: str) -> None:
     """Python reads them; as scores they make every comparison false."""
