@@ -223,7 +223,7 @@ async def _become_read_only(slot: MemorySlot, settings: ServeSettings) -> None:
     with HostStore(slot.backend_name, slot.host_file if settings.keep else None) as store:
         sessions = Sessions(settings.isolate, store)
         for caller in Callers(_grants(settings.tokens, slot.scope), slot.scope).known():
-            for scope in sessions.holders(caller, caller.scope):
+            for scope in sessions.used(caller):
                 try:
                     await slot.setup_scope(scope)
                 except BackendError as error:

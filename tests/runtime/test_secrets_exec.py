@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from pydantic import ValidationError
@@ -171,6 +172,11 @@ async def test_a_token_is_needed(signet: Daemon) -> None:
             pass
     with pytest.raises(ValidationError, match="set tokens first"):
         ServeSettings(secrets_exec=settings())
+
+
+async def test_who_may_only_read_runs_nothing() -> None:
+    async with daemon(tokens={TOKEN: BASE}, read_only=frozenset({TOKEN}), secrets_exec=settings()) as signet:
+        assert await run(signet, "true") == (403, {"error": ANY})
 
 
 async def test_off_by_default() -> None:

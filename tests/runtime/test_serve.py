@@ -6,12 +6,13 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from cli_support import invoke
 
 from memory.plugins.config import load_config
 from memory.runtime._serving import serve, settings_of
+from memory.slot.host_store import HOST_FILE
 
 TOKENS = {"ADA_TOKEN": "token-of-ada-0000000", "EVE_TOKEN": "token-of-eve-0000000"}
 
@@ -57,15 +59,17 @@ def prompt(http: httpx.Client, number: int) -> int:
     return http.post("/api/hooks/user-prompt-submit", json=body).status_code
 
 
-def test_started_read_only_it_recalls_every_project_of_every_token(tmp_path: Path) -> None:
+@pytest.mark.parametrize("isolate", ["shared", "strict"])
+def test_started_read_only_it_recalls_every_project_of_every_token(tmp_path: Path, isolate: str) -> None:
     of_ada = {"token": TOKENS["ADA_TOKEN"], "persona_id": "ada"}
     headers = {"authorization": f"Bearer {TOKENS['ADA_TOKEN']}"}
     fact = {"content": "I like oolong", "project": "/alpha"}
     for read_only in (False, True):
-        config = write(tmp_path, {"tokens": [of_ada], "read_only": read_only})
+        config = write(tmp_path, {"tokens": [of_ada], "read_only": read_only, "isolate": isolate})
         with served(config) as (url, _), httpx.Client(base_url=url, headers=headers, timeout=60) as http:
             stored = http.post("/api/memory/remember", json=fact)
-            recalled = http.post("/api/memory/recall", json={"query": "oolong"})
+            asked = {"query": "oolong", **({"project": "/alpha"} if isolate == "strict" else {})}
+            recalled = http.post("/api/memory/recall", json=asked)
             key = f"read only: {read_only}"
             body = {"harness": "t", "sessionKey": key, "project": "/alpha", "userMessage": "Which tea?"}
             shown = http.post("/api/hooks/user-prompt-submit", json=body).json()
@@ -73,6 +77,26 @@ def test_started_read_only_it_recalls_every_project_of_every_token(tmp_path: Pat
     assert "I like oolong" in [found["content"] for found in recalled.json()["results"]]
     assert "oolong" in shown["inject"]
     assert shown["warnings"] == []
+
+
+def test_started_read_only_it_goes_on_with_no_session_and_keeps_no_chat(tmp_path: Path) -> None:
+    scope = {"run_id": "r", "persona_id": "ada"}
+    hook = {"harness": "t", "sessionKey": "s"}
+    kept: list[set[Any]] = []
+    for read_only in (False, True):
+        config = write(tmp_path, {"read_only": read_only}, agent={"provider": "scripted"}, scope=scope)
+        with served(config) as (url, _), httpx.Client(base_url=url, timeout=60) as http:
+            http.post("/api/hooks/session-start", json=hook)
+            http.post("/api/hooks/user-prompt-submit", json={**hook, "userMessage": f"{read_only}?"})
+            chat = http.post("/api/chat", json={"sessionKey": f"chat {read_only}", "content": "I row."})
+            if read_only:
+                http.post("/api/hooks/session-end", json=hook)
+        with closing(sqlite3.connect(tmp_path / "kept" / HOST_FILE)) as database:
+            rows = database.execute("SELECT kind, id, value FROM kept WHERE kind != 'note'")
+            kept.append(set(rows.fetchall()))
+    assert chat.status_code == 403
+    assert {kind for kind, *_ in kept[0]} == {"session", "words", "conversation"}
+    assert kept[1] == kept[0]
 
 
 def test_no_answered_prompt_is_lost_at_sigterm(tmp_path: Path) -> None:

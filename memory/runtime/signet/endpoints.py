@@ -213,6 +213,8 @@ class Endpoints:
         """Run a listed command with secrets in its environment."""
         if self._commands is None:
             raise Refused(403, "secrets/exec is off: this server runs no commands")
+        if caller.read_only:
+            raise Refused(403, "this memory is read-only, and a command may change anything")
         return await self._commands.run(body)
 
     async def chat(self, caller: Who, body: Sent) -> Response:
@@ -220,7 +222,7 @@ class Endpoints:
         if self._agent is None:
             raise Refused(404, "no agent answers here: give the configuration an agent: block")
         if caller.read_only:
-            raise Refused(403, "this token may only read, and the agent records what is said")
+            raise Refused(403, "this memory is read-only, and the agent records what is said")
         params = types.read(types.SessionParams, body)
         content = self._memories.checked(body.get("content"))
         if content is None:

@@ -59,10 +59,14 @@ class Callers:
     Args:
         grants: bearer token -> what it opens; empty asks for none. Compared in constant time, kept as hashes.
         own: whose memory is opened to whoever is on this machine, where there are no tokens.
+        read_only: nobody may change anything.
     """
 
-    def __init__(self, grants: Mapping[str, TokenGrant], own: MemoryScope | None) -> None:
-        self._own = own
+    def __init__(
+        self, grants: Mapping[str, TokenGrant], own: MemoryScope | None, *, read_only: bool = False
+    ) -> None:
+        self._own = None if own is None else TokenGrant(own)
+        self._read_only = read_only
         self.grant(grants)
 
     def grant(self, grants: Mapping[str, TokenGrant]) -> None:
@@ -74,9 +78,11 @@ class Callers:
         return bool(self._grants)
 
     def known(self) -> list[Caller]:
-        if self._own is not None and not self.by_token:
-            return [Caller(self._own)]
-        return [Caller(grant.scope, read_only=grant.read_only) for grant in self._grants.values()]
+        own = [] if self._own is None else [self._own]
+        return [self._caller(grant) for grant in self._grants.values() or own]
+
+    def _caller(self, grant: TokenGrant, client: str = "", path: str | None = None) -> Caller:
+        return Caller(grant.scope, client, path, grant.read_only or self._read_only)
 
     def of(self, request: Request) -> Caller:
         """Who sent a request.
@@ -95,11 +101,11 @@ class Callers:
             if not _of_this_machine(str(request.url)):
                 raise Refused(403, "without tokens only requests to a loopback address are answered")
             assert self._own is not None
-            return Caller(self._own, client, path)
+            return self._caller(self._own, client, path)
         grant = self._find(request.headers.get("authorization", ""))
         if grant is None:
             raise Refused(401, "a bearer token is required")
-        return Caller(grant.scope, client, path, grant.read_only)
+        return self._caller(grant, client, path)
 
     def _find(self, header: str) -> TokenGrant | None:
         kind, _, token = header.partition(" ")

@@ -160,7 +160,7 @@ class RuntimeAdapterServer:
             settings.longest_prompt,
         )
         self._changes = Changes(self._memories)
-        self._callers = Callers(tokens or {}, memory.slot.scope)
+        self._callers = Callers(tokens or {}, memory.slot.scope, read_only=memory.slot.read_only)
         self.grant = self._callers.grant
         max_requests = self.limits.at_once
         per_caller = self.limits.per_caller or (

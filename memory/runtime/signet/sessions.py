@@ -248,7 +248,7 @@ class Sessions:
         label = f"{_escaped(project or '')}|{_escaped(agent_id or '')}"
         scope = caller.scope.model_copy(update={"agent_id": _within_limit(label, caller.scope.agent_id)})
         minute = datetime.now(UTC).isoformat(timespec="minutes")
-        if self.isolate == "shared" and not caller.read_only and self._noted.add((scope, minute)):
+        if not caller.read_only and self._noted.add((scope, minute)):
             try:
                 kept = {"scope": scope.model_dump(exclude_none=True), "used": minute}
                 self._store.put(StoredObject("project", caller.scope, label, kept, scope))
@@ -270,11 +270,14 @@ class Sessions:
         """The scopes an id may belong to that was shown to this token, the most likely first."""
         if self.isolate == "strict":
             return (scope,)
+        return tuple(dict.fromkeys((scope, *self.used(caller))))
+
+    def used(self, caller: Caller) -> tuple[MemoryScope, ...]:
+        """Every scope of a token: what is outside of projects, and the projects used last first."""
         kept = sorted(
             self._store.all("project", caller.scope), key=lambda row: row.get("used", ""), reverse=True
         )
-        projects = (MemoryScope(**row["scope"]) for row in kept)
-        return tuple(dict.fromkeys((scope, caller.scope, *projects)))
+        return (caller.scope, *(MemoryScope(**row["scope"]) for row in kept))
 
     def _kept(self, caller: Caller, key: str) -> Session | None:
         row = self._store.get("session", caller.scope, key) if key and not caller.read_only else None

@@ -10,12 +10,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 
@@ -135,13 +133,14 @@ def _read_command(job: Path) -> tuple[_abi.Wanted | None, str]:
     return (collected[0] if collected else None), said.getvalue()
 
 
-def main(directory: str, run: Callable[..., Any] = anyio.run) -> None:
+async def main(directory: str) -> None:
     """Send for the hooks that meet in a directory; whoever starts us holds its lock, and hands it to us."""
     log = logging.getLogger("memslot.stigmem")
     log.addHandler(_ToTheHook())
     log.propagate = False
-    run(Sender(Path(directory)).run)
+    await Sender(Path(directory)).run()
+    os._exit(0)  # the loop's own end waits for names that are still looked up, and the lock with it
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    anyio.run(main, sys.argv[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -12,11 +13,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 from abi_support import AGENT, OTHER, USER, FaultyNode, closed_port
 from stigmem_double import StigmemDouble
 from test_abi_cli import ALL, INTENT, WRITES, every, relations, run
+
+from memory.stigmem.spool import LOCK
 
 COMMAND = [sys.executable, "-c", "from memory.cli import main; main()", "stigmem"]
 
@@ -28,6 +32,15 @@ def shell(line: str, url: str, **variables: str) -> subprocess.CompletedProcess[
     return subprocess.run(
         ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=300, check=False
     )
+
+
+def locked(file: IO[str]) -> bool:
+    """Whether the lock is to be had, and is ours now."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 # -- streams ----------------------------------------------------------------------------------------------
@@ -213,6 +226,12 @@ def test_a_name_that_does_not_resolve_in_time_holds_no_hook_up(tmp_path: Path) -
     slow = shell("memslot stigmem done t-1 --wait 0.2", "http://node.test:1", PYTHONPATH=str(tmp_path))
     assert (slow.returncode, slow.stdout) == (0, "")
     assert "warning: " in slow.stderr
+    (directory,) = (tmp_path / f"memslot-{os.getuid()}").iterdir()
+    with (directory / LOCK).open() as lock:
+        until = time.monotonic() + 120  # the name resolves later than that
+        while not locked(lock):
+            assert time.monotonic() < until, "no other sender can begin"
+            time.sleep(0.05)
     strict = shell(
         "memslot stigmem intent list --wait 0.2 --process", "http://n.test:1", PYTHONPATH=str(tmp_path)
     )
