@@ -54,10 +54,12 @@ class _Attached:
         return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
 
     async def aclose(self) -> None:
-        idle, self._idle = self._idle, []
-        for _, writer in idle:
-            writer.close()
+        self._close_idle()
         await self._native.aclose()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop()[1].close()
 
     async def call(self, name: str, *arguments: Any) -> Any:
         """One call, of the owner there is; a read that lost its owner is asked of the next."""
@@ -72,6 +74,7 @@ class _Attached:
                 try:
                     answer = await self._asked(connection, call)
                 except OSError as error:
+                    self._close_idle()  # its other connections have ended with it
                     if method.repeatable and attempt == 1:
                         continue
                     raise self._unavailable("the process that has it open ended", sent=True) from error

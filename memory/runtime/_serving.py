@@ -13,8 +13,8 @@ import anyio
 from pydantic import Field, field_validator, model_validator
 
 from memory.adapter._address import is_loopback
-from memory.contract.errors import BackendError, ConfigError, PluginLoadError
-from memory.contract.requests import AdapterMode, Positive
+from memory.contract.errors import ConfigError, PluginLoadError
+from memory.contract.requests import Positive
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import Isolate, MemslotConfig
 from memory.plugins.hookspecs import PluginOptions
@@ -155,24 +155,29 @@ async def answer(
         import uvicorn
 
         from memory.runtime._connections import bounded_protocol
-        from memory.runtime.signet.http import Limits
+        from memory.runtime.signet.http import Callers, Limits
+        from memory.runtime.signet.reach_items import only_read
         from memory.runtime.signet.server import RuntimeAdapterServer
         from memory.runtime.signet.service import ServiceSettings
+        from memory.runtime.signet.sessions import Sessions
     except ImportError as error:
         raise PluginLoadError(f"serve needs {error.name}: pip install 'memslot[signet]'") from error
     memory = TurnMemory(slot, settings.policy, keep_unsent=settings.keep)
-    if settings.read_only:
-        await _become_read_only(slot, settings)
-    async with memory, AsyncExitStack() as stack:
+    grants = _grants(settings.tokens, slot.scope)
+    async with AsyncExitStack() as stack:
         store = HostStore(slot.backend_name, slot.host_file if settings.keep else None)
         stack.callback(store.close)
+        if settings.read_only:
+            callers = Callers(grants, slot.scope).known()
+            await only_read(slot, Sessions(settings.isolate, store), callers)
+        await stack.enter_async_context(memory)
         conversations = None
         if agent is not None:
             block, provider = agent
             conversations = await stack.enter_async_context(Conversations(provider, memory, block, store))
         server = RuntimeAdapterServer(
             memory,
-            tokens=_grants(settings.tokens, slot.scope),
+            tokens=grants,
             isolate=settings.isolate,
             settings=ServiceSettings(settings.identity, settings.transcripts, settings.longest_prompt),
             limits=Limits(
@@ -213,22 +218,6 @@ async def answer(
         ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         await running.serve(sockets=[listener])
     memory.check_none_lost()
-
-
-async def _become_read_only(slot: MemorySlot, settings: ServeSettings) -> None:
-    """Write no more, once every scope that callers have something in is set up: that is refused from then on."""
-    from memory.runtime.signet.http import Callers
-    from memory.runtime.signet.sessions import Sessions
-
-    with HostStore(slot.backend_name, slot.host_file if settings.keep else None) as store:
-        sessions = Sessions(settings.isolate, store)
-        for caller in Callers(_grants(settings.tokens, slot.scope), slot.scope).known():
-            for scope in sessions.used(caller):
-                try:
-                    await slot.setup_scope(scope)
-                except BackendError as error:
-                    log.warning("%s: a scope cannot be read: %s", slot.backend_name, error)
-    await slot.set_mode(AdapterMode(read_only=True, reason="serve --read-only"))
 
 
 def _grants(tokens: list[TokenSettings], default: MemoryScope | None) -> dict[str, TokenGrant]:

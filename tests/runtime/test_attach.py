@@ -112,6 +112,20 @@ async def test_a_killed_owner_is_succeeded_and_loses_nothing(tmp_path: Path) -> 
         assert "green" in await text(again, "hat")
 
 
+async def test_a_read_outlives_all_connections_to_an_owner_that_died(tmp_path: Path) -> None:
+    async def end(lines: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await lines.readline()
+        writer.close()
+
+    async with open_shared(config(tmp_path)) as first, open_shared(config(tmp_path)) as second:
+        await first.after_turn(user="My bike is red.", session_id="a")
+        async with await asyncio.start_unix_server(end, tmp_path / "dead"):
+            for _ in range(3):
+                dying = await asyncio.open_unix_connection(tmp_path / "dead")
+                second._adapter._idle.append(dying)  # type: ignore[attr-defined]
+            assert "red" in await text(second)
+
+
 async def test_only_its_user_may_enter(tmp_path: Path) -> None:
     async with open_shared(config(tmp_path)):
         socket = place(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 from signet_support import BASE, Daemon, daemon
 
 from memory import AdapterMode, MemorySlot
-from memory.contract.errors import StoreError
+from memory.contract.errors import InputError, StoreError
+from memory.runtime import open_reach
 from memory.runtime.signet.book import Book
 from memory.runtime.signet.sessions import Sessions
 from memory.testing import FakeBackend
@@ -254,3 +256,18 @@ async def test_the_file_of_another_backend_shows_none_of_its_own(tmp_path: Path)
 async def test_an_id_may_hold_a_slash(signet: Daemon) -> None:
     status, answer = await signet.send("PATCH", "/api/memory/turn%2F0", {"content": "x", "reason": "r"})
     assert (status, answer["id"], answer["status"]) == (404, "turn/0", "not_found")
+
+
+async def test_tools_started_read_only_find_what_projects_hold(started: Any) -> None:
+    async with started() as signet:
+        await signet.post("/api/memory/remember", {"content": f"a {WORD}", "project": "/p"})
+        store = signet.backend.store
+    adapter = FakeBackend(store)
+    adapter.traits = replace(adapter.traits, setup_writes=True)
+    async with (
+        MemorySlot(adapter, scope=BASE, host_file=signet.memory.slot.host_file) as slot,
+        open_reach(slot, "shared", read_only=True) as items,
+    ):
+        assert [item.content for item in await items.search(WORD)] == [f"a {WORD}"]
+        with pytest.raises(InputError, match="read-only"):
+            await items.forget((await items.search(WORD))[0].id or "")

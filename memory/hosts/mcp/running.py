@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 
-from memory import AdapterMode, LifecycleError, MemoryScope, MemorySlot, ScopeError
+from memory import LifecycleError, MemoryScope, MemorySlot, ScopeError
 from memory.adapter import quiet_loggers
 from memory.hosts.mcp.server import build_server
 from memory.runtime import (
@@ -34,11 +34,11 @@ async def _opened(config: MemslotConfig, read_only: bool) -> AsyncIterator[Memor
         raise ScopeError(
             f"{config.problem.source}: memory.scope says whose memory is served; add run_id and persona_id"
         )
-    async with open_shared(config, setup=read_only) as slot:  # which a read-only slot could not do later
-        if read_only:
-            await slot.set_mode(AdapterMode(read_only=True, reason="mcp --read-only"))
-        with open_reach(slot, config.isolate or "shared", read_only=read_only) as items:
-            yield items
+    async with (
+        open_shared(config, setup=read_only) as slot,  # which a read-only slot could not do later
+        open_reach(slot, config.isolate or "shared", read_only=read_only) as items,
+    ):
+        yield items
 
 
 async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: bool = False) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
-from memory.contract.errors import CapabilityNotSupported, InputError
+from memory.contract.errors import BackendError, CapabilityNotSupported, InputError
 from memory.contract.receipts import (
     BackendReadiness,
     NativeMutationReceipt,
@@ -14,6 +15,7 @@ from memory.contract.receipts import (
     WriteReceipt,
     WriteStatus,
 )
+from memory.contract.requests import AdapterMode
 from memory.plugins.config import Isolate
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime.signet.book import Filters, Note
@@ -22,6 +24,8 @@ from memory.runtime.signet.memories import Memories
 from memory.runtime.signet.sessions import Caller, Sessions
 from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
+
+log = logging.getLogger("memslot.runtime")
 
 _WORST_FIRST = ("failed", "unknown", "pending", "ready")
 
@@ -72,14 +76,16 @@ class ReachItems(MemoryItems):
         return await MemoryItems(self.slot, scope).provenance(item_id)
 
 
-@contextmanager
-def open_reach(slot: MemorySlot, isolate: Isolate, *, read_only: bool = False) -> Iterator[MemoryItems]:
+@asynccontextmanager
+async def open_reach(
+    slot: MemorySlot, isolate: Isolate, *, read_only: bool = False
+) -> AsyncIterator[MemoryItems]:
     """The memories of the slot's own scope, with those of the projects that ``memslot serve`` divides it into.
 
     Args:
         slot: open; whoever opened it closes it.
         isolate: what projects share.
-        read_only: nothing may be changed.
+        read_only: nothing may be changed, and the slot is read-only from now on.
 
     Raises:
         ScopeError: the slot has no scope.
@@ -88,7 +94,20 @@ def open_reach(slot: MemorySlot, isolate: Isolate, *, read_only: bool = False) -
     with HostStore(slot.backend_name, slot.host_file) as store:
         memories = Memories(slot, Sessions(isolate, store), store)
         caller = Caller(slot.scope_or_default(None), read_only=read_only)
+        if read_only:
+            await only_read(slot, memories.sessions, [caller])
         yield ReachItems(memories, Changes(memories), caller)
+
+
+async def only_read(slot: MemorySlot, sessions: Sessions, callers: Iterable[Caller]) -> None:
+    """Write no more, once every scope that callers have something in is set up: that is refused from then on."""
+    for caller in callers:
+        for scope in sessions.used(caller):
+            try:
+                await slot.setup_scope(scope)
+            except BackendError as error:
+                log.warning("%s: a scope cannot be read: %s", slot.backend_name, error)
+    await slot.set_mode(AdapterMode(read_only=True, reason="started with --read-only"))
 
 
 def _receipt(result: Mapping[str, Any]) -> NativeMutationReceipt:
