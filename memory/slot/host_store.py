@@ -39,6 +39,8 @@ CREATE INDEX IF NOT EXISTS age ON kept (kind, seq);
 CREATE INDEX IF NOT EXISTS scopes ON kept (scope);
 """,
 )
+_PUT = """INSERT INTO kept (kind, owner, id, scope, value) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (kind, owner, id) DO UPDATE SET scope = excluded.scope, value = excluded.value"""
 _PRUNED_EVERY = 256
 
 
@@ -140,24 +142,11 @@ class HostStore:
 
     def put(self, *objects: StoredObject) -> None:
         """Keep objects, all or none, in place of those of the same kind, owner and name; each keeps its age."""
-        values = [
-            (
-                kept.kind,
-                self._key(kept.owner),
-                kept.name,
-                self._key(kept.scope or kept.owner),
-                json.dumps(kept.value, ensure_ascii=False),
-            )
-            for kept in objects
-        ]
+        values = [self._row(kept) for kept in objects]
 
         def keep() -> None:
             with self._file.transaction():
-                self._db.executemany(
-                    "INSERT INTO kept (kind, owner, id, scope, value) VALUES (?, ?, ?, ?, ?) "
-                    "ON CONFLICT (kind, owner, id) DO UPDATE SET scope = excluded.scope, value = excluded.value",
-                    values,
-                )
+                self._db.executemany(_PUT, values)
                 self._puts += 1
                 if self._puts % _PRUNED_EVERY == 0:
                     last = "SELECT seq FROM kept WHERE kind = ? ORDER BY seq DESC LIMIT 1 OFFSET ?"
@@ -168,6 +157,20 @@ class HostStore:
 
         if values:
             self._do(keep)
+
+    def swap(self, kept: StoredObject, before: Mapping[str, Any] | None) -> bool:
+        """Keep an object in place of what was read before, unless somebody else was first; whether it is kept.
+
+        Of two that differ in nothing both are.
+        """
+        read = "" if before is None else json.dumps(before, ensure_ascii=False)
+
+        def swap() -> None:
+            with self._file.transaction():
+                self._db.execute(f"{_PUT} WHERE kept.value = ?", (*self._row(kept), read))
+
+        self._do(swap)
+        return self.get(kept.kind, kept.owner, kept.name) == kept.value
 
     def drop(self, kind: str, owner: MemoryScope, name: str | None = None) -> None:
         """Take out one object of an owner, or every one, and leave nothing of them on the disk. Flushes to it."""
@@ -203,6 +206,10 @@ class HostStore:
         except ValueError as error:
             raise StoreError(f"{self.place}: damaged; restore it, or remove it to begin a new one") from error
         return dict(found)
+
+    def _row(self, kept: StoredObject) -> tuple[str, ...]:
+        owner, scope = self._key(kept.owner), self._key(kept.scope or kept.owner)
+        return kept.kind, owner, kept.name, scope, json.dumps(kept.value, ensure_ascii=False)
 
     def _key(self, scope: MemoryScope) -> str:
         return f"{self._memory} {scope_key(scope)}"

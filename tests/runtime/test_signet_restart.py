@@ -271,3 +271,28 @@ async def test_tools_started_read_only_find_what_projects_hold(started: Any) -> 
         assert [item.content for item in await items.search(WORD)] == [f"a {WORD}"]
         with pytest.raises(InputError, match="read-only"):
             await items.forget((await items.search(WORD))[0].id or "")
+
+
+async def test_two_servers_at_once_store_the_same_words_once(started: Any) -> None:
+    async with started() as one, started() as two:
+        answers: list[dict[str, Any]] = []
+
+        async def remember(signet: Daemon) -> None:
+            answers.append((await signet.post("/api/memory/remember", {"content": f"a {WORD}"}))[1])
+
+        async with anyio.create_task_group() as tasks:
+            for signet in (one, two, one, two):
+                tasks.start_soon(remember, signet)
+        assert len({answer["id"] for answer in answers}) == 1
+        assert sum("deduped" in answer for answer in answers) == 3
+        assert len(one.backend.store.rows) == 1
+
+
+async def test_words_that_could_not_be_stored_are_at_once_when_they_come_again(started: Any) -> None:
+    async with started() as one, started() as two:
+        one.backend.store.faults.add("500", endpoint="insert", times=5)
+        assert (await one.post("/api/memory/remember", {"content": f"a {WORD}"}))[0] == 503
+        one.backend.store.faults.clear()
+        with anyio.fail_after(4):
+            answer = (await two.post("/api/memory/remember", {"content": f"a {WORD}"}))[1]
+        assert "deduped" not in answer

@@ -159,6 +159,14 @@ class Book:
         note = self.get(scope, known["id"]) if known else None
         return (note, known["event_id"]) if known and note and note.stored_as == digest else None
 
+    def claim(self, scope: MemoryScope, digest: str, event_id: str, *, anyway: bool = False) -> bool:
+        """Whether these words are ours to store, and no other server does it just now, unless ``anyway``."""
+        known = self.store.get("stored_as", scope, digest)
+        if known and not known["id"] and not anyway:
+            return False
+        claimed = StoredObject("stored_as", scope, digest, {"id": "", "event_id": event_id})
+        return self.store.swap(claimed, known)
+
     def unlike_its_words(self, scope: MemoryScope, note: Note) -> None:
         """A memory is not what was stored any more: the same words make another one. Of one that was derived nobody
         knows from which words, so all of its scope do."""

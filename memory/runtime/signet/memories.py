@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from itertools import zip_longest
 from typing import Any
@@ -13,7 +14,7 @@ import anyio
 from pydantic.alias_generators import to_camel
 
 from memory.contract._model import MAX_ID_LENGTH
-from memory.contract.errors import MemslotError
+from memory.contract.errors import MemslotError, StoreError
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
@@ -23,6 +24,7 @@ from memory.runtime.signet.types import Refused, SessionParams, read, text_of
 from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
 
+_STORING_S, _LOOK_S = 10.0, 0.05  # until a server that stores the same words is taken for dead
 _DEFAULT_LIMIT, _MAX_LIMIT = 10, 1000
 
 
@@ -92,12 +94,26 @@ class Memories:
         """As :meth:`remember`, of a memory with its labels."""
         if self.is_read_only(caller):
             raise Refused(403, "this memory is read-only; nothing was stored")
-        note.stored_as = sha256(" ".join(note.content.split()).encode()).hexdigest()
+        # Of its scope as well: an id that two of a caller's memories had could not be forgotten alone.
+        name = uuid4().hex if key is None else sha256(f"{scope.label} {key}".encode()).hexdigest()
+        digest = note.stored_as = sha256(" ".join(note.content.split()).encode()).hexdigest()
+        given_up = anyio.current_time() + _STORING_S
         async with self.alone(scope, "remember"):
-            known = self.book.by_key(scope, key) if key else None
-            if known is None and (same := self.book.by_words(scope, note.stored_as)):
-                known = same[0] if await self._is_there(scope, note.content, *same) else None
-            return (known, None) if known else (note, await self._store(scope, note, key))
+            while True:
+                known = self.book.by_key(scope, key) if key else None
+                if known is None and (same := self.book.by_words(scope, digest)):
+                    known = same[0] if await self._is_there(scope, note.content, *same) else None
+                if known:
+                    return known, None
+                if self.book.claim(scope, digest, name, anyway=anyio.current_time() > given_up):
+                    break
+                await anyio.sleep(_LOOK_S)
+            try:
+                return note, await self._store(scope, note, key, f"signet-{name}")
+            except BaseException:
+                with suppress(StoreError):
+                    self.book.store.drop("stored_as", scope, digest)
+                raise
 
     async def _is_there(self, scope: MemoryScope, words: str, note: Note, event_id: str) -> bool:
         """Whether the backend still has what was stored with these words, under whatever ids it goes by now."""
@@ -105,10 +121,7 @@ class Memories:
         there = await items.has_event(words, event_id)
         return await self.known(scope, note.id) is not None if there is None else there
 
-    async def _store(self, scope: MemoryScope, note: Note, key: str | None) -> WriteReceipt:
-        # Of its scope as well: an id that two of a caller's memories had could not be forgotten alone.
-        name = uuid4().hex if key is None else sha256(f"{scope.label} {key}".encode()).hexdigest()
-        event_id = f"signet-{name}"
+    async def _store(self, scope: MemoryScope, note: Note, key: str | None, event_id: str) -> WriteReceipt:
         kept = {"type": note.type, "tags": note.tags, "who": note.who}
         self.book.store.check()  # before there is a memory whose labels could not be kept
         receipt = await MemoryItems(self.slot, scope).store(
