@@ -38,6 +38,8 @@ def serve(
     Without serve.tokens it answers this machine alone, for memory.scope. Ends at SIGTERM or SIGINT, once what is in
     work is answered and what waits is written.
     """
+    import gc
+
     import anyio
 
     from memory.plugins.config import load_config
@@ -48,6 +50,7 @@ def serve(
     settings = settings_of(loaded, host, port, read_only=read_only)
 
     def ready(url: str) -> None:
+        gc.freeze()  # what was loaded by now stays; walking it again would keep requests waiting
         say(f"serving {loaded.provider} at {url}")
 
     anyio.run(run, loaded, settings, ready, backend_options=FAST_LOOP)

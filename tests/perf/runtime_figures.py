@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import cProfile
+import gc
 import json
 import logging
 import os
@@ -131,6 +132,10 @@ def child(name: str) -> None:
     """Serve; once ended, print how many events the backend was given, where it counts them."""
     block, _ = CONFIGURATIONS[name]
 
+    def ready(url: str) -> None:
+        gc.freeze()  # as the command does
+        print(url, flush=True)
+
     async def main() -> None:
         native = Native()
         with listening_socket("127.0.0.1", 0, field="port") as listener, TemporaryDirectory() as place:
@@ -140,7 +145,7 @@ def child(name: str) -> None:
                 if block
                 else MemorySlot(Thin(native), scope=SCOPE)
             ) as slot:
-                await answer(slot, ServeSettings(), listener, lambda url: print(url, flush=True))
+                await answer(slot, ServeSettings(), listener, ready)
         print(native.stored, flush=True)
 
     profile = cProfile.Profile(time.process_time) if "PROFILE" in os.environ else None

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -256,6 +257,7 @@ def _finite(number: str) -> float:
     return found
 
 
+@lru_cache(maxsize=256)  # each request asks it, mostly of the same address
 def _of_this_machine(url: str) -> bool:
     try:
         return is_loopback(urlsplit(url).hostname or "")
