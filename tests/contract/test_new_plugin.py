@@ -43,6 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
+@pytest.mark.thorough
 def test_a_new_backend_is_full_and_a_new_condition_reaches_its_level(run: Run, tmp_path: Path) -> None:
     levels = {}
     for kind, group in (("backend", "backends"), ("condition", "conditions")):
@@ -61,6 +62,7 @@ def test_its_own_tests_pass(run: Run, kind: str) -> None:
     assert " passed" in ended.stdout
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_written_is_one_line(run: Run) -> None:
     for name in ("My-Plugin", "1st", "x" * 41, ""):
         refused = run("-c", MEMSLOT, "new-plugin", name, "--into", "other")

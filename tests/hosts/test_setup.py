@@ -15,11 +15,12 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from setting_up import set_up
 from test_hooks import HOSTS, mcp_server, run_hook, section_of, turn
+from variants import plain
 
 LIKES, ASKS = "I like oolong tea.", "Which tea do I like?"
 
 
-@pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize("name", plain("claude-code", of=HOSTS))
 def test_an_agent_with_hooks_remembers(name: str, tmp_path: Path) -> None:
     folder = HOSTS[name](tmp_path / {"claude-code": ".claude"}.get(name, f".{name}"))
     folder.directory.mkdir()

@@ -123,6 +123,7 @@ async def test_what_can_neither_be_written_nor_kept_is_counted_at_the_end(
         await talk(file, "My favourite tea is oolong.", ended_by)
 
 
+@pytest.mark.thorough
 async def test_what_cannot_be_written_is_kept_for_the_next_chat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ async def test_a_flood_is_stopped(stream: str) -> None:
         assert (await run(signet, "true"))[0] == 200
 
 
+@pytest.mark.thorough
 async def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
     told = tmp_path / "pids"
     child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"

@@ -121,6 +121,7 @@ def test_what_a_slow_model_left_at_sigterm_is_delivered_by_the_next_start(
         assert len([row for row in rows if "tea" in row["content"]]) == 4, "and delivered once"
 
 
+@pytest.mark.thorough
 def test_where_nothing_may_be_written_down_the_exit_code_says_what_is_lost(
     tmp_path: Path, slow: tuple[ScriptedLLM, SlowModel]
 ) -> None:

@@ -97,6 +97,7 @@ async def test_a_batch_that_fails_leaves_no_episode_behind(tmp_path: Path, llm: 
             await slot.set_mode(AdapterMode(read_only=False))
 
 
+@pytest.mark.thorough
 async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
@@ -193,6 +194,7 @@ async def test_writes_at_once_share_their_entities(tmp_path: Path, llm: Scripted
     assert names.count("user") == 1
 
 
+@pytest.mark.thorough
 async def test_a_lost_answer_is_settled_by_a_look_up(
     tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ def doctor(block: dict[str, Any], directory: Path) -> dict[str, str]:
     return {check["name"]: check["status"] for check in json.loads(ran.stdout)["checks"]}
 
 
+@pytest.mark.thorough
 def test_the_doctor_decides_whether_a_shared_server_keeps_scopes_apart(tmp_path: Path) -> None:
     with notes() as honest:
         assert doctor(honest, tmp_path)["isolation"] == "passed"

@@ -112,27 +112,32 @@ def test_every_body_is_what_memos_itself_accepts(bodies, native):
         assert not unknown, f"{model} would ignore {unknown}"
 
 
+@pytest.mark.thorough
 def test_nothing_is_changed_or_lost_on_the_way_in(bodies, native):
     for (model, body), checked in zip(bodies, native["checked"], strict=True):
         seen = {name: checked["seen"][name] for name in body}
         assert seen == body, model
 
 
+@pytest.mark.thorough
 def test_every_parameter_of_a_search_is_explicit(bodies, native):
     searched = next(body for model, body in bodies if model == "APISearchRequest")
     assert set(native["fields"]["APISearchRequest"]) - searched.keys() == _DEPRECATED
 
 
+@pytest.mark.thorough
 def test_no_key_of_info_is_a_field_of_memos_which_would_win(native):
     ours = {*EVENT_KEYS, WRITER, "feedback_id", "metadata_json"}
     assert not ours & {*native["metadata"], "id", "memory"}
     assert not [name for name in native["metadata"] if name.startswith("meta_")]
 
 
+@pytest.mark.thorough
 def test_the_native_types_are_those_we_name(native):
     assert set(native["types"]) - {"Context"} == set(MEMORY_TYPES)
 
 
+@pytest.mark.thorough
 def test_the_cloud_still_has_no_cubes_and_says_nothing_of_its_answers(native):
     """Why ``transport: cloud`` is refused. Should this fail, it may be possible now."""
     assert not [name for name in native["cloud"] if "cube" in name]

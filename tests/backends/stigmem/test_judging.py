@@ -169,6 +169,7 @@ def run_example(double: StigmemDouble, price: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.thorough
 async def test_the_agent_of_the_examples_acts_asks_or_escalates(
     double: StigmemDouble, intents: IntentClient
 ) -> None:

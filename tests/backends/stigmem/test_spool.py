@@ -112,7 +112,7 @@ def test_a_directory_that_others_may_enter_is_not_used(double: StigmemDouble, ba
     assert len(double.node.facts) == 1
 
 
-@pytest.mark.parametrize("flags", plain("", of=["", "--process"]))
+@pytest.mark.parametrize("flags", plain(of=["", "--process"]))
 def test_a_handoff_over_a_node_that_fails_every_other_time_is_whole(
     double: StigmemDouble, base: Path, flags: str
 ) -> None:

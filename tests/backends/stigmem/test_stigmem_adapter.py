@@ -327,6 +327,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("persona", plain("ada", of=["ada", "dave"]))
+@pytest.mark.thorough
 async def test_the_keys_of_a_process_that_was_killed_are_dropped(
     tenant_double: StigmemDouble, persona: str
 ) -> None:

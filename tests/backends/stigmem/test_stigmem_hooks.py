@@ -70,6 +70,7 @@ def test_a_hook_whose_reader_has_gone_ends_well(double: StigmemDouble) -> None:
     assert result.stderr.splitlines() == ["0"]
 
 
+@pytest.mark.thorough
 def test_a_result_that_cannot_be_written_is_said(double: StigmemDouble) -> None:
     result = shell("memslot stigmem done t-1 >/dev/full", double.url)
     assert (result.returncode, result.stderr.count("\n")) == (0, 1)
@@ -218,6 +219,7 @@ def test_a_slow_node_is_waited_for_and_each_wait_is_told(double: StigmemDouble) 
         assert "5.0" in told, command
 
 
+@pytest.mark.thorough
 def test_a_name_that_does_not_resolve_in_time_holds_no_hook_up(tmp_path: Path) -> None:
     """Looking a name up cannot be cancelled, and the interpreter waits for the thread that does it."""
     (tmp_path / "sitecustomize.py").write_text(

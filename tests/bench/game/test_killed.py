@@ -128,6 +128,7 @@ def test_a_disk_too_full_for_a_trace_ends_the_cell_and_loses_none(whole: Outcome
     assert verify(done.directory).deviations == ()
 
 
+@pytest.mark.thorough
 def test_of_two_that_take_it_up_at_once_one_is_refused(whole: Outcome, tmp_path: Path) -> None:
     script(tmp_path, 40)
     (directory,) = (tmp_path / "40").iterdir()
