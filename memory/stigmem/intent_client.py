@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 
@@ -21,6 +21,7 @@ from memory.stigmem.intent_facts import (
     ANSWER,
     DEFER_TO,
     GOAL,
+    asked_at,
     deference_write,
     envelope_write,
     escalation_write,
@@ -265,7 +266,8 @@ class IntentClient:
         """Ask whom a deference rule names, and wait for the answer as long as the rule allows (4.4).
 
         A node that fails while we wait is asked again until the time is up. Then the timeout is recorded, and the
-        recipient decides by itself. Asked again, the same question finds the answer that came meanwhile.
+        recipient decides by itself. Asked again, as by a recipient that was started anew, the same question waits
+        until the time of the first is up, and finds the answer that came meanwhile.
 
         Args:
             rule: the rule's position in ``deference``.
@@ -279,9 +281,11 @@ class IntentClient:
             BackendError: the question could not be asked.
         """
         surfaces = Surfaces(source, await self.authority())
-        write = deference_write(envelope, rule, surfaces, question)
+        now = datetime.now(UTC)
+        write = deference_write(envelope, rule, surfaces, question, now)
         whom, wait_s = envelope.deference[rule].defer_to, envelope.deference[rule].timeout_s
-        await carry_out(self._node, write)
+        goal, _ = await carry_out(self._node, write)
+        deadline = asked_at(goal, now) + timedelta(seconds=timeout_s if wait_s is None else wait_s)
 
         async def look() -> Fact | None:
             with suppress(BackendError):
@@ -293,7 +297,7 @@ class IntentClient:
             return None
 
         answer = await look()
-        with anyio.move_on_after(timeout_s if wait_s is None else wait_s):
+        with anyio.move_on_after((deadline - datetime.now(UTC)).total_seconds()):
             while answer is None:
                 await anyio.sleep(poll_s)
                 answer = await look()
@@ -301,7 +305,7 @@ class IntentClient:
             return Consultation(write.entity, answer)
         audit = None
         with suppress(BackendError):
-            audit = await self.record_timeout(envelope, rule, source=source)
+            audit = await self.record_timeout(envelope, rule, source=source, at=deadline)
         return Consultation(write.entity, None, audit)
 
     async def questions(self, to: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from memory import InputError
-from memory.adapter import BackendProtocolError
+from memory.adapter import BackendProtocolError, parse_time
 from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import MAX_VALUE_BYTES, Fact, FactValue, NewFact, StoredValue, build_uri
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
@@ -29,6 +29,7 @@ GOAL = "intent:goal"
 DEFER_TO = "intent:defer_to"
 ANSWER = "intent:deference_answer"
 _COUNT = "intent:fact_count"
+_ASKED_AT = "asked_at"
 _BRIEF = {"id", "entity", "relation", "value", "source", "confidence"}
 _KIND = re.compile(r"(?:stigmem://[^/]*/)?(intent|escalation|deference)[:/]", re.I)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
@@ -283,16 +284,27 @@ def deference_entity(envelope: IntentRecord, rule: int, surfaces: Surfaces) -> s
     return build_uri(surfaces.authority, "deference", envelope.id, str(rule), surfaces.source)
 
 
-def deference_write(envelope: IntentRecord, rule: int, surfaces: Surfaces, question: str) -> Write:
+def deference_write(
+    envelope: IntentRecord, rule: int, surfaces: Surfaces, question: str, at: datetime
+) -> Write:
     """The question that a deference rule asks for (4.4), to whom the rule names last.
+
+    ``at`` goes with the question, and the node keeps that of the first: see :func:`asked_at`.
 
     Raises:
         InputError: the envelope has no such rule, or the question is blank or over 2048 bytes of UTF-8.
     """
     entity = deference_entity(envelope, rule, surfaces)
-    goal = check_fact(surfaces.fact(entity, GOAL, "text", question), "question")
+    sent = {_ASKED_AT: at.isoformat()}
+    goal = check_fact(surfaces.fact(entity, GOAL, "text", question, derived_from=(sent,)), "question")
     to = surfaces.fact(entity, DEFER_TO, "ref", envelope.deference[rule].defer_to)
     return check_write(Write("deference", entity, (goal, to)))
+
+
+def asked_at(goal: Fact, now: datetime) -> datetime:
+    """When the question of a stored fact was asked first, by the recipient's clock; ``now`` if not earlier."""
+    sent = [parse_time(part.get(_ASKED_AT)) for part in goal.derived_from if isinstance(part, dict)]
+    return min(filter(None, (now, *sent)))
 
 
 def timeout_fact(envelope: IntentRecord, surfaces: Surfaces, rule: int, at: datetime) -> NewFact:
