@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memory.contract._late import by_name as _by_name
-from memory.contract._late import loader as _loader
+from memory.contract._late import attach as _attach
 
 if TYPE_CHECKING:
     from memory.contract.adapter import (
@@ -101,27 +100,4 @@ __all__ = [
     "open_memory_sync",
 ]
 
-_LATE = _by_name(
-    {
-        "contract.adapter": "SupportsBulkIngest SupportsFeedback SupportsNativeMutation SupportsNativeQuery "
-        "SupportsProvenance SupportsReadiness",
-        "contract.errors": "BackendError BackendTimeout BackendUnavailable CapabilityNotSupported ConfigError "
-        "InputError IsolationError LifecycleError MemslotError PluginError PluginLoadError ReadOnlyError "
-        "ScopeError",
-        "contract.events": "MemoryEvent Message",
-        "contract.receipts": "BackendHealth BackendReadiness RetrieveResult Trace WriteReceipt",
-        "contract.requests": "AdapterMode ContextBudget MemoryFeedback NativeMutationRequest NativeQueryRequest "
-        "ProvenanceRequest RetrieveRequest",
-        "contract.scope": "MemoryScope",
-        "contract.tokens": "TokenCounter",
-        "plugins.opening": "open_memory open_memory_sync",
-        "slot.rules": "Deadlines",
-        "slot.slot": "MemorySlot",
-        "slot.tracing": "JsonlTraceSink OpenTelemetrySink",
-    }
-)
-__getattr__ = _loader(globals(), _LATE)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = _attach(globals())

@@ -14,8 +14,7 @@ from memory.adapter._directories import remove_directory, staged_directory, swee
 from memory.adapter._sdk import environment_kept, quiet_loggers, trim_heap, warnings_only
 from memory.adapter._shielded import ShieldedCalls
 from memory.adapter._worker import NativeWorker
-from memory.contract._late import by_name as _by_name
-from memory.contract._late import loader as _loader
+from memory.contract._late import attach as _attach
 from memory.contract._model import (
     AwareDatetime,
     Frozen,
@@ -79,6 +78,7 @@ if TYPE_CHECKING:
     from memory.adapter._bounded import http_client
     from memory.adapter._http import JsonHttp, bearer, check_url, expect, none_if_404, route
     from memory.adapter._lexical import LexicalHashEmbedder
+    from memory.adapter._openai_usage import counted_openai
     from memory.slot.bounded_queue import BoundedQueue, RecentKeys
     from memory.slot.files import AppendLog, Durability, replace_file
     from memory.slot.sqlite_file import SqliteFile, SqliteLayout
@@ -175,15 +175,4 @@ __all__ = [
     "warnings_only",
 ]
 
-_LATE = _by_name(
-    {
-        "adapter._bounded": "http_client",
-        "adapter._http": "JsonHttp bearer check_url expect route none_if_404",
-        "adapter._lexical": "LexicalHashEmbedder",
-        "adapter._openai_usage": "counted_openai",
-        "slot.bounded_queue": "BoundedQueue RecentKeys",
-        "slot.files": "AppendLog Durability replace_file",
-        "slot.sqlite_file": "SqliteFile SqliteLayout",
-    }
-)
-__getattr__ = _loader(globals(), _LATE)
+__getattr__, __dir__ = _attach(globals())

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-
-def by_name(modules: Mapping[str, str]) -> dict[str, str]:
-    """``{name: module}`` from ``{module: "name name"}``."""
-    return {name: module for module, names in modules.items() for name in names.split()}
+_IMPORTS = re.compile(r"^    from (memory\.\S+) import (\([^)]*\)|.*)$", re.M)
 
 
-def loader(page: dict[str, Any], late: Mapping[str, str]) -> Callable[[str], Any]:
-    """A page's ``__getattr__``: imports a name's module, and keeps the value on the page.
+def attach(page: dict[str, Any]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A page's ``__getattr__`` and ``__dir__``: what it imports ``if TYPE_CHECKING`` loads when it is first used.
 
     Args:
-        page: ``globals()`` of the page.
-        late: ``{name: module below the package "memory"}``.
+        page: ``globals()`` of the page, whose names that load late are in its ``__all__``.
     """
 
+    @cache
+    def modules() -> dict[str, str]:
+        source = page["__spec__"].loader.get_source(page["__name__"])
+        found = _IMPORTS.findall(source.partition("\nif TYPE_CHECKING:\n")[2])
+        return {name: module for module, names in found for name in re.findall(r"\w+", names)}
+
     def __getattr__(name: str) -> Any:
-        if name not in late:
+        if name not in page["__all__"] or name not in modules():
             raise AttributeError(f"module {page['__name__']!r} has no attribute {name!r}")
-        value = page[name] = getattr(importlib.import_module(f"memory.{late[name]}"), name)
+        value = page[name] = getattr(importlib.import_module(modules()[name]), name)
         return value
 
-    return __getattr__
+    return __getattr__, lambda: sorted({*page, *page["__all__"]})

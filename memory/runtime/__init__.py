@@ -21,8 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memory.contract._late import by_name as _by_name
-from memory.contract._late import loader as _loader
+from memory.contract._late import attach as _attach
 
 if TYPE_CHECKING:
     from memory.contract.formatting import strip_context
@@ -143,38 +142,4 @@ __all__ = [
     "strip_context",
 ]
 
-_LATE = _by_name(
-    {
-        "contract.formatting": "strip_context",
-        "plugins.config": "MemslotConfig load_config",
-        "plugins.opening": "build_slot",
-        "runtime._policy": "Recall TurnMemory TurnPolicy",
-        "runtime._attach": "open_shared",
-        "runtime._channel": "AgentOutput Attachment Channel ChannelClosed CommandLine HttpChannel UserTurn",
-        "runtime._conversations": "Conversations",
-        "runtime._hosting": "HostTurns open_turn_memory open_turn_memory_sync",
-        "runtime._items": "Item MemoryItems",
-        "runtime._listening": "listening_socket",
-        "runtime._loop": "AgentSession run_session",
-        "runtime._turn_report": "Checkpoint SessionSettings TurnReport",
-        "runtime._provider": "CompletionChunk CompletionOptions CompletionResult Provider StopReason ToolCall "
-        "ToolDefinition Usage",
-        "runtime._sections": "ShownSections",
-        "runtime._signals": "stop_at_signals",
-        "runtime._tools": "Tool ToolContext ToolRegistry ToolResult memory_tools",
-        "runtime.providers": "ProviderPlugin create_provider",
-        "runtime.signet.client": "AdapterClient create_adapter",
-        "runtime.signet.reach_items": "open_reach",
-        "runtime.signet.server": "RuntimeAdapterServer",
-        "runtime.signet.types": "CompactionCompleteParams CompactionResult PreCompactionParams PreCompactionResult "
-        "PromptSubmitParams PromptSubmitResult RuntimeAdapter SessionEndParams SessionEndResult SessionStartParams "
-        "SessionStartResult",
-        "slot.host_store": "HostStore StoredObject",
-        "slot.turns": "event_from_turn",
-    }
-)
-__getattr__ = _loader(globals(), _LATE)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = _attach(globals())

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memory.contract._late import by_name as _by_name
-from memory.contract._late import loader as _loader
+from memory.contract._late import attach as _attach
 
 if TYPE_CHECKING:
     from memory.testing._fake_backend import FakeBackend
@@ -74,27 +73,4 @@ __all__ = [
     "validate",
 ]
 
-_LATE = _by_name(
-    {
-        "testing._fake_backend": "FakeBackend",
-        "testing._fake_store": "FakeNativeError FakeNativeStore FakeRow",
-        "testing._faults": "FAKE_KEY Faults",
-        "testing._host_stage": "HostModel HostUnderTest ModelDown ModelTurn PICTURE TOOL_RESULT person",
-        "testing._hosts": "HostContract",
-        "testing._http_server": "LoopbackAnswer LoopbackRequest",
-        "testing._loopback": "LoopbackServer",
-        "testing._loopback_process": "LoopbackProcess",
-        "testing._scripted_llm": "ScriptedLLM",
-        "testing.contract._classes": "MemoryContract",
-        "testing.contract._declared": "ConformanceProfile FaultInjector Fingerprint",
-        "testing.contract._report": "Report",
-        "testing.contract._run": "validate",
-        "testing.contract._kit": "Kit unique_word",
-        "testing.contract._http_classes": "LoopbackContract",
-    }
-)
-__getattr__ = _loader(globals(), _LATE)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = _attach(globals())
