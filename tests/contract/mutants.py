@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import anyio
 import mutants_details as details
 import mutants_unseen as unseen
+import mutants_vendors as vendors
 
 from memory import (
     AdapterMode,
@@ -363,7 +364,7 @@ _LIMITED = (
 MUTANTS: Mapping[str, Mutant] = {
     **{
         name: Mutant(adapter, (spec,), **settings)
-        for name, (adapter, spec, settings) in details.ESCAPED.items()
+        for name, (adapter, spec, settings) in {**details.ESCAPED, **vendors.VENDORS}.items()
     },
     "leaky_filter": Mutant(LeakyFilter, (_CROSSED, "concurrent_scopes_never_cross")),
     "prefix_scope": Mutant(PrefixScope, (_LOOKALIKE,)),
@@ -406,6 +407,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "no_event_ids": Mutant(unseen.NoEventIds, (_IDS,)),
     "drops_rows": Mutant(unseen.DropsRows, (_ROWS,)),
     "reorders_rows": Mutant(unseen.ReordersRows, (_ROWS,)),
+    "cuts_entries": Mutant(unseen.CutsEntries, ("entries_are_given_whole_and_in_the_backends_order",)),
     **{
         f"blocks_the_loop_by_{call}": Mutant(
             unseen.blocks_the_loop(call), ("the_event_loop_is_never_blocked",)

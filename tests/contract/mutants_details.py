@@ -186,7 +186,9 @@ class DropsTheOffset(FakeBackend):
         return await super().record_event(event.model_copy(update={"timestamp": wall}))
 
 
-class _Messages(FakeBackend):
+class ChangesMessages(FakeBackend):
+    """Not a mutant: a place to change the messages of events."""
+
     def changed(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         raise NotImplementedError
 
@@ -194,14 +196,14 @@ class _Messages(FakeBackend):
         return await super().record_event(event.model_copy(update={"messages": self.changed(event.messages)}))
 
 
-class StripsBlanks(_Messages):
+class StripsBlanks(ChangesMessages):
     """Trims what was said."""
 
     def changed(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         return tuple(one.model_copy(update={"content": (one.content or "").strip()}) for one in messages)
 
 
-class JoinsBlanks(_Messages):
+class JoinsBlanks(ChangesMessages):
     """Makes one blank of a run of them."""
 
     def changed(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -210,7 +212,7 @@ class JoinsBlanks(_Messages):
         )
 
 
-class SkipsTools(_Messages):
+class SkipsTools(ChangesMessages):
     """Keeps what people said."""
 
     def changed(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -53,6 +53,13 @@ class ReordersRows(_Entries):
         return entries[::-1]
 
 
+class CutsEntries(_Entries):
+    """Shows the start of each row."""
+
+    def changed(self, entries: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(replace(entry, text=entry.text[:300]) for entry in entries)
+
+
 def blocks_the_loop(call: str) -> type[FakeBackend]:
     """Calls a synchronous SDK where the event loop runs."""
 

@@ -26,6 +26,7 @@ from memory import (
     NativeQueryRequest,
     RetrieveRequest,
     RetrieveResult,
+    ScopeError,
     SupportsNativeQuery,
     SupportsReadiness,
     Trace,
@@ -374,6 +375,14 @@ async def attempt(call: Awaitable[Any]) -> tuple[Any, BackendError | None]:
         return await call, None
     except BackendError as error:
         return None, error
+
+
+async def answer_or_refusal(call: Awaitable[Any]) -> str:
+    """The payload of an answer as JSON; empty where the call was refused, as one for another scope's id may be."""
+    try:
+        return as_json((await call).raw)
+    except (BackendError, ScopeError):
+        return ""
 
 
 class Caught:

@@ -95,6 +95,14 @@ async def shortfall_is_traced_and_never_padded(kit: Kit) -> None:
 async def entries_are_given_whole_and_in_the_backends_order(kit: Kit) -> None:
     """DESIGN 8: the formatter leaves entries out, it does not cut or reorder them."""
     await _fill(kit)
+    if kit.recalls_writes and not kit.declared.rewrites:
+        said = f"{kit.fact('long')} {'It sails well and far. ' * 40}{unique_word('end')}"
+        await kit.slot.record_event(kit.event(said, None))
+        await kit.until_ready()
+        found = await kit.ask("long")
+        answered = unique_word("end") in as_json(found.raw)
+        whole = any(unique_word("end") in entry.text for entry in found.entries)
+        assert whole or not answered, "the payload holds the end of a text, and no entry does"
     result = await kit.ask("item1", budget=ContextBudget(max_tokens=80))
     assert list(result.included) == sorted(set(result.included)), (
         "entries are repeated or not in the backend's order"

@@ -5,6 +5,7 @@ scope, and gone with it (spec 5.4, 9.6).
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 from memory import (
@@ -20,7 +21,7 @@ from memory import (
     SupportsReadiness,
 )
 from memory.contract.adapter import CAPABILITIES, capabilities_of, missing_methods
-from memory.testing.contract._kit import STORED, Kit, as_json, raises, unique_word
+from memory.testing.contract._kit import STORED, Kit, answer_or_refusal, as_json, raises, unique_word
 from memory.testing.contract._spec import HEALTH_OF, not_tested, promise
 
 _LESS = "do not declare feedback: leave apply_feedback out"
@@ -223,6 +224,40 @@ async def provenance_of_a_record(kit: Kit) -> None:
     assert ids, "provenance without native ids is of no use"
     answer = await provenance.provenance(ProvenanceRequest(scope=kit.scope, native_id=ids[0]))
     assert ids[0] in as_json(answer.raw), "the history does not name its record"
+
+
+@promise("compare the times of changes with since and until", "refuse a range: BackendRejected", core=False)
+async def provenance_keeps_to_its_range(kit: Kit) -> None:
+    """``since`` and ``until`` ask what changed in a range: what did not is no answer."""
+    provenance = kit.needs(SupportsProvenance)
+    await kit.remember("blue")
+    ids = await kit.native_ids("blue")
+    early = ProvenanceRequest(scope=kit.scope, since=_at(1990), until=_at(1991))
+    shown = await answer_or_refusal(provenance.provenance(early))
+    assert not any(f'"{native_id}"' in shown for native_id in ids), (
+        "a record is in the history of years before it was written"
+    )
+
+
+def _at(year: int) -> datetime:
+    return datetime(year, 1, 1, tzinfo=UTC)
+
+
+@promise(
+    "remove the history with the rows",
+    "say in the receipt what cannot be removed: left=('history rows',)",
+    core=False,
+)
+async def history_goes_with_its_scope(kit: Kit) -> None:
+    """Spec 9.6: what was said stands in the history of its record too, and a reset erases it there."""
+    provenance = kit.needs(SupportsProvenance)
+    await kit.remember("blue")
+    ids = await kit.native_ids("blue")
+    receipt = await kit.slot.reset_scope(kit.scope)
+    for native_id in (None, *ids):
+        request = ProvenanceRequest(scope=kit.scope, native_id=native_id)
+        shown = await answer_or_refusal(provenance.provenance(request))
+        assert unique_word("blue") not in shown or receipt.left, "the history still tells what was reset"
 
 
 @promise(

@@ -9,6 +9,7 @@ from memory.testing.contract._kit import Kit, as_json, raises, unique_word
 from memory.testing.contract._spec import not_applicable, not_declared, promise
 
 _FIELDS = ("scenario", "context", "attribute")
+_NARROW = "filter in the native query, by every key and operator that it is given"
 _RANGES = {"gt": (2020, 2024), "gte": (2024, 2024), "lt": (2024, 2020), "lte": (2020, 2020)}
 """Operator -> its operand, and the one of the years 2020 and 2024 that it lets through."""
 
@@ -20,9 +21,9 @@ _RANGES = {"gt": (2020, 2024), "gte": (2024, 2024), "lt": (2024, 2020), "lte": (
 async def cs_fields_act_as_declared(kit: Kit) -> None:
     """Spec 9.9: ``hard`` filters, ``soft`` and ``none`` leave both facts retrievable; traces say which."""
     declared = kit.slot.traits.cs_filtering
-    for field in _FIELDS:
+    for field, resembling in zip(_FIELDS, ("work at home", "homework", "Work"), strict=True):
         await kit.remember(f"{field} work", **{field: "work"})
-        await kit.remember(f"{field} personal", **{field: "personal"})
+        await kit.remember(f"{field} personal", **{field: resembling})
         result = await kit.ask(f"{field} work", **{field: "work"})
         assert result.trace.cs_filtering == declared, "the trace does not say what is declared"
         if not kit.recalls_writes:
@@ -30,7 +31,9 @@ async def cs_fields_act_as_declared(kit: Kit) -> None:
         assert unique_word(f"{field} work") in result.formatted_context, f"{field} hides its own fact"
         if declared == "hard":
             everything = as_json(result.raw) + result.formatted_context
-            assert unique_word(f"{field} personal") not in everything, f"{field} did not filter"
+            assert unique_word(f"{field} personal") not in everything, (
+                f"{field} did not filter: {resembling!r} was taken for 'work'"
+            )
         assert await kit.recalls(f"{field} personal"), "a request without CS fields must find everything"
 
 
@@ -102,6 +105,59 @@ async def ranges_compare_numbers(kit: Kit) -> None:
         shown = as_json((await kit.ask("year", filters={"year": {operator: operand}})).raw)
         seen = [year for year in (2020, 2024) if unique_word(f"year {year}") in shown]
         assert seen == [wanted], f"year {operator} {operand} let {seen} through"
+    if {"gt", "lt"} <= operators:
+        for above, below, wanted in ((2000, 2022, 2020), (2022, 2100, 2024)):
+            between = {"year": {"gt": above, "lt": below}}
+            shown = as_json((await kit.ask("year", filters=between)).raw)
+            seen = [year for year in (2020, 2024) if unique_word(f"year {year}") in shown]
+            assert seen == [wanted], f"{between} let {seen} through"
+
+
+@promise(_NARROW, "declare what the backend can: cs_filtering='soft', fewer filter_operators")
+async def several_filters_narrow_together(kit: Kit) -> None:
+    """What comes back satisfies each of them, not one of them."""
+    kit.needs_recall()
+    hard, by_metadata = _filters(kit)
+    await kit.remember("blue", scenario="inbox", context="work", metadata={"region": "north", "floor": "two"})
+    asked: list[tuple[bool, dict[str, Any]]] = []
+    if hard:
+        asked += [
+            (True, {"scenario": "inbox", "context": "work"}),
+            (False, {"scenario": "inbox", "context": "elsewhere"}),
+            (False, {"scenario": "elsewhere", "context": "work"}),
+        ]
+    if by_metadata:
+        asked += [
+            (True, {"filters": {"region": "north", "floor": "two"}}),
+            (False, {"filters": {"region": "north", "floor": "elsewhere"}}),
+            (False, {"filters": {"region": "elsewhere", "floor": "two"}}),
+        ]
+    for matches, fields in asked:
+        shown = unique_word("blue") in await kit.shown("blue", **fields)
+        assert shown == matches, f"{fields}: shown is {shown}, and must be {matches}"
+
+
+def _filters(kit: Kit) -> tuple[bool, bool]:
+    """Whether CS fields filter, and whether metadata does; leaves a spec where neither does."""
+    hard, by_metadata = kit.slot.traits.cs_filtering == "hard", "eq" in kit.slot.traits.filter_operators
+    if not hard and not by_metadata:
+        not_declared("filters")
+    return hard, by_metadata
+
+
+@promise(_NARROW)
+async def a_filter_narrows_before_the_limit(kit: Kit) -> None:
+    """The best of what matches is asked for, not what matches of the best."""
+    kit.needs_recall()
+    hard, _ = _filters(kit)
+    await kit.remember("green", context="work", metadata={"region": "north"})
+    for _ in range(3):
+        await kit.remember("blue", context="travel", metadata={"region": "south"})
+    wanted: dict[str, Any] = {"context": "work"} if hard else {"filters": {"region": "north"}}
+    found = (await kit.ask("blue", budget=ContextBudget(max_items=1), **wanted)).entries
+    assert any(unique_word("green") in entry.text for entry in found), (
+        "what matches the filter is hidden by what does not: the limit was applied first"
+    )
 
 
 @promise()

@@ -10,6 +10,9 @@ from memory.adapter import SupportsEventLookup
 from memory.testing.contract._kit import STORED, Kit, as_json, unique_word
 from memory.testing.contract._spec import not_applicable, not_declared, not_tested, promise
 
+_KEPT_WHOLE = (
+    "look events up by the whole id, compared letter for letter: not by LIKE, not cut, not in lower case"
+)
 _MERGES = "where the backend rewrites or merges what it is told by design, say so: rewrites = 'why'"
 
 
@@ -32,6 +35,46 @@ async def an_event_id_belongs_to_its_scope(kit: Kit) -> None:
     assert await kit.recalls("bob", scope=other), "the second event with this id was taken for a repeat"
 
 
+@promise(_KEPT_WHOLE)
+async def event_ids_that_look_alike_are_two_events(kit: Kit) -> None:
+    """A host chooses its ids: neither a beginning, nor a wildcard, nor another case makes one of two."""
+    kit.needs_recall()
+    ids = ["turn-X11", "turn-X1", "turn-x1", "turn-_1", "turn-%1", "l" * 300 + "a", "l" * 300 + "b"]
+    events = [
+        kit.event(kit.fact(f"id{number}"), None, event_id=event_id) for number, event_id in enumerate(ids)
+    ]
+    for event in events:
+        if isinstance(kit.adapter, SupportsEventLookup):
+            assert not await kit.adapter.find_event(event), (
+                f"{event.event_id} was found before it was written"
+            )
+        assert (await kit.slot.record_event(event)).status in STORED, "a plain write was not stored"
+    await kit.until_ready()
+    lost = [event_id for number, event_id in enumerate(ids) if not await kit.recalls(f"id{number}")]
+    assert not lost, "an event was taken for another, whose id looks alike"
+
+
+@promise("keep what the host adds apart from the fields you set yourself: under a key of its own")
+async def metadata_moves_no_event(kit: Kit) -> None:
+    """``metadata`` is the host's, with any names: it changes neither scope, session, time nor context."""
+    kit.needs_recall()
+    other = await kit.another_scope()
+    names = ("scope", "session_id", "event_id", "timestamp", "created_at", "role", "text", "id", "context")
+    claimed = {**dict.fromkeys(names, "elsewhere"), "user_id": other.persona_id, "run_id": other.run_id}
+    claimed |= kit.slot.native_scope(other)
+    event = kit.event(kit.fact("blue"), context="work", metadata=claimed)
+    assert (await kit.slot.record_event(event)).status in STORED, "an event with such metadata was not stored"
+    await kit.until_ready()
+    found = await kit.entries("blue", context="work")
+    assert found, "an event with such metadata is not recalled in its scope and context"
+    for entry in found:
+        assert entry.session_id in (None, event.session_id), "metadata changed the session of an entry"
+        assert entry.timestamp in (None, event.timestamp), "metadata changed the time of an entry"
+        assert not entry.event_ids or event.event_id in entry.event_ids, "metadata changed an entry's event"
+    shown = await kit.shown("blue", scope=other)
+    assert unique_word("blue") not in shown, "metadata moved an event into another scope"
+
+
 @promise("tell repeats by scope and event id, never by their text", _MERGES)
 async def the_same_words_twice_are_two_events(kit: Kit) -> None:
     """Someone who says a thing again on another day said it twice: both turns stay traceable."""
@@ -50,16 +93,25 @@ async def the_same_words_twice_are_two_events(kit: Kit) -> None:
 @promise("store the text as it came", _MERGES)
 async def blanks_and_line_breaks_are_kept(kit: Kit) -> None:
     """Code, poems and tables live by them: what is stored is what was said, also at the ends."""
+    said = f"  {kit.fact('indented')}\n\n    def  drawer():\n\treturn  'blue'  \n"
+    assert await _is_kept(kit, "indented", said), "blanks or line breaks were changed"
+
+
+@promise("store the text as it came, and escape it where it is shown", _MERGES)
+async def signs_are_kept_as_they_came(kit: Kit) -> None:
+    """Mark-up, quotes and the line breaks of another system are what was said, not something to be cleaned."""
+    said = f'{kit.fact("written")} <b>R&D</b> &amp; 100%, it\'s "so" \\n.\r\nAnd \u200dso on.'
+    assert await _is_kept(kit, "written", said), "signs were escaped, cleaned or left out"
+
+
+async def _is_kept(kit: Kit, name: str, said: str) -> bool:
+    """Whether a text that holds the fact ``name`` comes back sign by sign."""
     kit.needs_recall()
     _needs_verbatim(kit)
-    said = f"  {kit.fact('indented')}\n\n    def  drawer():\n\treturn  'blue'  \n"
     await kit.slot.record_event(kit.event(said, None))
     await kit.until_ready()
-    came = [entry.text for entry in await kit.entries("indented")]
-    raw = as_json((await kit.ask("indented")).raw)
-    assert any(said in text for text in came) or as_json(said)[1:-1] in raw, (
-        "blanks or line breaks were changed"
-    )
+    came = [entry.text for entry in await kit.entries(name)]
+    return any(said in text for text in came) or as_json(said)[1:-1] in as_json((await kit.ask(name)).raw)
 
 
 @promise("store the moment: event.timestamp.isoformat() keeps the offset, .astimezone(UTC) the instant")
@@ -68,7 +120,7 @@ async def a_moment_is_kept_whatever_its_offset(kit: Kit) -> None:
     kit.needs_recall()
     wanted = {}
     for name, hours in (("east", 5.5), ("west", -9.5)):
-        said_at = datetime(2024, 5, 6, 9, 0, tzinfo=timezone(timedelta(hours=hours)))
+        said_at = datetime(2024, 5, 6, 9, 0, 30, 250_000, tzinfo=timezone(timedelta(hours=hours)))
         wanted[name] = said_at
         await kit.write(name, timestamp=said_at)
     await kit.until_ready()
@@ -85,8 +137,6 @@ async def a_moment_is_kept_whatever_its_offset(kit: Kit) -> None:
 @promise("store messages of role tool too", "warn in the receipt that they were left out")
 async def what_a_tool_said_is_recalled_or_warned_of(kit: Kit) -> None:
     """An agent's memory lives on what its tools found; what a backend cannot take, the receipt says."""
-    kit.needs_recall()
-    _needs_verbatim(kit)
     call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
     messages = (
         Message(role="user", content="Look it up, please."),
@@ -94,10 +144,34 @@ async def what_a_tool_said_is_recalled_or_warned_of(kit: Kit) -> None:
         Message(role="tool", content=kit.fact("found"), tool_call_id="c1"),
         Message(role="assistant", content="Done."),
     )
+    assert await _recalled_or_warned(kit, messages), "a tool's answer was left out without a warning"
+
+
+@promise("store every message of the event", "warn in the receipt that some were left out")
+async def what_the_assistant_said_is_recalled_or_warned_of(kit: Kit) -> None:
+    """ "What did you recommend to me?" is asked of the assistant's own words."""
+    messages = (
+        Message(role="user", content="Where may it be, please?"),
+        Message(role="assistant", content=kit.fact("found")),
+    )
+    assert await _recalled_or_warned(kit, messages), "the assistant's answer was left out without a warning"
+
+
+@promise("store every message of the event", "warn in the receipt that some were left out")
+async def the_last_of_many_messages_is_recalled_or_warned_of(kit: Kit) -> None:
+    """A turn with many calls of tools has many messages, and what matters is often said at its end."""
+    many = [Message(role="user", content=f"This is line {number} of a long list.") for number in range(60)]
+    messages = (*many, Message(role="user", content=kit.fact("found")))
+    assert await _recalled_or_warned(kit, messages), "the end of a long event was left out without a warning"
+
+
+async def _recalled_or_warned(kit: Kit, messages: tuple[Message, ...]) -> bool:
+    """Whether the fact ``found`` of an event is recalled, or its receipt warns."""
+    kit.needs_recall()
+    _needs_verbatim(kit)
     receipt = await kit.slot.record_event(kit.event("unused", messages=messages))
     await kit.until_ready()
-    recalled = await kit.recalls("found")
-    assert recalled or receipt.warnings, "a tool's answer was left out without a warning"
+    return await kit.recalls("found") or bool(receipt.warnings)
 
 
 @promise("take session_id from the row, not from the request", "leave session_id None where rows do not tell")

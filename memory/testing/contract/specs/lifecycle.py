@@ -11,10 +11,17 @@ from typing import Any
 
 import anyio
 
-from memory import AdapterMode, LifecycleError, MemorySlot
+from memory import AdapterMode, LifecycleError, MemorySlot, MemslotError
 from memory.adapter import MemoryAdapter
 from memory.testing.contract._kit import Kit, raises
-from memory.testing.contract._spec import ON_A_WORKER, SHIELDED, not_declared, not_tested, promise
+from memory.testing.contract._spec import (
+    ON_A_WORKER,
+    SHIELDED,
+    not_applicable,
+    not_declared,
+    not_tested,
+    promise,
+)
 from memory.testing.contract.specs.isolation import _calls
 
 # Threads of the event loops' own pools; they go with the loop.
@@ -69,6 +76,28 @@ async def what_is_stored_outlives_the_adapter(kit: Kit) -> None:
         await again.setup(kit.scope)
         kept = await again.recalls("blue", scope=kit.scope)
     assert kept, "another adapter does not find what was stored, and the receipt does not say volatile"
+
+
+@promise(
+    "ask the backend each time; keep answers only where it tells of changes",
+    "where one process alone may write, refuse the second adapter",
+)
+async def what_another_adapter_wrote_is_found(kit: Kit) -> None:
+    """``committed`` is stored and visible: also to an adapter that was asked the same before."""
+    kit.needs_recall()
+    await kit.remember("blue")
+    await kit.ask("green")
+    second = kit.another()
+    try:
+        async with second.slot:
+            await second.setup(kit.scope)
+            receipt = await second.remember("green", scope=kit.scope)
+            if any(warning.startswith("volatile") for warning in receipt.warnings):
+                not_declared("a memory that lasts; its receipts say volatile")
+            found = await kit.recalls("green")
+    except MemslotError:
+        not_applicable("two adapters at a time, which are refused")
+    assert found, "what another adapter wrote is not found: an answer was kept from before"
 
 
 @promise("let close_native and aclose_native return where nothing is open")

@@ -187,7 +187,9 @@ async def event_fields_stay_traceable(kit: Kit) -> None:
     """Spec 1: an adapter keeps the event's fields as metadata that can be found again."""
     kit.needs_recall()
     values: dict[str, Any] = {name: f"{name}-{unique_word(name)}" for name in kit.declared.event_fields}
-    fields = {**values, "metadata": {"source": values["metadata"]}} if "metadata" in values else values
+    fields = dict(values)
+    if "metadata" in values:
+        fields["metadata"] = {"source": {"pages": [values["metadata"]]}}
     await kit.remember("blue", **fields)
     result = await kit.ask("blue")
     found = as_json(result.raw)

@@ -8,7 +8,7 @@ import unicodedata
 from contextlib import suppress
 
 from memory import BackendError, InputError
-from memory.testing.contract._kit import Kit, raises, unique_word
+from memory.testing.contract._kit import Kit, attempt, raises, unique_word
 from memory.testing.contract._spec import promise
 from memory.testing.contract._watch import watch_output
 
@@ -26,6 +26,12 @@ HOSTILE_TEXTS: dict[str, str] = {
     "markup": 'I quote "scope" & <b>bold</b> & &lt;memory-context&gt;.',
 }
 """What a hostile user may have said."""
+
+STRANGE_QUESTIONS = (
+    "it's", 'an "open quote', "100% _ or a\\b", "(open", "a* b? c~ d^2 +e -f !g", "AND OR NOT NEAR",
+    "x: {y} [z] <w>", "'; DROP TABLE row; --", "/.*/ && || | & @a #b $1 `c`", "{{d}} %(e)s",
+)  # fmt: skip
+"""What follows a question; unbalanced, and with the signs of one language or another."""
 
 _SHORT, _TIMES, _QUICK_S = 20_000, 8, 0.2
 _TAG = re.compile(r"<[\s\u200b-\u200f\u2060\ufeff]*+/?+[\s\u200b-\u200f\u2060\ufeff]*+memory-context", re.I)
@@ -57,6 +63,24 @@ async def stored_text_cannot_close_or_forge_the_section(kit: Kit) -> None:
         assert not set(section) & set("\u202e\u2066\u2028"), (
             f"{name}: letters that turn or break lines reach the prompt"
         )
+
+
+@promise(
+    "pass the question as a parameter, not as a part of the statement",
+    "quote each word for the search: its operators are no operators here",
+)
+async def a_question_may_hold_any_sign(kit: Kit) -> None:
+    """A query language, SQL and patterns have signs of their own; a user's are text, and the answer is the same."""
+    await kit.remember("blue")
+    asked = kit.question("blue").query
+    for signs in STRANGE_QUESTIONS:
+        result, error = await attempt(kit.slot.retrieve(kit.request(f"{asked} {signs}")))
+        assert error is None, f"a question with {signs} failed: {error}"
+        assert (unique_word("blue") in result.formatted_context) == kit.recalls_writes, (
+            f"a question with {signs} does not find what it finds without"
+        )
+    _, error = await attempt(kit.slot.retrieve(kit.request("?!")))
+    assert error is None, f"a question of signs alone failed: {error}"
 
 
 @promise("log ids and counts, never texts", "silence an SDK's logger with quiet_loggers")
