@@ -61,6 +61,7 @@ METHODS: Mapping[str, Method] = {
     "health": _method(result=BackendHealth, repeatable=True),
     "keep_event": _method(MemoryEvent, result=bool | None, repeatable=True),
     "record_event": _method(MemoryEvent, result=WriteReceipt),
+    "record_accepted": _method(MemoryEvent, int, result=WriteReceipt | None),
     "retrieve": _method(RetrieveRequest, result=_ReceivedResult, repeatable=True),
     "reset_scope": _method(MemoryScope, result=ResetReceipt),
     "find_event": _method(MemoryEvent, result=tuple[str, ...] | None, repeatable=True),
@@ -73,11 +74,12 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-async def answered(slot: MemorySlot, call: Any) -> dict[str, Any]:
+async def answered(slot: MemorySlot, call: Any, resets: Callable[[MemoryScope], int]) -> dict[str, Any]:
+    """A call, carried out; ``resets`` counts those of a scope as an attached process does."""
     try:
         method = METHODS[call["method"]]
         arguments = method.arguments.validate_python(call["arguments"])
-        result = await _carried_out(slot, call["method"], arguments)
+        result = await _carried_out(slot, call["method"], arguments, resets)
         return {"result": to_jsonable_python(result)}
     except MemslotError as error:
         sent, details = getattr(error, "sent", None), dict(getattr(error, "diagnostics", {}))
@@ -89,9 +91,13 @@ async def answered(slot: MemorySlot, call: Any) -> dict[str, Any]:
         }
 
 
-async def _carried_out(slot: MemorySlot, name: str, arguments: tuple[Any, ...]) -> Any:
+async def _carried_out(
+    slot: MemorySlot, name: str, arguments: tuple[Any, ...], resets: Callable[[MemoryScope], int]
+) -> Any:
     if name in ("health", "keep_event"):
         return await getattr(slot, name)(*arguments)
+    if name == "record_accepted":
+        arguments = (*arguments, resets)
     first = arguments[0][0] if isinstance(arguments[0], list) else arguments[0]
     async with slot.leases.lease(first if isinstance(first, MemoryScope) else first.scope):
         return None if name == "setup_scope" else await _bound(slot, name)(*arguments)

@@ -23,6 +23,8 @@ from memory.plugins.opening import build_slot
 from memory.runtime._attach_calls import MAX_LINE, answered, send
 from memory.runtime._circuit import Background
 from memory.slot.files import replace_file
+from memory.slot.gate import for_another_process
+from memory.slot.host_store import HOST_FILE, HostStore
 from memory.slot.lockfile import FileLock
 from memory.slot.slot import MemorySlot
 
@@ -69,12 +71,24 @@ class Owner:
     def __init__(self, settings: MemslotConfig, place: Place) -> None:
         self.place = place
         self.slot: MemorySlot | None = None
+        self.backend_name = settings.provider
         self._settings = settings
         self._lock = FileLock(place.lock, what="this memory", instead="attach to it")
         self._background = Background()
         self._server: asyncio.Server | None = None
         self._conversations: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
         self._electing: anyio.Lock | None = None
+        self._store: HostStore | None = None
+
+    def resets(self, scope: MemoryScope | None = None) -> int:
+        """How often a scope, or any, was reset since a process first attached, whoever owned the memory then.
+
+        Raises:
+            StoreError: the host store cannot be used.
+        """
+        if self._store is None:
+            self._store = HostStore(self.backend_name, self._settings.data_dir / HOST_FILE)
+        return self._store.resets(scope)
 
     def take(self) -> bool:
         try:
@@ -93,7 +107,7 @@ class Owner:
         return self.slot
 
     async def serve(self, slot: MemorySlot) -> MemorySlot:
-        self.slot = slot
+        self.slot, self.backend_name = slot, slot.backend_name
         with suppress(FileNotFoundError):
             self.place.socket.unlink()
         path = str(self.place.socket)
@@ -103,6 +117,7 @@ class Owner:
         return slot
 
     async def _converse(self, lines: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for_another_process.set(True)  # of this conversation's task, and what it begins
         slot, task = self.slot, asyncio.current_task()
         assert slot is not None
         assert task is not None
@@ -111,7 +126,7 @@ class Owner:
             with suppress(OSError, ValueError, RecursionError):
                 while line := await lines.readline():
                     call = json.loads(line)
-                    answer = await answered(slot, call)
+                    answer = await answered(slot, call, self.resets)
                     await send(writer, answer)
                     if call["method"] == "keep_event" and answer.get("result"):
                         scope = MemoryScope(**call["arguments"][0]["scope"])
@@ -132,6 +147,8 @@ class Owner:
             if self.slot is not None:
                 await self.slot.aclose()
         finally:
+            if self._store is not None:
+                self._store.close()
             with suppress(FileNotFoundError):
                 if self.slot is not None:
                     self.place.socket.unlink()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, cast
 
 import anyio
 from pydantic_core import to_jsonable_python
 
 from memory.contract.adapter import AdapterTraits, MemoryAdapter
-from memory.contract.errors import BackendUnavailable
+from memory.contract.errors import BackendUnavailable, MemslotError
 from memory.contract.events import MemoryEvent
-from memory.contract.receipts import ModeReceipt, RetrieveResult
+from memory.contract.receipts import ModeReceipt, RetrieveResult, WriteReceipt
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
@@ -26,8 +27,16 @@ from memory.slot.stripping import without_recalled_context
 
 _OPENING_S = 30.0
 _PAUSE_S = 0.05
-_REQUIRED = frozenset({"setup_scope", "record_event", "retrieve", "reset_scope", "health"})
+_REQUIRED = frozenset({"setup_scope", "retrieve", "reset_scope", "health"})
 _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+_accepted: ContextVar[int | None] = ContextVar("accepted", default=None)
+"""How often the scope of the event that is being written was reset when it was accepted; None: it is just now."""
+
+
+class _Erased(MemslotError):
+    """A reset of its scope came before an event."""
 
 
 class _Attached:
@@ -53,6 +62,14 @@ class _Attached:
         """Of this process's slot alone; others go on as they are."""
         return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
 
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        if (resets := _accepted.get()) is None:
+            return cast(WriteReceipt, await self.call("record_event", event))
+        receipt = await self.call("record_accepted", event, resets)
+        if receipt is None:
+            raise _Erased("its scope was reset since it was accepted")
+        return cast(WriteReceipt, receipt)
+
     async def aclose(self) -> None:
         self._close_idle()
         await self._native.aclose()
@@ -68,7 +85,7 @@ class _Attached:
         for attempt in (1, 2):
             slot, connection = await self._reached()
             if slot is not None:
-                answer = await answered(slot, call)
+                answer = await answered(slot, call, self._owner.resets)
             else:
                 assert connection is not None
                 try:
@@ -127,6 +144,7 @@ class AttachedSlot(MemorySlot):
     """The slot of an attached process: its journal is the owner's."""
 
     _journal = False
+    _owner: Owner
 
     @classmethod
     def of(cls, settings: MemslotConfig, scope: MemoryScope | None, owner: Owner) -> AttachedSlot:
@@ -138,9 +156,11 @@ class AttachedSlot(MemorySlot):
             budget=settings.memory.budget,
             deadlines=settings.memory.deadlines,
             token_counter=counter,
-            host_file=settings.data_dir / HOST_FILE,
         )
-        slot._journal = settings.journal is not None
+        slot.host_file = settings.data_dir / HOST_FILE  # now: its owner empties it at a reset
+        slot._journal, slot._owner = settings.journal is not None, owner
+        owner.backend_name = native.backend_name
+        slot.resets()  # from now on they are counted
         return slot
 
     @property
@@ -152,6 +172,21 @@ class AttachedSlot(MemorySlot):
             return None
         kept = await cast(_Attached, self._adapter).call("keep_event", without_recalled_context(event))
         return None if kept is None else bool(kept)
+
+    def resets(self, scope: MemoryScope | None = None) -> int:
+        """Of every process: one of another is no less an end of what waits here."""
+        return self._owner.resets(scope)
+
+    async def record_accepted(
+        self, event: MemoryEvent, resets: int, count: Callable[[MemoryScope], int] | None = None
+    ) -> WriteReceipt | None:
+        before = _accepted.set(resets)
+        try:
+            return await super().record_accepted(event, resets, count)
+        except _Erased:
+            return None
+        finally:
+            _accepted.reset(before)
 
 
 def _attached(native: MemoryAdapter, owner: Owner) -> Any:

@@ -22,7 +22,6 @@ from memory.contract.errors import (
     BackendRateLimited,
     BackendTimeout,
     BackendUnavailable,
-    JournalError,
     LifecycleError,
     MemslotError,
     StoreError,
@@ -207,7 +206,7 @@ class WriteBehind:
             # A queue that is full because nothing can be sent does not empty by waiting.
             within_s = self._queue_timeout_s if self._circuit.state == "closed" else 0
             taken = await self._queue.put(event.scope, pending, within_s)
-        except JournalError as error:
+        except StoreError as error:
             self._note_failure(event, str(error))
             raise
         except BaseException:

@@ -6,22 +6,24 @@ The slot and the guarded bulk capability both write through this (DESIGN section
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
 import anyio
+import anyio.to_thread
 
 from memory.contract.adapter import SupportsBulkIngest, SupportsEventLookup
 from memory.contract.errors import BackendError, BackendProtocolError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.contract.scope import MemoryScope
+from memory.slot.database import Place
+from memory.slot.host_store import reset_host_file
 from memory.slot.rules import Rules, Span
 
 _RETRY_PAUSE_S = 0.2
 Consistency = Literal["committed", "queued", "pending"]
-CarryOutReset = Callable[[Span, MemoryScope], Awaitable[ResetReceipt]]
 
 
 class Delivery:
@@ -29,16 +31,16 @@ class Delivery:
 
     Args:
         rules: the slot's.
-        carry_out_reset: resets a scope in the backend, and what the slot keeps beside it.
+        host_file: what hosts keep beside the memory; goes with a scope's reset.
 
     Attributes:
         last_write_at: when the backend last confirmed a write; None before the first.
         resets: how often each scope was reset, or may have been.
     """
 
-    def __init__(self, rules: Rules, carry_out_reset: CarryOutReset) -> None:
+    def __init__(self, rules: Rules, host_file: Place | None) -> None:
         self._rules = rules
-        self._carry_out_reset = carry_out_reset
+        self._host_file = host_file
         self.last_write_at: datetime | None = None
         self.resets: Counter[MemoryScope] = Counter()
         self._queued: dict[MemoryScope, int] = {}  # writes the backend took in without storing them at once
@@ -102,6 +104,16 @@ class Delivery:
         self.resets[scope] += 1
         self.note_derived(scope, self.queued(scope))
         return receipt
+
+    async def _carry_out_reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
+        rules = self._rules
+        receipt = await rules.call(
+            span, rules.deadlines.reset_s, lambda: rules.adapter.reset_scope(scope), ResetReceipt
+        )
+        if self._host_file is None:
+            return receipt
+        kept = await anyio.to_thread.run_sync(reset_host_file, self._host_file, rules.backend_name, scope)
+        return receipt.model_copy(update={"left": (*receipt.left, *kept)})
 
     def close(self) -> None:
         """The slot is closed. Idempotent."""

@@ -29,7 +29,8 @@ from memory.contract.errors import (
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.slot.delivery import CarryOutReset, Delivery, changed_nothing
+from memory.slot.database import Place
+from memory.slot.delivery import Delivery, changed_nothing
 from memory.slot.journal import Journal
 from memory.slot.journal_file import JournalEntry, JournalKey
 from memory.slot.rules import Rules, Span
@@ -50,12 +51,12 @@ class DurableDelivery(Delivery):
 
     Args:
         rules: the slot's.
-        carry_out_reset: as for :class:`Delivery`.
+        host_file: as for :class:`Delivery`.
         journal: keeps the events; closed with the slot.
     """
 
-    def __init__(self, rules: Rules, carry_out_reset: CarryOutReset, journal: Journal) -> None:
-        super().__init__(rules, carry_out_reset)
+    def __init__(self, rules: Rules, host_file: Place | None, journal: Journal) -> None:
+        super().__init__(rules, host_file)
         self.journal = journal
         self._closed = False
         self._pauses: dict[MemoryScope, tuple[float, float]] = {}  # until when, and how long the next one is

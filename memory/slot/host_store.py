@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -42,6 +43,7 @@ CREATE INDEX IF NOT EXISTS scopes ON kept (scope);
 _PUT = """INSERT INTO kept (kind, owner, id, scope, value) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (kind, owner, id) DO UPDATE SET scope = excluded.scope, value = excluded.value"""
 _PRUNED_EVERY = 256
+_RESETS = "resets"
 
 
 class StoredObject(NamedTuple):
@@ -179,19 +181,34 @@ class HostStore:
         self._erase(where, kind, self._key(owner), *names)
 
     def reset(self, scope: MemoryScope) -> None:
-        """The scope was reset: nothing that goes with it is kept any more, nor left on the disk."""
+        """The scope was reset: nothing that goes with it is kept, or left on the disk, but that it was."""
         key = self._key(scope)
-        self._erase("scope = ? OR owner = ?", key, key)
+        self._erase("scope = ? OR owner = ?", key, key, also=lambda: self._count_reset(key))
+
+    def resets(self, scope: MemoryScope | None = None) -> int:
+        """How often a scope, or any, was reset since this file was begun, whichever process did it."""
+        whose, value = ("id", _digest(self._key(scope))) if scope else ("scope", self._memory)
+        where = f"SELECT sum(CAST(value AS INTEGER)) FROM kept WHERE kind = ? AND owner = '' AND {whose} = ?"
+        return int(self._file.sync(lambda: self._db.execute(where, (_RESETS, value)).fetchone()[0]) or 0)
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    def _erase(self, where: str, *values: str) -> None:
+    def _erase(self, where: str, *values: str, also: Callable[[], object] = lambda: None) -> None:
         def erase() -> None:
             with self._file.transaction():
                 self._db.execute(f"DELETE FROM kept WHERE {where}", values)
+                also()
             self._file.fold_log()
 
         self._do(erase)
+
+    def _count_reset(self, key: str) -> None:
+        # By a digest: whoever is forgotten leaves no name here.
+        self._db.execute(
+            "INSERT INTO kept (kind, owner, id, scope, value) VALUES (?, '', ?, ?, '1') ON CONFLICT "
+            "(kind, owner, id) DO UPDATE SET value = CAST(CAST(kept.value AS INTEGER) + 1 AS TEXT)",
+            (_RESETS, _digest(key), self._memory),
+        )
 
     def _do(self, call: Callable[[], T]) -> T:
         def checked() -> T:
@@ -213,6 +230,10 @@ class HostStore:
 
     def _key(self, scope: MemoryScope) -> str:
         return f"{self._memory} {scope_key(scope)}"
+
+
+def _digest(key: str) -> str:
+    return blake2b(key.encode(), digest_size=16).hexdigest()
 
 
 def was_begun(place: Place) -> bool:

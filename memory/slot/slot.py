@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import anyio.to_thread
-
 from memory.contract.adapter import (
     AdapterTraits,
     MemoryAdapter,
@@ -44,7 +42,6 @@ from memory.slot.database import Place
 from memory.slot.delivery import Delivery
 from memory.slot.durable import DurableDelivery
 from memory.slot.filters import check_filters
-from memory.slot.host_store import reset_host_file
 from memory.slot.journal import Journal
 from memory.slot.rendering import Rendering
 from memory.slot.rules import Deadlines, Rules, Span
@@ -98,9 +95,7 @@ class MemorySlot(HostCalls):
         self._rules = Rules(adapter, self.deadlines, trace_sink)
         self.leases = ScopeLeases(self, idle_scopes)
         self._delivery = (
-            DurableDelivery(self._rules, self._carry_out_reset, journal)
-            if journal
-            else Delivery(self._rules, self._carry_out_reset)
+            DurableDelivery(self._rules, host_file, journal) if journal else Delivery(self._rules, host_file)
         )
         self._rendering = Rendering(adapter, self.token_counter, neutral=neutral_sections)
 
@@ -310,15 +305,6 @@ class MemorySlot(HostCalls):
                 span, scope, lambda: self._delivery.reset(span, scope), refuse, tried=True
             )
 
-    async def _carry_out_reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
-        receipt = await self._rules.call(
-            span, self.deadlines.reset_s, lambda: self._adapter.reset_scope(scope), ResetReceipt
-        )
-        if self.host_file is None:
-            return receipt
-        kept = await anyio.to_thread.run_sync(reset_host_file, self.host_file, self.backend_name, scope)
-        return receipt.model_copy(update={"left": (*receipt.left, *kept)})
-
     async def health(self) -> BackendHealth:
         """Probe the backend. A failing probe is ``unavailable`` with diagnostics, not an exception."""
         rules, within_s = self._rules, self.deadlines.health_s
@@ -433,17 +419,25 @@ class MemorySlot(HostCalls):
         """How often a scope, or any, was reset through this slot, or may have been."""
         return self._delivery.resets.total() if scope is None else self._delivery.resets[scope]
 
-    async def record_accepted(self, event: MemoryEvent, resets: int) -> WriteReceipt | None:
-        """As :meth:`record_event`, of an event that was accepted when :meth:`resets` said ``resets``.
+    async def record_accepted(
+        self, event: MemoryEvent, resets: int, count: Callable[[MemoryScope], int] | None = None
+    ) -> WriteReceipt | None:
+        """As :meth:`record_event`, of an event that was accepted when ``count`` said ``resets``.
+
+        Args:
+            event: to be written.
+            resets: of its scope, when it was accepted.
+            count: how often a scope was reset; by default :meth:`resets`.
 
         Returns:
             None where its scope was reset since: it is erased with the others, and not sent.
         """
+        count = count or self.resets
         with self._span_of(event) as span:
             event = without_recalled_context(event)
 
             async def perform() -> list[WriteReceipt]:
-                return await self._delivery.write(span, event) if resets == self.resets(event.scope) else []
+                return await self._delivery.write(span, event) if resets == count(event.scope) else []
 
             written = await self._rules.write(span, event.scope, perform, lambda: _skipped(event))
             return written[0] if written else None

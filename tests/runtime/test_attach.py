@@ -7,6 +7,7 @@ import json
 import stat
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from memory import BackendUnavailable, MemorySlot, SupportsNativeMutation, SupportsProvenance
-from memory.runtime import MemoryItems, TurnMemory, load_config, open_shared
+from memory import AdapterMode, BackendUnavailable, MemorySlot, SupportsNativeMutation, SupportsProvenance
+from memory.runtime import MemoryItems, TurnMemory, TurnPolicy, load_config, open_shared
+from memory.runtime import _writing as writing
 from memory.runtime._attach_owner import Place
+from memory.runtime._attached import _Attached
 
 OWNER = """
 import sys, json, anyio
@@ -161,3 +164,58 @@ async def test_it_opens_although_the_backend_is_down(tmp_path: Path) -> None:
             assert slot.scope is not None
             with pytest.raises(BackendUnavailable):
                 await slot.setup_scope(slot.scope)
+
+
+@pytest.mark.parametrize("then", ["goes on", "ends first", "second ends"])
+async def test_a_reset_in_one_window_erases_what_still_waits_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """Its words would come back: said and acknowledged before the reset, sent after it."""
+    call, down = _Attached.call, True
+
+    async def perhaps(self: _Attached, name: str, *arguments: Any) -> Any:
+        if down and name.startswith("record"):
+            raise BackendUnavailable("down", sent=False)
+        return await call(self, name, *arguments)
+
+    monkeypatch.setattr(_Attached, "call", perhaps)
+    monkeypatch.setattr(writing, "_FIRST_PAUSE_S", 0.05)
+    given = config(tmp_path)
+    async with AsyncExitStack() as windows:
+        first = await windows.enter_async_context(open_shared(given))
+        async with open_shared(given) as second:
+            assert second.scope is not None
+            async with TurnMemory(second, TurnPolicy(open_after=1000, drain_s=0.1)) as memory:
+                assert await memory.record_turn(session_id="s", user="My bike is red.")
+                await first.reset_scope(second.scope)
+                if then == "ends first":
+                    await windows.aclose()
+                if then != "second ends":
+                    assert await memory.record_turn(session_id="s", user="My tea is oolong.")
+                    down = False
+                    assert await memory.drain(20)
+                    assert "oolong" in await text(second)
+                    assert "red" not in await text(second)
+    down = False
+    async with open_shared(given) as again, TurnMemory(again) as memory:
+        assert await memory.drain(20)
+        assert "red" not in await text(again)
+
+
+async def test_a_window_that_is_read_only_does_not_keep_others_from_writing(tmp_path: Path) -> None:
+    given = config(tmp_path, journal=True)
+    async with open_shared(given) as first, open_shared(given) as second:
+        await first.set_mode(AdapterMode(read_only=True, reason="looking"))
+        assert (await first.after_turn(user="My hat is green.", session_id="a")).status == "skipped_read_only"
+        assert (await second.after_turn(user="My bike is red.", session_id="b")).status == "committed"
+        async with TurnMemory(second) as memory:
+            assert await memory.record_turn(session_id="b", user="My tea is oolong.")
+            with anyio.fail_after(20):
+                while "oolong" not in await text(first):  # noqa: ASYNC110
+                    await anyio.sleep(0.02)
+        assert "red" in await text(first)
+        assert "green" not in await text(first, "hat")
+        await second.for_scope(persona_id="bob").after_turn(user="My cup is blue.", session_id="b")
+        assert second.scope is not None
+        await second.reset_scope(second.scope)
+        assert await text(first) == ""
