@@ -261,10 +261,9 @@ def forget(
     """Remove a person's events from disk for good, and reset their scopes in the configuration's backend."""
     import anyio
 
-    from memory.hosts.hooks import drop_turns, spool_directory
     from memory.plugins.config import load_config
     from memory.plugins.opening import build_slot, recorded_journal
-    from memory.runtime._forget import forget_person
+    from memory.runtime._forget import drop_turns, forget_person, spool_directory
 
     if not yes:
         typer.confirm(f"Remove all events of {persona} and reset their memory?", abort=True, err=True)

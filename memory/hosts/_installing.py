@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from memory import ConfigError, __version__
 from memory.hosts._foreign_files import JsonEntries, TomlTables, take_entries, write_entries
 from memory.hosts._table import HOSTS
-from memory.hosts.hooks import socket_path, spool_directory
-from memory.runtime import load_config
+from memory.hosts.hooks import socket_path
+from memory.runtime import load_config, spool_directory
 
 _FILES = Path(__file__).with_name("_files")
 _START_S = 5.0  # the first turn of a session waits so long for the server that its host is starting

@@ -32,19 +32,6 @@ _KEEPS_SECTIONS = ("claude-code", "codex")
 _MAX_SOCKET_PATH = 104  # macOS has the shortest
 
 
-def spool_directory(data_dir: Path) -> Path:
-    """Where the hooks of a configuration leave turns."""
-    return data_dir / "hooks"
-
-
-def drop_turns(spool: Path) -> bool:
-    """Remove what hooks have left and nobody has recorded yet; whether there was anything."""
-    left = [path for path in spool.rglob("*") if path.suffix in (".json", ".unreadable")]
-    for path in left:
-        path.unlink(missing_ok=True)
-    return bool(left)
-
-
 def socket_path(spool: Path) -> Path:
     """The socket of a spool, the same whatever the environment: Codex hands its servers next to none of it."""
     path = spool.absolute() / "hooks.sock"
@@ -60,7 +47,7 @@ async def answer_hooks(memory: TurnMemory, spool: Path) -> None:
 
     Args:
         memory: of the slot's own scope; whoever opened it closes it, after this.
-        spool: as :func:`spool_directory` names it.
+        spool: as :func:`memory.runtime.spool_directory` names it.
     """
     hooks, path = _Hooks(memory, spool), socket_path(spool)
     os.makedirs(spool, mode=0o700, exist_ok=True)

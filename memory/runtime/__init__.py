@@ -11,7 +11,8 @@
 
 - :func:`open_shared`, :func:`open_reach`: a memory that several processes of one user share, and all of it that
   is one user's.
-- :func:`load_config`, :func:`build_slot`: what a host that reads a configuration file begins with.
+- :func:`load_config`, :func:`build_slot`: what a host that reads a configuration file begins with;
+  :func:`spool_directory`: where one may leave turns.
 
 Enters: what a host would otherwise write itself. Stays out: SDKs of one host (``memory.hosts``) or of one backend.
 Names load on first use.
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         UserTurn,
     )
     from memory.runtime._conversations import Conversations
+    from memory.runtime._forget import spool_directory
     from memory.runtime._hosting import HostTurns, open_turn_memory, open_turn_memory_sync
     from memory.runtime._items import Item, MemoryItems
     from memory.runtime._listening import listening_socket
@@ -139,6 +141,7 @@ __all__ = [
     "open_turn_memory",
     "open_turn_memory_sync",
     "run_session",
+    "spool_directory",
     "strip_context",
 ]
 

@@ -15,6 +15,7 @@ from memory.plugins.config import MemslotConfig, load_config
 from memory.runtime._agent import AgentSettings
 from memory.runtime._attach import open_shared
 from memory.runtime._channel import AgentOutput, ChannelClosed, CommandLine, UserTurn
+from memory.runtime._forget import drop_turns, spool_directory
 from memory.runtime._loop import AgentSession
 from memory.runtime._policy import TurnMemory
 from memory.runtime._provider import Provider
@@ -172,6 +173,8 @@ class Chat:
             return
         await self.session.end()
         receipt = await self.session.memory.slot.reset_scope(self.session.scope)
+        if self.session.scope == self._config.memory.scope:  # that of what hooks leave
+            drop_turns(spool_directory(self._config.data_dir))
         self.session.clear()
         self._say(f"deleted{'' if receipt.verified else ', as far as the backend can say'}")
 

@@ -1,14 +1,28 @@
-"""Forgetting a person: what a journal keeps of them, and their scopes where it was delivered."""
+"""Forgetting a person: what a journal keeps of them, their scopes where it was delivered, what hooks have left."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from memory.slot.journal import Journal
 from memory.slot.journal_file import JournalKey
 from memory.slot.slot import MemorySlot
+
+
+def spool_directory(data_dir: Path) -> Path:
+    """Where the hooks of coding agents leave turns, until they are recorded in the configuration's own scope."""
+    return data_dir / "hooks"
+
+
+def drop_turns(spool: Path) -> bool:
+    """Remove what hooks have left and nobody has recorded yet; whether there was anything."""
+    left = [path for path in spool.rglob("*") if path.suffix in (".json", ".part", ".unreadable")]
+    for path in left:
+        path.unlink(missing_ok=True)
+    return bool(left)
 
 
 @dataclass

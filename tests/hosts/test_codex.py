@@ -14,7 +14,7 @@ from loopback_model import Model
 from setting_up import set_up
 
 from memory.hosts._installing import CodexFolder
-from memory.hosts.hooks import spool_directory
+from memory.runtime import spool_directory
 from memory.testing._http_server import LoopbackAnswer, LoopbackRequest
 
 CODEX = os.environ.get("MEMSLOT_CODEX") or shutil.which("codex")

@@ -25,8 +25,8 @@ from variants import plain
 from memory import ConfigError, MemoryScope, MemorySlot
 from memory.hosts import _table
 from memory.hosts._installing import ClaudeCodeFolder, CodexFolder, CursorFolder, HookFolder
-from memory.hosts.hooks import answer_hooks, socket_path, spool_directory
-from memory.runtime import TurnMemory
+from memory.hosts.hooks import answer_hooks, socket_path
+from memory.runtime import TurnMemory, spool_directory
 from memory.testing import FakeBackend, FakeNativeStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="hooks use a Unix socket")

@@ -21,6 +21,7 @@ from memory import (
 )
 from memory.contract.errors import LifecycleError, StoreError
 from memory.plugins.config import load_config
+from memory.runtime import spool_directory
 from memory.runtime._channel import CommandLine
 from memory.runtime._chat import chat
 from memory.slot.host_store import HostStore
@@ -146,9 +147,15 @@ async def test_forgetting_asks_first(tmp_path: Path) -> None:
     assert told[1] == "delete everything full_history keeps of r:ada? Type yes"
     assert told[2] == "nothing was deleted"
     assert told[4] == "nothing was asked yet"
+    turns = spool_directory(tmp_path / "kept")
+    turns.mkdir()
+    (turns / "1.json").write_text("{}")
+    (turns / "1.json.7.part").write_text("{}")  # of one that was killed over it
+    (turns / "hooks.sock").write_text("")
     said, told = await talk(file, "/forget", "yes", "Which tea is my favourite?")
     assert told[2].startswith("deleted")
     assert "oolong" not in said
+    assert [left.name for left in turns.iterdir()] == ["hooks.sock"], "turns of hooks are of this scope, too"
 
 
 async def test_a_tool_and_a_window_are_the_configurations(tmp_path: Path) -> None:

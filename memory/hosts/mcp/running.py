@@ -21,6 +21,7 @@ from memory.runtime import (
     listening_socket,
     open_reach,
     open_shared,
+    spool_directory,
     stop_at_signals,
 )
 
@@ -72,7 +73,7 @@ async def _hooks_answered(slot: MemorySlot, config: MemslotConfig, *, wanted: bo
     if not wanted:
         yield
         return
-    from memory.hosts.hooks import answer_hooks, spool_directory
+    from memory.hosts.hooks import answer_hooks
 
     async with TurnMemory(slot) as memory, anyio.create_task_group() as tasks:
         tasks.start_soon(answer_hooks, memory, spool_directory(config.data_dir))
