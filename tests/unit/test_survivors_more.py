@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sqlite3
+from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import FrozenInstanceError, asdict, fields
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 
@@ -46,7 +48,7 @@ from memory.adapter import (
     sweep_directories,
 )
 from memory.adapter._address import is_loopback
-from memory.adapter._bounded import MAX_ANSWER_BYTES
+from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers
 from memory.adapter._http import _unhandled
 from memory.adapter._lexical import LexicalHashEmbedder, _stem
 from memory.adapter._sdk import _Discreet, environment_kept
@@ -506,3 +508,30 @@ async def test_a_turn_without_a_place_is_raised_where_it_is_asked_for(on_failure
                 refused.append("raised")
         await turns.aclose()
     assert refused[-1] == ("raised" if on_failure == "raise" else True)
+
+
+async def test_an_answer_that_is_too_long_is_not_read_to_its_end() -> None:
+    """An endless one would hold its reader for ever, although it was refused."""
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            await anyio.lowlevel.checkpoint()
+            sent += 1
+            yield b"x" * 10
+
+    answer = httpx.Response(200, content=endless())
+    await bounded_answers("test", 20)(answer)
+    with anyio.fail_after(20), pytest.raises(BackendProtocolError, match="longer than 20 bytes"):
+        await answer.aread()
+    assert sent <= 5
+
+
+def test_a_reset_that_broke_off_says_so_and_may_have_removed_something() -> None:
+    """Swallowed, it would read as done; as refused, as if nothing were gone."""
+    error = BackendRejected("no", sent=False)
+    with pytest.raises(BackendRejected) as raised, BaseAdapter.clearing():
+        raise error
+    assert raised.value is error
+    assert error.ambiguous
