@@ -32,19 +32,20 @@ _FILE_NAMES = IdAlphabet(safe="-_", escape="%", separator="+", max_length=200)
 
 
 class OwnedDirectory:
-    """A condition's ``path``, which one condition at a time may read and write; made when it is taken."""
+    """A condition's ``path``, which one condition at a time may read and write; made when it is taken. Without one
+    the condition keeps everything in its process, and there is nothing to own; ``root`` is None."""
 
-    def __init__(self, root: Path, owner: str) -> None:
-        self._root = root
+    def __init__(self, root: Path | None, owner: str) -> None:
+        self.root = root
         self._names = ScopeEncoder(_FILE_NAMES)
         self._lock = FileLock(
-            root / f".{owner}.lock",
+            (root or Path()) / f".{owner}.lock",
             what=f"the directory of memory.conditions.{owner}.path",
             instead="choose another path",
         )
 
-    def file(self, scope: MemoryScope, suffix: str) -> Path:
-        return self._root / f"{self._names.encode(scope)['id']}{suffix}"
+    def file(self, scope: MemoryScope, suffix: str) -> Path | None:
+        return self.root / f"{self._names.encode(scope)['id']}{suffix}" if self.root else None
 
     def take(self) -> None:
         """Become its owner; once more, where it was removed meanwhile. Idempotent.
@@ -52,9 +53,9 @@ class OwnedDirectory:
         Raises:
             BackendUnavailable: someone else is, in this process or another, or it cannot be made.
         """
-        if not self._lock.held:
-            with _writing(self._root):
-                self._root.mkdir(parents=True, exist_ok=True)
+        if self.root is not None and not self._lock.held:
+            with _writing(self.root):
+                self.root.mkdir(parents=True, exist_ok=True)
                 self._lock.acquire()
 
     def release(self) -> None:

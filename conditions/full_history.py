@@ -137,15 +137,13 @@ class FullHistory(ControlCondition):
     ) -> None:
         store = str(options.path or "")
         super().__init__(name, AdapterTraits(kind="control", pet_observability="dated", store=store))
-        path = options.path or default
-        self._directory = OwnedDirectory(path, name) if path else None
+        self._directory = OwnedDirectory(options.path or default, name)
         self._durability = options.durability
         self._counter = counter
         self._transcripts: dict[MemoryScope, _Transcript] = {}
 
     async def start(self) -> None:
-        if self._directory is not None:
-            self._directory.take()
+        self._directory.take()
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Read what an earlier process left of this scope.
@@ -158,8 +156,7 @@ class FullHistory(ControlCondition):
         await self._transcript(scope)
 
     async def _transcript(self, scope: MemoryScope) -> _Transcript:
-        if self._directory is not None:
-            self._directory.take()
+        self._directory.take()
         if scope not in self._transcripts:
             log = self._log(scope)
             transcript = _Transcript(log=log)
@@ -220,7 +217,7 @@ class FullHistory(ControlCondition):
         """Where the history is kept and how much of it; ``degraded`` where a file is not as it was left."""
         transcripts = list(self._transcripts.values())
         logs = [transcript.log for transcript in transcripts if transcript.log]
-        where = "process memory" if self._directory is None else "JSONL files"
+        where = "JSONL files" if self._directory.root else "process memory"
         kept = sum(len(transcript.turns) for transcript in transcripts)
         return self.health_of(
             status="degraded" if any(log.problem() or log.lost for log in logs) else "ok",
@@ -231,14 +228,12 @@ class FullHistory(ControlCondition):
     async def aclose(self) -> None:
         """Let the history go; files stay."""
         self._transcripts.clear()
-        if self._directory is not None:
-            self._directory.release()
+        self._directory.release()
 
     def _log(self, scope: MemoryScope) -> EventLog | None:
-        if self._directory is None:
-            return None
         self._directory.take()
-        return EventLog(self._directory.file(scope, ".jsonl"), scope, self._durability)
+        path = self._directory.file(scope, ".jsonl")
+        return EventLog(path, scope, self._durability) if path else None
 
 
 @hookimpl

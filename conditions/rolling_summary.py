@@ -121,21 +121,16 @@ class RollingSummary(ControlCondition):
         self._consolidation = Consolidation(
             summariser, options.update_policy, options.context_window_tokens - _RESERVED_TOKENS
         )
-        path = options.path or default
-        self._directory = OwnedDirectory(path, name) if path else None
+        self._directory = OwnedDirectory(options.path or default, name)
         self._notebooks: dict[MemoryScope, Notebook] = {}
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """The scope's label, and its file below ``path`` where there is one."""
-        path = self._file(scope)
+        path = self._directory.file(scope, ".sqlite")
         return {**super().native_scope(scope), **({"file": path.name} if path is not None else {})}
 
-    def _file(self, scope: MemoryScope) -> Path | None:
-        return self._directory.file(scope, ".sqlite") if self._directory is not None else None
-
     async def start(self) -> None:
-        if self._directory is not None:
-            self._directory.take()
+        self._directory.take()
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Take up what an earlier process left of this scope.
@@ -148,11 +143,10 @@ class RollingSummary(ControlCondition):
         await self._opened(scope)
 
     async def _opened(self, scope: MemoryScope) -> Notebook:
-        if self._directory is not None:
-            self._directory.take()
+        self._directory.take()
         if scope not in self._notebooks:
             notebook = self._notebook(scope)
-            if self._directory is not None:
+            if self._directory.root is not None:
                 await read_off_loop(notebook.load)
             self._notebooks.setdefault(scope, notebook)
         return self._notebooks[scope]
@@ -176,8 +170,7 @@ class RollingSummary(ControlCondition):
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Forget the memory, the history and what is pending of this scope, its file included."""
         notebook = self._notebook(scope)
-        if self._directory is not None:
-            self._directory.take()
+        self._directory.take()
         async with notebook.lock:
             removed = notebook.clear()
             empty = notebook.is_empty
@@ -187,8 +180,7 @@ class RollingSummary(ControlCondition):
 
     async def health(self) -> BackendHealth:
         """Whether the directory can be had and the summariser would work; an extractive one is named as such."""
-        if self._directory is not None:
-            self._directory.take()
+        self._directory.take()
         problem = await self._summariser.problem()
         details = {
             "summariser": self._summariser.label,
@@ -213,8 +205,7 @@ class RollingSummary(ControlCondition):
         await self._summariser.aclose()
         while self._notebooks:
             self._notebooks.popitem()[1].close()
-        if self._directory is not None:
-            self._directory.release()
+        self._directory.release()
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """Keep the event, then summarise what is due: earlier sessions, or what overflows the window.
@@ -320,7 +311,9 @@ class RollingSummary(ControlCondition):
         """The scope's notebook; an empty one, not kept, where nothing was written."""
         if scope in self._notebooks:
             return self._notebooks[scope]
-        return Notebook(scope, self._counter, self._file(scope), self._options.durability)
+        return Notebook(
+            scope, self._counter, self._directory.file(scope, ".sqlite"), self._options.durability
+        )
 
     def _caveat(self) -> list[str]:
         extractive = self._options.summariser == "extractive"

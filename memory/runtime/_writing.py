@@ -116,7 +116,7 @@ class WriteBehind:
 
     @property
     def waiting(self) -> int:
-        return self._slot.waiting_events() or len(self._queue)
+        return self._slot.delivery.waiting() or len(self._queue)
 
     async def resume(self) -> None:
         """Take up what earlier processes left: events of the journal once; those of the host store once no other
@@ -125,7 +125,7 @@ class WriteBehind:
             return
         if not self._resumed:
             self._resumed = True
-            for scope in self._slot.waiting_scopes():
+            for scope in self._slot.delivery.waiting_scopes():
                 self._queue.offer(scope, _Pending(None), weight=0)
             if self._slot.has_journal:
                 self._background.start(self._watch)
@@ -168,9 +168,9 @@ class WriteBehind:
         """Take up what other processes have put into a journal on a server, and could not deliver."""
         while not self._queue.closed:
             try:
-                if not await self._slot.see_waiting():
+                if not await self._slot.delivery.refresh():
                     return
-                left = [scope for scope in self._slot.waiting_scopes() if scope not in self._lanes]
+                left = [scope for scope in self._slot.delivery.waiting_scopes() if scope not in self._lanes]
                 # Some of them, by chance: others look at the same moment.
                 for scope in sample(left, min(len(left), _LOOK_AT)):
                     self._queue.offer(scope, _Pending(None), weight=0)
@@ -285,7 +285,7 @@ class WriteBehind:
     async def _deliver_kept(self, scope: MemoryScope) -> None:
         """What waits for a scope in the journal; what the backend cannot take now stays there."""
         try:
-            while self._slot.waiting_events(scope):
+            while self._slot.delivery.waiting(scope):
                 async with self._slot.leases.lease(scope):
                     if await self._slot.deliver_waiting(scope) is not None:
                         return

@@ -55,7 +55,11 @@ class Delivery:
         return []
 
     async def refresh(self) -> bool:
-        """As :meth:`MemorySlot.see_waiting`."""
+        """See what other processes have put into the journal; whether it is one that others use, too.
+
+        Raises:
+            JournalError: its server cannot be used.
+        """
         return False
 
     def warnings(self) -> list[str]:

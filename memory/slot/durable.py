@@ -73,7 +73,7 @@ class DurableDelivery(Delivery):
         return [key.scope for key, _ in self.journal.undelivered() if self._is_ours(key)]
 
     async def refresh(self) -> bool:
-        """As :meth:`MemorySlot.see_waiting`."""
+        """As :meth:`Delivery.refresh`."""
         await self.journal.refresh()
         return self.journal.on_server
 

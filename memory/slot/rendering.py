@@ -94,13 +94,23 @@ class Rendering:
                         "the whole answer is withheld"
                     )
 
-    def fitted(self, result: RetrieveResult) -> tuple[RetrieveResult, str, dict[str, Any]]:
+    def fitted(
+        self, result: RetrieveResult, request: RetrieveRequest
+    ) -> tuple[RetrieveResult, str, dict[str, Any]]:
         """The result and its section, fitted to the budget, and what the trace is to say about it.
 
+        Args:
+            result: of the adapter.
+            request: the host's, which :meth:`asked` may have widened.
+
         Raises:
-            BackendProtocolError: the adapter's own rendering is no section, or never fits.
+            IsolationError, BackendProtocolError: as of :meth:`check`; the adapter's own rendering is no section, or
+                never fits.
         """
-        result = _each_once(result)
+        if result.request is not request:
+            result = result.model_copy(update={"request": request})
+        self.check(result)
+        result = _to_show(result)
         budget = result.request.budget
         included = tuple(index for index, entry in enumerate(result.entries) if entry.text.strip())
         if surely_exceeds(result.entries, budget):
@@ -158,10 +168,14 @@ class Rendering:
         return result, section, self._counter.count(section) if section else 0
 
 
-def _each_once(result: RetrieveResult) -> RetrieveResult:
-    """Without the rows that are there already: some servers give a record twice, or in several groups."""
+def _to_show(result: RetrieveResult) -> RetrieveResult:
+    """Without the rows that are there already: some servers give a record twice, or in several groups. And without
+    those of the session, where the request leaves them out."""
     kept: dict[object, ContextEntry] = {}
+    left_out = result.request.session_id if result.request.exclude_session else object()
     for entry in result.entries:
+        if entry.session_id == left_out:
+            continue
         unnamed = entry.prose or entry.native_id is None
         kept.setdefault(object() if unnamed else (entry.native_id, entry.text), entry)
     return result.model_copy(update={"entries": tuple(kept.values())})

@@ -18,13 +18,8 @@ from memory.contract.adapter import (
     SupportsEventLookup,
     SupportsStart,
     capabilities_of,
-    declared_health,
 )
-from memory.contract.errors import (
-    BackendError,
-    CapabilityNotSupported,
-    ReadOnlyError,
-)
+from memory.contract.errors import CapabilityNotSupported, ReadOnlyError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import (
     BackendHealth,
@@ -42,6 +37,7 @@ from memory.slot.database import Place
 from memory.slot.delivery import Delivery
 from memory.slot.durable import DurableDelivery
 from memory.slot.filters import check_filters
+from memory.slot.health import health_of
 from memory.slot.journal import Journal
 from memory.slot.rendering import Rendering
 from memory.slot.rules import Deadlines, Rules, Span
@@ -70,6 +66,9 @@ class MemorySlot(HostCalls):
 
     A slot belongs to the event loop that first uses it. Use it as ``async with slot:``, or call
     :meth:`aclose` yourself.
+
+    Attributes:
+        delivery: what waits for the backend, for what is built on the slot.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class MemorySlot(HostCalls):
         self._adapter = adapter
         self._rules = Rules(adapter, self.deadlines, trace_sink)
         self.leases = ScopeLeases(self, idle_scopes)
-        self._delivery = (
+        self.delivery = (
             DurableDelivery(self._rules, host_file, journal) if journal else Delivery(self._rules, host_file)
         )
         self._rendering = Rendering(adapter, self.token_counter, neutral=neutral_sections)
@@ -152,7 +151,7 @@ class MemorySlot(HostCalls):
         Raises:
             InputError: ``protocol`` is not a capability protocol.
         """
-        return guard(self._rules, self._delivery, protocol)
+        return guard(self._rules, self.delivery, protocol)
 
     def trace_to(self, sink: TraceSink) -> None:
         """Let one more sink receive the trace of every call."""
@@ -180,7 +179,7 @@ class MemorySlot(HostCalls):
                     raise ReadOnlyError(
                         f"scope {scope.label} is not set up, which may write; set it up before set_mode(read_only)"
                     )
-        await self._delivery.deliver(scope)
+        await self.delivery.deliver(scope)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """Native ids an event is stored under, or None where it is not stored; see :attr:`can_look_up`.
@@ -234,7 +233,7 @@ class MemorySlot(HostCalls):
             [receipt] = await self._rules.write(
                 span,
                 event.scope,
-                lambda: self._delivery.write(span, event),
+                lambda: self.delivery.write(span, event),
                 lambda: _skipped(event),
             )
             return receipt
@@ -256,24 +255,16 @@ class MemorySlot(HostCalls):
             fields["cs_filtering"] = "none"
         with rules.span("retrieve", request.scope, **fields) as span:
             rules.check_scope(request.scope)
-            self._delivery.check_readable(request.scope)
+            self.delivery.check_readable(request.scope)
             check_filters(request, rules.traits.filter_operators)
             asked = self._rendering.asked(request)
-            waited = self._delivery.waiting(request.scope)
+            waited = self.delivery.waiting(request.scope)
             result = await rules.call(
                 span, self.deadlines.retrieve_s, lambda: self._adapter.retrieve(asked), RetrieveResult
             )
-            if asked is not request:
-                result = result.model_copy(update={"request": request})
             with rules.mapping("format_context"):
-                self._rendering.check(result)
-                if request.exclude_session:
-                    others = tuple(
-                        entry for entry in result.entries if entry.session_id != request.session_id
-                    )
-                    result = result.model_copy(update={"entries": others})
-                result, section, measured = self._rendering.fitted(result)
-            state = self._delivery.consistency(request.scope, result.trace.consistency, waited=waited)
+                result, section, measured = self._rendering.fitted(result, request)
+            state = self.delivery.consistency(request.scope, result.trace.consistency, waited=waited)
             trace = rules.finish(span, result.trace, consistency=state, **measured)
         return result.model_copy(update={"formatted_context": section, "trace": trace})
 
@@ -302,47 +293,12 @@ class MemorySlot(HostCalls):
 
         with rules.span("reset_scope", scope) as span:
             return await rules.write(
-                span, scope, lambda: self._delivery.reset(span, scope), refuse, tried=True
+                span, scope, lambda: self.delivery.reset(span, scope), refuse, tried=True
             )
 
     async def health(self) -> BackendHealth:
         """Probe the backend. A failing probe is ``unavailable`` with diagnostics, not an exception."""
-        rules, within_s = self._rules, self.deadlines.health_s
-        with rules.span("health") as span:
-            try:
-                health = await rules.call(
-                    span, within_s, self._adapter.health, BackendHealth, queue_timeout_s=within_s
-                )
-            except BackendError as error:
-                health = declared_health(
-                    self.backend_name,
-                    rules.traits,
-                    status="unavailable",
-                    warnings=(str(error),),
-                    details=error.diagnostics,
-                )
-        last = self._delivery.last_write_at
-        of_slot = {
-            "writes_in_flight": rules.gate.in_flight,
-            "unknown_writes": rules.unknown_writes,
-            "lost_traces": rules.lost_traces,
-            "last_write_at": last.isoformat() if last else None,
-            "waiting_writes": self._delivery.waiting(),
-        }
-        noticed = tuple(self._delivery.warnings())
-        return health.model_copy(
-            update={
-                "status": "degraded" if noticed and health.status == "ok" else health.status,
-                "warnings": (*health.warnings, *noticed),
-                "latency_ms": span.elapsed_ms,
-                "cs_filtering": rules.traits.cs_filtering,
-                "pet_observability": rules.traits.pet_observability,
-                "condition_kind": rules.traits.kind,
-                "equivalent_control": rules.traits.equivalent_control,
-                "fallback_components": rules.traits.fallback_components,
-                "details": {**health.details, "slot": of_slot},
-            }
-        )
+        return await health_of(self._rules, self.delivery)
 
     async def aclose(self) -> None:
         """Wait for calls under way (at most ``deadlines.close_s``) and release the adapter. Idempotent.
@@ -356,7 +312,7 @@ class MemorySlot(HostCalls):
             await self._rules.close()
         finally:
             if self._rules.released:
-                self._delivery.close()
+                self.delivery.close()
 
     # -- many people ------------------------------------------------------------------------------------
 
@@ -413,11 +369,11 @@ class MemorySlot(HostCalls):
         if self.read_only or self.closed:
             return None
         self._adapter.native_scope(event.scope)
-        return await self._delivery.keep(without_recalled_context(event))
+        return await self.delivery.keep(without_recalled_context(event))
 
     def resets(self, scope: MemoryScope | None = None) -> int:
         """How often a scope, or any, was reset through this slot, or may have been."""
-        return self._delivery.resets.total() if scope is None else self._delivery.resets[scope]
+        return self.delivery.resets.total() if scope is None else self.delivery.resets[scope]
 
     async def record_accepted(
         self, event: MemoryEvent, resets: int, count: Callable[[MemoryScope], int] | None = None
@@ -437,7 +393,7 @@ class MemorySlot(HostCalls):
             event = without_recalled_context(event)
 
             async def perform() -> list[WriteReceipt]:
-                return await self._delivery.write(span, event) if resets == count(event.scope) else []
+                return await self.delivery.write(span, event) if resets == count(event.scope) else []
 
             written = await self._rules.write(span, event.scope, perform, lambda: _skipped(event))
             return written[0] if written else None
@@ -445,27 +401,11 @@ class MemorySlot(HostCalls):
     @property
     def has_journal(self) -> bool:
         """Whether events are kept before they are sent."""
-        return isinstance(self._delivery, DurableDelivery)
-
-    def waiting_events(self, scope: MemoryScope | None = None) -> int:
-        """How many events of the journal wait for their delivery, of one scope or of all; 0 without a journal."""
-        return self._delivery.waiting(scope)
-
-    def waiting_scopes(self) -> list[MemoryScope]:
-        """Scopes with such events."""
-        return self._delivery.waiting_scopes()
+        return isinstance(self.delivery, DurableDelivery)
 
     async def deliver_waiting(self, scope: MemoryScope) -> str | None:
         """Deliver what waits for a scope that is set up; why some of it waits on, or None."""
-        return await self._delivery.deliver(scope)
-
-    async def see_waiting(self) -> bool:
-        """See what other processes have put into the journal; whether it is one that others use, too.
-
-        Raises:
-            JournalError: its server cannot be used.
-        """
-        return await self._delivery.refresh()
+        return await self.delivery.deliver(scope)
 
     def emit_trace(self, operation: str, scope: MemoryScope | None, **fields: Any) -> Trace:
         """A line in the trace for what was decided about the memory without a call of it.

@@ -68,7 +68,7 @@ async def erased_or_kept(store: str, directory: Path, base_url: str) -> bool:
         kept = await stored(slot, "erased1")
         assert await stored(slot, "erased2") == kept
         assert await stored(slot, "bystander", BYSTANDER)
-        journal = slot._delivery.journal
+        journal = slot.delivery.journal
         assert len([entry for entry in journal.entries() if entry.event.scope == SCOPE]) == (2 if kept else 0)
     if not kept:
         assert not on_disk(directory, "erased1", "erased2")

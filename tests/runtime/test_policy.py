@@ -672,7 +672,7 @@ async def test_with_a_journal_no_scope_waits_for_room_and_what_is_held_up_is_ask
         adapter.next_write = [DOWN]
         assert await memory.record(event(3))
         assert await memory.drain(20)
-        assert (asked, slot.waiting_events(ADA)) == ([ADA], 1)
+        assert (asked, slot.delivery.waiting(ADA)) == ([ADA], 1)
 
 
 async def test_closing_goes_on_when_the_host_is_cancelled(slot: MemorySlot, adapter: Obedient) -> None:

@@ -117,7 +117,7 @@ async def reset(store: str, data_dir: str, base_url: str, answer: str, copies: s
         readiness = slot.capability(SupportsReadiness)
         if readiness is not None:
             await readiness.wait_until_ready(SCOPE, 30)
-        adapter, journal = slot._adapter, slot._delivery.journal
+        adapter, journal = slot._adapter, slot.delivery.journal
         _answer(adapter, answer)
         if "pgvector" in store:
             steps.each_query()

@@ -391,7 +391,7 @@ async def test_what_waited_is_delivered_after_a_failed_reset_only_where_nothing_
                 group.cancel_scope.cancel()
         adapter.down = False
         await slot.record_event(event(3))
-        assert slot._delivery.waiting() == 0
+        assert slot.delivery.waiting() == 0
     assert stored(adapter) == delivered
 
 

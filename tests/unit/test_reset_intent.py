@@ -75,7 +75,7 @@ def opened(directory, answer="done", **more):
 async def reset_and_die(directory, answer, step, moment):
     """Fill a memory, reset it, and be killed before or after a step of that."""
     slot = opened(directory, answer)
-    owner = slot._adapter if step == "reset_scope" else slot._delivery.journal
+    owner = slot._adapter if step == "reset_scope" else slot.delivery.journal
     carry_out = getattr(owner, step)
 
     async def dies(*given):
@@ -121,7 +121,7 @@ async def test_a_kill_at_any_step_leaves_no_erased_word_and_no_receipt_that_lies
         shown = (await slot.retrieve(ask())).formatted_context
         assert ("an erased word" in shown) == (not erased)
         assert [row.event_id for row in slot._adapter.rows] == ([] if erased else ["e1", "e2"])
-        assert len(list(slot._delivery.journal.entries())) == (0 if erased else 2), "nothing is replayed"
+        assert len(list(slot.delivery.journal.entries())) == (0 if erased else 2), "nothing is replayed"
         receipt = await slot.record_event(event(1, text="an erased word"))
         assert receipt.status == "committed"
         assert "e1" in [row.event_id for row in slot._adapter.rows], "what is committed is there"
@@ -146,7 +146,7 @@ async def test_a_reset_without_an_answer_is_finished_before_anything_else(tmp_pa
         assert (await slot.record_event(event(3))).status == "committed"
         assert [row.event_id for row in adapter.rows] == ["e2", "e3"]
         assert "hello" in (await slot.retrieve(ask())).formatted_context
-        assert not slot._delivery.journal.resetting(key(ALICE))
+        assert not slot.delivery.journal.resetting(key(ALICE))
 
 
 async def test_a_reset_that_was_refused_takes_nothing_away(tmp_path):
@@ -193,7 +193,7 @@ async def test_what_was_kept_is_delivered_without_being_looked_for(tmp_path):
     async with MemorySlot(adapter, journal=open_journal(tmp_path / "j.db")) as slot:
         for number in range(3):
             assert await slot.keep_event(event(number))
-        assert (adapter.rows, slot.waiting_scopes(), slot.waiting_events()) == ([], [ALICE], 3)
+        assert (adapter.rows, slot.delivery.waiting_scopes(), slot.delivery.waiting()) == ([], [ALICE], 3)
     adapter = Asked(tmp_path)
     async with MemorySlot(adapter, scope=ALICE, journal=open_journal(tmp_path / "j.db")) as slot:
         assert [row.event_id for row in adapter.rows] == ["e0", "e1", "e2"], "the next process delivers"
@@ -216,7 +216,7 @@ async def test_a_reset_that_hangs_is_open_until_it_is_finished(tmp_path, monkeyp
         slot._adapter.reset_scope = lambda scope: forever()
         with pytest.raises(MemslotError):
             await slot.reset_scope(ALICE)
-        assert slot._delivery.journal.resetting(key(ALICE))
+        assert slot.delivery.journal.resetting(key(ALICE))
         # A change of what the reset may have left would be of something that is gone, or is about to go.
         change = NativeMutationRequest(scope=ALICE, operation="delete", native_id="n1")
         with pytest.raises(BackendUnavailable, match="was begun and its end is not known"):

@@ -128,7 +128,7 @@ async def test_while_another_process_delivers_an_event_is_kept_and_waits(
     monkeypatch.setattr("memory.slot.durable._RESET_PATIENCE_S", 0.1)
     async with MemorySlot(Lookup(), scope=ALICE, journal=opened(state_url)) as slot:
         with opened(state_url) as other:
-            ours = slot._delivery._key(ALICE)
+            ours = slot.delivery._key(ALICE)
             assert await other.lease(ours)
             receipt = await slot.record_event(event(1))
             assert (receipt.status, slot._adapter.rows) == ("queued", [])
@@ -152,7 +152,7 @@ async def test_what_a_process_that_died_had_accepted_is_taken_up_by_another(
         await memory.record_turn(session_id="s", user="the first")
         assert await memory.drain(10)
         with opened(state_url) as dead:
-            await dead.append(slot._delivery._key(ALICE), [event(7)], sent=False)
+            await dead.append(slot.delivery._key(ALICE), [event(7)], sent=False)
         with anyio.fail_after(10):
             while len(slot._adapter.rows) < 2:  # noqa: ASYNC110
                 await anyio.sleep(0.05)

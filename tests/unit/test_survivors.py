@@ -141,7 +141,7 @@ async def test_what_no_backend_can_keep_is_not_kept_for_it(tmp_path):
     async with MemorySlot(Narrow(), scope=ALICE, journal=Journal(tmp_path / "j.db")) as slot:
         with pytest.raises(ScopeError):
             await slot.keep_event(event(1, BOB))
-        assert list(slot._delivery.journal.entries()) == []
+        assert list(slot.delivery.journal.entries()) == []
     (tmp_path / "file").touch()
     with pytest.raises(JournalError, match=r"j\.db: the journal cannot be used"):
         Journal(tmp_path / "file" / "j.db")
