@@ -22,12 +22,12 @@ from pydantic import BeforeValidator, Field
 from memory.contract._loops import loop_or_none
 from memory.contract._model import Frozen, check_number
 from memory.contract.errors import (
+    BackendError,
     BackendTimeout,
-    BackendUnavailable,
     InputError,
-    JournalError,
     LifecycleError,
     MemslotError,
+    StoreError,
 )
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import relabel_section, strip_json
@@ -211,13 +211,13 @@ class TurnMemory:
         Raises:
             LifecycleError: this is closed.
             BackendUnavailable: no place became free in time, where ``on_failure`` is ``raise``.
-            JournalError: the journal cannot keep it, where ``on_failure`` is ``raise``.
+            StoreError, BackendError: it cannot be kept, where ``on_failure`` is ``raise``.
         """
         try:
             return await self._writes.add(without_recalled_context(event))
         except InputError:
             return False
-        except (BackendUnavailable, JournalError):
+        except (BackendError, StoreError):
             if self.policy.on_failure == "raise":
                 raise
             return False

@@ -71,6 +71,11 @@ class _Pending:
     resets: int = 0  # of its scope when it was accepted; a later one erases it
     maybe_stored: bool = False  # an earlier process may have sent it
 
+    @property
+    def key(self) -> tuple[MemoryScope, str, int]:
+        assert self.event is not None
+        return self.event.scope, self.event.event_id, self.resets
+
 
 class WriteBehind:
     """Events on their way to a slot.
@@ -153,9 +158,9 @@ class WriteBehind:
             if resets == self._slot.resets():  # or it may have been erased while it was read
                 break
         for event in left:
-            if self._seen.add(self._key(event)):
+            pending = _Pending(event, self._slot.resets(event.scope), maybe_stored=True)
+            if self._seen.add(pending.key):
                 self._left += 1
-                pending = _Pending(event, self._slot.resets(event.scope), maybe_stored=True)
                 self._queue.offer(event.scope, pending, weight=0)
         self._end_left()
 
@@ -188,14 +193,18 @@ class WriteBehind:
 
         Raises:
             LifecycleError: this is closed.
-            JournalError: it could not be made durable; it is not recorded.
+            StoreError, BackendError: it could not be made durable; it is not recorded.
             BackendUnavailable: there was no room in time; it is not recorded.
         """
         if self._queue.closed:
             raise LifecycleError("this memory is closed; the event was not recorded")
-        await self.resume()
-        key, pending = self._key(event), _Pending(event, self._slot.resets(event.scope))
-        if not self._seen.add(key):
+        try:
+            await self.resume()
+            pending = _Pending(event, self._slot.resets(event.scope))
+        except StoreError as error:
+            self._on_failure(str(error))
+            raise
+        if not self._seen.add(pending.key):
             return False
         try:
             kept = await self._slot.keep_event(event)
@@ -206,14 +215,13 @@ class WriteBehind:
             # A queue that is full because nothing can be sent does not empty by waiting.
             within_s = self._queue_timeout_s if self._circuit.state == "closed" else 0
             taken = await self._queue.put(event.scope, pending, within_s)
-        except StoreError as error:
-            self._note_failure(event, str(error))
-            raise
-        except BaseException:
-            self._seen.discard(key)
+        except BaseException as error:
+            self._seen.discard(pending.key)
+            if isinstance(error, (BackendError, StoreError)):
+                self._note_failure(pending, str(error))
             raise
         if not taken:
-            self._note_failure(event, f"{self._queue.size} writes wait already")
+            self._note_failure(pending, f"{self._queue.size} writes wait already")
             raise BackendUnavailable(
                 f"{self._slot.backend_name}: {self._queue.size} writes wait already; the event was not recorded",
                 backend_name=self._slot.backend_name,
@@ -276,7 +284,7 @@ class WriteBehind:
         try:
             recorded = await self._send(event, pending)
         except Exception as error:
-            self._note_failure(event, type(error).__name__)
+            self._note_failure(pending, type(error).__name__)
             recorded = False
         if pending.maybe_stored and (recorded or not self._queue.closed):
             await anyio.to_thread.run_sync(self._drop_unsent, event)
@@ -316,7 +324,7 @@ class WriteBehind:
                     self._unsent.append(pending)
                     return False
                 if not again:
-                    self._note_failure(event, str(error))
+                    self._note_failure(pending, str(error))
                     return False
                 self.counts.last_failure = str(error)
                 if open_now:
@@ -340,11 +348,8 @@ class WriteBehind:
         self.counts.unknown += receipt.status == "unknown"
         self.counts.skipped += receipt.status == "skipped_read_only"
 
-    def _key(self, event: MemoryEvent) -> tuple[MemoryScope, str, int]:
-        return event.scope, event.event_id, self._slot.resets(event.scope)
-
-    def _note_failure(self, event: MemoryEvent, why: str) -> None:
-        self._seen.discard(self._key(event))  # it may be handed over again
+    def _note_failure(self, pending: _Pending, why: str) -> None:
+        self._seen.discard(pending.key)  # it may be handed over again
         self._on_failure(why)
         log.warning("%s: an event was not recorded: %s", self._slot.backend_name, why)
 

@@ -15,11 +15,20 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from memory import AdapterMode, BackendUnavailable, MemorySlot, SupportsNativeMutation, SupportsProvenance
+from memory import (
+    AdapterMode,
+    BackendUnavailable,
+    MemoryScope,
+    MemorySlot,
+    SupportsNativeMutation,
+    SupportsProvenance,
+)
+from memory.contract.errors import StoreError
 from memory.runtime import MemoryItems, TurnMemory, TurnPolicy, load_config, open_shared
 from memory.runtime import _writing as writing
 from memory.runtime._attach_owner import Place
 from memory.runtime._attached import _Attached
+from memory.slot.host_store import HostStore
 
 OWNER = """
 import sys, json, anyio
@@ -219,3 +228,26 @@ async def test_a_window_that_is_read_only_does_not_keep_others_from_writing(tmp_
         assert second.scope is not None
         await second.reset_scope(second.scope)
         assert await text(first) == ""
+
+
+@pytest.mark.parametrize("broken", ["owner", "host store"])
+async def test_what_its_owner_or_the_host_store_does_not_take_is_counted_and_breaks_no_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    async def refuse(self: _Attached, name: str, *arguments: Any) -> Any:
+        raise BackendUnavailable("it does not answer", sent=False)
+
+    def damaged(self: HostStore, scope: MemoryScope | None = None) -> int:
+        raise StoreError("hosts.db: damaged")
+
+    given = config(tmp_path, journal=broken == "owner")
+    async with open_shared(given), open_shared(given) as second, TurnMemory(second) as memory:
+        if broken == "owner":
+            monkeypatch.setattr(_Attached, "call", refuse)
+        else:
+            monkeypatch.setattr(HostStore, "resets", damaged)
+        assert not await memory.record_turn(session_id="s", user="My bike is red.", event_id="e")
+        assert memory.status()["not_recorded"] == 1
+        monkeypatch.undo()
+        assert await memory.record_turn(session_id="s", user="My bike is red.", event_id="e")
+        assert await memory.drain(20)
