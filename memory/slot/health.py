@@ -18,8 +18,13 @@ async def health_of(rules: Rules, delivery: Delivery) -> BackendHealth:
                 span, within_s, rules.adapter.health, BackendHealth, queue_timeout_s=within_s
             )
         except BackendError as error:
-            seen = {"warnings": (str(error),), "details": error.diagnostics}
-            health = declared_health(rules.backend_name, traits, status="unavailable", **seen)
+            health = declared_health(
+                rules.backend_name,
+                traits,
+                status="unavailable",
+                warnings=(str(error),),
+                details=error.diagnostics,
+            )
     last = delivery.last_write_at
     of_slot = {
         "writes_in_flight": rules.gate.in_flight,
