@@ -201,5 +201,6 @@ def _attached(native: MemoryAdapter, owner: Owner) -> Any:
     withheld: dict[str, Any] = {
         "withheld_capabilities": getattr(native, "withheld_capabilities", frozenset())
     }
-    methods = {name: remote(name) for name in METHODS if name in _REQUIRED or hasattr(native, name)}
+    offered = {name for name in METHODS if name in _REQUIRED or hasattr(native, name)}
+    methods = {name: remote(name) for name in offered - vars(_Attached).keys()}
     return type("Attached", (_Attached,), {**methods, **withheld})(native, owner)

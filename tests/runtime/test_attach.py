@@ -175,16 +175,20 @@ async def test_it_opens_although_the_backend_is_down(tmp_path: Path) -> None:
                 await slot.setup_scope(slot.scope)
 
 
-@pytest.mark.parametrize("then", ["goes on", "ends first", "second ends"])
+@pytest.mark.parametrize("then", ["goes on", "ends first", "second ends", "is on its way"])
 async def test_a_reset_in_one_window_erases_what_still_waits_in_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     """Its words would come back: said and acknowledged before the reset, sent after it."""
-    call, down = _Attached.call, True
+    call, down, on_its_way = _Attached.call, True, anyio.Event()
 
     async def perhaps(self: _Attached, name: str, *arguments: Any) -> Any:
         if down and name.startswith("record"):
-            raise BackendUnavailable("down", sent=False)
+            on_its_way.set()
+            if then != "is on its way":
+                raise BackendUnavailable("down", sent=False)
+            while down:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
         return await call(self, name, *arguments)
 
     monkeypatch.setattr(_Attached, "call", perhaps)
@@ -196,6 +200,7 @@ async def test_a_reset_in_one_window_erases_what_still_waits_in_another(
             assert second.scope is not None
             async with TurnMemory(second, TurnPolicy(open_after=1000, drain_s=0.1)) as memory:
                 assert await memory.record_turn(session_id="s", user="My bike is red.")
+                await on_its_way.wait()
                 await first.reset_scope(second.scope)
                 if then == "ends first":
                     await windows.aclose()
