@@ -12,10 +12,11 @@ from memory.slot.journal_file import COLUMNS, JournalEntry, entry_of
 from memory.slot.sqlite_file import scope_key
 
 # Once for all destinations: a memory that was moved has one past. What was erased in one of them is in none.
+# The sign keeps SQLite from the index by seq, which would go over all earlier events of the scope for each.
 _PAST = (
     "erased = 0 AND NOT EXISTS (SELECT 1 FROM events AS earlier WHERE earlier.scope = events.scope "
     "AND earlier.event_id = events.event_id AND earlier.status != 'reset' AND earlier.erased = 0 "
-    "AND earlier.seq < events.seq)"
+    "AND +earlier.seq < events.seq)"
 )
 
 

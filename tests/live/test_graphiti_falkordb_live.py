@@ -93,6 +93,7 @@ class FalkorContract(MemoryContract):
     native_query = ("edges", {})
     concurrent_scopes = 16
     clean_up = True
+    rewrites = "a model turns what is said into facts"
 
     @pytest.fixture
     def options(self) -> dict[str, Any]:

@@ -71,6 +71,8 @@ async def test_nothing_on_the_way_of_an_event_goes_through_the_whole_journal(jou
         steps = [row[3] for row in journal._db.execute(f"EXPLAIN QUERY PLAN {query}")]
         steps = [step for step in steps if not step.startswith("CORRELATED")]
         assert all(step.startswith("SEARCH") for step in steps), (query, steps, "nor sorts it")
+        looks_back = [step for step in steps if "earlier" in step]
+        assert all("event_id=?" in step for step in looks_back), (query, steps, "nor all that was before")
 
 
 async def test_an_unknown_write_still_waits(journal: Journal) -> None:
