@@ -143,16 +143,6 @@ def normalise_error(
     )
 
 
-def status_error(status: int, *, backend_name: str, operation: str) -> BackendError:
-    """The error for an HTTP answer of 400 or more to the one request that was sent."""
-    return _by_status(status)(
-        f"{backend_name}: {operation} failed (HTTP {status})",
-        backend_name=backend_name,
-        operation=operation,
-        diagnostics={"status": status},
-    )
-
-
 def native_name(kind: type) -> str:
     """A class as tables name it: ``module.Class``."""
     return f"{kind.__module__}.{kind.__qualname__}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
+import anyio
 import pytest
 from cli_support import invoke
 from signet_support import daemon, pair
@@ -238,6 +240,28 @@ async def test_a_daemon_that_hardly_speaks_http_is_a_clear_error(answer: bytes) 
                 await client.recall("tea")
             with pytest.raises(BackendError):
                 await client.run_with_secrets("true", {})
+
+
+async def test_a_daemon_that_never_comes_to_an_end_is_given_up_in_time() -> None:
+    gone = anyio.Event()
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(_OK + b"content-length: 50000\r\n\r\n")
+        with suppress(ConnectionError):
+            while not reader.at_eof():
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        writer.close()
+        gone.set()
+
+    async with await asyncio.start_server(drip, "127.0.0.1") as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with AdapterClient(url, harness="t", timeout_s=0.5) as client:
+            with anyio.fail_after(40), pytest.raises(BackendTimeout):
+                await client.health()
+        await gone.wait()
 
 
 async def test_half_a_character_of_a_daemons_is_replaced() -> None:

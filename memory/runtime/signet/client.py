@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlsplit
 
 import anyio
 
@@ -16,12 +16,10 @@ from memory.contract.errors import (
     BackendError,
     BackendProtocolError,
     BackendTimeout,
-    BackendUnavailable,
     ConfigError,
     InputError,
     PluginLoadError,
 )
-from memory.contract.native_errors import NativeError, normalise_error, status_error
 from memory.runtime._provider import encodable
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
@@ -44,17 +42,9 @@ DEFAULT_URL = "http://127.0.0.1:3850"
 """Where a daemon listens unless it is configured otherwise."""
 _POLL_S = 0.25
 
-_ERRORS = {
-    "aiohttp.client_exceptions.ClientConnectorError": NativeError(BackendUnavailable, sent=False),
-    "aiohttp.client_exceptions.ClientConnectorDNSError": NativeError(BackendUnavailable, sent=False),
-    "aiohttp.client_exceptions.ServerTimeoutError": NativeError(BackendTimeout),
-    "aiohttp.client_exceptions.ClientPayloadError": NativeError(BackendProtocolError),
-    "aiohttp.client_exceptions.ClientError": NativeError(BackendUnavailable),
-}
-
 
 class AdapterClient(RuntimeAdapter):
-    """A daemon, as a harness calls it. Runs on asyncio.
+    """A daemon, as a harness calls it.
 
     Args:
         url: the daemon's address.
@@ -64,11 +54,11 @@ class AdapterClient(RuntimeAdapter):
         trusted_origins: such as ``https://memory.example:3850``.
         runtime_path: which of a host's two ways in this is; a session is claimed by one of them.
         timeout_s: for each call. OpenCode grants a prompt 2 s.
-        max_answer_bytes: of one answer; it is asked for unpacked, and a packed or longer one is refused.
+        max_answer_bytes: of one answer, unpacked; a longer one is refused.
 
     Raises:
         ConfigError: the address is none, or the token would leave this machine.
-        PluginLoadError: aiohttp is not installed.
+        PluginLoadError: httpx is not installed.
 
     Every call raises :class:`BackendError` where the daemon cannot be reached, refuses, or answers nonsense. A
     session claimed by the other runtime path is a :class:`BackendRejected` with ``diagnostics["status"] == 409``.
@@ -85,9 +75,8 @@ class AdapterClient(RuntimeAdapter):
         timeout_s: float = 10.0,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
-        self._max_answer_bytes = max_answer_bytes
         try:
-            import aiohttp
+            from memory.adapter._http import JsonHttp, bearer, none_if_404
         except ImportError as error:
             raise PluginLoadError("the Signet client needs: pip install 'memslot[signet]'") from error
         try:
@@ -101,17 +90,21 @@ class AdapterClient(RuntimeAdapter):
                 f"token: would leave this machine for {urlsplit(self.url).netloc}; name it in trusted_origins"
             )
         self.harness = harness
-        self._aiohttp = aiohttp
+        self._none_if_404 = none_if_404
         self._headers = {
-            "content-type": "application/json",
             "x-signet-runtime-path": runtime_path,
             "x-signet-actor": harness,
             "x-signet-actor-type": "harness",
-            "accept-encoding": "identity",
-            **({"authorization": f"Bearer {token}"} if token else {}),
+            **bearer(token),
         }
         self._timeout_s = timeout_s
-        self._session: Any = None
+        self._http = JsonHttp(
+            self.url,
+            backend="signet",
+            server="daemon",
+            timeout_s=timeout_s,
+            max_answer_bytes=max_answer_bytes,
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,9 +116,7 @@ class AdapterClient(RuntimeAdapter):
 
     async def aclose(self) -> None:
         """Close the connections. Idempotent."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._http.aclose()
 
     async def on_session_start(self, params: SessionStartParams) -> SessionStartResult:
         """``POST /api/hooks/session-start``"""
@@ -200,17 +191,12 @@ class AdapterClient(RuntimeAdapter):
             query: what to look for.
             fields: ``limit``, ``type``, ``tags``, ``who``, ``pinned``, ``importance_min``, ``since``, ``until``.
         """
-        return await self._rows("POST", "/api/memory/recall", "results", {"query": query, **fields})
+        return await self._rows("POST", "/api/memory/recall", "results", body={"query": query, **fields})
 
     async def get(self, memory_id: str) -> dict[str, Any] | None:
         """``GET /api/memory/:id``; None where there is none, or none any more."""
-        try:
-            row = await self._call("GET", _memory(memory_id))
-        except BackendError as error:
-            if error.status == 404:
-                return None
-            raise
-        return None if row.get("is_deleted") in (1, True) else row
+        row = await self._none_if_404(self._call("GET", _memory(memory_id)))
+        return None if row is None or row.get("is_deleted") in (1, True) else row
 
     async def modify(
         self, patches: Sequence[Mapping[str, Any]], reason: str | None = None
@@ -225,7 +211,7 @@ class AdapterClient(RuntimeAdapter):
             "patches": [{"reason": reason, **patch} if reason else dict(patch) for patch in patches],
             "changed_by": self.harness,
         }
-        return await self._rows("POST", "/api/memory/modify", "results", body)
+        return await self._rows("POST", "/api/memory/modify", "results", body=body)
 
     async def forget(self, ids: Sequence[str], reason: str, *, force: bool = False) -> list[dict[str, Any]]:
         """``POST /api/memory/forget`` with ``mode: execute``, which is not the daemon's default.
@@ -233,7 +219,7 @@ class AdapterClient(RuntimeAdapter):
         Each row's ``status`` says what became of it; pinned memories need ``force``.
         """
         body = {"ids": list(ids), "mode": "execute", "reason": reason, "force": force}
-        return await self._rows("POST", "/api/memory/forget", "results", body)
+        return await self._rows("POST", "/api/memory/forget", "results", body=body)
 
     async def update(self, memory_id: str, reason: str, **changes: Any) -> dict[str, Any]:
         """``PATCH /api/memory/:id``; ``status`` says what became of it, whether or not ``success`` is sent."""
@@ -241,13 +227,13 @@ class AdapterClient(RuntimeAdapter):
 
     async def delete(self, memory_id: str, reason: str, *, force: bool = False) -> dict[str, Any]:
         """``DELETE /api/memory/:id``; as :meth:`update`."""
-        query = {"reason": reason, **({"force": "true"} if force else {})}
-        return await self._call("DELETE", f"{_memory(memory_id)}?{urlencode(query)}")
+        params = {"reason": reason, "force": "true" if force else None}
+        return await self._call("DELETE", _memory(memory_id), params=params)
 
     async def memories(self, limit: int = 100, offset: int = 0) -> list[dict[str, Any]]:
         """``GET /api/memories``"""
-        query = urlencode({"limit": limit, "offset": offset})
-        return await self._rows("GET", f"/api/memories?{query}", "memories")
+        params = {"limit": limit, "offset": offset}
+        return await self._rows("GET", "/api/memories", "memories", params=params)
 
     async def run_with_secrets(
         self, command: str, secrets: Mapping[str, str], within_s: float = 60.0
@@ -296,47 +282,31 @@ class AdapterClient(RuntimeAdapter):
         body = {"harness": self.harness, **params.to_wire()}
         return read(result, await self._call("POST", f"/api/hooks/{name}", body))
 
-    async def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        try:
-            content = None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
-        except (ValueError, TypeError, RecursionError):
-            raise InputError(f"{path}: the request is no JSON in UTF-8; mend its fields") from None
-        aiohttp = self._aiohttp
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=self._timeout_s), trust_env=False, auto_decompress=False
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        found: Any = None
+        with anyio.move_on_after(self._timeout_s) as limit:
+            found = await self._http.request(method, path, json=body, params=params, headers=self._headers)
+        if limit.cancelled_caught:
+            raise BackendTimeout(
+                f"signet: no whole answer within {self._timeout_s:g} s",
+                backend_name="signet",
+                operation=method,
             )
-        operation = f"{method} {path.partition('?')[0]}"
-        try:
-            async with self._session.request(
-                method, f"{self.url}{path}", data=content, headers=self._headers, allow_redirects=False
-            ) as answer:
-                status, raw = answer.status, bytearray()
-                async for piece in answer.content.iter_any():
-                    raw += piece
-                    if len(raw) > self._max_answer_bytes:
-                        raise self._nonsense(operation, f"it is longer than {self._max_answer_bytes} bytes")
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise normalise_error(error, backend_name="signet", operation=operation, table=_ERRORS) from error
-        if not 200 <= status < 300:
-            failed = status if status >= 400 else 502  # a redirect, which is not followed
-            raise status_error(failed, backend_name="signet", operation=operation)
-        try:
-            found = json.loads(raw, parse_constant=_no_number)
-            if b"\\u" in raw:  # a daemon that shortens a text may halve a character
-                found = json.loads(encodable(json.dumps(found, ensure_ascii=False)))
-        except (ValueError, RecursionError):
-            found = None
         if not isinstance(found, dict):
-            raise self._nonsense(operation, "it is no JSON object")
-        return found
+            raise self._nonsense(method, "it is no JSON object")
+        # A daemon that shortens a text may halve a character.
+        return dict(json.loads(encodable(json.dumps(found, ensure_ascii=False))))
 
-    async def _rows(
-        self, method: str, path: str, name: str, body: Mapping[str, Any] | None = None
-    ) -> list[dict[str, Any]]:
-        rows = (await self._call(method, path, body)).get(name)
+    async def _rows(self, method: str, path: str, name: str, **sent: Any) -> list[dict[str, Any]]:
+        rows = (await self._call(method, path, **sent)).get(name)
         if not isinstance(rows, list):
-            raise self._nonsense(path.partition("?")[0], f"it has no list {name!r}")
+            raise self._nonsense(path, f"it has no list {name!r}")
         return [row for row in rows if isinstance(row, dict)]
 
     @staticmethod
@@ -356,13 +326,9 @@ def create_adapter(harness: str, daemon_url: str = DEFAULT_URL, *, token: str | 
 
     Raises:
         ConfigError: the address is none, or the token would leave this machine.
-        PluginLoadError: aiohttp is not installed.
+        PluginLoadError: httpx is not installed.
     """
     return AdapterClient(daemon_url, harness=harness, token=token)
-
-
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _memory(memory_id: str) -> str:
