@@ -143,18 +143,18 @@ def open_scope_file(path: Path, layout: SqliteLayout, durability: Durability) ->
     process leaves a whole one or none.
 
     Raises:
-        StoreError: it is damaged, or its log is there without it.
+        StoreError: it is damaged, or its log or its count is there without it.
         BackendUnavailable: it cannot be made.
     """
     new, gone = (path.with_name(f"{path.name}.{suffix}") for suffix in ("new", "gone"))
     with _writing(path):
         if gone.exists():
             remove_scope_file(path)
-        if _log(path).exists() and not path.exists():
-            raise StoreError(
-                f"{path.name} is missing beside its log; restore it from a copy, or reset the scope"
-            )
         if not path.exists():
+            if left := [file.name for file in SqliteFile.beside(path) if file.exists()]:
+                raise StoreError(
+                    f"{path.name} is missing beside {left[0]}; restore it from a copy, or reset the scope"
+                )
             _unlink(*SqliteFile.beside(new), new)
             SqliteFile(new, layout, durability).close()
             os.replace(new, path)
@@ -163,7 +163,9 @@ def open_scope_file(path: Path, layout: SqliteLayout, durability: Durability) ->
 
 def scope_file_exists(path: Path) -> bool:
     """Whether there is anything of it, also of a removal that was interrupted."""
-    return any(file.exists() for file in (path, _log(path), path.with_name(f"{path.name}.gone")))
+    return any(
+        file.exists() for file in (path, *SqliteFile.beside(path), path.with_name(f"{path.name}.gone"))
+    )
 
 
 def remove_scope_file(path: Path) -> None:
@@ -179,10 +181,6 @@ def remove_scope_file(path: Path) -> None:
             os.replace(path, gone)
         # A log goes before what it belongs to: the next file of this name must not be taken for its own.
         _unlink(*SqliteFile.beside(path), *SqliteFile.beside(new), new, gone)
-
-
-def _log(path: Path) -> Path:
-    return path.with_name(f"{path.name}-wal")
 
 
 def _unlink(*paths: Path) -> None:

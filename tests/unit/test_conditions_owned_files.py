@@ -361,13 +361,26 @@ async def test_a_state_of_wrong_values_is_an_error(progress: str, tmp_path: Path
             pass
 
 
-async def test_a_database_log_without_its_file_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", ["-wal", "-count"])
+async def test_a_database_that_is_missing_beside_its_log_or_count_is_an_error(
+    left: str, tmp_path: Path
+) -> None:
     await filled("rolling_summary", tmp_path)
     file = file_of(tmp_path)
-    file.rename(f"{file}-wal")
-    with pytest.raises(BackendUnavailable, match="is missing beside its log"):
-        async with opened("rolling_summary", tmp_path):
-            pass
+    count = only(tmp_path, "*-count")
+    if left == "-wal":
+        count.unlink()
+        file.rename(f"{file}-wal")
+    else:
+        file.unlink()
+    for _ in range(2):
+        with pytest.raises(BackendUnavailable, match="is missing beside"):
+            async with opened("rolling_summary", tmp_path):
+                pass
+    adapter: MemoryAdapter = opened("rolling_summary", tmp_path, scope=None)._adapter
+    assert (await adapter.reset_scope(ALICE)).verified
+    await adapter.aclose()
+    assert everything(tmp_path) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
