@@ -186,12 +186,8 @@ def _select(
 def _current(cell: tuple[Phase, ...], now: datetime | None) -> Phase | None:
     """The phase that holds now: the one that began last, or the first of all before anything happened."""
     holding = [phase for phase in cell if phase.holds_at(now)]
-    choose = min if now is None else max
-    return choose(holding, key=_beginning, default=None)
-
-
-def _beginning(phase: Phase) -> datetime:
-    return phase.since or datetime.min.replace(tzinfo=UTC)
+    choose, never = min if now is None else max, datetime.min.replace(tzinfo=UTC)
+    return choose(holding, key=lambda phase: phase.since or never, default=None)
 
 
 def _entry(context: str, attribute: str, phase: Phase) -> ContextEntry:

@@ -5,7 +5,6 @@ It learns nothing: what was written before a run is all it ever knows.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
@@ -51,7 +50,11 @@ class StaticProfile(FixedCondition):
     def __init__(self, name: str, options: StaticProfileOptions, counter: TokenCounter, where: str) -> None:
         super().__init__(name, AdapterTraits(kind="control", pet_observability="weak", recalls_writes=False))
         self._profiles = options.profiles
-        self._default = options.profile if options.path is None else _read(options.path, f"{where}.path")
+        self._default = options.profile
+        if options.path is not None:
+            self._default = read_file(options.path, f"{where}.path", "a text file").strip()
+            if not self._default:
+                raise ConfigError(f"{where}.path: {options.path} is empty; write the profile into it")
         self._counter = counter
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
@@ -80,13 +83,6 @@ class StaticProfile(FixedCondition):
     async def health(self) -> BackendHealth:
         known = content_hash({"profiles": dict(self._profiles), "default": self._default})
         return self.health_of(details={"profiles": len(self._profiles), "content_sha256": known})
-
-
-def _read(path: Path, where: str) -> str:
-    text = read_file(path, where, "a text file").strip()
-    if not text:
-        raise ConfigError(f"{where}: {path} is empty; write the profile into it")
-    return text
 
 
 @hookimpl

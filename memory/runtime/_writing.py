@@ -330,7 +330,7 @@ class WriteBehind:
                 if open_now:
                     await self._pause(max(self._circuit.left_s, 0.05))
                     continue
-                await self._pause(_asked_for(error) or pause_s)
+                await self._pause(getattr(error, "retry_after_s", None) or pause_s)
                 pause_s = min(pause_s * 2, 30.0)
             else:
                 if receipt is not None:
@@ -402,7 +402,3 @@ def _may_go_again(error: MemslotError) -> bool:
     """Whether the event certainly is not stored, and the memory may take it later."""
     later = (BackendUnavailable, BackendTimeout, BackendRateLimited)
     return isinstance(error, later) and not error.ambiguous
-
-
-def _asked_for(error: MemslotError) -> float | None:
-    return error.retry_after_s if isinstance(error, BackendError) else None

@@ -178,12 +178,18 @@ class HostStore:
         """Take out one object of an owner, or every one, and leave nothing of them on the disk. Flushes to it."""
         names = () if name is None else (name,)
         where = "kind = ? AND owner = ?" + (" AND id = ?" if names else "")
-        self._erase(where, kind, self._key(owner), *names)
+        self._erase((f"DELETE FROM kept WHERE {where}", (kind, self._key(owner), *names)))
 
     def reset(self, scope: MemoryScope) -> None:
         """The scope was reset: nothing that goes with it is kept, or left on the disk, but that it was."""
         key = self._key(scope)
-        self._erase("scope = ? OR owner = ?", key, key, also=lambda: self._count_reset(key))
+        count = (
+            "INSERT INTO kept (kind, owner, id, scope, value) VALUES (?, '', ?, ?, '1') ON CONFLICT "
+            "(kind, owner, id) DO UPDATE SET value = CAST(CAST(kept.value AS INTEGER) + 1 AS TEXT)"
+        )
+        # By a digest: whoever is forgotten leaves no name here.
+        row = (_RESETS, _digest(key), self._memory)
+        self._erase(("DELETE FROM kept WHERE scope = ? OR owner = ?", (key, key)), (count, row))
 
     def resets(self, scope: MemoryScope | None = None) -> int:
         """How often a scope, or any, was reset since this file was begun, whichever process did it."""
@@ -193,22 +199,14 @@ class HostStore:
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    def _erase(self, where: str, *values: str, also: Callable[[], object] = lambda: None) -> None:
+    def _erase(self, *statements: tuple[str, tuple[str, ...]]) -> None:
         def erase() -> None:
             with self._file.transaction():
-                self._db.execute(f"DELETE FROM kept WHERE {where}", values)
-                also()
+                for statement, values in statements:
+                    self._db.execute(statement, values)
             self._file.fold_log()
 
         self._do(erase)
-
-    def _count_reset(self, key: str) -> None:
-        # By a digest: whoever is forgotten leaves no name here.
-        self._db.execute(
-            "INSERT INTO kept (kind, owner, id, scope, value) VALUES (?, '', ?, ?, '1') ON CONFLICT "
-            "(kind, owner, id) DO UPDATE SET value = CAST(CAST(kept.value AS INTEGER) + 1 AS TEXT)",
-            (_RESETS, _digest(key), self._memory),
-        )
 
     def _do(self, call: Callable[[], T]) -> T:
         def checked() -> T:

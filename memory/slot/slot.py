@@ -230,13 +230,10 @@ class MemorySlot(HostCalls):
         """
         with self._span_of(event) as span:
             event = without_recalled_context(event)
-            [receipt] = await self._rules.write(
-                span,
-                event.scope,
-                lambda: self.delivery.write(span, event),
-                lambda: _skipped(event),
+            written = await self._rules.write(
+                span, event.scope, lambda: self.delivery.write(span, event), lambda: _skipped(event)
             )
-            return receipt
+            return written[0]
 
     def _span_of(self, event: MemoryEvent) -> Span:
         ids = {"session_id": event.session_id, "event_id": event.event_id}
