@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,36 +62,28 @@ async def run_doctor(
     Returns:
         The report. Only the callbacks' own errors are raised; the synthetic scopes are reset even then.
     """
-    doctor = _Doctor(config, registry or MemoryAdapterRegistry(), ready_timeout_s, data_dir)
-    doctor.on_check, doctor.on_error = on_check, on_error
-    doctor.patience = Patience(on_wait)
-    return await doctor.run()
+    registry = registry or MemoryAdapterRegistry()
+    patience = Patience(on_wait)
+    return await _Doctor(config, registry, on_check, on_error, patience, ready_timeout_s, data_dir).run()
 
 
+@dataclass
 class _Doctor:
+    source: str | Path | Mapping[str, Any] | MemslotConfig
+    registry: MemoryAdapterRegistry
     on_check: Callable[[CheckResult], None] | None
     on_error: Callable[[Exception], None] | None
     patience: Patience
-
-    def __init__(
-        self,
-        config: str | Path | Mapping[str, Any] | MemslotConfig,
-        registry: MemoryAdapterRegistry,
-        ready_timeout_s: float,
-        data_dir: Path | None,
-    ) -> None:
-        self._source = config
-        self._registry = registry
-        self._ready_timeout_s = ready_timeout_s
-        self._data_dir = data_dir
-        self._given: MemslotConfig
-        self._kind: str | None = None
-        self._label: str | None = None
-        self._config: MemslotConfig | None = None
-        self._hints = Hints()
-        self._checks: SlotChecks | None = None
-        self._results: list[CheckResult] = []
-        self._culprits: dict[str, str] = {}
+    ready_timeout_s: float
+    data_dir: Path | None
+    kind: str | None = None
+    label: str | None = None
+    given: MemslotConfig | None = None
+    config: MemslotConfig | None = None  # as the checks use it
+    hints: Hints = field(default_factory=Hints)
+    checks: SlotChecks | None = None
+    results: list[CheckResult] = field(default_factory=list)
+    culprits: dict[str, str] = field(default_factory=dict)
 
     async def run(self) -> DoctorReport:
         async with self.patience.watching():
@@ -100,19 +92,19 @@ class _Doctor:
                     await self._run_check(name)
             finally:
                 await self._clean_up()
-        config = self._config
+        config = self.config
         return DoctorReport(
-            source=config.problem.source if config else str(self._source),
+            source=config.problem.source if config else str(self.source),
             provider=config.provider if config else None,
-            kind=self._kind,
-            label=self._label,
-            checks=tuple(self._results),
+            kind=self.kind,
+            label=self.label,
+            checks=tuple(self.results),
         )
 
     async def _run_check(self, name: str) -> None:
-        culprit = self._culprits.get(_NEEDS.get(name, ""))
+        culprit = self.culprits.get(_NEEDS.get(name, ""))
         if culprit is not None:
-            self._culprits[name] = culprit
+            self.culprits[name] = culprit
             self._note(
                 CheckResult(name=name, status="skipped", evidence=f"not run, because {culprit} failed")
             )
@@ -123,9 +115,9 @@ class _Doctor:
         try:
             status, evidence = await self._outcome(name)
         except Exception as error:
-            self._culprits[name] = name
+            self.culprits[name] = name
             status, evidence = "failed", explained(error)
-            fix = error.fix if isinstance(error, CheckFailed) else self._hints.fix(error)
+            fix = error.fix if isinstance(error, CheckFailed) else self.hints.fix(error)
             if self.on_error is not None and (error.__cause__ or not isinstance(error, CheckFailed)):
                 self.on_error(error)
         took = (time.perf_counter() - started) * 1000
@@ -136,53 +128,54 @@ class _Doctor:
             return self._load()
         if name == "plugin":
             return self._open()
-        assert self._checks is not None
-        outcome: Outcome = await getattr(self._checks, name)()
+        assert self.checks is not None
+        outcome: Outcome = await getattr(self.checks, name)()
         return outcome
 
     def _note(self, result: CheckResult) -> None:
-        self._results.append(result)
+        self.results.append(result)
         if self.on_check is not None:
             self.on_check(result)
 
     def _load(self) -> Outcome:
-        loaded = load_config(self._source)
+        loaded = load_config(self.source)
         # A reset may be given 300 s in production; nobody sits through that here.
         deadlines = loaded.memory.deadlines
-        reset_s = min(deadlines.reset_s, max(self._ready_timeout_s, _LEAST_RESET_S))
+        reset_s = min(deadlines.reset_s, max(self.ready_timeout_s, _LEAST_RESET_S))
         shorter = deadlines.model_copy(update={"reset_s": reset_s})
         # A journal would call a failed write queued, and send it again when the doctor is gone.
         memory = loaded.memory.model_copy(update={"deadlines": shorter, "journal": None})
-        self._given, self._config = loaded, replace(loaded, memory=memory)
-        self._hints = Hints(loaded)
+        self.given, self.config = loaded, replace(loaded, memory=memory)
+        self.hints = Hints(loaded)
         journal = "; the journal is left out: nothing of this is kept" if loaded.journal else ""
-        beside = [self._source] if isinstance(self._source, (str, Path)) else []
+        beside = [self.source] if isinstance(self.source, (str, Path)) else []
         hidden = hides_us(Path.cwd(), *(Path(path).parent for path in beside))
         note = f"; {hidden}" if hidden else ""
-        unread = "".join(f"; {place}" for place in self._registry.unread(loaded))
+        unread = "".join(f"; {place}" for place in self.registry.unread(loaded))
         served = f"; serve.isolate is {loaded.isolate}" if loaded.isolate else ""
         return "passed", f"memory.{loaded.spelling} is {loaded.provider}{served}{journal}{note}{unread}"
 
     def _open(self) -> Outcome:
-        assert self._config is not None
-        info = self._registry.selected(self._config)
-        self._hints = Hints(self._config, info)
-        known = self._given.config_hash(self._given.parse_options(info.options))
-        if self._given.memory.state is not None:
-            open_journal(self._given).close()  # the server of hosts and sessions, which nothing below asks
-        slot = build_slot(self._config, registry=self._registry, data_dir=self._data_dir)
+        assert self.config is not None
+        assert self.given is not None
+        info = self.registry.selected(self.config)
+        self.hints = Hints(self.config, info)
+        known = self.given.config_hash(self.given.parse_options(info.options))
+        if self.given.memory.state is not None:
+            open_journal(self.given).close()  # the server of hosts and sessions, which nothing below asks
+        slot = build_slot(self.config, registry=self.registry, data_dir=self.data_dir)
         traits = slot.traits
-        self._kind, self._label = traits.kind, info.label(traits)
-        self._checks = SlotChecks(slot, info, self._hints, self.patience, self._ready_timeout_s)
-        return "passed", f"{self._label}: {info.summary}; configuration hash {known[:12]}"
+        self.kind, self.label = traits.kind, info.label(traits)
+        self.checks = SlotChecks(slot, info, self.hints, self.patience, self.ready_timeout_s)
+        return "passed", f"{self.label}: {info.summary}; configuration hash {known[:12]}"
 
     async def _clean_up(self) -> None:
         """After an end in the middle, clear what is still set up, and close."""
-        if self._checks is None:
+        if self.checks is None:
             return
         with anyio.move_on_after(_CLEAN_UP_S, shield=True):
             try:
-                await self._checks.abandon()
+                await self.checks.abandon()
             except Exception as error:
                 if self.on_error is not None:
                     self.on_error(error)

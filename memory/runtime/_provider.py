@@ -6,6 +6,7 @@ A conversation is a sequence of :class:`memory.Message`; a call of a tool stands
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
@@ -149,16 +150,14 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def arguments_of(given: object) -> tuple[Mapping[str, Any], str | None]:
-    """A call's arguments as an object, and what is wrong with them, or None."""
-    import json
-
-    if isinstance(given, str):
-        try:
+def tool_call(call_id: str, name: str, given: object) -> ToolCall:
+    """A call as a model's server words it: ``given`` is an object, or its JSON as text."""
+    try:
+        if isinstance(given, str):
             given = json.loads(given) if given.strip() else {}
             given = json.loads(encodable(json.dumps(given, ensure_ascii=False, allow_nan=False)))
-        except (ValueError, RecursionError):
-            return {}, "the arguments are no JSON; send an object"
-    if not isinstance(given, Mapping):
-        return {}, "the arguments are no object; send one"
-    return given, None
+        problem = None if isinstance(given, Mapping) else "the arguments are no object; send one"
+    except (ValueError, RecursionError):
+        problem = "the arguments are no JSON; send an object"
+    arguments = dict(given) if isinstance(given, Mapping) and problem is None else {}
+    return ToolCall(id=call_id, name=encodable(name), arguments=arguments, problem=problem)

@@ -120,48 +120,41 @@ async def replay(
     return ReplayReport(target, tuple(done))
 
 
+@dataclass
 class _Replay:
-    def __init__(
-        self,
-        journal: Journal,
-        slot: MemorySlot,
-        target: str,
-        scope: MemoryScope,
-        count: int,
-        progress: Progress,
-    ) -> None:
-        self._journal = journal
-        self._slot = slot
-        self._target = target
-        self._scope = scope
-        self._count = count
-        self._progress = progress
-        self._bulk = slot.capability(SupportsBulkIngest)
-        self._written = self._found = self._resolved = 0
+    journal: Journal
+    slot: MemorySlot
+    target: str
+    scope: MemoryScope
+    count: int
+    progress: Progress
+    written: int = 0
+    found: int = 0
+    resolved: int = 0
 
     async def run(self, anew: bool, retry_unknown: bool, ready_timeout_s: float) -> ReplayedScope:
-        journal, scope = self._journal, self._scope
-        position = 0 if anew else journal.position(self._target, scope)
+        journal, scope = self.journal, self.scope
+        position = 0 if anew else journal.position(self.target, scope)
         earlier = journal.count(scope, until=position)
-        uncertain = journal.unanswered(self._target, scope)
+        uncertain = journal.unanswered(self.target, scope)
         if anew:
-            journal.note_answered(self._target, scope, uncertain)
-        elif uncertain and (retry_unknown or self._slot.can_look_up):
+            journal.note_answered(self.target, scope, uncertain)
+        elif uncertain and (retry_unknown or self.slot.can_look_up):
             await self._resolve(uncertain)
-        self._progress(scope.label, earlier, self._count)
+        self.progress(scope.label, earlier, self.count)
         # One that died may have sent its last piece without noting it, its first one too.
-        resumed = journal.begin(self._target, scope)
+        resumed = journal.begin(self.target, scope)
         entries = journal.entries(scope, after=position)
         # A piece is what may have to be looked up again; where nothing can be, it is one event.
-        max_size = _PIECE if self._slot.can_look_up else 1
+        max_size = _PIECE if self.slot.can_look_up else 1
         size = min(_FIRST, max_size)
         while piece := list(islice(entries, size)):
             began = time.monotonic()
             found, unknown = await self._write([entry.event for entry in piece], look_up=resumed)
-            self._found, self._written = self._found + found, self._written + len(piece)
-            journal.note_unanswered(self._target, scope, unknown)
-            journal.replayed(self._target, scope, piece[-1].seq)
-            self._progress(scope.label, earlier + self._written, self._count)
+            self.found, self.written = self.found + found, self.written + len(piece)
+            journal.note_unanswered(self.target, scope, unknown)
+            journal.replayed(self.target, scope, piece[-1].seq)
+            self.progress(scope.label, earlier + self.written, self.count)
             resumed = False
             took_s = time.monotonic() - began
             size = (
@@ -171,17 +164,17 @@ class _Replay:
                 if took_s > _SLOW_S
                 else size
             )
-        readiness = self._slot.capability(SupportsReadiness)
+        readiness = self.slot.capability(SupportsReadiness)
         state = await readiness.wait_until_ready(scope, ready_timeout_s) if readiness else None
         asked, recalled = await self._ask()
         return ReplayedScope(
             scope,
-            self._count,
+            self.count,
             earlier,
-            self._written,
-            self._found,
-            journal.unanswered(self._target, scope),
-            self._resolved,
+            self.written,
+            self.found,
+            journal.unanswered(self.target, scope),
+            self.resolved,
             state,
             asked,
             recalled,
@@ -190,29 +183,30 @@ class _Replay:
     async def _resolve(self, uncertain: tuple[str, ...]) -> None:
         """What an earlier replay had no answer for: looked up, and sent again where it is not there."""
         for event_id in uncertain:
-            entry = await self._journal.recorded(self._scope, event_id)
+            entry = await self.journal.recorded(self.scope, event_id)
             if entry is not None and (await self._write([entry.event], look_up=True))[1]:
                 continue
-            self._journal.note_answered(self._target, self._scope, [event_id])
-            self._resolved += 1
+            self.journal.note_answered(self.target, self.scope, [event_id])
+            self.resolved += 1
 
     async def _write(self, events: list[MemoryEvent], *, look_up: bool) -> tuple[int, list[str]]:
         """Write events: how many were found there before, and ids of those that got no answer."""
         count = len(events)
-        if look_up and self._slot.can_look_up:
-            events = [event for event in events if await self._slot.find_event(event) is None]
+        if look_up and self.slot.can_look_up:
+            events = [event for event in events if await self.slot.find_event(event) is None]
         receipts: list[WriteReceipt] = []
-        if events and self._bulk is not None:
-            receipts = await self._bulk.record_events(events)
+        bulk = self.slot.capability(SupportsBulkIngest)
+        if events and bulk is not None:
+            receipts = await bulk.record_events(events)
         elif events:
-            receipts = [await self._slot.record_event(event) for event in events]
+            receipts = [await self.slot.record_event(event) for event in events]
         return count - len(events), [receipt.event_id for receipt in receipts if receipt.status == "unknown"]
 
     async def _ask(self) -> tuple[int, int]:
         """Ask for a few events, spread over the past, by their own words."""
-        if not self._slot.traits.recalls_writes:
+        if not self.slot.traits.recalls_writes:
             return 0, 0
-        sample = [entry.event for entry in self._journal.sample(self._scope, _ASKED)]
+        sample = [entry.event for entry in self.journal.sample(self.scope, _ASKED)]
         asked = recalled = 0
         for event in sample:
             words = next((message.content for message in event.messages if message.content.strip()), None)
@@ -221,11 +215,11 @@ class _Replay:
             asked += 1
             request = RetrieveRequest(
                 query=words[:2000],
-                scope=self._scope,
+                scope=self.scope,
                 session_id="memslot-replay",
                 budget=ContextBudget(max_items=_SHOWN),
             )
-            entries = (await self._slot.retrieve(request)).entries
+            entries = (await self.slot.retrieve(request)).entries
             labelled = any(entry.event_ids for entry in entries)
             recalled += (
                 any(event.event_id in entry.event_ids for entry in entries) if labelled else bool(entries)

@@ -16,10 +16,9 @@ from memory.runtime._provider import (
     CompletionOptions,
     CompletionResult,
     StopReason,
-    ToolCall,
     Usage,
-    arguments_of,
     encodable,
+    tool_call,
 )
 from memory.runtime.providers import ProviderPlugin
 from memory.runtime.providers.options import ServiceOptions, ServiceProvider, key_of
@@ -156,11 +155,7 @@ def _result(answer: Any) -> CompletionResult:
             "anthropic: the answer is no message", backend_name="anthropic", operation="messages"
         )
     blocks = list(answer.content)
-    calls: list[ToolCall] = []
-    for block in blocks:
-        if block.type == "tool_use":
-            arguments, problem = arguments_of(block.input)
-            calls.append(ToolCall(id=block.id, name=block.name, arguments=dict(arguments), problem=problem))
+    calls = [tool_call(block.id, block.name, block.input) for block in blocks if block.type == "tool_use"]
     return CompletionResult(
         content=encodable("".join(block.text for block in blocks if block.type == "text")),
         tool_calls=tuple(calls),

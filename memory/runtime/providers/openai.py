@@ -15,10 +15,9 @@ from memory.runtime._provider import (
     CompletionOptions,
     CompletionResult,
     StopReason,
-    ToolCall,
     Usage,
-    arguments_of,
     encodable,
+    tool_call,
 )
 from memory.runtime.providers import ProviderPlugin
 from memory.runtime.providers.options import ServiceOptions, ServiceProvider, key_of
@@ -188,17 +187,10 @@ def _result(
     content: str | None, calls: Sequence[tuple[str, str, Any]], finish: str | None, answer: Any
 ) -> CompletionResult:
     usage = getattr(answer, "usage", None)
-    read: list[ToolCall] = []
-    for number, (given_id, name, given) in enumerate(calls):
-        arguments, problem = arguments_of(given)
-        read.append(
-            ToolCall(
-                id=given_id or f"call-{number}",
-                name=encodable(name or ""),
-                arguments=dict(arguments),
-                problem=problem,
-            )
-        )
+    read = [
+        tool_call(given_id or f"call-{number}", name or "", given)
+        for number, (given_id, name, given) in enumerate(calls)
+    ]
     return CompletionResult(
         content=encodable(content or ""),
         tool_calls=tuple(read),

@@ -16,7 +16,7 @@ from memory.runtime._provider import (
     CompletionResult,
     ToolCall,
     Usage,
-    arguments_of,
+    tool_call,
 )
 from memory.runtime.providers import ProviderPlugin
 
@@ -101,7 +101,7 @@ def _by_rules(messages: Sequence[Message], options: CompletionOptions) -> Line:
         known = [text for text in before if not is_question(text) and lexical_overlap(asked, text)]
         return max(reversed(known), key=lambda text: lexical_overlap(asked, text), default=NOT_KNOWN)
     if isinstance(reply, Call):
-        return ToolCall(id="call-1", name=reply.name, arguments=arguments_of(dict(reply.arguments))[0])
+        return tool_call("call-1", reply.name, dict(reply.arguments))
     if isinstance(reply, Choice):
         return reply.ranked[0][0]
     return reply if isinstance(reply, str) else json.dumps(dict(reply))

@@ -194,30 +194,24 @@ class Busy(Refused):
     """A request is welcome a second later."""
 
 
+@dataclass(frozen=True)
 class Mounted:
     """An ASGI application for known callers, each answered by that of their scope.
 
     A POST is within the limits; what a client merely listens to has none.
     """
 
-    def __init__(
-        self,
-        caller: Callable[[Request], Caller],
-        limits: Limits,
-        work: Work,
-        app_for: Callable[[MemoryScope, bool], Any],
-    ) -> None:
-        self._caller = caller
-        self._limits = limits
-        self._work = work
-        self._app_for = app_for
+    caller: Callable[[Request], Caller]
+    limits: Limits
+    work: Work
+    app_for: Callable[[MemoryScope, bool], Any]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)
         try:
-            caller = self._caller(request)
+            caller = self.caller(request)
             try:
-                app = self._app_for(caller.scope, caller.read_only)
+                app = self.app_for(caller.scope, caller.read_only)
             except KeyError:
                 raise Refused(
                     503, "a token that was added meanwhile is answered here after a restart"
@@ -225,8 +219,8 @@ class Mounted:
             if request.method != "POST":
                 await app(scope, receive, send)
                 return
-            with self._work.request(caller):
-                unread = [await _bytes_of(request, self._limits)]
+            with self.work.request(caller):
+                unread = [await _bytes_of(request, self.limits)]
 
                 async def read() -> Any:
                     if unread:
