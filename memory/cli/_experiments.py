@@ -114,15 +114,14 @@ def play(
         raise
 
 
-def show(outcome: Outcome, *, as_json: bool) -> None:
+def conclude(outcome: Outcome, *, as_json: bool) -> None:
+    """Show what came of an experiment; exits with 1 where it did not end well."""
     from memory.bench.report.results import results_of
 
-    show_results(
-        results_of(outcome.directory, outcome.manifest, outcome.metrics),
-        outcome.directory,
-        outcome.report,
-        as_json=as_json,
-    )
+    results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
+    show_results(results, outcome.directory, outcome.report, as_json=as_json)
+    if outcome.manifest.status != "completed":
+        raise typer.Exit(FAILED)
 
 
 def show_results(results: Results, directory: Path, report: Path, *, as_json: bool) -> None:
@@ -167,11 +166,6 @@ def as_data(results: Results, directory: Path, report: Path) -> dict[str, Any]:
         "unequal": unequal(results),
         "metrics": results.metrics.model_dump(mode="json"),
     }
-
-
-def end_badly(outcome: Outcome) -> None:
-    if outcome.manifest.status != "completed":
-        raise typer.Exit(FAILED)
 
 
 def newest(directory: Path) -> Path:

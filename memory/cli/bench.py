@@ -14,10 +14,9 @@ from memory.cli._experiments import (
     Out,
     Resume,
     Workers,
-    end_badly,
+    conclude,
     overrides,
     play,
-    show,
 )
 from memory.plugins.console import AsJson
 
@@ -45,6 +44,4 @@ def bench(
     from memory.bench.engine.matrix import load_experiment
 
     given = overrides(data=data, out=out, limit=limit, no_doctor=no_doctor, workers=workers)
-    outcome = play(context, load_experiment(matrix, **given), resume=resume, as_json=as_json)
-    show(outcome, as_json=as_json)
-    end_badly(outcome)
+    conclude(play(context, load_experiment(matrix, **given), resume=resume, as_json=as_json), as_json=as_json)

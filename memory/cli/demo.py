@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from memory.cli._experiments import Out, end_badly, play, show
+from memory.cli._experiments import Out, conclude, play
 from memory.plugins.console import AsJson, complain, say
 
 _EXTRA = "memslot[mem0]"
@@ -66,8 +66,7 @@ def demo(
         outcome = play(context, experiment, as_json=as_json)
     if not as_json:
         say(f"took {time.monotonic() - began:.0f} s", "dim")
-    show(outcome, as_json=as_json)
-    end_badly(outcome)
+    conclude(outcome, as_json=as_json)
 
 
 def _offer(install: bool | None, *, as_json: bool) -> None:

@@ -15,11 +15,10 @@ from memory.cli._experiments import (
     Out,
     Resume,
     Workers,
-    end_badly,
+    conclude,
     newest,
     overrides,
     play,
-    show,
     show_results,
     written,
 )
@@ -45,13 +44,8 @@ def run(
     An experiment of the one provider that the file selects, in which nobody plays: sessions are written in time
     order, and requests are put to the memory while it is read-only. Exits with 1 if the backend failed.
     """
-    from memory.bench.engine.matrix import load_experiment
-
     given = overrides(data=data, out=out, limit=limit, no_doctor=no_doctor, workers=workers)
-    experiment = load_experiment(config, block="run", selected=True, **_timeline(config, data), **given)
-    outcome = play(context, experiment, resume=resume, as_json=as_json)
-    show(outcome, as_json=as_json)
-    end_badly(outcome)
+    _play(context, config, resume, as_json, selected=True, **_timeline(config, data), **given)
 
 
 def compare(
@@ -84,18 +78,18 @@ def compare(
 
     Exits with 1 if one failed or could not begin; the others are run all the same.
     """
-    from memory.bench.engine.matrix import load_experiment
-
     if config.is_dir():
         report([config, *map(Path, providers or ())], as_json=as_json)
         return
     given = overrides(data=data, out=out, limit=limit, no_doctor=no_doctor, workers=workers)
-    experiment = load_experiment(
-        config, block="run", providers=providers or None, **_timeline(config, data), **given
-    )
-    outcome = play(context, experiment, resume=resume, as_json=as_json)
-    show(outcome, as_json=as_json)
-    end_badly(outcome)
+    _play(context, config, resume, as_json, providers=providers or None, **_timeline(config, data), **given)
+
+
+def _play(context: typer.Context, config: Path, resume: Path | None, as_json: bool, **given: Any) -> None:
+    from memory.bench.engine.matrix import load_experiment
+
+    experiment = load_experiment(config, block="run", **given)
+    conclude(play(context, experiment, resume=resume, as_json=as_json), as_json=as_json)
 
 
 def _timeline(config: Path, data: Path | None) -> dict[str, Any]:

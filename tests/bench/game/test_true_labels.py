@@ -20,7 +20,7 @@ from memory.cli import _experiments
 def told(outcome: Outcome) -> dict[str, str]:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        _experiments.show(outcome, as_json=False)
+        _experiments.conclude(outcome, as_json=False)
     return {
         "terminal": out.getvalue() + err.getvalue(),
         "report.html": outcome.report.read_text(encoding="utf-8"),
