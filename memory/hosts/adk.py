@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -14,6 +14,7 @@ from memory.runtime import HostTurns, TurnMemory
 
 with tested("adk"):
     from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
+    from google.adk.memory.in_memory_memory_service import InMemoryMemoryService
     from google.adk.memory.memory_entry import MemoryEntry
     from google.adk.plugins.base_plugin import BasePlugin
     from google.genai import types
@@ -75,10 +76,10 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
         scope = self._scope(app_name, user_id)
         self._turns.end("adk", scope)
         for invocation, run in groupby(events, key=lambda event: event.invocation_id):
-            spoken = [(event, said) for event in run if (said := _said(event)) is not None]
-            if spoken:
+            for at, spoken in enumerate(_answered(run)):
+                turn = invocation or session_id
                 await self._turns.record(
-                    invocation or session_id,
+                    f"{turn}-{at}" if at else turn,
                     session_id=session_id,
                     scope=scope,
                     messages=[said for _, said in spoken],
@@ -102,7 +103,9 @@ class RecordingPlugin(BasePlugin):  # type: ignore[misc]
         service.recalls_once = True
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
-        """Record what was said in this run."""
+        """Record what was said in this run, unless it is that of an agent that is another's tool."""
+        if isinstance(invocation_context.memory_service, InMemoryMemoryService):
+            return
         session, run = invocation_context.session, invocation_context.invocation_id
         await self._service.add_events_to_memory(
             app_name=session.app_name,
@@ -112,9 +115,28 @@ class RecordingPlugin(BasePlugin):  # type: ignore[misc]
         )
 
 
+def _answered(run: Iterable[Any]) -> Iterator[list[tuple[Any, Message]]]:
+    """What was said up to each answer: a run that waits for an approval goes on under the same invocation."""
+    spoken: list[tuple[Any, Message]] = []
+    for event in run:
+        if event.author == "user" and _ends_with_answer(spoken):
+            yield spoken
+            spoken = []
+        if (said := _said(event)) is not None:
+            spoken.append((event, said))
+    if _ends_with_answer(spoken):
+        yield spoken
+
+
+def _ends_with_answer(spoken: list[tuple[Any, Message]]) -> bool:
+    return bool(spoken) and spoken[-1][1].role == "assistant"
+
+
 def _said(event: Any) -> Message | None:
-    """What an event says in words; neither thoughts nor the traffic of tools."""
+    """What an event says in words; neither thoughts nor the traffic of tools, with what is said beside it."""
     parts = event.content.parts if event.content and event.content.parts and not event.partial else ()
+    if any(part.function_call for part in parts):
+        return None
     text = "\n".join(part.text for part in parts if part.text and not part.thought)
     role = "user" if event.author == "user" else "assistant"
     return Message.model_validate({"role": role, "content": text}) if text.strip() else None

@@ -13,6 +13,8 @@ from memory.runtime import HostTurns, TurnMemory
 with tested("agent-framework"):
     from agent_framework import ContextProvider
 
+_CALLS = ("function_call", "function_approval_request")
+
 
 class SlotContextProvider(ContextProvider):  # type: ignore[misc]
     """Recalls before each run of an agent, and records after it.
@@ -68,7 +70,12 @@ def _session(session: Any, context: Any) -> str:
 
 
 def _spoken(messages: Iterable[Any]) -> list[Message]:
-    found = [(str(getattr(message.role, "value", message.role)), message.text or "") for message in messages]
+    """What was said in words; neither the traffic of tools nor what is said beside a call of one."""
+    found = [
+        (str(getattr(message.role, "value", message.role)), message.text or "")
+        for message in messages
+        if not any(content.type in _CALLS for content in message.contents)
+    ]
     return [
         Message.model_validate({"role": role, "content": text})
         for role, text in found

@@ -71,7 +71,8 @@ class CrewMemory:
             self._crew = None
 
     def _before(self, context: Any) -> None:
-        if context.task is None or context.crew is not self._crew:
+        """For the tasks of the crew, or of a copy that ``kickoff_for_each`` made; not for what a task hands on."""
+        if not self._is_ours(context.crew) or context.task not in context.crew.tasks:
             return
         _take_out(context.messages)
         said, turn = str(context.task.description), str(context.task.id)
@@ -80,8 +81,11 @@ class CrewMemory:
             context.messages.append({"role": "user", "content": section})
 
     def _after(self, context: Any) -> None:
-        if context.crew is self._crew:
+        if self._is_ours(context.crew):
             _take_out(context.messages)
+
+    def _is_ours(self, crew: Any) -> bool:
+        return crew is not None and crew.task_callback == self._record
 
     def _record(self, output: Any) -> Any:
         self._turns.end(self._session_id)

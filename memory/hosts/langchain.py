@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, NotRequired
 
 from memory import MemoryScope, Message
 from memory.hosts._registry import tested
-from memory.runtime import HostTurns, TurnMemory
+from memory.runtime import HostTurns, TurnMemory, answer_text
 
 with tested("langchain"):
-    from langchain.agents.middleware import AgentMiddleware
+    from langchain.agents.middleware.types import AgentMiddleware, AgentState, PrivateStateAttr
     from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
     from langgraph.channels.untracked_value import UntrackedValue
     from langgraph.config import get_config
@@ -19,21 +19,29 @@ with tested("langchain"):
 ScopeOf = MemoryScope | Callable[[Any], MemoryScope]
 
 
+class TurnState(AgentState[Any]):  # type: ignore[misc]
+    """The id of the human message that began the turn: others may follow it, and a summary replace it."""
+
+    memory_turn: NotRequired[Annotated[str, PrivateStateAttr]]  # type: ignore[valid-type]
+
+
 class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
     """Recalls at the first model call of a turn, and records when the agent has ended.
 
         agent = create_agent(model, tools, middleware=[MemoryMiddleware(memory)], checkpointer=checkpointer)
         await agent.ainvoke({"messages": [("user", "Which tea do I like?")]}, {"configurable": {"thread_id": "1"}})
 
-    The section stands below what the user said in what is sent to the model, and in no state. A turn is what
-    follows the last human message; a session is the ``thread_id``. ``invoke`` and ``stream`` work from another
-    thread than that of the memory's event loop, see ``open_turn_memory_sync``.
+    The section stands below what the user said in what is sent to the model, and in no state. A turn is the last
+    human message of what a run begins with, and what follows; a session is the ``thread_id``. ``invoke`` and
+    ``stream`` work from another thread than that of the memory's event loop, see ``open_turn_memory_sync``.
 
     Args:
         memory: whoever opened it closes it, after the agent's last run.
         scope: in place of the slot's own, or a function of LangGraph's ``Runtime``, whose ``context`` may say who
             speaks.
     """
+
+    state_schema = TurnState
 
     def __init__(self, memory: TurnMemory, *, scope: ScopeOf | None = None) -> None:
         super().__init__()
@@ -44,28 +52,36 @@ class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
         """The same for every memory, so that LangChain refuses a second one."""
         return "memslot"
 
+    def before_agent(self, state: Any, runtime: Any) -> dict[str, str]:
+        """Note which message began the turn."""
+        return {"memory_turn": turn_of(state["messages"])}
+
+    async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, str]:
+        return self.before_agent(state, runtime)
+
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """Call the model with the section."""
-        section = await self._turns.recall(request.messages, request.runtime)
+        section = await self._turns.recall(request.state, request.runtime)
         return await handler(request.override(messages=with_section(request.messages, section)))
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """As :meth:`awrap_model_call`, for an agent that is not awaited."""
-        section = self._turns.recall_blocking(request.messages, request.runtime)
+        section = self._turns.recall_blocking(request.state, request.runtime)
         return handler(request.override(messages=with_section(request.messages, section)))
 
     async def aafter_agent(self, state: Any, runtime: Any) -> None:
         """Record the turn."""
-        await self._turns.record(state["messages"], runtime)
+        await self._turns.record(state, runtime)
 
     def after_agent(self, state: Any, runtime: Any) -> None:
         """As :meth:`aafter_agent`, for an agent that is not awaited."""
-        self._turns.record_blocking(state["messages"], runtime)
+        self._turns.record_blocking(state, runtime)
 
 
 class MemoryState(MessagesState):  # type: ignore[misc]
-    """Messages, and the section of this run, which no checkpointer keeps."""
+    """Messages, the turn, and the section of this run, which no checkpointer keeps."""
 
+    memory_turn: NotRequired[str]  # type: ignore[valid-type]
     memory_section: NotRequired[Annotated[str, UntrackedValue(str)]]  # type: ignore[valid-type]
 
 
@@ -85,13 +101,14 @@ class MemoryNodes:
     def __init__(self, memory: TurnMemory, *, scope: ScopeOf | None = None) -> None:
         self._turns = _Turns(memory, scope)
 
-    async def recall(self, state: MemoryState, runtime: Any = None) -> dict[str, str]:
+    async def recall(self, state: MemoryState, runtime: Any = None) -> dict[str, Any]:
         """Recall for the last human message."""
-        return {"memory_section": await self._turns.recall(state["messages"], runtime)}
+        turn = {"memory_turn": turn_of(state["messages"])}
+        return {**turn, "memory_section": await self._turns.recall({**state, **turn}, runtime)}
 
     async def record(self, state: MemoryState, runtime: Any = None) -> None:
-        """Record what follows the last human message."""
-        await self._turns.record(state["messages"], runtime)
+        """Record that message and what followed it."""
+        await self._turns.record(state, runtime)
 
     @staticmethod
     def messages(state: MemoryState) -> list[AnyMessage]:
@@ -100,44 +117,43 @@ class MemoryNodes:
 
 
 class _Turns:
-    """A turn of a list of messages: what follows the last human one, whose id names it."""
+    """Turns of states whose ``memory_turn`` names them."""
 
     def __init__(self, memory: TurnMemory, scope: ScopeOf | None) -> None:
         self._scope_of = scope if callable(scope) else None
         self._turns = HostTurns(memory, "langchain", None if callable(scope) else scope)
 
-    async def recall(self, messages: Sequence[AnyMessage], runtime: Any) -> str:
-        asked = self._asked(messages, runtime)
-        return (await self._turns.recall(**asked)).section if asked else ""
+    async def recall(self, state: Mapping[str, Any], runtime: Any) -> str:
+        return (await self._turns.recall(**self._asked(state, runtime))).section
 
-    def recall_blocking(self, messages: Sequence[AnyMessage], runtime: Any) -> str:
-        asked = self._asked(messages, runtime)
-        return self._turns.recall_blocking(**asked).section if asked else ""
+    def recall_blocking(self, state: Mapping[str, Any], runtime: Any) -> str:
+        return self._turns.recall_blocking(**self._asked(state, runtime)).section
 
-    async def record(self, messages: Sequence[AnyMessage], runtime: Any) -> None:
-        if said := self._said(messages, runtime):
+    async def record(self, state: Mapping[str, Any], runtime: Any) -> None:
+        if said := self._said(state, runtime):
             await self._turns.record(**said)
 
-    def record_blocking(self, messages: Sequence[AnyMessage], runtime: Any) -> None:
-        if said := self._said(messages, runtime):
+    def record_blocking(self, state: Mapping[str, Any], runtime: Any) -> None:
+        if said := self._said(state, runtime):
             self._turns.record_blocking(**said)
 
-    def _asked(self, messages: Sequence[AnyMessage], runtime: Any) -> dict[str, Any]:
-        at = last_human(messages)
-        if at is None:
-            return {}
-        turn = messages[at].id or f"{at}"
-        return {"turn": turn, "user": str(messages[at].text), **self._where(runtime)}
+    def _asked(self, state: Mapping[str, Any], runtime: Any) -> dict[str, Any]:
+        turn = state.get("memory_turn") or ""
+        at = _index(state["messages"], turn)
+        user = "" if at is None else str(state["messages"][at].text)
+        return {"turn": turn, "user": user, **self._where(runtime)}
 
-    def _said(self, messages: Sequence[AnyMessage], runtime: Any) -> dict[str, Any]:
-        asked = self._asked(messages, runtime)
-        at = last_human(messages)
+    def _said(self, state: Mapping[str, Any], runtime: Any) -> dict[str, Any]:
+        asked, messages = self._asked(state, runtime), state["messages"]
         answers = [
             Message(role="assistant", content=str(message.text))
-            for message in messages[at or 0 :]
+            for message in messages[_index(messages, asked["turn"]) or 0 :]
             if isinstance(message, AIMessage) and not message.tool_calls and str(message.text).strip()
         ]
-        return {**asked, "messages": answers} if asked and answers else {}
+        structured = state.get("structured_response")
+        if not answers and structured is not None:
+            answers = [Message(role="assistant", content=answer_text(structured))]
+        return {**asked, "messages": answers} if answers and asked["turn"] else {}
 
     def _where(self, runtime: Any) -> dict[str, Any]:
         thread = getattr(getattr(runtime, "execution_info", None), "thread_id", None)
@@ -148,6 +164,16 @@ class _Turns:
                 thread = None
         scope = self._scope_of(runtime) if self._scope_of else None
         return {"session_id": str(thread or "langchain"), "scope": scope}
+
+
+def turn_of(messages: Sequence[AnyMessage]) -> str:
+    """The name of what the last human message begins; empty where there is none."""
+    at = last_human(messages)
+    return "" if at is None else messages[at].id or f"{at}"
+
+
+def _index(messages: Sequence[AnyMessage], turn: str) -> int | None:
+    return next((at for at, message in enumerate(messages) if turn == (message.id or f"{at}")), None)
 
 
 def last_human(messages: Sequence[AnyMessage]) -> int | None:

@@ -52,7 +52,7 @@ class SlotMemoryBlock(BaseMemoryBlock[str]):  # type: ignore[misc]
         session_id: str = "llama-index",
         **block_kwargs: Any,
     ) -> str:
-        """What the memory has for the last message, where the user said it; else that turn is recorded."""
+        """What the memory has for the last user message; where that is answered, the turn is recorded."""
         history = _once(messages or [])
         users = [at for at, message in enumerate(history) if message.role == MessageRole.USER]
         if not users:
@@ -60,18 +60,16 @@ class SlotMemoryBlock(BaseMemoryBlock[str]):  # type: ignore[misc]
         known = self._open.get(session_id)
         if known is not None and known.at(users) is not None:
             await self._record(session_id, known, history[known.at(users) : _end(users, known)])
-        if users[-1] != len(history) - 1:
+        if any(_answer(message) for message in history[users[-1] :]):
             return ""
-        turn = self._open.get(session_id)
-        if turn is None or turn.users != len(users) or turn.said != _text(history[-1]):
-            turn = self._open[session_id] = _OpenTurn(len(users), _text(history[-1]))
+        turn, said = self._open.get(session_id), _text(history[users[-1]])
+        if turn is None or turn.users != len(users) or turn.said != said:
+            turn = self._open[session_id] = _OpenTurn(len(users), said)
         return (await self._turns.recall(turn.id, turn.said, session_id=session_id)).section
 
     async def _record(self, session_id: str, turn: _OpenTurn, messages: Sequence[ChatMessage]) -> None:
         answers = [
-            Message(role="assistant", content=_text(message))
-            for message in messages
-            if message.role == MessageRole.ASSISTANT and _text(message).strip() and not _calls_tool(message)
+            Message(role="assistant", content=answer) for message in messages if (answer := _answer(message))
         ]
         if answers:
             del self._open[session_id]
@@ -98,17 +96,18 @@ def _end(users: Sequence[int], turn: _OpenTurn) -> int | None:
 
 
 def _once(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """A user message that is repeated at once is one: agents append it to a history that ends with it, and what
-    failed is asked again."""
+    """A user message that is repeated before an answer is one: agents append it to a history that has it, those who
+    are handed over to as well, and what failed is asked again."""
     kept: list[ChatMessage] = []
+    said: str | None = None
     for message in messages:
-        before = kept[-1] if kept else None
-        if not (
-            before is not None
-            and before.role == message.role == MessageRole.USER
-            and _text(before) == _text(message)
-        ):
-            kept.append(message)
+        if message.role == MessageRole.USER:
+            if said == _text(message):
+                continue
+            said = _text(message)
+        elif _answer(message):
+            said = None
+        kept.append(message)
     return kept
 
 
@@ -117,7 +116,15 @@ def _text(message: ChatMessage) -> str:
     return message.content or ""
 
 
-def _calls_tool(message: ChatMessage) -> bool:
-    return any(isinstance(block, ToolCallBlock) for block in message.blocks) or bool(
-        message.additional_kwargs.get("tool_calls")
+def _answer(message: ChatMessage) -> str:
+    """What an assistant answers; not what it says beside the call of a tool, or, as a ReAct agent, to itself."""
+    calls = message.additional_kwargs.get("tool_calls") or any(
+        isinstance(block, ToolCallBlock) for block in message.blocks
     )
+    text = _text(message)
+    if message.role != MessageRole.ASSISTANT or calls or not text.strip():
+        return ""
+    answer = (
+        text[text.rfind("Thought: ") :].partition("\nAnswer: ")[2] if text.startswith("Thought: ") else ""
+    )
+    return answer or text

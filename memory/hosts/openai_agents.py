@@ -15,7 +15,7 @@ from typing import Any
 
 from memory import ConfigError, MemoryScope
 from memory.hosts._registry import tested
-from memory.runtime import HostTurns, TurnMemory
+from memory.runtime import HostTurns, TurnMemory, answer_text
 
 with tested("openai-agents"):
     from agents import RunConfig, RunHooks
@@ -29,20 +29,32 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
         await Runner.run(agent, "Which tea do I like?", hooks=turns, run_config=turns.run_config())
 
     The section is added to the instructions of every model call of a run, and to nothing the SDK keeps. For hooks
-    of your own subclass this, and call ``super().on_agent_end(...)``.
+    of your own subclass this, and call ``super()`` in ``on_agent_start``, ``on_agent_end`` and ``on_tool_*``.
 
     Args:
         memory: whoever opened it closes it, after the last run.
         session_id: the conversation; that of the SDK's ``Session``, where there is one.
         scope: in place of the slot's own.
+        records: False leaves it to :meth:`record`, for runs with guardrails: hooks are told of an answer before a
+            guardrail stops it.
 
     Raises:
         ScopeError: there is no scope.
     """
 
-    def __init__(self, memory: TurnMemory, *, session_id: str, scope: MemoryScope | None = None) -> None:
+    def __init__(
+        self,
+        memory: TurnMemory,
+        *,
+        session_id: str,
+        scope: MemoryScope | None = None,
+        records: bool = True,
+    ) -> None:
         self._turns = HostTurns(memory, "openai-agents", memory.slot.scope_or_default(scope))
         self._session_id = session_id
+        self._records = records
+        self._said = ""
+        self._tools = 0  # at work: model calls meanwhile are those of agents that are tools
 
     def run_config(self, base: Any = None) -> Any:
         """A ``RunConfig`` that shows the section; with ``base``, that one with its own filter kept, and run after.
@@ -57,19 +69,39 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
         return dataclasses.replace(config, call_model_input_filter=_Filter(self, inner))
 
     async def section(self, items: Iterable[Any]) -> str:
-        """What the memory has for the last user message of a model's input."""
+        """What the memory has for the last user message of a model's input; for one without any, as an agent may be
+        handed over to, and for an agent that is a tool, for the turn's."""
         said = _last_user_text(items)
-        turn = hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
-        return (await self._turns.recall(turn, said, session_id=self._session_id)).section
+        if said.strip() and not self._tools:
+            self._said = said
+        turn = hashlib.sha256(self._said.encode("utf-8", "surrogatepass")).hexdigest()
+        return (await self._turns.recall(turn, self._said, session_id=self._session_id)).section
+
+    async def on_agent_start(self, context: Any, agent: Any) -> None:
+        """Begin anew, also after a run that ended in the middle of a tool."""
+        self._tools = 0
+
+    async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+        self._tools += 1
+
+    async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
+        self._tools = max(0, self._tools - 1)
 
     async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
-        """Record what was said and answered; an answer that is no text as JSON, or as Python prints it."""
+        """Record what was said and answered; an answer that is no text as JSON."""
+        if self._records:
+            await self._record(_last_user_text(context.turn_input) or self._said, output)
+
+    async def record(self, result: Any) -> None:
+        """Record a run that has ended; one that waits for an approval has not."""
+        if result.final_output is not None:
+            await self._record(self._said, result.final_output)
+
+    async def _record(self, said: str, output: Any) -> None:
         self._turns.end(self._session_id)
-        said = _last_user_text(context.turn_input)
         if said.strip():
-            answer = output if isinstance(output, str) else _printed(output)
             await self._turns.record(
-                uuid.uuid4().hex, session_id=self._session_id, user=said, assistant=answer
+                uuid.uuid4().hex, session_id=self._session_id, user=said, assistant=answer_text(output)
             )
 
 
@@ -98,8 +130,3 @@ def _last_user_text(items: Iterable[Any]) -> str:
         return content
     parts = [part.get("text") for part in content or () if isinstance(part, dict)]
     return "\n".join(part for part in parts if isinstance(part, str))
-
-
-def _printed(output: Any) -> str:
-    dump = getattr(output, "model_dump_json", None)
-    return str(dump()) if callable(dump) else str(output)

@@ -8,9 +8,10 @@ from typing import Any
 
 from memory import MemoryScope
 from memory.hosts._registry import tested
-from memory.runtime import HostTurns, TurnMemory
+from memory.runtime import HostTurns, TurnMemory, answer_text
 
 with tested("pydantic-ai"):
+    from pydantic_ai import DeferredToolRequests
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.messages import ModelRequest, UserPromptPart
 
@@ -41,7 +42,7 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         """Add the section to this request alone."""
-        recall = await self._turns.recall(ctx.run_id, _text(ctx.prompt), **self._where(ctx))
+        recall = await self._turns.recall(ctx.run_id, _said(ctx), **self._where(ctx))
         messages = list(request_context.messages)
         for at in range(len(messages) - 1, -1, -1):
             message = messages[at]
@@ -54,10 +55,10 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
         return replace(request_context, messages=messages)
 
     async def after_run(self, ctx: Any, *, result: Any) -> Any:
-        """Record the prompt and the answer; an answer that is no text as pydantic-ai would print it."""
-        answer = result.output if isinstance(result.output, str) else repr(result.output)
-        if (asked := _text(ctx.prompt)).strip():
-            await self._turns.record(ctx.run_id, user=asked, assistant=answer, **self._where(ctx))
+        """Record the prompt and the answer, unless the run waits for what its tools are to answer."""
+        if not isinstance(result.output, DeferredToolRequests) and (said := _said(ctx)).strip():
+            answer = answer_text(result.output)
+            await self._turns.record(ctx.run_id, user=said, assistant=answer, **self._where(ctx))
         return result
 
     def _where(self, ctx: Any) -> dict[str, Any]:
@@ -65,6 +66,14 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
             "session_id": str(self.session_id or ctx.conversation_id or ctx.run_id),
             "scope": self.scope(ctx) if callable(self.scope) else None,
         }
+
+
+def _said(ctx: Any) -> str:
+    """What the user said: the prompt, or, in a run that goes on with a history, the last one in it."""
+    if ctx.prompt is not None:
+        return _text(ctx.prompt)
+    parts = [part for message in ctx.messages for part in message.parts if isinstance(part, UserPromptPart)]
+    return _text(parts[-1].content) if parts else ""
 
 
 def _text(prompt: Any) -> str:

@@ -12,9 +12,11 @@ from memory.runtime import HostTurns, TurnMemory
 
 with tested("strands"):
     from strands.memory.extraction.triggers import InvocationTrigger
+    from strands.memory.extraction.types import MemoryMessageFilter
     from strands.memory.types import MemoryEntry, MemoryStore
 
 _MAX_UNANSWERED = 16
+_EVERYTHING = MemoryMessageFilter(exclude=[])  # Strands' own hides which words stood beside a call of a tool
 
 
 class SlotStore(MemoryStore):  # type: ignore[misc]
@@ -53,7 +55,7 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
         self.description = "Long-term memory of earlier conversations."
         self.max_search_results = memory.slot.budget.max_items
         self.writable = writable
-        self.extraction = {"trigger": InvocationTrigger()} if writable else None
+        self.extraction = {"trigger": InvocationTrigger(), "filter": _EVERYTHING} if writable else None
         self._turns = HostTurns(memory, "strands", memory.slot.scope_or_default(scope))
         self._session_id = session_id
         self._run = uuid.uuid4().hex
@@ -102,6 +104,8 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
 
 
 def _said(message: Mapping[str, Any]) -> Message | None:
-    """What a message says in words, without thoughts, tools and pictures."""
+    """What a message says in words, without thoughts and pictures; nothing beside the call of a tool."""
+    if any("toolUse" in block for block in message["content"]):
+        return None
     text = "\n".join(block["text"] for block in message["content"] if "text" in block)
     return Message(role=message["role"], content=text) if text.strip() else None

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     )
     from memory.runtime._conversations import Conversations
     from memory.runtime._forget import spool_directory
-    from memory.runtime._hosting import HostTurns, open_turn_memory, open_turn_memory_sync
+    from memory.runtime._hosting import HostTurns, answer_text, open_turn_memory, open_turn_memory_sync
     from memory.runtime._items import Item, MemoryItems
     from memory.runtime._listening import listening_socket
     from memory.runtime._loop import AgentSession, run_session
@@ -128,6 +128,7 @@ __all__ = [
     "TurnReport",
     "Usage",
     "UserTurn",
+    "answer_text",
     "build_slot",
     "create_adapter",
     "create_provider",

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 import anyio
+import pydantic_core
 
 from memory.contract._loops import loop_or_none
 from memory.contract.errors import InputError, LifecycleError, MemslotError
@@ -67,7 +68,7 @@ class HostTurns:
 
         Args:
             turn: the same for every model call of a turn, and another for every other turn of the session.
-            user: what the user said in it.
+            user: what the user said in it; empty where the host does not know it any more.
             session_id, scope, fields: as for :meth:`TurnMemory.recall`.
 
         Raises:
@@ -99,6 +100,8 @@ class HostTurns:
         self, turn: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
     ) -> bool:
         """Record a turn, as :meth:`TurnMemory.record_turn`; one that was recorded before is not again.
+
+        A ``user`` that is empty is what was recalled for in this turn.
 
         Returns:
             False where nothing was handed over; why is logged, unless it was handed over before.
@@ -167,10 +170,10 @@ class HostTurns:
     ) -> Recall:
         key = scope, session_id, turn
         known = self._open.get(key)
-        if known is not None:
+        if known is not None and user in ("", known.user):
             await known.answered.wait()
             return known.recall or Recall("")
-        asked = self._open[key] = _OpenTurn()
+        asked = self._open[key] = _OpenTurn(user)
         if len(self._open) > _MAX_OPEN_TURNS:
             self._open.popitem(last=False)
         try:
@@ -184,7 +187,8 @@ class HostTurns:
     async def _record(
         self, turn: str, session_id: str, scope: MemoryScope | None, fields: TurnFields
     ) -> bool:
-        self._open.pop((scope, session_id, turn), None)
+        if (known := self._open.pop((scope, session_id, turn), None)) and fields.get("user") == "":
+            fields = {**fields, "user": known.user}
         given: TurnFields = {
             "event_id": f"{self._host}:{session_id}:{turn}",
             "turn_id": turn,
@@ -246,6 +250,7 @@ class HostTurns:
 
 @dataclass(slots=True)
 class _OpenTurn:
+    user: str
     answered: anyio.Event = field(default_factory=anyio.Event)
     recall: Recall | None = None
 
@@ -256,6 +261,11 @@ def _blocked(sent: Future[Any]) -> LifecycleError:
         "the event loop of this memory is blocked by the agent's call; await the agent, or open the memory with "
         "open_turn_memory_sync"
     )
+
+
+def answer_text(output: Any) -> str:
+    """What to record of an agent's answer: text as it is, anything else as JSON."""
+    return output if isinstance(output, str) else pydantic_core.to_json(output, fallback=str).decode()
 
 
 @asynccontextmanager

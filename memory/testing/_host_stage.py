@@ -13,6 +13,7 @@ from memory import MemoryScope, MemorySlot
 from memory.testing._fake_store import FakeNativeStore
 
 THOUGHT, TOOL_RESULT, PICTURE = "Private reasoning zqthought.", "It is noon zqtool.", "cXpwaWN0dXJl"
+BEFORE_TOOL = "Let me look at the clock."
 
 
 def person(name: str) -> MemoryScope:
@@ -26,7 +27,7 @@ class ModelDown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ModelTurn:
-    """What the model says: a thought, and then text, or a call of the tool ``clock``."""
+    """What the model says: a thought, then text, and with it a call of the tool ``clock`` or the answer."""
 
     text: str
     thought: str = THOUGHT
@@ -69,7 +70,7 @@ class HostModel:
                 self.fails -= 1
                 raise ModelDown("the model is down")
             if self.uses_tool and not after_tool:
-                return ModelTurn("", calls_tool=True)
+                return ModelTurn(BEFORE_TOOL, calls_tool=True)
             self._said += 1
             return ModelTurn(f"Answer {self._said}.")
 

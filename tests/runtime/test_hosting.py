@@ -44,6 +44,17 @@ async def test_a_recall_that_was_cancelled_may_be_asked_again() -> None:
         assert (await host.recall("t1", "Which tea?", session_id="s")).failure is None
 
 
+async def test_other_words_are_asked_for_anew_and_forgotten_ones_are_those_that_were_asked_for() -> None:
+    """Hosts give a failed turn and the next one the same name, and lose a message to a summary."""
+    store = FakeNativeStore()
+    async with turns(store) as host:
+        for said in ("Which tea?", "Which coffee?", ""):
+            await host.recall("t1", said, session_id="s")
+        await host.record("t1", session_id="s", user="", assistant="Oolong.")
+    assert store.operations.count("search") == 2
+    assert [row.text for row in store.rows.values()] == ["Which coffee?", "Oolong."]
+
+
 async def test_what_a_thread_hands_over_while_the_loop_is_blocked_is_recorded_before_closing() -> None:
     store = FakeNativeStore()
     async with turns(store) as host:

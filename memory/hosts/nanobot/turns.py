@@ -51,7 +51,8 @@ def without_section(message: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def said(messages: Sequence[Mapping[str, Any]], known: int | None) -> list[Message]:
-    """What user and assistant said in the last turn of a session: neither commands nor the traffic of tools.
+    """What user and assistant said in the last turn of a session: neither commands nor the traffic of tools, nor
+    what is said beside a call of one.
 
     Args:
         messages: the session's, without any section.
@@ -60,7 +61,9 @@ def said(messages: Sequence[Mapping[str, Any]], known: int | None) -> list[Messa
     if known is None or known > len(messages):
         users = [at for at, message in enumerate(messages) if message.get("role") == "user"]
         known = users[-1] if users else len(messages)
-    spoken = [message for message in messages[known:] if not message.get("_command")]
+    spoken = [
+        message for message in messages[known:] if not (message.get("_command") or message.get("tool_calls"))
+    ]
     found = [(str(item.get("role")), strip_context(_text(item.get("content")))) for item in spoken]
     return [
         Message.model_validate({"role": role, "content": text})

@@ -12,6 +12,8 @@ from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
+from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.preload_memory_tool import PreloadMemoryTool
 from google.genai import types
 from host_support import Hosted
@@ -33,14 +35,13 @@ class Scripted(BaseLlm):
         parts = [part for content in llm_request.contents for part in content.parts]
         after_tool = any(part.function_response for part in parts)
         turn = await self.script.acall(llm_request.model_dump_json(), after_tool=after_tool)
+        said = [types.Part(text=turn.text)]
         if turn.calls_tool:
-            said = types.Part(function_call=types.FunctionCall(name="clock", args={}))
-        else:
-            said = types.Part(text=turn.text)
+            said.append(types.Part(function_call=types.FunctionCall(name="clock", args={})))
         if stream and turn.text:
             first = types.Part(text=turn.text.partition(" ")[0])
             yield LlmResponse(content=types.Content(role="model", parts=[first]), partial=True)
-        parts = [types.Part(text=turn.thought, thought=True), said]
+        parts = [types.Part(text=turn.thought, thought=True), *said]
         yield LlmResponse(content=types.Content(role="model", parts=parts))
 
 
@@ -121,4 +122,32 @@ async def test_a_session_that_is_added_again_is_recorded_once() -> None:
         await stage.host.ask("I like oolong tea.")
         session = await stage.host.sessions.get_session(app_name="app", user_id="ada", session_id="one")
         await stage.host.service.add_session_to_memory(session)
+        assert await stage.recorded() == ["I like oolong tea.", "Answer 1."]
+
+
+@IGNORED
+async def test_a_run_that_waits_for_an_approval_is_recorded_when_it_has_its_answer() -> None:
+    model = HostModel()
+    model.uses_tool = True
+    async with TestADK().on_stage(model) as stage:
+        stage.host._bot.tools = [FunctionTool(clock, require_confirmation=True)]
+        await stage.host.ask("I like oolong tea.")
+        assert await stage.recorded() == []
+        session = await stage.host.sessions.get_session(app_name="app", user_id="ada", session_id="one")
+        call = session.events[-2].get_function_calls()[0]
+        approval = types.FunctionResponse(id=call.id, name=call.name, response={"confirmed": True})
+        content = types.Content(role="user", parts=[types.Part(function_response=approval)])
+        async for _ in stage.host.runner.run_async(user_id="ada", session_id="one", new_message=content):
+            pass
+        assert await stage.recorded() == ["I like oolong tea.", "Answer 1."]
+
+
+@IGNORED
+async def test_what_an_agent_says_to_one_that_is_its_tool_is_not_recorded() -> None:
+    model = HostModel()
+    model.uses_tool = True
+    async with TestADK().on_stage(model) as stage:
+        helper = LlmAgent(name="clock", model=Scripted(script=HostModel()))
+        stage.host._bot.tools = [AgentTool(helper)]
+        await stage.host.ask("I like oolong tea.")
         assert await stage.recorded() == ["I like oolong tea.", "Answer 1."]

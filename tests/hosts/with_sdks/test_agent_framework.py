@@ -47,10 +47,10 @@ class Scripted(FunctionInvocationLayer, BaseChatClient):
 
 
 def _contents(turn: ModelTurn) -> list[Any]:
-    thought = Content.from_text_reasoning(text=turn.thought)
+    contents = [Content.from_text_reasoning(text=turn.thought), Content.from_text(turn.text)]
     if turn.calls_tool:
-        return [thought, Content.from_function_call(call_id="call-1", name="clock", arguments={})]
-    return [thought, Content.from_text(turn.text)]
+        contents.append(Content.from_function_call(call_id="call-1", name="clock", arguments={}))
+    return contents
 
 
 @tool(approval_mode="never_require")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from contextlib import ExitStack
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from host_support import Hosted
@@ -15,11 +15,24 @@ from memory.testing import TOOL_RESULT, HostModel, HostUnderTest, person
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from crewai import Agent, Crew, Task
+    from crewai import Agent, Crew, Process, Task
     from crewai.llms.base_llm import BaseLLM
     from crewai.tools import tool
 
     from memory.hosts.crewai import CrewMemory
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _quiet_crewai(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CREWAI_DISABLE_TELEMETRY", "true")
+    monkeypatch.setenv("CREWAI_TRACING_ENABLED", "false")
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
 
 
 class Scripted(BaseLLM):
@@ -31,7 +44,7 @@ class Scripted(BaseLLM):
         prompt = json.dumps(messages, default=str)
         turn = self.script.call(prompt, after_tool=TOOL_RESULT in prompt)
         if turn.calls_tool:
-            return f"Thought: {turn.thought}\nAction: clock\nAction Input: {{}}\n"
+            return f"Thought: {turn.thought} {turn.text}\nAction: clock\nAction Input: {{}}\n"
         return f"Thought: {turn.thought}\nFinal Answer: {turn.text}"
 
     async def acall(self, messages: Any, tools: Any = None, callbacks: Any = None, **kwargs: Any) -> Any:
@@ -94,18 +107,34 @@ class Crews(HostUnderTest):
 
 
 class TestCrewAI(Hosted):
-    pytestmark: ClassVar[list[pytest.MarkDecorator]] = [
-        pytest.mark.anyio,
-        pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
-    ]
     cannot = HOSTS["crewai"].cannot
-
-    @pytest.fixture(autouse=True)
-    def _quiet_crewai(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HOME", str(tmp_path))
-        monkeypatch.setenv("CREWAI_DISABLE_TELEMETRY", "true")
-        monkeypatch.setenv("CREWAI_TRACING_ENABLED", "false")
-        monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
 
     def host(self, memory: Any, model: HostModel) -> Crews:
         return Crews(memory, model)
+
+
+async def test_a_copy_of_the_crew_is_recalled_for_as_well() -> None:
+    """``kickoff_for_each`` makes one for each input."""
+    async with TestCrewAI().on_stage() as stage:
+        crew = stage.host.crew("one", "ada")
+        await crew.kickoff_for_each_async(inputs=[{"said": "One."}, {"said": "Two."}])
+        assert sorted(await stage.recorded()) == ["Answer 1.", "Answer 2.", "One.", "Two."]
+        assert stage.store.operations.count("search") == 2
+
+
+async def test_a_task_that_is_handed_on_is_no_turn() -> None:
+    class Delegates(Scripted):
+        def call(self, messages: Any, tools: Any = None, callbacks: Any = None, **kwargs: Any) -> Any:
+            if self.script.shown:
+                return super().call(messages, tools, callbacks, **kwargs)
+            self.script.call("")
+            given = json.dumps({"coworker": "Helper", "task": "Tell the time.", "context": "-"})
+            return f"Thought: -\nAction: delegate_work_to_coworker\nAction Input: {given}\n"
+
+    async with TestCrewAI().on_stage() as stage:
+        crew = stage.host.crew("one", "ada")
+        crew.process = Process.hierarchical
+        crew.manager_llm = Delegates(model="scripted", script=stage.model)
+        await crew.kickoff_async(inputs={"said": "I like oolong tea."})
+        assert await stage.recorded() == ["I like oolong tea.", "Answer 3."]
+        assert stage.store.operations.count("search") == 1

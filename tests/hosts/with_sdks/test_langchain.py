@@ -9,11 +9,14 @@ from typing import Any, ClassVar
 import pytest
 from host_support import Hosted
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware, PIIMiddleware, SummarizationMiddleware
+from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
+from pydantic import BaseModel
 
 from memory import MemoryScope
 from memory.hosts._table import HOSTS
@@ -170,6 +173,54 @@ class TestNodes(Hosted):
 
     def host(self, memory: Any, model: HostModel) -> Graph:
         return Graph(memory, model)
+
+
+class Reminds(AgentMiddleware):
+    async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
+        return {"messages": [HumanMessage("Be brief.")]}
+
+
+@pytest.mark.parametrize("other", ["summarises", "reminds", "redacts"])
+async def test_what_other_middleware_makes_of_the_messages_is_not_what_was_said(other: str) -> None:
+    model = HostModel()
+    model.uses_tool = True
+    middleware: Any = {
+        "summarises": SummarizationMiddleware(
+            Scripted(script=HostModel()), trigger=("messages", 3), keep=("messages", 1)
+        ),
+        "reminds": Reminds(),
+        "redacts": PIIMiddleware("email", strategy="redact"),
+    }[other]
+    async with TestMiddleware().on_stage(model) as stage:
+        ours = MemoryMiddleware(stage.memory, scope=scope_of)
+        chat = Scripted(script=model)
+        stage.host.agent = create_agent(chat, [clock], middleware=[ours, middleware], context_schema=User)
+        await stage.host.ask("I am ada@example.org.")
+        said = "I am [REDACTED_EMAIL]." if other == "redacts" else "I am ada@example.org."
+        assert await stage.recorded() == [said, "Answer 1."]
+        assert stage.store.operations.count("search") == 1
+
+
+class Tea(BaseModel):
+    name: str
+
+
+class Fills(Scripted):
+    """Answers by the tool that LangChain makes of a schema."""
+
+    async def _agenerate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        call = {"name": "Tea", "args": {"name": "oolong"}, "id": "call-1"}
+        return ChatResult(generations=[ChatGeneration(message=AIMessage("", tool_calls=[call]))])
+
+
+async def test_an_answer_that_is_no_text_is_recorded_as_json() -> None:
+    async with TestMiddleware().on_stage() as stage:
+        ours = MemoryMiddleware(stage.memory, scope=scope_of)
+        stage.host.agent = create_agent(
+            Fills(script=None), middleware=[ours], response_format=ToolStrategy(Tea), context_schema=User
+        )
+        await stage.host.ask("Which tea?")
+        assert await stage.recorded() == ["Which tea?", '{"name":"oolong"}']
 
 
 async def test_a_run_that_is_resumed_after_a_failure_is_recalled_for_and_recorded_once() -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 from host_support import Hosted
-from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
 from llama_index.core.base.llms.types import (
     ChatMessage,
     ChatResponse,
@@ -48,12 +48,10 @@ class Scripted(MockFunctionCallingLLM):
 
 
 def _message(turn: ModelTurn) -> ChatMessage:
-    thought = ThinkingBlock(content=turn.thought)
+    blocks: list[Any] = [ThinkingBlock(content=turn.thought), TextBlock(text=turn.text)]
     if turn.calls_tool:
-        said: Any = ToolCallBlock(tool_call_id="call-1", tool_name="clock", tool_kwargs={})
-    else:
-        said = TextBlock(text=turn.text)
-    return ChatMessage(role="assistant", blocks=[thought, said])
+        blocks.append(ToolCallBlock(tool_call_id="call-1", tool_name="clock", tool_kwargs={}))
+    return ChatMessage(role="assistant", blocks=blocks)
 
 
 def clock() -> str:
@@ -142,3 +140,48 @@ class TestLlamaIndex(Hosted):
 
     def host(self, memory: Any, model: HostModel) -> Agents:
         return Agents(memory, model)
+
+
+class Says(MockFunctionCallingLLM):
+    """Says one thing after the other."""
+
+    says: list[ChatMessage]
+
+    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Any:
+        async def answer() -> AsyncIterator[ChatResponse]:
+            message = self.says.pop(0)
+            yield ChatResponse(message=message, delta=message.content or "")
+
+        return answer()
+
+
+def said(text: str, **calls: Any) -> ChatMessage:
+    blocks: list[Any] = [TextBlock(text=text)]
+    blocks += [
+        ToolCallBlock(tool_call_id="1", tool_name=name, tool_kwargs=given) for name, given in calls.items()
+    ]
+    return ChatMessage(role="assistant", blocks=blocks)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+async def test_a_turn_that_is_handed_to_another_agent_stays_one() -> None:
+    async with TestLlamaIndex().on_stage() as stage:
+        first = Says(says=[said("Wait.", handoff={"to_agent": "last", "reason": "-"})])
+        last = Says(says=[said("Noted.")])
+        agents = [
+            FunctionAgent(name="first", description="-", llm=first, can_handoff_to=["last"]),
+            FunctionAgent(name="last", description="-", llm=last),
+        ]
+        workflow = AgentWorkflow(agents=agents, root_agent="first")
+        await workflow.run("I like oolong tea.", memory=stage.host.memory("one"))
+        assert await stage.recorded() == ["I like oolong tea.", "Noted."]
+        assert stage.store.operations.count("search") == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+async def test_of_a_react_agent_neither_thoughts_nor_tools_are_recorded() -> None:
+    async with TestLlamaIndex().on_stage() as stage:
+        steps = ["Thought: -\nAction: clock\nAction Input: {}\n", "Thought: -\nAnswer: Noted.\nAnswer: yes."]
+        agent = ReActAgent(tools=[clock], llm=Says(says=[said(step) for step in steps]))
+        await agent.run("I like oolong tea.", memory=stage.host.memory("one"))
+        assert await stage.recorded() == ["I like oolong tea.", "Noted.\nAnswer: yes."]

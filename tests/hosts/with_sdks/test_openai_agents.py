@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from agents import Agent, Runner, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    GuardrailFunctionOutput,
+    OutputGuardrail,
+    OutputGuardrailTripwireTriggered,
+    Runner,
+    function_tool,
+    handoff,
+    set_tracing_disabled,
+)
 from agents.memory import SQLiteSession
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 from host_support import Hosted, closed_loop
@@ -47,11 +56,10 @@ class App(HostUnderTest):
         thought = ResponseReasoningItem(
             id="rs", type="reasoning", summary=[Summary(text=turn.thought, type="summary_text")]
         )
+        output = [thought, assistant_message(turn.text, item_id=f"message-{len(self._script.shown)}")]
         if turn.calls_tool:
-            said = function_call("clock", {}, call_id=f"call-{len(self._script.shown)}")
-        else:
-            said = assistant_message(turn.text, item_id=f"message-{len(self._script.shown)}")
-        return ModelStep(output=[thought, said])
+            output.append(function_call("clock", {}, call_id=f"call-{len(self._script.shown)}"))
+        return ModelStep(output=output)
 
     def _given(self, conversation: str, who: str = "ada") -> dict[str, Any]:
         self._model.extend([ModelStep.respond(self._answer)] * 2)
@@ -99,3 +107,42 @@ class TestOpenAIAgents(Hosted):
 
     def host(self, memory: Any, model: HostModel) -> App:
         return App(memory, model)
+
+
+def scripted(*outputs: Any) -> ScriptedModel:
+    return ScriptedModel([ModelStep(output=[output]) for output in outputs])
+
+
+async def test_an_agent_that_is_handed_over_to_or_is_a_tool_takes_part_in_the_turn() -> None:
+    """Also one that is shown nothing of the history; the turn is recalled for and recorded once."""
+    async with TestOpenAIAgents().on_stage() as stage:
+        helper = Agent("helper", model=scripted(assistant_message("It is noon.")))
+        last = Agent("last", model=scripted(assistant_message("Noted.")))
+        first = Agent(
+            "first",
+            model=scripted(
+                function_call("ask", {"input": "The time?"}, call_id="call-1"),
+                function_call("transfer_to_last", {}, call_id="call-2"),
+            ),
+            tools=[helper.as_tool("ask", "Ask the helper.")],
+            handoffs=[handoff(last, input_filter=lambda data: data.clone(input_history=()))],
+        )
+        turns = MemoryHooks(stage.memory, session_id="one", scope=person("ada"))
+        await Runner.run(first, "I like oolong tea.", hooks=turns, run_config=turns.run_config())
+        assert await stage.recorded() == ["I like oolong tea.", "Noted."]
+        assert stage.store.operations.count("search") == 1
+
+
+async def test_what_a_guardrail_stops_is_not_recorded_where_the_program_records() -> None:
+    async with TestOpenAIAgents().on_stage() as stage:
+        turns = MemoryHooks(stage.memory, session_id="one", scope=person("ada"), records=False)
+
+        def guard(context: Any, agent: Any, output: Any) -> GuardrailFunctionOutput:
+            return GuardrailFunctionOutput(None, tripwire_triggered=output == "Bad.")
+
+        model = scripted(assistant_message("Bad."), assistant_message("Good."))
+        agent = Agent("bot", model=model, output_guardrails=[OutputGuardrail(guard)])
+        with pytest.raises(OutputGuardrailTripwireTriggered):
+            await Runner.run(agent, "One.", hooks=turns, run_config=turns.run_config())
+        await turns.record(await Runner.run(agent, "Two.", hooks=turns, run_config=turns.run_config()))
+        assert await stage.recorded() == ["Two.", "Good."]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from host_support import Hosted, closed_loop
-from pydantic_ai import Agent, BinaryContent
+from pydantic_ai import Agent, BinaryContent, DeferredToolRequests, DeferredToolResults
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
@@ -48,8 +48,8 @@ class Bot(HostUnderTest):
 
     async def _answer(self, messages: Any, info: Any) -> ModelResponse:
         turn = await self._turn(messages)
-        said = ToolCallPart("clock", {}) if turn.calls_tool else TextPart(turn.text)
-        return ModelResponse(parts=[ThinkingPart(turn.thought), said])
+        calls = [ToolCallPart("clock", {})] if turn.calls_tool else []
+        return ModelResponse(parts=[ThinkingPart(turn.thought), TextPart(turn.text), *calls])
 
     async def _stream(self, messages: Any, info: Any) -> AsyncIterator[Any]:
         turn = await self._turn(messages)
@@ -98,3 +98,24 @@ class TestPydanticAI(Hosted):
 
     def host(self, memory: Any, model: HostModel) -> Bot:
         return Bot(memory, model)
+
+
+async def test_a_run_that_waits_for_an_approval_is_recorded_when_it_has_its_answer() -> None:
+    model = HostModel()
+    model.uses_tool = True
+    async with TestPydanticAI().on_stage(model) as stage:
+        agent = Agent(
+            FunctionModel(stage.host._answer),
+            output_type=[str, DeferredToolRequests],
+            capabilities=[MemoryCapability(stage.memory, scope=person("ada"))],
+        )
+
+        @agent.tool_plain(requires_approval=True)
+        def clock() -> str:
+            return TOOL_RESULT
+
+        asked = await agent.run("I like oolong tea.")
+        assert await stage.recorded() == []
+        approved = DeferredToolResults(approvals={call.tool_call_id: True for call in asked.output.approvals})
+        await agent.run(message_history=asked.all_messages(), deferred_tool_results=approved)
+        assert await stage.recorded() == ["I like oolong tea.", "Answer 1."]

@@ -38,13 +38,13 @@ class Scripted(Model):
         yield {"contentBlockStart": {"start": {}}}
         yield {"contentBlockDelta": {"delta": {"reasoningContent": {"text": turn.thought}}}}
         yield {"contentBlockStop": {}}
+        yield {"contentBlockStart": {"start": {}}}
+        yield {"contentBlockDelta": {"delta": {"text": turn.text}}}
+        yield {"contentBlockStop": {}}
         if turn.calls_tool:
             yield {"contentBlockStart": {"start": {"toolUse": {"name": "clock", "toolUseId": "call-1"}}}}
             yield {"contentBlockDelta": {"delta": {"toolUse": {"input": "{}"}}}}
-        else:
-            yield {"contentBlockStart": {"start": {}}}
-            yield {"contentBlockDelta": {"delta": {"text": turn.text}}}
-        yield {"contentBlockStop": {}}
+            yield {"contentBlockStop": {}}
         yield {"messageStop": {"stopReason": "tool_use" if turn.calls_tool else "end_turn"}}
 
 
