@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypedDict, TypeVar, Unpack
 
+from memory.contract.adapter import MemoryAdapter
 from memory.contract.errors import InputError, ScopeError
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.formatting import strip_json
-from memory.contract.receipts import ResetReceipt, RetrieveResult, WriteReceipt
+from memory.contract.receipts import WriteReceipt
 from memory.contract.requests import ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
 
@@ -60,7 +61,7 @@ class TurnFields(TypedDict, total=False):
     metadata: Mapping[str, Any] | None
 
 
-class HostCalls(ABC):
+class HostCalls(MemoryAdapter):
     """``before_turn`` and ``after_turn``, by the contract alone.
 
     Args:
@@ -68,27 +69,9 @@ class HostCalls(ABC):
         budget: default budget of :meth:`before_turn`.
     """
 
-    backend_name: str
-
     def __init__(self, scope: MemoryScope | None, budget: ContextBudget) -> None:
         self.scope = scope
         self.budget = budget
-
-    @abstractmethod
-    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """As :meth:`MemoryAdapter.retrieve`."""
-
-    @abstractmethod
-    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """As :meth:`MemoryAdapter.record_event`."""
-
-    @abstractmethod
-    async def setup_scope(self, scope: MemoryScope) -> None:
-        """As :meth:`MemoryAdapter.setup_scope`."""
-
-    @abstractmethod
-    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """As :meth:`MemoryAdapter.reset_scope`."""
 
     @abstractmethod
     def capability(self, protocol: Callable[..., T]) -> T | None:
