@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -24,15 +24,11 @@ from memory.runtime._conversations import Conversations
 from memory.runtime._metrics import CONTENT_TYPE, Metrics
 from memory.runtime.signet import types
 from memory.runtime.signet.changing import Changes
-from memory.runtime.signet.http import Body, Callers, Sent, Who, Work
+from memory.runtime.signet.http import Callers, Sent, Who, Work
 from memory.runtime.signet.secrets_exec import SecretCommands
 from memory.runtime.signet.service import SignetService
 from memory.runtime.signet.sessions import Caller, Session
 from memory.runtime.signet.types import Refused, text_of
-
-_OWN_SENTENCE = ("user-prompt-submit", "compaction-complete", "pre-compaction")
-"""Hooks that say themselves what is missing."""
-
 
 HOOKS: tuple[tuple[str, str, type[types.Wire]], ...] = (
     ("session-start", "session_start", types.SessionStartParams),
@@ -305,18 +301,6 @@ class Endpoints:
         except StoreError as error:
             answer |= {"status": "unavailable", "labels": str(error)}
         return answer | ({"status": "unavailable", "leaving": True} if self.leaving else {})
-
-
-def hook_endpoint(
-    hook: Callable[[Caller, Body], Awaitable[dict[str, Any]]], name: str
-) -> Callable[..., Awaitable[dict[str, Any]]]:
-    async def endpoint(caller: Who, body: Sent) -> dict[str, Any]:
-        if name not in _OWN_SENTENCE and not text_of(body, "harness"):
-            raise Refused(400, "harness is required")
-        return await hook(caller, body)
-
-    endpoint.__doc__ = hook.__doc__
-    return endpoint
 
 
 def _is_rating(score: Any) -> bool:

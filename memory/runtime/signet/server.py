@@ -38,7 +38,7 @@ from memory.runtime._items import MemoryItems
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.changing import Changes
-from memory.runtime.signet.endpoints import HOOKS, ROUTES, Endpoints, hook_endpoint
+from memory.runtime.signet.endpoints import HOOKS, ROUTES, Endpoints
 from memory.runtime.signet.http import (
     Callers,
     Limits,
@@ -200,8 +200,7 @@ class RuntimeAdapterServer:
         app.state.server = self
         router = APIRouter(route_class=_SignetRoute)
         for name, hook, params in HOOKS:
-            endpoint = hook_endpoint(getattr(self.service, hook), name)
-            _add(router, "POST", f"/api/hooks/{name}", endpoint, params)
+            _add(router, "POST", f"/api/hooks/{name}", getattr(self.service, hook), params)
         for method, path, handler, body in ROUTES:
             _add(router, method, path, getattr(self.endpoints, handler), body)
         app.include_router(router)

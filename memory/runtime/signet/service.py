@@ -1,4 +1,4 @@
-"""The lifecycle of Signet's protocol over a memory slot: what each hook answers, without HTTP."""
+"""The lifecycle of Signet's protocol over a memory slot: what each hook answers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from memory.runtime._items import Item, MemoryItems
 from memory.runtime._policy import Recall, TurnMemory
 from memory.runtime._sections import Part, digest_of, fit_parts
 from memory.runtime.signet.book import Note
+from memory.runtime.signet.http import Sent, Who
 from memory.runtime.signet.memories import Memories, id_of
 from memory.runtime.signet.sessions import Caller, Session
 from memory.runtime.signet.types import (
@@ -81,7 +82,7 @@ class SignetService:
         self.memories = memories
         self.sessions, self.book, self.settings = memories.sessions, memories.book, settings
 
-    async def session_start(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def session_start(self, caller: Who, body: Sent) -> dict[str, Any]:
         """``POST /api/hooks/session-start``: what the memory has for a session that begins."""
         params = read(SessionStartParams, body)
         session = self._entered(caller, params)
@@ -103,7 +104,7 @@ class SignetService:
             warnings=recalled.warnings,
         ).to_wire()
 
-    async def prompt_submit(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def prompt_submit(self, caller: Who, body: Sent) -> dict[str, Any]:
         """``POST /api/hooks/user-prompt-submit``: recall for a prompt, then record it."""
         params = read(PromptSubmitParams, body)
         said = self._prompt(params, body)
@@ -129,7 +130,7 @@ class SignetService:
             warnings=warnings,
         ).to_wire()
 
-    async def session_end(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def session_end(self, caller: Who, body: Sent) -> dict[str, Any]:
         """``POST /api/hooks/session-end``: record what of the transcript was not yet, and forget the session."""
         params = read(SessionEndParams, body)
         if not params.session_key and isinstance(body.get("sessionId"), str):
@@ -142,7 +143,7 @@ class SignetService:
         self.sessions.end(caller, session)
         return SessionEndResult(queued=queued, warnings=warnings).to_wire()
 
-    async def checkpoint_extract(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def checkpoint_extract(self, caller: Who, body: Sent) -> dict[str, Any]:
         """``POST /api/hooks/session-checkpoint-extract``: record what is new in a transcript."""
         params = read(SessionEndParams, body)
         if not params.harness or not params.session_key:
@@ -154,11 +155,9 @@ class SignetService:
         self.sessions.keep(caller, session)
         return {"queued": queued, "warnings": warnings} if queued or warnings else {"skipped": True}
 
-    async def pre_compaction(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def pre_compaction(self, caller: Who, body: Sent) -> dict[str, Any]:
         """``POST /api/hooks/pre-compaction``: what the host's model is asked to keep."""
         params = read(PreCompactionParams, body)
-        if not params.harness:
-            raise Refused(400, "harness is required")
         session = self._entered(caller, params)
         if session.bypassed:
             return {"instructions": "", "bypassed": True}
@@ -170,7 +169,7 @@ class SignetService:
             prompt += f"\nRecent memories for reference:\n{known}\n"
         return PreCompactionResult(summary_prompt=prompt, guidelines=GUIDELINES).to_wire()
 
-    async def compaction_complete(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def compaction_complete(self, caller: Who, body: Sent) -> dict[str, Any]:
         """``POST /api/hooks/compaction-complete``: keep the summary."""
         params = read(CompactionCompleteParams, body)
         summary = self.memories.checked(params.summary)
@@ -197,6 +196,8 @@ class SignetService:
         return CompactionResult(success=written, memory_id=session.summary if written else None).to_wire()
 
     def _entered(self, caller: Caller, params: SessionParams) -> Session:
+        if not params.harness:
+            raise Refused(400, "harness is required")
         return self.sessions.enter(caller, self.memories.sound(params))
 
     def _prompt(self, params: PromptSubmitParams, body: Mapping[str, Any]) -> str | None:

@@ -80,7 +80,7 @@ class SessionParams(Wire):
     agent_id: str | None = None
     runtime_path: str | None = None
 
-    @field_validator("session_key", "project", "agent_id")
+    @field_validator("harness", "session_key", "project", "agent_id")
     @classmethod
     def _absent_if_blank(cls, value: str | None) -> str | None:
         return value if value and value.strip() else None
