@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -288,11 +289,25 @@ async def test_two_servers_at_once_store_the_same_words_once(started: Any) -> No
         assert len(one.backend.store.rows) == 1
 
 
-async def test_words_that_could_not_be_stored_are_at_once_when_they_come_again(started: Any) -> None:
+async def test_words_that_a_killed_server_was_storing_are_stored_all_the_same(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.runtime.signet.memories._STORING_S", 0.1)
+    async with started() as signet:
+        digest = sha256(f"a {WORD}".encode()).hexdigest()
+        assert Book(signet.server.store).claim(BASE, digest, "of-a-server-that-was-killed")
+        status, answer = await signet.post("/api/memory/remember", {"content": f"a {WORD}"})
+    assert (status, "deduped" in answer) == (200, False)
+
+
+async def test_words_that_could_not_be_stored_are_at_once_when_they_come_again(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.runtime.signet.memories._STORING_S", 600)
     async with started() as one, started() as two:
         one.backend.store.faults.add("500", endpoint="insert", times=5)
         assert (await one.post("/api/memory/remember", {"content": f"a {WORD}"}))[0] == 503
         one.backend.store.faults.clear()
-        with anyio.fail_after(4):
+        with anyio.fail_after(60):
             answer = (await two.post("/api/memory/remember", {"content": f"a {WORD}"}))[1]
         assert "deduped" not in answer

@@ -24,7 +24,7 @@ from memory.runtime.signet.types import Refused, SessionParams, read, text_of
 from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
 
-_STORING_S, _LOOK_S = 10.0, 0.05  # until a server that stores the same words is taken for dead
+_STORING_S, _LOOK_S = 3.0, 0.05  # until a server that stores the same words is taken for dead
 _DEFAULT_LIMIT, _MAX_LIMIT = 10, 1000
 
 
