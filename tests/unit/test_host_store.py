@@ -54,6 +54,17 @@ def test_objects_keep_their_age_and_their_owner(tmp_path: Path, each_store: Any)
         store.get("note", ADA, "a")
 
 
+def test_of_two_who_read_the_same_one_puts_in_its_place(tmp_path: Path, each_store: Any) -> None:
+    place = each_store or tmp_path / "hosts.db"
+    with HostStore("fake", place) as one, HostStore("fake", place) as two:
+        first = {"by": "one", "said": "ö \U0001f375"}
+        assert one.swap(StoredObject("note", ADA, "a", first), None)
+        assert not two.swap(StoredObject("note", ADA, "a", {"by": "two"}), None)
+        assert two.swap(StoredObject("note", ADA, "a", {"by": "two"}), two.get("note", ADA, "a"))
+        assert not one.swap(StoredObject("note", ADA, "a", {"by": "again"}), first)
+        assert one.get("note", ADA, "a") == {"by": "two"}
+
+
 def test_the_oldest_go_first(each_store: Any) -> None:
     store = HostStore("fake", each_store, max_objects=10)
     for number in range(300):
