@@ -272,11 +272,11 @@ class NativeGraph(GraphLookups):
         """Delete a fact, or an episode with all that only it supports; an ``episode`` alone. Says which it was."""
 
         async def delete() -> str:
-            edge, source = await self.find(native_id)
-            if episode and source is None:
-                raise ScopeError("native_id names no episode of this scope")
-            if edge is not None:
-                await edge.delete(self.driver)
+            found = await self.find(native_id)
+            if isinstance(found, EntityEdge):
+                if episode:
+                    raise ScopeError("native_id names no episode of this scope")
+                await found.delete(self.driver)
                 return "edge"
             await self.graphiti.remove_episode(native_id)
             self._events.pop(native_id, None)

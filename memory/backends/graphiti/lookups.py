@@ -42,7 +42,7 @@ class GraphLookups:
         self.group_id = group_id
         self._events: dict[str, str | None] = {}
 
-    async def events_of(self, edges: Iterable[Any]) -> Mapping[str, str | None]:
+    async def events_of(self, edges: Iterable[EntityEdge]) -> Mapping[str, str | None]:
         """Event ids by episode uuid, at least of these facts; one query for episodes of earlier processes."""
         unknown = {episode for edge in edges for episode in edge.episodes if episode not in self._events}
         for episode in await self.episodes(sorted(unknown)) if unknown else ():
@@ -55,21 +55,24 @@ class GraphLookups:
             self._events.pop(next(iter(self._events)))
         self._events[episode] = event_id
 
-    async def find(self, native_id: str) -> tuple[Any, Any]:
-        """(fact, None) or (None, episode) of that id; ScopeError where this graph has neither."""
-        edges = await self.edges([native_id])
-        if edges:
-            return edges[0], None
-        episodes = await self.episodes([native_id])
-        if episodes:
-            return None, episodes[0]
+    async def find(self, native_id: str) -> EntityEdge | EpisodicNode:
+        """The fact or the episode of that id; ScopeError where this graph has neither."""
+        for found in await self.edges([native_id]) or await self.episodes([native_id]):
+            return found
         raise ScopeError("native_id names no fact and no episode of this scope")
 
-    async def episodes(self, uuids: Sequence[str]) -> list[Any]:
+    async def with_sources(self, native_id: str) -> tuple[list[EntityEdge], list[EpisodicNode]]:
+        """A fact and its episodes, or an episode and its facts; raises as :meth:`find`."""
+        found = await self.find(native_id)
+        if isinstance(found, EntityEdge):
+            return [found], await self.episodes(found.episodes)
+        return await self.edges(found.entity_edges), [found]
+
+    async def episodes(self, uuids: Sequence[str]) -> list[EpisodicNode]:
         """Episodes by uuid, in that order; those that are gone, or another group's, are left out."""
         return await self._by_uuid(EpisodicNode, uuids)
 
-    async def edges(self, uuids: Sequence[str]) -> list[Any]:
+    async def edges(self, uuids: Sequence[str]) -> list[EntityEdge]:
         """Facts by uuid, as :meth:`episodes`."""
         return await self._by_uuid(EntityEdge, uuids)
 
@@ -90,7 +93,7 @@ class GraphLookups:
         except (GroupsEdgesNotFoundError, GroupsNodesNotFoundError):
             return []
 
-    async def episodes_of_event(self, event_id: str) -> list[Any]:
+    async def episodes_of_event(self, event_id: str) -> list[EpisodicNode]:
         """Episodes written for an event; more than one if it was written more than once."""
         return await self.episodes(await self.uuids_of_events([event_id]))
 

@@ -81,9 +81,7 @@ class GraphitiRecords(BaseAdapter):
                 edges = await self._invalidated(graph, request)
                 episodes = await graph.episodes(sorted({uuid for edge in edges for uuid in edge.episodes}))
             else:
-                edge, episode = await graph.find(request.native_id)
-                edges = [edge] if edge is not None else await graph.edges(episode.entity_edges)
-                episodes = [episode] if episode is not None else await graph.episodes(edge.episodes)
+                edges, episodes = await graph.with_sources(request.native_id)
         events = (event_id_of(episode.source_description) for episode in episodes)
         return ProvenanceResult(
             raw={"edges": [*map(json_ready, edges)], "episodes": [*map(json_ready, episodes)]},

@@ -32,8 +32,7 @@ from memory.adapter import (
     ShieldedCalls,
     normalise_error,
 )
-from memory.backends.honcho.client import Connections
-from memory.backends.honcho.errors import ERRORS
+from memory.backends.honcho.client import ERRORS, Connections
 from memory.backends.honcho.options import MAX_ROWS, MAX_TOKENS, HonchoOptions
 from memory.backends.honcho.records import MUTATIONS, QUERIES, HonchoRecords
 from memory.backends.honcho.translate import (

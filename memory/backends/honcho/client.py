@@ -16,12 +16,38 @@ import anyio
 import httpx
 from honcho import Honcho
 
-from memory.adapter import JsonHttp, bearer, expect, warnings_only
+from memory import BackendTimeout, BackendUnavailable
+from memory.adapter import (
+    BackendAuthError,
+    BackendRateLimited,
+    BackendRejected,
+    ErrorTable,
+    JsonHttp,
+    NativeError,
+    bearer,
+    expect,
+    warnings_only,
+)
 from memory.backends.honcho.options import HonchoOptions
 
 _FIXED = frozenset({"", "v3", "workspaces", "list", "query", "status"})
 _LISTS = frozenset({"messages", "search", "conclusions", "query"})
 """Last parts of the routes that answer with a bare list of records."""
+ERRORS: ErrorTable = {
+    "honcho.http.exceptions.AuthenticationError": NativeError(BackendAuthError),
+    "honcho.http.exceptions.PermissionDeniedError": NativeError(BackendAuthError),
+    "honcho.http.exceptions.RateLimitError": NativeError(BackendRateLimited),
+    "honcho.http.exceptions.BadRequestError": NativeError(BackendRejected),
+    "honcho.http.exceptions.NotFoundError": NativeError(BackendRejected),
+    "honcho.http.exceptions.ConflictError": NativeError(BackendRejected),
+    "honcho.http.exceptions.UnprocessableEntityError": NativeError(BackendRejected),
+    "honcho.http.exceptions.ServerError": NativeError(BackendUnavailable),
+    "honcho.http.exceptions.APIError": NativeError(sent=True),
+    "honcho.http.exceptions.TimeoutError": NativeError(BackendTimeout),
+    "honcho.http.exceptions.ConnectionError": NativeError(BackendUnavailable),
+    "honcho.http.exceptions.HonchoError": NativeError(BackendUnavailable),
+}
+"""Of the SDK's exceptions; its requests go over our own connection, whose errors are ours."""
 
 
 @dataclass(frozen=True, repr=False)  # headers hold the key
@@ -88,13 +114,13 @@ class Connections:
         # The synchronous half, which nothing here uses, would load certificates for every scope.
         self._unused = httpx.Client(transport=httpx.MockTransport(_refuse))
 
-    def reader(self, workspace_id: str) -> Any:
+    def reader(self, workspace_id: str) -> Honcho:
         """A client for reading: it takes the workspace for made, so that looking never makes it."""
         client = self._client(workspace_id, self.reads)
         client._workspace_ensured = True
         return client
 
-    def writer(self, workspace_id: str) -> Any:
+    def writer(self, workspace_id: str) -> Honcho:
         """A client for writing: its first call makes the workspace where there is none."""
         return self._client(workspace_id, self.writes)
 
@@ -102,11 +128,11 @@ class Connections:
         self._unused.close()
         await self._http.aclose()
 
-    def _client(self, workspace_id: str, transport: Transport) -> Any:
-        client: Any = Honcho(
+    def _client(self, workspace_id: str, transport: Transport) -> Honcho:
+        client = Honcho(
             api_key="unused", base_url=self._base_url, workspace_id=workspace_id, http_client=self._unused
         )
-        client._async_http = transport
+        client._async_http = transport  # type: ignore[assignment]  # what the objects use of it
         return client
 
 

@@ -54,7 +54,7 @@ class Watch:
         self._uncertain = True  # something may be on its way of which the queue's rows do not tell
         self._rows: tuple[int, ...] | None = None
         self._idle_since, self._looks = 0.0, 0
-        self._sources: dict[tuple[str, datetime, str], NamedMessages] = {}
+        self._sources: dict[tuple[str, datetime | None, str], NamedMessages] = {}
 
     @property
     def derived_at(self) -> datetime | None:

@@ -45,11 +45,11 @@ class WorkspaceReader:
         self.reader = connections.reader(self.workspace_id)
         self.user = Peer(self.peer_id, self.reader)
 
-    def session(self, session_id: str) -> Any:
+    def session(self, session_id: str) -> Session:
         """A session, by our id, for reading."""
         return self.native_session(IDS.encode(session_id))
 
-    def native_session(self, native_id: str) -> Any:
+    def native_session(self, native_id: str) -> Session:
         """A session, by Honcho's id, for reading and deleting."""
         return Session(native_id, self.reader)
 
@@ -69,16 +69,16 @@ class WorkspaceReader:
 
     async def stored(self, session_id: str, event_id: str) -> dict[tuple[int, int], str]:
         """The parts of an event that are stored, by their key: ``session.messages`` by metadata."""
-        filters = {"metadata": {"event_id": without_nul(event_id)}}
+        filters: dict[str, Any] = {"metadata": {"event_id": without_nul(event_id)}}
         page = await self.session(session_id).aio.messages(filters=filters, size=MAX_ROWS)
         return {_key(message.metadata): message.id for message in await all_rows(page)}
 
-    async def sessions(self) -> list[Any]:
+    async def sessions(self) -> list[Session]:
         return await all_rows(await self.reader.aio.sessions(size=MAX_ROWS))
 
     async def count_messages(self, native_id: str, peer_id: str | None = None) -> int:
         """How many messages a session holds, of all peers or of one."""
-        filters = None if peer_id is None else {"peer_id": peer_id}
+        filters: dict[str, Any] | None = None if peer_id is None else {"peer_id": peer_id}
         page = await self.native_session(native_id).aio.messages(filters=filters, size=1)
         return page.total or 0
 
@@ -95,7 +95,7 @@ class WorkspaceReader:
         status = await self.reader.aio.queue_status()
         return status.pending_work_units, status.in_progress_work_units
 
-    async def conclusions(self, filters: Mapping[str, Any] | None = None) -> tuple[int, datetime | None]:
+    async def conclusions(self, filters: dict[str, Any] | None = None) -> tuple[int, datetime | None]:
         """How many conclusions match, and when the newest of them was derived, by the server's clock."""
         page = await self.reader.aio.conclusions.list(size=1, filters=filters)
         return page.total or 0, page.items[0].created_at if page.items else None

@@ -188,6 +188,6 @@ async def _mutate(workspace: HonchoScope, request: NativeMutationRequest) -> Any
     if request.operation == "set_card":
         return await workspace.user.aio.set_card(given["peer_card"])
     said_in = workspace.session(given["session_id"]).aio
-    message = await said_in.get_message(request.native_id)
+    message = await said_in.get_message(str(request.native_id))
     ours = {METADATA_PREFIX + key: value for key, value in given["metadata"].items()}
-    return await said_in.update_message(request.native_id, {**message.metadata, **ours})
+    return await said_in.update_message(str(request.native_id), {**message.metadata, **ours})

@@ -89,7 +89,7 @@ class HonchoScope(WorkspaceReader):
     async def _open_session(self, session_id: str) -> Any:
         """The session, made once. One that is being deleted is waited for; it cannot be used until it is gone."""
         if session_id not in self._sessions:
-            native_id, metadata = IDS.encode(session_id), {"session_id": session_id}
+            native_id, metadata = IDS.encode(session_id), dict[str, object](session_id=session_id)
             until = anyio.current_time() + _DELETION_S
             while True:
                 session = await none_if_404(self._writer.aio.session(native_id, metadata=metadata))
@@ -192,7 +192,7 @@ async def _delete_sessions(workspace: HonchoScope) -> dict[str, int]:
     """Delete every session that is listed; how many messages each had."""
     deleted: dict[str, int] = {}
     while True:
-        page = await workspace.reader.aio.sessions(size=MAX_ROWS)
+        page: Any = await workspace.reader.aio.sessions(size=MAX_ROWS)
         fresh = [session for session in page.items if session.id not in deleted]
         if not fresh:
             return deleted

@@ -319,8 +319,7 @@ class Mem0Adapter(SynchronousWrites):
 
     async def health(self) -> BackendHealth:
         """Probe the store, and say what is configured and what is off."""
-        details, warnings = await self._run(self._native.describe)
-        problems = self._native.problems()
+        details, warnings, problems = await self._run(self._native.describe)
         return self.health_of(
             "degraded" if problems else "ok", details=details, warnings=(*warnings, *problems)
         )

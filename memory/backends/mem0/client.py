@@ -5,7 +5,6 @@ Imports mem0, so it is imported only after mem0's environment is set.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import json
 import uuid
@@ -68,10 +67,9 @@ class NativeMem0:
         raise NotImplementedError
 
     def probe(self, ids: Mapping[str, str] | None = None) -> Models:
-        """Reach the store, and what it keeps of a scope where one is named; errors as of :meth:`memory`.
+        """Reach the store, and what it keeps of a scope where one is named: the models mem0 asks.
 
-        Returns:
-            The models mem0 asks, one of each.
+        Raises as :meth:`memory`.
         """
         raise NotImplementedError
 
@@ -87,15 +85,6 @@ class NativeMem0:
     def has_keywords(self) -> bool:
         """Whether the store finds words as well as vectors."""
         return importlib.util.find_spec("fastembed") is not None
-
-    @property
-    def details(self) -> Mapping[str, Any]:
-        """What health says of the store besides."""
-        return {}
-
-    def problems(self) -> list[str]:
-        """What is not as it should be with the store, so that health is ``degraded``."""
-        return []
 
     def close(self) -> None:
         """Free clients, pools, files and the store's lock."""
@@ -190,7 +179,7 @@ class NativeMem0:
         try:
             for native_id in written:
                 memory.delete(native_id)
-            self._forget_history(memory, written)
+            memory.db.forget(written)
         except Exception:
             uncertain = True
         # mem0 wraps what its model raised in an LLMError; ours is the better answer.
@@ -252,11 +241,7 @@ class NativeMem0:
             self._row(memory, native_id, ids)
             self.entities(memory)
             answer: dict[str, Any] = memory.delete(native_id)
-            with _sqlite(memory) as connection:
-                connection.execute(
-                    "INSERT OR REPLACE INTO memslot_deleted VALUES (?, ?)",
-                    (native_id, _build_session_scope(ids)),
-                )
+            memory.db.note_deleted(native_id, _build_session_scope(ids))
         return answer
 
     def history(
@@ -264,56 +249,32 @@ class NativeMem0:
     ) -> tuple[dict[str, Any] | None, list[Any]]:
         """The memory (None once deleted) and ``Memory.history`` of it."""
         with self.memory(ids) as memory:
-            row: dict[str, Any] | None = None
-            if native_id not in self._tombstones(memory, ids):
-                row = self._row(memory, native_id, ids)
-            return row, memory.history(native_id)
+            deleted = native_id in memory.db.deleted(_build_session_scope(ids))
+            return None if deleted else self._row(memory, native_id, ids), memory.history(native_id)
 
-    def _forget_session(self, memory: Any, ids: Mapping[str, str], memories: Sequence[str]) -> None:
-        """Clear a scope from a history that it shares with others."""
-        session = _build_session_scope(ids)
-        self._forget_history(memory, [*memories, *self._tombstones(memory, ids)])
-        with _sqlite(memory) as connection:
-            connection.execute("DELETE FROM messages WHERE session_scope = ?", (session,))
-            connection.execute("DELETE FROM memslot_deleted WHERE session_scope = ?", (session,))
-
-    def _forget_history(self, memory: Any, ids: Sequence[str]) -> None:
-        with _sqlite(memory) as connection:
-            listed = json.dumps(list(ids))
-            connection.execute(
-                "DELETE FROM history WHERE memory_id IN (SELECT value FROM json_each(?))", (listed,)
-            )
-
-    def _tombstones(self, memory: Any, ids: Mapping[str, str]) -> list[str]:
-        with _sqlite(memory) as connection:
-            rows = connection.execute(
-                "SELECT memory_id FROM memslot_deleted WHERE session_scope = ?", (_build_session_scope(ids),)
-            )
-            return [row[0] for row in rows]
-
-    def describe(self) -> tuple[dict[str, Any], list[str]]:
+    def describe(self) -> tuple[dict[str, Any], list[str], list[str]]:
+        """Details, warnings, and what is not as it should be with the store, so that health is ``degraded``."""
         models, options = self.probe(), self._options
         provider = options.vector_store.provider
         keywords, entities = self.has_keywords, importlib.util.find_spec("spacy") is not None
+        embedder = models.embedder.config.model
+        if options.embedder == "lexical":
+            embedder = f"lexical ({embedder}: shared words and character n-grams, no model)"
+        else:
+            embedder = f"{options.embedder.provider}:{embedder}"
         details = {
             "vector_store": f"{provider} (embedded)" if options.embedded else provider,
             "collection": self._config.vector_store.config.collection_name,
             "dimensions": options.vector_dimensions,
-            "embedder": self._embedder_label(models.embedder.config.model),
+            "embedder": embedder,
             "infer": options.infers,
             "llm": f"{options.llm.provider}:{models.llm.config.model}" if options.llm else None,
             "keyword_search": keywords,
             "entity_linking": entities and options.infers,
             "reranker": options.reranker.provider if options.reranker else None,
             "threshold": options.least_score,
-            **self.details,
         }
-        return details, list(self._complaints(keywords, entities))
-
-    def _embedder_label(self, model: str) -> str:
-        if self._options.embedder == "lexical":
-            return f"lexical ({model}: shared words and character n-grams, no model)"
-        return f"{self._options.embedder.provider}:{model}"
+        return details, list(self._complaints(keywords, entities)), []
 
     def _complaints(self, keywords: bool, entities: bool) -> Iterator[str]:
         options = self._options
@@ -335,13 +296,6 @@ class NativeMem0:
             yield "faiss filters by scope after ranking; scopes that share a collection lose matches"
         if store.config.get("hnsw") and store.provider == "pgvector":
             yield "hnsw: true ranks before it filters by scope; scopes that share a table lose matches"
-
-
-@contextmanager
-def _sqlite(memory: Any) -> Iterator[Any]:
-    """mem0's own SQLite connection, under its lock, committed at the end."""
-    with memory.db._lock, memory.db.connection as connection:
-        yield connection
 
 
 def _is_uuid(text: str | None) -> bool:
@@ -371,20 +325,13 @@ def assemble(kind: Any, config: MemoryConfig, models: Models, store: Any, histor
 
 
 class History(SQLiteManager):  # type: ignore[misc]
-    """mem0's history, with what we note beside it; what is deleted is overwritten.
-
-    Args:
-        file: of SQLite.
-        notes: keep what is written of rows that wait.
-        shared: several processes may have it, so it keeps SQLite's journal, which is not made anew each time: as
-            safe, and half of its time on a disk.
-    """
+    """mem0's history, with what we note beside it; what is deleted is overwritten."""
 
     def __init__(self, file: Path, notes: Notes, *, shared: bool) -> None:
         super().__init__(str(file))
         self._notes = notes
         self.connection.execute("PRAGMA secure_delete=ON")
-        if shared:
+        if shared:  # by processes; the journal is not made anew each time: as safe, in half the time
             self.connection.execute("PRAGMA journal_mode=TRUNCATE")
         with self.connection as connection:
             connection.execute(TOMBSTONES)
@@ -398,6 +345,29 @@ class History(SQLiteManager):  # type: ignore[misc]
         else:
             row = {"memory_id": memory_id, "old_memory": old_memory, "new_memory": new_memory, "event": event}
             self._notes.history.append({**row, **more})
+
+    def note_deleted(self, memory_id: str | None, session: str) -> None:
+        """Whose history is left behind."""
+        self._execute("INSERT OR REPLACE INTO memslot_deleted VALUES (?, ?)", memory_id, session)
+
+    def deleted(self, session: str) -> list[str]:
+        rows = self._execute("SELECT memory_id FROM memslot_deleted WHERE session_scope = ?", session)
+        return [row[0] for row in rows]
+
+    def forget(self, memories: Sequence[str]) -> None:
+        listed = json.dumps(list(memories))
+        self._execute("DELETE FROM history WHERE memory_id IN (SELECT value FROM json_each(?))", listed)
+
+    def forget_session(self, session: str, memories: Sequence[str]) -> None:
+        """Clear a scope from a history that it shares with others."""
+        self.forget([*memories, *self.deleted(session)])
+        for table in ("messages", "memslot_deleted"):
+            self._execute(f"DELETE FROM {table} WHERE session_scope = ?", session)
+
+    def _execute(self, statement: str, *values: str | None) -> list[tuple[str, ...]]:
+        with self._lock, self.connection as connection:
+            rows: list[tuple[str, ...]] = connection.execute(statement, values).fetchall()
+        return rows
 
 
 def make_directory(directory: Path, where: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mem0 import Memory
-from mem0.memory.storage import SQLiteManager
+from mem0.memory.main import _build_session_scope
 
 from memory import BackendError, BackendUnavailable, IsolationError, MemslotError
 from memory.adapter import FileLock, remove_directory, staged_directory, sweep_directories, trim_heap
@@ -78,7 +78,7 @@ class Partitions(NativeMem0):
             instead=f"give this one another {where}.path, or configure a server in {where}.vector_store",
         )
         self._open: OrderedDict[Path, ScopeMemory] = OrderedDict()
-        self._history: SQLiteManager | None = None
+        self._history: History | None = None
         self._closed = 0
 
     @contextmanager
@@ -107,23 +107,21 @@ class Partitions(NativeMem0):
         """None in a partition that never had one."""
         return memory.entity_store if memory.has_entities else None
 
-    @property
-    def details(self) -> Mapping[str, Any]:
+    def describe(self) -> tuple[dict[str, Any], list[str], list[str]]:
+        details, warnings, _ = super().describe()
         found = sum(1 for path in self._root.iterdir() if not path.name.startswith("."))
-        return {"partitions": found, "open_partitions": len(self._open)}
-
-    def problems(self) -> list[str]:
-        return [warning for memory in self._open.values() for warning in memory.count.warnings()]
+        problems = [warning for memory in self._open.values() for warning in memory.count.warnings()]
+        return {**details, "partitions": found, "open_partitions": len(self._open)}, warnings, problems
 
     def purge(self, ids: Mapping[str, str]) -> tuple[int | None, bool]:
         """Remove its directory; one that cannot be read goes as well, its memories uncounted."""
         removed: int | None = None
         try:
-            with self.memory(ids) as memory:
+            with self.memory(ids):
                 rows = self.rows(ids, limit=sys.maxsize)
                 removed = len(rows)
                 if self._history is not None:
-                    self._forget_session(memory, ids, [row["id"] for row in rows])
+                    self._history.forget_session(_build_session_scope(ids), [row["id"] for row in rows])
         except IsolationError:
             raise
         except BackendError as error:

@@ -58,22 +58,23 @@ class SharedMem0(NativeMem0):
         """By ids, after each row's scope is checked, because ``Memory.delete_all`` takes ten times as long, writes
         every deleted text into the history, and leaves entities of earlier processes.
         """
+        session = _build_session_scope(ids)
         with self.memory(ids) as memory:
             entities = self.entities(memory)
 
             def forget(batch: list[str]) -> None:
-                self._forget_history(memory, batch)  # first: nobody finds it any more without the rows
+                memory.db.forget(batch)  # first: nobody finds it any more without the rows
                 self._delete_points(memory.vector_store, batch)
 
             removed = _drain(lambda: [row["id"] for row in self.rows(ids)], forget)
             _drain(
                 lambda: self._entity_ids(entities, ids), lambda batch: self._delete_points(entities, batch)
             )
-            self._forget_session(memory, ids, [])
+            memory.db.forget_session(session, [])
             left = (
                 self.rows(ids, limit=1)
                 or self._entity_ids(entities, ids)
-                or memory.db.get_last_messages(_build_session_scope(ids), 1)
+                or memory.db.get_last_messages(session, 1)
             )
         return removed, not left
 

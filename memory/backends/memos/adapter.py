@@ -55,12 +55,11 @@ from memory.backends.memos.answers import (
 )
 from memory.backends.memos.canary import Canary, unfound_by
 from memory.backends.memos.client import Native
-from memory.backends.memos.errors import ERRORS
 from memory.backends.memos.ledger import Ledger
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.readiness import Readiness, Status, Written
 from memory.backends.memos.translate import OPERATORS, Requests, cube_of, dropped_roles
-from memory.backends.memos.transport import MAX_CONCURRENCY, Transport
+from memory.backends.memos.transport import ERRORS, MAX_CONCURRENCY, Transport
 
 _UNCHANGED = (
     "MemOS changed nothing; it says the same where nothing applies and where the model behind it fails"
@@ -69,7 +68,6 @@ _REPLACED = "these ids are of the raw memory; MemOS replaces it, under new ids, 
 _NOTHING = "MemOS kept nothing of this event; it says the same of a model's answer that it cannot read"
 _LEAST_CERTAIN: tuple[Status, ...] = ("unknown", "pending", "queued", "committed")
 _SHARING = "allow_sharing: every scope's events go to {} as well, where others can read them"
-
 
 Outcome = tuple[Status, tuple[str, ...], tuple[str, ...]]
 """What became of an event in one cube: status, native ids, warnings."""
@@ -161,17 +159,17 @@ class MemosAdapter(SequentialBulk):
 
         Where the scope's own cube fails, that is raised, and the event is sent to no other.
         """
-        status, ids, said = await self._add_to(cube, event, cube)
-        outcomes: list[Outcome] = [(status, ids, dropped_roles(event) + said)]
+        outcomes: list[Outcome] = [await self._add_to(cube, event, cube)]
         failed = False
         for place in self._shared:
-            status, ids, said = "unknown", (), ("not sent to it",)
+            outcome: Outcome = ("unknown", (), ("not sent to it",))
             if not failed:
                 try:
-                    status, ids, said = await self._add_to(place, event, cube)
+                    outcome = await self._add_to(place, event, cube)
                 except BackendError as error:
                     failed, what = True, "may or may not be" if error.ambiguous else "not"
-                    said = (f"{what} stored there: {error}",)
+                    outcome = ("unknown", (), (f"{what} stored there: {error}",))
+            status, ids, said = outcome
             warned = tuple(f"cube {place}: {warning}" for warning in said if warning != _REPLACED)
             outcomes.append((status, ids, warned))
         return self.receipt(
@@ -179,7 +177,7 @@ class MemosAdapter(SequentialBulk):
             "product/add",
             [native_id for _, ids, _ in outcomes for native_id in ids],
             status=min((status for status, _, _ in outcomes), key=_LEAST_CERTAIN.index),
-            warnings=[warning for _, _, said in outcomes for warning in said],
+            warnings=[*dropped_roles(event), *(warning for _, _, said in outcomes for warning in said)],
         )
 
     async def _add_to(self, place: str, event: MemoryEvent, cube: str) -> Outcome:
@@ -244,8 +242,7 @@ class MemosAdapter(SequentialBulk):
                 # One that is not there, and MemOS drops the whole feedback without a word.
                 stored = await self._native.listing(cube)
                 known = tuple(native_id for native_id in feedback.native_ids if native_id in stored)
-            if len(known) < len(feedback.native_ids):
-                lost = len(feedback.native_ids) - len(known)
+            if lost := len(feedback.native_ids) - len(known):
                 warnings.append(
                     f"{lost} of native_ids are not in this scope, or were replaced, and were left out"
                 )
@@ -382,9 +379,8 @@ class MemosAdapter(SequentialBulk):
     async def health(self) -> BackendHealth:
         """Ask the server how it is, which it always is, and search for the canary. Writes nothing."""
         said = await self._native.health()
-        busy = await self._native.busy_for_all()
         options, (status, seen, warnings) = self._options, await self._canary.report()
-        shared = ", ".join(options.writable_cubes)
+        sharing = {"writable_cubes": list(self._shared)} if self._shared else {}
         return self.health_of(
             status,
             versions={"memos": str(said["version"])} if "version" in said else {},
@@ -393,11 +389,11 @@ class MemosAdapter(SequentialBulk):
                 "graph_db": options.graph_db,
                 "filters": self._canary.filters,
                 "scheduler": options.scheduler,
-                "tasks_under_way": busy,
+                "tasks_under_way": await self._native.busy_for_all(),
                 "canary": seen,
-                **({"writable_cubes": list(options.writable_cubes)} if shared else {}),
+                **sharing,
             },
-            warnings=(*warnings, *((_SHARING.format(shared),) if shared else ())),
+            warnings=(*warnings, *[_SHARING.format(", ".join(self._shared)) for _ in sharing]),
         )
 
     async def aclose_native(self) -> None:

@@ -23,9 +23,8 @@ from typing import Any
 
 from memory import ConfigError, PluginLoadError
 from memory.adapter import BackendRejected, NativeWorker, environment_kept, normalise_error
-from memory.backends.memos.errors import ERRORS
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.transport import MAX_CONCURRENCY, Operation
+from memory.backends.memos.transport import ERRORS, MAX_CONCURRENCY, Operation
 
 _INSTALL = (
     "pip install 'memslot[memos-inprocess]' and the driver of its graph database, such as psycopg2-binary"

@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-from memory.adapter import JsonHttp, bearer
+from memory import BackendUnavailable
+from memory.adapter import (
+    OPENAI_ERRORS,
+    BackendAuthError,
+    BackendProtocolError,
+    BackendRejected,
+    ErrorTable,
+    JsonHttp,
+    NativeError,
+    bearer,
+)
 from memory.backends.memos.options import MemosOptions
 
 MAX_CONCURRENCY = 4
@@ -31,6 +41,21 @@ ROUTES: Mapping[Operation, tuple[str, str]] = {
     "health": ("GET", "/health"),
 }
 """What is asked of MemOS. Never ``task_queue_status``: without Redis it starts a Redis, on every interface."""
+
+# A request is many calls of models and stores, so that none of these says that nothing is stored.
+ERRORS: ErrorTable = {
+    **OPENAI_ERRORS,
+    "fastapi.exceptions.HTTPException": NativeError(sent=True),
+    "memos.exceptions.MemOSError": NativeError(BackendUnavailable),
+    "qdrant_client.http.exceptions.UnexpectedResponse": NativeError(sent=True),
+    "qdrant_client.http.exceptions.ResponseHandlingException": NativeError(BackendUnavailable),
+    "qdrant_client.http.exceptions.ApiException": NativeError(BackendProtocolError),
+    "neo4j.exceptions.AuthError": NativeError(BackendAuthError, sent=True),
+    "neo4j.exceptions.ClientError": NativeError(BackendRejected, sent=True),
+    "neo4j.exceptions.Neo4jError": NativeError(BackendUnavailable),
+    "neo4j.exceptions.DriverError": NativeError(BackendUnavailable),
+}
+"""Of MemOS in this process; a server's answers our own client reads."""
 
 
 class Transport(Protocol):

@@ -14,7 +14,6 @@ from memory import (
     AdapterMode,
     BackendError,
     BackendHealth,
-    BackendReadiness,
     Deadlines,
     MemoryEvent,
     MemoryFeedback,
@@ -27,6 +26,7 @@ from memory import (
     RetrieveRequest,
     RetrieveResult,
     SupportsFeedback,
+    SupportsReadiness,
     WriteReceipt,
 )
 from memory.adapter import (
@@ -87,7 +87,10 @@ class MirrorAdapter:
         self._close_s = min(drain_s, deadlines.close_s / 3)
         self._health_s = deadlines.health_s / 2
         self._reset_s = deadlines.reset_s * 0.9
-        # Not capabilities: who has these methods is asked for them.
+        self.native_scope = primary.native_scope
+        # Who has these methods is asked for them.
+        if isinstance(primary, SupportsReadiness):
+            self.readiness, self.wait_until_ready = primary.readiness, primary.wait_until_ready
         if isinstance(primary, SupportsEventLookup):
             self.find_event = primary.find_event
         if any(isinstance(adapter, SupportsModelProbe) for adapter in adapters):
@@ -98,11 +101,6 @@ class MirrorAdapter:
             self.allocate_probe_scopes = self._allocate_probe_scopes
 
     # -- the contract -----------------------------------------------------------------------------------
-
-    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        """The primary's."""
-        ids: Mapping[str, str] = self._primary.native_scope(scope)
-        return ids
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """The primary's now; a shadow's in its turn."""
@@ -225,16 +223,6 @@ class MirrorAdapter:
             shadow.diverges(request.scope, "native mutations are not copied")
         receipt: NativeMutationReceipt = self._own(await self._primary.native_mutation(request))
         return receipt
-
-    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """The primary's."""
-        answer: BackendReadiness = await self._primary.readiness(scope)
-        return answer
-
-    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        """The primary's."""
-        answer: BackendReadiness = await self._primary.wait_until_ready(scope, timeout_s)
-        return answer
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """The primary's."""

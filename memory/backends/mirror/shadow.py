@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -36,25 +36,25 @@ _CLOSED = "it was closed before it had everything"
 _PAST = "it was opened over a memory that the primary had already"
 
 
+@dataclass
 class ShadowLog:
     """Where the traces of shadows and their differences go; without a path, nowhere.
 
-    Args:
+    Attributes:
         path: a file to append to; one that cannot be written is counted, and harms nothing.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self.lost = 0
+    path: Path | None
+    lost: int = 0
 
     def write(self, kind: str, shadow: str, details: dict[str, Any]) -> None:
         """Append one line."""
-        if self._path is None:
+        if self.path is None:
             return
         line = json.dumps({"kind": kind, "shadow": shadow, **details}, ensure_ascii=False)
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a", encoding="utf-8") as file:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
         except OSError:
             self.lost += 1
@@ -70,6 +70,7 @@ class _Job:
     call: Callable[[], Awaitable[object]]
 
 
+@dataclass(eq=False)
 class Shadow:
     """One memory beside the primary.
 
@@ -85,20 +86,15 @@ class Shadow:
         counts: calls by what became of them: ``written``, ``compared``, ``failed``, ``left_out``.
     """
 
-    def __init__(
-        self,
-        name: str,
-        adapter: MemoryAdapter,
-        make_slot: Callable[[Shadow], MemorySlot],
-        max_calls: int,
-        log: ShadowLog,
-        facts: ShadowFacts,
-    ) -> None:
-        self.name = name
-        self.adapter = adapter
+    name: str
+    adapter: MemoryAdapter
+    make_slot: InitVar[Callable[[Shadow], MemorySlot]]
+    max_calls: InitVar[int]
+    log: ShadowLog
+    facts: ShadowFacts
+
+    def __post_init__(self, make_slot: Callable[[Shadow], MemorySlot], max_calls: int) -> None:
         self.slot = make_slot(self)
-        self.log = log
-        self.facts = facts
         self.counts: Counter[str] = Counter()
         self._jobs: BoundedQueue[str, _Job] = BoundedQueue(max_calls, lambda _: self._work())
         self._known: RecentKeys[tuple[MemoryScope, str]] = RecentKeys()
