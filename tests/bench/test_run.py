@@ -694,6 +694,22 @@ async def test_a_name_is_no_markup_of_the_table_it_stands_in(compared):
         assert r"<b>a|b*c \& \_d\_ `\textbackslash{}q [x](y) & 1 -- 2 \\" in latex
 
 
+@pytest.mark.parametrize("name", ["=1+1", "+2-3", "-a1", "@SUM(A1)"])
+async def test_a_name_is_no_formula_of_a_spreadsheet(compared, name):
+    outcome = await compared({"provider": "full_history", "name": name})
+    results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
+    told = list(csv.DictReader(io.StringIO(FORMS["csv"](results))))
+    assert {row["provider"] for row in told} == {f"'{name}"}
+    page = outcome.report.read_text(encoding="utf-8")
+    script = page.split("<script>")[1].split("</script>")[0]
+    forms = script[script.index("  const words") : script.index("  for (const [name, form]")]
+    asked = f"const heads = [1, 2];{forms}console.log(forms.CSV(JSON.parse(process.argv[1])))"
+    if node := shutil.which("node"):
+        shown = ["+25.0%", "-10.0% to +60.0%", "– 1"]
+        copied = (await anyio.run_process([node, "-e", asked, json.dumps([[name, *shown]])])).stdout
+        assert next(csv.reader([copied.decode()])) == [f"'{name}", *shown]
+
+
 # -- what cannot begin, and what is old ------------------------------------------------------------------
 
 

@@ -25,12 +25,15 @@ _MARKDOWN = re.compile(r"[\\`*<>\[\]|~&]|(?<!\w)_|_(?!\w)")
 
 
 def as_csv(results: Results) -> str:
-    """One line for each figure of each part of each provider, and each paired difference; empty is unknown."""
+    """One line for each figure of each part of each provider, and each paired difference; empty is unknown.
+
+    A name that a spreadsheet would take for a formula has an apostrophe before it.
+    """
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(_COLUMNS)
     for entry in results.entries:
-        head = (entry.shown, tables.kind_of(entry), entry.manifest.experiment_id)
+        head = (_no_formula(entry.shown), tables.kind_of(entry), entry.manifest.experiment_id)
         for group, figure, estimate in _figures(entry):
             table.writerow((*head, group, figure, *_numbers(estimate)))
         for figure, value in _costs(entry):
@@ -38,7 +41,7 @@ def as_csv(results: Results) -> str:
     shown = {entry.metrics.label: entry.shown for entry in results.entries}
     for difference in results.metrics.differences:
         row = (
-            shown[difference.first],
+            _no_formula(shown[difference.first]),
             "",
             "",
             f"less {shown[difference.second]}",
@@ -47,6 +50,10 @@ def as_csv(results: Results) -> str:
         )
         table.writerow(row)
     return text.getvalue()
+
+
+def _no_formula(name: str) -> str:
+    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
 
 
 def _figures(entry: Entry) -> Iterator[tuple[str, str, Estimate]]:

@@ -22,13 +22,15 @@ def verdict(results: Results) -> list[str]:
 
 def _sentence(results: Results, figure: str, budget: int | None, entries: list[Entry]) -> str:
     where = "Without a token budget" if budget is None else f"At {budget:,} token{'s' * (budget != 1)}"
-    rivals = [
-        entry for entry in entries if not entry.is_reference and entry.estimate(figure).value is not None
-    ]
+    known = [entry for entry in entries if entry.estimate(figure).value is not None]
+    rivals = [entry for entry in known if not entry.is_reference]
     architectures = [entry for entry in rivals if entry.is_architecture]
     controls = [entry for entry in rivals if not entry.is_architecture]
-    if not rivals:
+    if not known:
         return f"{where}, no provider's {figure} is known."
+    if not rivals:
+        found = " and ".join(f"{entry.shown} {share(entry.estimate(figure).value)}" for entry in known)
+        return f"{where}, nothing but floor or ceiling was played: {found} in {figure}."
     best = _best(architectures or controls, figure)
     reached = f"{best.shown} reaches {share(best.estimate(figure).value)} in {figure}"
     if not architectures:

@@ -233,6 +233,14 @@ def test_without_an_architecture_nobody_is_said_to_have_won() -> None:
     assert verdict(_results({"one": []})) == ["Nothing could be scored."]
 
 
+def test_floor_and_ceiling_alone_are_known_and_nobody_is_said_to_have_won() -> None:
+    (sentence,) = verdict(_fits(no_memory=[False], oracle_ipas=[True]))
+    assert sentence == (
+        "At 600 tokens, nothing but floor or ceiling was played: no_memory 0.0% and oracle_ipas 100.0% in style "
+        "fit."
+    )
+
+
 # -- what it cost -----------------------------------------------------------------------------------------
 
 
