@@ -7,8 +7,10 @@ and breaks nothing else.
 from __future__ import annotations
 
 import importlib.util
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import EntryPoint
@@ -327,7 +329,8 @@ def _load_point(point: EntryPoint, kind: ConditionKind) -> tuple[pluggy.PluginMa
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     try:
-        manager.register(point.load(), point.name)
+        with redirect_stdout(sys.stderr):  # what a plugin prints is no answer of a command, and no JSON
+            manager.register(point.load(), point.name)
         manager.check_pending()
         info: object = manager.hook.memslot_describe()
     except (Exception, SystemExit) as error:

@@ -99,6 +99,32 @@ def test_a_plugin_that_loops_is_cut_off_and_named_and_the_rest_goes_on(conform, 
     assert failure["remedies"][0] == "end the loop, or give the wait a limit of its own"
 
 
+@pytest.mark.parametrize(
+    ("does", "problem", "seen"),
+    [
+        ("import sys; sys.exit(4)", "the process that played it ended with exit code 4", "SystemExit: 4"),
+        ("import os; os._exit(5)", "the process that played it ended with exit code 5", ""),
+        (
+            "import ctypes; ctypes.string_at(0)",
+            "the process that played it ended by SIGSEGV",
+            "in record_event",
+        ),
+    ],
+)
+def test_a_plugin_that_ends_its_process_is_named_and_how_it_ended(
+    conform, tmp_path: Path, does: str, problem: str, seen: str
+) -> None:
+    text = LOOPS_FOREVER.replace("while True:\n            pass", does)
+    (tmp_path / "site/loops.py").write_text(f"print('a banner')\n{text}")
+    name = "a_committed_write_is_retrievable_at_once"
+    ended = conform("loops.yaml", "--loop", "asyncio", "--json", "--only", name, "--only", "is_an_adapter")
+    assert ended.returncode == 1, ended.stderr
+    failed, rest = json.loads(ended.stdout)["specs"]
+    assert failed["failure"]["problem"] == problem
+    assert seen in " ".join(failed["failure"]["seen"])
+    assert rest["outcome"] == "passed"
+
+
 def test_a_stack_is_read_where_the_plugin_stands_also_on_a_thread_of_its_own() -> None:
     import selectors
     import socket

@@ -9,9 +9,11 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -57,8 +59,11 @@ def play(
             order = {
                 "config": config, "chosen": left, "limit_s": limit_s, "profile": profile, "stack": str(stack),
             }  # fmt: skip
-            last, stderr = None, Path(directory, "stderr")
+            last, stderr, code = None, Path(directory, "stderr"), 0
             for line in _lines(order, stderr):
+                if "ended" in line:
+                    code = line["ended"]
+                    continue
                 if "started" in line:
                     last = tuple(line["started"])
                     continue
@@ -74,7 +79,7 @@ def play(
             if where:
                 failure = cut_off(specs()[spec], limit_s, where)
             else:
-                failure = _died(spec, stderr.read_text(errors="replace"))
+                failure = _died(spec, code, stderr.read_text(errors="replace"))
             left.pop(0)
             yield Result(spec, loop, "failed", failure=failure, seconds=limit_s if where else 0.0)
 
@@ -94,16 +99,18 @@ def _lines(order: dict[str, Any], stderr: Path) -> Iterator[dict[str, Any]]:
         try:
             for line in process.stdout:
                 yield json.loads(line)
+            yield {"ended": process.wait()}
         finally:
             process.kill()
 
 
-def _died(spec: str, said: str) -> Failure:
+def _died(spec: str, code: int, said: str) -> Failure:
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
     return Failure(
         promise=specs()[spec].promise,
-        problem="the process that played it ended",
+        problem=f"the process that played it ended {how}",
         done=(),
-        seen=tuple(said.strip().splitlines()[-3:]),
+        seen=tuple(_stack(said)[:3] or said.strip().splitlines()[-3:]),
         remedies=("a plugin must not end its process: see what it printed last",),
         anchor="docs/conformance.md#limits",
     )
@@ -134,6 +141,7 @@ def profile_of(registry: MemoryAdapterRegistry, settings: MemslotConfig, named: 
 
 
 def _main(order: dict[str, Any]) -> None:
+    faulthandler.enable()
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a plugin prints is no result
     stack = Path(order["stack"]).open("w")  # noqa: SIM115 (the watchdog writes to it at the end)
@@ -161,7 +169,11 @@ def _main(order: dict[str, Any]) -> None:
     for spec, loop in order["chosen"]:
         send({"started": [spec, loop]})
         faulthandler.dump_traceback_later(limit_s + _GRACE_S, exit=True, file=stack)
-        result = anyio.run(one_spec, spec, backend=loop)
+        try:
+            result = anyio.run(one_spec, spec, backend=loop)
+        except SystemExit:  # which Python would not show
+            traceback.print_exc()
+            raise
         faulthandler.cancel_dump_traceback_later()
         send(asdict(result))
 
