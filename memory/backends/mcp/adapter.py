@@ -22,6 +22,7 @@ from memory.adapter import (
     HTTPX_ERRORS,
     AdapterSettings,
     AdapterTraits,
+    BackendProtocolError,
     ContextEntry,
     IdAlphabet,
     NativeQueryResult,
@@ -72,6 +73,7 @@ class McpAdapter(SequentialBulk):
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Start or reach the server, so that what is wrong with it shows before the first turn."""
         setup, space = self._options.setup, self._space(scope)
+        await self.worker.run(lambda: self.servers.check(space))
         if setup is not None:
             await self.worker.run(lambda: self.servers.call(space, setup))
         await self._rows(scope, self._tool("list_all"))
@@ -124,7 +126,7 @@ class McpAdapter(SequentialBulk):
         for word in words:
             for row in await self._rows(scope, self._tool("search"), query=word, limit=limit):
                 name = self._name(row)
-                held = word in str(at(row, self._options.row.text)).casefold()
+                held = word in self._text(row).casefold()
                 found[name] = (found.get(name, (0, row))[0] + held, row)
         ranked = sorted((hit for hit in found.values() if hit[0]), key=lambda hit: -hit[0])
         return [row for _, row in ranked[:limit]]
@@ -185,7 +187,24 @@ class McpAdapter(SequentialBulk):
         return self.native_scope(scope)["directory"]
 
     def _name(self, row: Any) -> str:
-        return str(at(row, self._options.row.name))
+        """A row's id; without one nothing can be traced or deleted."""
+        return str(self._found(row, "name"))
+
+    def _text(self, row: Any) -> str:
+        """What was said; rows of other clients, which have not our fields, may hold nothing."""
+        ours = _fields(at(row, self._options.row.fields))
+        return str(self._found(row, "text") if ours else at(row, self._options.row.text) or "")
+
+    def _found(self, row: Any, field: str) -> Any:
+        """What a row says at the place of a field.
+
+        Raises:
+            BackendProtocolError: there is nothing.
+        """
+        place = getattr(self._options.row, field)
+        if (value := at(row, place)) is None:
+            raise BackendProtocolError(f"a row of the server has nothing at {place!r}, where row.{field} is")
+        return value
 
     def _names(self, each: list[dict[str, str]]) -> list[str]:
         used = "key" if self._tool("store").asks_for("key") else "name"
@@ -204,8 +223,8 @@ class McpAdapter(SequentialBulk):
         fields = _fields(at(row, place.fields))
         said_at = fields.get("timestamp")
         return ContextEntry(
-            str(at(row, place.text) or ""),
-            native_id=str(at(row, place.name)),
+            self._text(row),
+            native_id=self._name(row),
             timestamp=datetime.fromisoformat(said_at) if isinstance(said_at, str) else None,
             event_ids=(fields["event_id"],) if "event_id" in fields else (),
             labels=(("role", str(fields["role"])),) if "role" in fields else (),

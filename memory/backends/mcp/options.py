@@ -96,6 +96,12 @@ class McpOptions(PluginOptions):
     timeout_s: float = Field(default=20.0, gt=0)
     """How long a tool may take, seconds."""
 
+    @property
+    def tools(self) -> list[Tool]:
+        """Every tool that the block names."""
+        named = (getattr(self, name) for name in type(self).model_fields)
+        return [tool for tool in named if isinstance(tool, Tool)]
+
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, given: Any) -> Any:

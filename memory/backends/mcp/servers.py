@@ -15,10 +15,14 @@ from anyio.from_thread import start_blocking_portal
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import McpError
 
-from memory import BackendError
-from memory.adapter import BackendProtocolError, http_client
+from memory import BackendError, BackendUnavailable
+from memory.adapter import BackendProtocolError, http_client, quiet_loggers
 from memory.backends.mcp.options import McpOptions, Tool
+
+_TIMED_OUT = 408  # what the SDK's own limit says, by the number of HTTP's answer
+quiet_loggers("mcp")  # it logs what a server wrote that is no JSON, with what a user said
 
 
 class Servers:
@@ -38,11 +42,14 @@ class Servers:
         portal, session, _ = self._session(scope)
         values |= {"scope": scope, "directory": str(self._directory / scope)}
         arguments = filled(tool.arguments, values)
-        limit = timedelta(seconds=self._options.timeout_s)
         try:
-            result = portal.call(session.call_tool, tool.tool, arguments, limit)
-        except Exception:
+            result = portal.call(session.call_tool, tool.tool, arguments)
+        except Exception as error:
             self.close(scope)  # what is wrong with this session is not wrong with the next
+            if isinstance(error, McpError) and error.error.code != _TIMED_OUT:
+                raise BackendUnavailable(
+                    f"the server ended, or broke off, when {tool.tool} was called", operation=tool.tool
+                ) from error
             raise
         answer = result.structuredContent
         if answer is None:
@@ -74,12 +81,23 @@ class Servers:
         return rows
 
     def check(self, scope: str) -> None:
+        """Ask for the tools.
+
+        Raises:
+            BackendError: one that the block names is not there.
+        """
         portal, session, _ = self._session(scope)
         try:
-            portal.call(session.list_tools)
+            listed = portal.call(session.list_tools)
         except Exception:
             self.close(scope)
             raise
+        there = sorted(tool.name for tool in listed.tools)
+        missing = sorted({tool.tool for tool in self._options.tools}.difference(there))
+        if missing and not listed.nextCursor:  # on a further page they may be
+            raise BackendError(
+                f"the server has no tool {', '.join(missing)}; it has {', '.join(there)}", sent=False
+            )
 
     def close(self, scope: str) -> None:
         found = self._open.pop(self._server_of(scope), None)
@@ -118,8 +136,14 @@ class Servers:
                     stack.enter_context(portal.wrap_async_context_manager(session)),
                     stack.pop_all(),
                 )
-            except BaseExceptionGroup as group:
-                raise _innermost(group) from group
+            except (BaseExceptionGroup, McpError) as error:
+                first = _innermost(error)
+                if isinstance(first, McpError):
+                    raise BackendUnavailable(
+                        "the server does not answer as an MCP server: it ended, or takes longer than timeout_s",
+                        sent=False,
+                    ) from first
+                raise first from error
 
 
 _PAGE_LIMIT = 10_000
@@ -132,7 +156,7 @@ async def _started(options: McpOptions, directory: Path) -> AsyncIterator[Client
     env = {name: value.replace("{directory}", str(directory)) for name, value in options.env.items()}
     server = StdioServerParameters(command=command, args=arguments, env={**kept, **env}, cwd=directory)
     with open(os.devnull, "w") as quiet:  # noqa: ASYNC230  # what a server logs repeats what users said
-        async with _initialized(stdio_client(server, errlog=quiet)) as session:
+        async with _initialized(stdio_client(server, errlog=quiet), options) as session:
             yield session
 
 
@@ -141,14 +165,17 @@ async def _connected(url: str, options: McpOptions) -> AsyncIterator[ClientSessi
     headers = {name: value.get_secret_value() for name, value in options.headers.items()}
     async with (  # which follows no redirect, so that no header reaches another host
         http_client(url, backend="mcp", timeout_s=options.timeout_s, headers=headers) as client,
-        _initialized(streamable_http_client(url, http_client=client)) as session,
+        _initialized(streamable_http_client(url, http_client=client), options) as session,
     ):
         yield session
 
 
 @asynccontextmanager
-async def _initialized(transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[ClientSession]:
-    async with transport as (read, write, *_), ClientSession(read, write) as session:
+async def _initialized(
+    transport: AbstractAsyncContextManager[Any], options: McpOptions
+) -> AsyncIterator[ClientSession]:
+    limit = timedelta(seconds=options.timeout_s)
+    async with transport as (read, write, *_), ClientSession(read, write, limit) as session:
         await session.initialize()
         yield session
 

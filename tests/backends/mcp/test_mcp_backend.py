@@ -17,6 +17,7 @@ import pytest
 from variants import plain
 
 from memory import BackendError, BackendUnavailable, ConfigError, MemoryScope, open_memory
+from memory.adapter import BackendProtocolError
 from memory.backends.mcp.options import McpOptions
 from memory.backends.mcp.servers import Servers, at, filled
 from memory.plugins.config import load_config
@@ -185,6 +186,40 @@ def test_what_a_failing_tool_says_reaches_no_error(tmp_path: Path) -> None:
         assert str(raised.value) == "the tool delete_entities failed"
     finally:
         servers.close_all()
+
+
+@pytest.mark.parametrize(
+    ("block", "error", "words"),
+    [
+        (
+            {"store": {"tool": "remember"}},
+            BackendError,
+            "no tool remember; it has create_entities, delete_ent",
+        ),
+        ({"row": {"name": "uuid"}}, BackendProtocolError, "nothing at 'uuid', where row.name is"),
+        ({"row": {"text": "said", "fields": "entityType"}}, BackendProtocolError, "nothing at 'said'"),
+        (
+            {"command": [sys.executable, "-c", ""]},
+            BackendUnavailable,
+            "it ended, or takes longer than timeout_s",
+        ),
+        ({"command": ["sleep", "60"], "timeout_s": 0.2}, BackendUnavailable, "it ended, or takes longer"),
+    ],
+)
+def test_what_is_wrong_with_a_server_or_its_block_is_said(
+    tmp_path: Path, block: dict[str, Any], error: type[BackendError], words: str
+) -> None:
+    given = {"preset": "server-memory", "command": [sys.executable, str(SERVER)], **block}
+    memory = config(**given)["memory"]
+    memory |= {"data_dir": str(tmp_path), "scope": {"run_id": "r", "persona_id": "ada"}}
+
+    async def play() -> None:
+        async with open_memory({"memory": memory}) as slot:
+            await slot.after_turn(user="My passport is in the drawer.", session_id="s")
+            await slot.before_turn("Where is my passport?", session_id="t")
+
+    with pytest.raises(error, match=words):
+        anyio.run(play)
 
 
 def test_processes_are_ended_where_there_are_too_many(tmp_path: Path) -> None:
