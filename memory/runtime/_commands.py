@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -71,10 +72,7 @@ def chat(
     from memory.plugins.config import load_config
     from memory.runtime._chat import chat as run
 
-    async def main() -> None:
-        await run(load_config(config), session_key=session, say=lambda text: typer.echo(text, err=True))
-
-    anyio.run(main)
+    anyio.run(partial(run, load_config(config), session_key=session, say=partial(typer.echo, err=True)))
 
 
 @signet.callback()

@@ -317,17 +317,7 @@ class AdapterClient(RuntimeAdapter):
 
 
 def create_adapter(harness: str, daemon_url: str = DEFAULT_URL, *, token: str | None = None) -> AdapterClient:
-    """An adapter whose every method is a call of a daemon.
-
-    Args:
-        harness: who calls; the daemon requires it.
-        daemon_url: its address.
-        token: bearer token; see :class:`AdapterClient`.
-
-    Raises:
-        ConfigError: the address is none, or the token would leave this machine.
-        PluginLoadError: httpx is not installed.
-    """
+    """:class:`AdapterClient`, by the name and order of arguments of Signet's contract; errors are its."""
     return AdapterClient(daemon_url, harness=harness, token=token)
 
 
