@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, StringConstraints
 
@@ -16,19 +16,12 @@ from conditions._document import leading_lines
 from conditions._notebook import Draft, Line, Sources
 from memory import BackendError, PluginLoadError, TokenCounter
 from memory.adapter import (
-    HTTPX_ERRORS,
-    BackendAuthError,
     BackendProtocolError,
     BackendRejected,
     PluginOptions,
     Public,
     count_llm_call,
-    http_client,
-    normalise_error,
 )
-
-if TYPE_CHECKING:
-    import httpx
 
 _NonBlank = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
@@ -94,18 +87,20 @@ class LlmSummariser:
     """
 
     def __init__(self, options: LlmOptions, max_tokens: int, counter: TokenCounter, owner: str) -> None:
-        key = options.api_key.get_secret_value() if options.api_key else ""
         try:
-            self._client: httpx.AsyncClient = http_client(
-                options.base_url.rstrip("/") + "/",
-                backend=owner,
-                timeout_s=options.timeout_s,
-                headers={"authorization": f"Bearer {key}"} if key else {},
-            )
+            from memory.adapter import JsonHttp, bearer
         except ImportError:
             raise PluginLoadError(
                 f"{owner}: summariser llm needs httpx, which is not installed; run: pip install 'memslot[bench]'"
             ) from None
+        self._http = JsonHttp(
+            options.base_url.rstrip("/"),
+            backend=owner,
+            server="endpoint",
+            timeout_s=options.timeout_s,
+            hints=dict.fromkeys((401, 403), "check llm.api_key"),
+        )
+        self._key = bearer(options.api_key)
         self._options = options
         self._max_tokens = max_tokens
         self._counter = counter
@@ -129,11 +124,9 @@ class LlmSummariser:
     async def problem(self) -> str | None:
         """Ask the endpoint for its models; an endpoint without that list is taken to work."""
         try:
-            await self._request("GET", "models")
+            await self._http.request("GET", "/models", headers=self._key)
         except BackendRejected:
             return None
-        except BackendAuthError as error:
-            return f"{error}; check llm.api_key"
         except BackendError as error:
             return str(error)
         return None
@@ -147,7 +140,7 @@ class LlmSummariser:
         _saved(await self._ask(_prompt("", "[2024-03-01 09:00] USER: I drink tea.")), self._owner)
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        await self._http.aclose()
 
     async def _ask(self, prompt: str) -> Any:
         try:
@@ -171,22 +164,12 @@ class LlmSummariser:
         }
         if self._options.temperature is not None:
             body["temperature"] = self._options.temperature
-        answer = await self._request("POST", "chat/completions", json=body)
+        answer = await self._http.request("POST", "/chat/completions", json=body, headers=self._key)
         try:
             count_llm_call(int(answer["usage"]["total_tokens"]))
         except (KeyError, TypeError, ValueError):
             count_llm_call(None)
         return answer
-
-    async def _request(self, method: str, path: str, **fields: Any) -> Any:
-        try:
-            response = await self._client.request(method, path, **fields)
-            response.raise_for_status()
-            return response.json()
-        except Exception as error:
-            raise normalise_error(
-                error, backend_name=self._owner, operation=path, table=HTTPX_ERRORS
-            ) from error
 
     def _bounded(self, text: str) -> tuple[str, str]:
         lines = text.splitlines()

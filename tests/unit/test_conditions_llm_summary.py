@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import memory.adapter
 from conditions import rolling_summary
 from memory import (
     ContextBudget,
@@ -168,7 +169,7 @@ async def test_health_asks_the_endpoint(llm: ScriptedLLM) -> None:
         llm.faults.add("401")
         refused = await slot.health()
         assert refused.status == "unavailable"
-        assert refused.warnings[0].endswith("HTTP 401); check llm.api_key")
+        assert refused.warnings[0].endswith("HTTP 401: check llm.api_key")
         llm.faults.add("reset")
         assert (await slot.health()).status == "unavailable"
 
@@ -236,5 +237,7 @@ async def test_objects_where_text_was_asked_for_are_kept_as_json() -> None:
 
 def test_a_missing_httpx_is_said_with_the_command(llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx", None)
+    monkeypatch.delitem(sys.modules, "memory.adapter._http", raising=False)
+    monkeypatch.delitem(vars(memory.adapter), "JsonHttp", raising=False)
     with pytest.raises(PluginLoadError, match=re.escape("pip install 'memslot[bench]'")):
         build_slot(config(llm))
