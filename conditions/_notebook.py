@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol
@@ -19,7 +20,6 @@ from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter
 
 from conditions._events import Known, said
 from conditions._storage import (
-    in_transaction,
     open_scope_file,
     parse_event,
     remove_scope_file,
@@ -145,6 +145,7 @@ class Notebook:
         history: one entry per consolidation, and raw messages where summarising failed for good.
         pending: messages not yet worked into the memory, in order of arrival.
         costs: tokens of each of them.
+        memory_tokens: of the memory.
         earlier: how many of them stand before the last run of messages of one session.
         last_user: where among them a user speaks last, or -1.
         progress: counters; changed by this class alone.
@@ -170,7 +171,7 @@ class Notebook:
         self._path = path
         self._durability = durability
         self._file: SqliteFile | None = None
-        self._memory_tokens = 0
+        self.memory_tokens = 0
         self._pending_tokens = 0
         self._waiting: dict[str, int] = {}
         self._events: dict[str, Known] = {}
@@ -178,11 +179,7 @@ class Notebook:
     @property
     def tokens(self) -> int:
         """Tokens of the memory and of what is pending: what a prompt holding both would cost."""
-        return self._memory_tokens + self._pending_tokens
-
-    @property
-    def memory_tokens(self) -> int:
-        return self._memory_tokens
+        return self.memory_tokens + self._pending_tokens
 
     def knows(self, event_id: str) -> bool:
         return event_id in self._events
@@ -352,12 +349,19 @@ class Notebook:
         if self._file is None:
             self._file = open_scope_file(self._path, _LAYOUT, self._durability)
         self._file.check()
-        await write(in_transaction(self._file, *statements), self._durability)
+        file = self._file
+
+        def keep() -> None:
+            with file.transaction():
+                for statement, values in statements:
+                    file.db.execute(statement, values)
+
+        await write(partial(file.sync, keep), self._durability)
 
     def _set(self, progress: Progress, memory: str) -> None:
         self.progress = progress
         self.memory = memory
-        self._memory_tokens = self._counter.count(memory)
+        self.memory_tokens = self._counter.count(memory)
 
     def _drop(self, count: int) -> None:
         self._pending_tokens -= sum(self.costs[:count])

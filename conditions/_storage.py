@@ -186,14 +186,3 @@ def remove_scope_file(path: Path) -> None:
 def _unlink(*paths: Path) -> None:
     for path in paths:
         path.unlink(missing_ok=True)
-
-
-def in_transaction(file: SqliteFile, *statements: tuple[str, tuple[object, ...]]) -> Callable[[], None]:
-    """A call that carries out all of these statements, or none."""
-
-    def run() -> None:
-        with file.transaction():
-            for statement, values in statements:
-                file.db.execute(statement, values)
-
-    return lambda: file.sync(run)

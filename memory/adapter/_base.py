@@ -203,19 +203,15 @@ class BaseAdapter:
         """
         try:
             yield
+        except MemslotError as error:
+            error.receipts = tuple(receipts)
+            raise
         except Exception as error:
-            failure: MemslotError
-            if isinstance(error, MemslotError) and not isinstance(error, BackendError):
-                failure = error
-            else:
-                failure = normalise_error(
-                    error,
-                    backend_name=self.backend_name,
-                    operation="record_events",
-                    table=self.traits.errors,
-                )
+            failure = normalise_error(
+                error, backend_name=self.backend_name, operation="record_events", table=self.traits.errors
+            )
             failure.receipts = tuple(receipts)
-            raise failure from (error.__cause__ if failure is error else error)
+            raise failure from error
 
 
 class SynchronousWrites(BaseAdapter):

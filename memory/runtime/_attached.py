@@ -27,7 +27,6 @@ from memory.slot.stripping import without_recalled_context
 
 _OPENING_S = 30.0
 _PAUSE_S = 0.05
-_REQUIRED = frozenset({"setup_scope", "retrieve", "reset_scope", "health"})
 _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -201,6 +200,6 @@ def _attached(native: MemoryAdapter, owner: Owner) -> Any:
     withheld: dict[str, Any] = {
         "withheld_capabilities": getattr(native, "withheld_capabilities", frozenset())
     }
-    offered = {name for name in METHODS if name in _REQUIRED or hasattr(native, name)}
-    methods = {name: remote(name) for name in offered - vars(_Attached).keys()}
+    asked = METHODS.keys() - vars(_Attached).keys()
+    methods = {name: remote(name) for name in asked if hasattr(native, name)}
     return type("Attached", (_Attached,), {**methods, **withheld})(native, owner)

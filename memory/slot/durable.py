@@ -265,8 +265,6 @@ class DurableDelivery(Delivery):
         """Deliver what waits for a scope, oldest first; the caller holds the scope's place in the order of writes.
 
         Args:
-            span: of the call that it is done for.
-            scope: whose events.
             but: ids of events the caller sends itself, next.
             queue_timeout_s: how long to begin further ones, in seconds; by default as long as a write may take.
 

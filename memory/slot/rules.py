@@ -192,11 +192,6 @@ class Rules:
     def span(self, operation: str, scope: MemoryScope | None = None, **fields: Any) -> Span:
         """A call of the contract: let in, measured, and traced however it ends, refused ones included.
 
-        Args:
-            operation: the contract's name of the call.
-            scope: whose memory is meant.
-            fields: further fields of the trace.
-
         Raises:
             LifecycleError: the slot is closed, or was used in another event loop first.
             ConfigError: the loop is trio's, and the adapter's SDK knows asyncio alone.
@@ -215,15 +210,8 @@ class Rules:
         *,
         tried: bool = False,
     ) -> T:
-        """A writing call: allowed by the mode, in the scope's order.
-
-        Args:
-            span: of the call.
-            scope: whose memory is written.
-            perform: does it, through :meth:`call`.
-            skipped: what to answer while read-only, instead.
-            tried: a scope will do whose set-up has failed.
-        """
+        """A writing call: allowed by the mode, in the scope's order; ``perform`` does it through :meth:`call`, and
+        ``skipped`` answers while read-only. With ``tried`` a scope will do whose set-up has failed."""
         self.check_scope(scope, tried=tried)
         span.writes = True
         async with self.gate.writing(self.lanes.order(scope)) as allowed:
@@ -243,9 +231,7 @@ class Rules:
         """One call of the adapter: in its turn, within its deadline, its errors mapped. The only way there.
 
         Args:
-            span: of the contract's call that it is made for.
             deadline_s: seconds it may take once it is admitted; waiting for a place does not count.
-            native: makes it.
             answer: the type it has to return, where that matters.
             check: raises where what it returned will not do.
             operation: what to call it in errors; by default the span's.

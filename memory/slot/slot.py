@@ -375,12 +375,7 @@ class MemorySlot(HostCalls):
     async def record_accepted(
         self, event: MemoryEvent, resets: int, count: Callable[[MemoryScope], int] | None = None
     ) -> WriteReceipt | None:
-        """As :meth:`record_event`, of an event that was accepted when ``count`` said ``resets``.
-
-        Args:
-            event: to be written.
-            resets: of its scope, when it was accepted.
-            count: how often a scope was reset; by default :meth:`resets`.
+        """As :meth:`record_event`, of an event accepted when ``count``, by default :meth:`resets`, said ``resets``.
 
         Returns:
             None where its scope was reset since: it is erased with the others, and not sent.
@@ -405,13 +400,8 @@ class MemorySlot(HostCalls):
         return await self.delivery.deliver(scope)
 
     def emit_trace(self, operation: str, scope: MemoryScope | None, **fields: Any) -> Trace:
-        """A line in the trace for what was decided about the memory without a call of it.
-
-        Args:
-            operation: what was decided on, such as ``recall``.
-            scope: whose memory is meant.
-            fields: further fields of the trace; never user text.
-        """
+        """A line in the trace for what was decided about the memory without a call of it, such as ``recall``; none
+        of its fields is user text."""
         return self._rules.finish(Span(self._rules, operation, scope, {}), None, **fields)
 
 
