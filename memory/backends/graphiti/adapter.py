@@ -37,11 +37,11 @@ from memory.adapter import (
     normalise_error,
     release,
 )
-from memory.backends.graphiti.errors import ERRORS
 from memory.backends.graphiti.options import GraphitiModel, GraphitiOptions
 from memory.backends.graphiti.records import GraphitiRecords, mutations, queries
 from memory.backends.graphiti.stores import make_store
 from memory.backends.graphiti.translate import (
+    ERRORS,
     KINDS,
     episode_body,
     group_of,

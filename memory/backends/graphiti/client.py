@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from graphiti_core import Graphiti
@@ -61,7 +62,7 @@ class NativeGraph(GraphLookups):
             cross_encoder=models.cross_encoder,
         )
         self._calls = ShieldedCalls()
-        self._recipes: dict[int, SearchConfig] = {}
+        self._recipe = cache(partial(make_recipe, options))
         self._filter = make_filter(options)
         self.users = 0
 
@@ -289,12 +290,8 @@ class NativeGraph(GraphLookups):
 
         ``add_episode(update_communities=True)`` is of no use: in 0.31 it fails after it has saved.
         """
-
-        async def build() -> int:
-            communities, _ = await self.graphiti.build_communities(group_ids=[self.group_id])
-            return len(communities)
-
-        return await self.alone(build)
+        built, _ = await self.alone(lambda: self.graphiti.build_communities(group_ids=[self.group_id]))
+        return len(built)
 
     async def summarize_saga(self, saga: str) -> Any:
         """``summarize_saga``: what its episodes said since the last time is added to its summary."""
@@ -329,12 +326,6 @@ class NativeGraph(GraphLookups):
         return await self.graphiti.search_(
             query, config=self._recipe(limit), group_ids=[self.group_id], search_filter=self._filter
         )
-
-    def _recipe(self, limit: int) -> SearchConfig:
-        """The configured recipe for so many results: a copy, which only this graph's searches see."""
-        if limit not in self._recipes:
-            self._recipes[limit] = make_recipe(self._options, limit)
-        return self._recipes[limit]
 
 
 def make_recipe(options: GraphitiOptions, limit: int) -> SearchConfig:

@@ -54,9 +54,11 @@ class Database:
         self._path = directory / _FILE
         self._new = directory / "new.kuzu"
         self._noted = StateFile(directory)
+        self._note = self._noted.write
         self._buffer_mb = buffer_mb
         self._lock = FileLock(directory / "lock", what=f"the graph at {directory}", instead=OWNERSHIP)
         self._saves = SaveLog(directory / f"{_FILE}.wal", directory / "saves")
+        self.warnings = self._saves.warnings
         self._tables: set[str] = set()
         self._native: kuzu.Database | None = None
         self._connection: Connection | None = None
@@ -179,9 +181,6 @@ class Database:
         self._saves.forget()
         self._ready()
 
-    def warnings(self) -> list[str]:
-        return self._saves.warnings()
-
     def close(self) -> None:
         """Write everything down, close, and give the directory back. Idempotent."""
         self._let_go(checkpoint=True)
@@ -274,9 +273,6 @@ class Database:
             f"the graph at {self._directory} {what} restore its files, or start anew with reset_scope",
             sent=False,
         )
-
-    def _note(self, state: str, **more: Any) -> dict[str, Any]:
-        return self._noted.write(state, **more)
 
 
 class Connection:

@@ -1,4 +1,4 @@
-"""Between memslot's terms and Graphiti's: episodes, triplets, rows, entries. Pure; imports no SDK."""
+"""Between memslot's terms and Graphiti's: episodes, triplets, rows, entries, errors. Pure; imports no SDK."""
 
 from __future__ import annotations
 
@@ -12,8 +12,21 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from memory import InputError, MemoryEvent, MemoryScope
-from memory.adapter import ContextEntry, IdAlphabet, NotBlank, Operation, parse_time
+from memory import BackendTimeout, BackendUnavailable, InputError, MemoryEvent, MemoryScope
+from memory.adapter import (
+    OPENAI_ERRORS,
+    BackendAuthError,
+    BackendProtocolError,
+    BackendRateLimited,
+    BackendRejected,
+    ContextEntry,
+    ErrorTable,
+    IdAlphabet,
+    NativeError,
+    NotBlank,
+    Operation,
+    parse_time,
+)
 from memory.backends.graphiti.options import Ingest
 
 # Graphiti allows [a-zA-Z0-9_-]. Capitals would meet on file systems that fold case, and full-text indexes split
@@ -24,6 +37,29 @@ KINDS = ("edges", "nodes", "episodes", "communities")
 _TIMES = ("valid_at", "invalid_at")
 _ALREADY_PLAIN = frozenset({str, int, float, bool, type(None)})
 _VECTORS = frozenset({"fact_embedding", "name_embedding"})
+
+# An episode takes many calls, so that none of these says by itself that nothing is stored.
+ERRORS: ErrorTable = {
+    **OPENAI_ERRORS,
+    "graphiti_core.llm_client.errors.RateLimitError": NativeError(BackendRateLimited, sent=True),
+    "graphiti_core.llm_client.errors.EmptyResponseError": NativeError(BackendProtocolError),
+    "graphiti_core.llm_client.errors.RefusalError": NativeError(BackendRejected, sent=True),
+    "graphiti_core.errors.GraphitiError": NativeError(BackendRejected, sent=True),
+    "neo4j.exceptions.AuthError": NativeError(BackendAuthError, sent=True),
+    "neo4j.exceptions.Forbidden": NativeError(BackendAuthError, sent=True),
+    "neo4j.exceptions.ClientError": NativeError(BackendRejected, sent=True),
+    "neo4j.exceptions.Neo4jError": NativeError(BackendUnavailable),
+    "neo4j.exceptions.DriverError": NativeError(BackendUnavailable),
+    "neo4j.exceptions.ConnectionAcquisitionTimeoutError": NativeError(BackendTimeout),
+    "redis.exceptions.AuthenticationError": NativeError(BackendAuthError, sent=True),
+    "redis.exceptions.AuthorizationError": NativeError(BackendAuthError, sent=True),
+    "redis.exceptions.NoPermissionError": NativeError(BackendAuthError, sent=True),
+    "redis.exceptions.ConnectionError": NativeError(BackendUnavailable),
+    "redis.exceptions.TimeoutError": NativeError(BackendTimeout),
+    "redis.exceptions.InvalidResponse": NativeError(BackendProtocolError),
+    "redis.exceptions.ResponseError": NativeError(BackendRejected, sent=True),
+    "redis.exceptions.RedisError": NativeError(BackendUnavailable),
+}
 
 
 @lru_cache(maxsize=1024)

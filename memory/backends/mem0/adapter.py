@@ -45,9 +45,9 @@ from memory.adapter import (
     ResetReceipt,
     SynchronousWrites,
 )
-from memory.backends.mem0.errors import ERRORS
 from memory.backends.mem0.options import Mem0Options
 from memory.backends.mem0.translate import (
+    ERRORS,
     ScopeIds,
     event_metadata,
     native_filters,

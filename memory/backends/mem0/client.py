@@ -20,11 +20,10 @@ from mem0.memory.storage import SQLiteManager
 
 from memory import BackendError, ConfigError, IsolationError, PluginLoadError, ScopeError
 from memory.adapter import AdapterSettings, RecentKeys, normalise_error, quiet_loggers
-from memory.backends.mem0.errors import ERRORS
 from memory.backends.mem0.models import Models, Notes, StoreLock, native_config
 from memory.backends.mem0.options import Mem0Options
 from memory.backends.mem0.partition import TOMBSTONES
-from memory.backends.mem0.translate import native_filters, number_parts, parts_of, row_ids
+from memory.backends.mem0.translate import ERRORS, native_filters, number_parts, parts_of, row_ids
 
 BATCH = 10_000
 _REMEMBERED = 1000  # events whose last write had no certain end

@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -239,28 +240,21 @@ class LexicalEmbedding:
         return [self.embed(text, memory_action) for text in texts]
 
 
+@dataclass(eq=False)
 class Watched:
     """A native model, which has no turn while it is waited for.
 
-    Args:
+    Attributes:
         native: mem0's.
         turn: passed on meanwhile.
         failed: method -> told what it raised.
         answered: method -> told what it answered; may raise in its place.
     """
 
-    def __init__(
-        self,
-        native: Any,
-        turn: StoreLock,
-        *,
-        failed: Mapping[str, Callable[[Exception], object]] = {},
-        answered: Mapping[str, Callable[[Any], object]] = {},
-    ) -> None:
-        self.native = native
-        self._turn = turn
-        self._failed = failed
-        self._answered = answered
+    native: Any
+    turn: StoreLock
+    failed: Mapping[str, Callable[[Exception], object]] = field(default_factory=dict)
+    answered: Mapping[str, Callable[[Any], object]] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.native, name)
@@ -268,14 +262,14 @@ class Watched:
 
     def _call(self, name: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         try:
-            with self._turn.passed_on():
+            with self.turn.passed_on():
                 answer = method(*arguments, **options)
         except Exception as error:
-            if name in self._failed:
-                self._failed[name](error)
+            if name in self.failed:
+                self.failed[name](error)
             raise
-        if name in self._answered:
-            self._answered[name](answer)
+        if name in self.answered:
+            self.answered[name](answer)
         return answer
 
 

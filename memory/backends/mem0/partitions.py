@@ -48,11 +48,6 @@ class ScopeMemory(Memory):  # type: ignore[misc]
             self._entity_store = ScopeStore(native, name, client, self.logs, self.ids)
         return self._entity_store
 
-    @property
-    def has_entities(self) -> bool:
-        """Whether there ever was one, in this process or another."""
-        return partition_files.entity_collection(self.collection_name) in self.vector_store.client.collections
-
     def close(self) -> None:
         """Close its files; mem0's own ``close`` does the history only, which may be others' as well."""
         self.logs.end()
@@ -104,8 +99,9 @@ class Partitions(NativeMem0):
         return models
 
     def entities(self, memory: ScopeMemory) -> ScopeStore | None:
-        """None in a partition that never had one."""
-        return memory.entity_store if memory.has_entities else None
+        """None in a partition that never had one, in this process or another."""
+        name = partition_files.entity_collection(self._collection)
+        return memory.entity_store if name in memory.vector_store.client.collections else None
 
     def describe(self) -> tuple[dict[str, Any], list[str], list[str]]:
         details, warnings, _ = super().describe()

@@ -1,4 +1,4 @@
-"""Between memslot's terms and mem0's: scopes, messages, metadata, filters, rows. Imports no SDK."""
+"""Between memslot's terms and mem0's: scopes, messages, metadata, filters, rows, errors. Imports no SDK."""
 
 from __future__ import annotations
 
@@ -8,8 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from memory import InputError, MemoryEvent, MemoryScope
-from memory.adapter import ContextEntry, IdAlphabet, ScopeEncoder, parse_time
+from memory import BackendTimeout, BackendUnavailable, InputError, MemoryEvent, MemoryScope
+from memory.adapter import (
+    OPENAI_ERRORS,
+    BackendAuthError,
+    BackendProtocolError,
+    BackendRateLimited,
+    BackendRejected,
+    ContextEntry,
+    ErrorTable,
+    IdAlphabet,
+    NativeError,
+    ScopeEncoder,
+    parse_time,
+)
 from memory.backends.mem0.options import Mem0Options, StoreProfile
 
 _EVENT_FIELDS = frozenset({"event_id", "session_id", "turn_id", "scenario", "context", "attribute", "role"})
@@ -19,6 +31,32 @@ _RANGES = frozenset({"gt", "gte", "lt", "lte"})
 # Letters, digits and "_" are the keys every store takes literally; Qdrant reads "a.b" as a path.
 _KEYS = IdAlphabet(safe=string.ascii_uppercase + "_", escape="-")
 _DROPPED_BY_EXTRACTION = frozenset({"tool", "developer"})
+
+# An add stores one memory after the other, so that none of these says that nothing is stored.
+ERRORS: ErrorTable = {
+    **OPENAI_ERRORS,
+    "mem0.exceptions.MemoryError": NativeError(BackendUnavailable, sent=True),
+    "mem0.exceptions.AuthenticationError": NativeError(BackendAuthError, sent=True),
+    "mem0.exceptions.RateLimitError": NativeError(BackendRateLimited, sent=True),
+    "mem0.exceptions.MemoryQuotaExceededError": NativeError(BackendRateLimited, sent=True),
+    "mem0.exceptions.ValidationError": NativeError(BackendRejected, sent=True),
+    "mem0.exceptions.MemoryNotFoundError": NativeError(BackendRejected, sent=True),
+    "mem0.exceptions.ConfigurationError": NativeError(BackendRejected, sent=True),
+    "qdrant_client.http.exceptions.UnexpectedResponse": NativeError(sent=True),
+    "qdrant_client.http.exceptions.ResponseHandlingException": NativeError(BackendUnavailable),
+    "qdrant_client.http.exceptions.ApiException": NativeError(BackendProtocolError),
+    "psycopg.errors.ConnectionTimeout": NativeError(BackendTimeout),
+    "psycopg.errors.QueryCanceled": NativeError(BackendTimeout),
+    "psycopg.OperationalError": NativeError(BackendUnavailable),
+    "psycopg.Error": NativeError(BackendUnavailable),
+    "psycopg.InterfaceError": NativeError(BackendUnavailable),
+    "psycopg_pool.PoolTimeout": NativeError(BackendTimeout),
+    "psycopg_pool.TooManyRequests": NativeError(BackendUnavailable),
+    "psycopg_pool.PoolClosed": NativeError(BackendUnavailable),
+    "sqlite3.OperationalError": NativeError(BackendUnavailable),
+    "sqlite3.Error": NativeError(BackendUnavailable),
+    "sqlite3.DatabaseError": NativeError(BackendUnavailable),
+}
 
 
 def native_messages(event: MemoryEvent, *, infer: bool) -> tuple[list[dict[str, str]], list[str]]:

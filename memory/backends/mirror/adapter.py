@@ -212,7 +212,7 @@ class MirrorAdapter:
         for shadow in self.shadows:
             taken = shadow.slot.capability(SupportsFeedback)
             if taken is None:
-                shadow.diverges(feedback.scope, "it takes no feedback")
+                shadow.facts.diverges(feedback.scope, "it takes no feedback")
             else:
                 shadow.write(feedback.scope, "apply_feedback", partial(taken.apply_feedback, words))
         return receipt
@@ -220,7 +220,7 @@ class MirrorAdapter:
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         """The primary's alone: its native ids mean nothing to a shadow."""
         for shadow in self.shadows:
-            shadow.diverges(request.scope, "native mutations are not copied")
+            shadow.facts.diverges(request.scope, "native mutations are not copied")
         receipt: NativeMutationReceipt = self._own(await self._primary.native_mutation(request))
         return receipt
 

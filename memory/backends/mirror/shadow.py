@@ -156,10 +156,6 @@ class Shadow:
             self.facts.diverges(scope, _PAST)
             self._new.pop(scope, None)
 
-    def diverges(self, scope: MemoryScope, why: str) -> None:
-        """Note that from now on its memory of a scope is not the primary's."""
-        self.facts.diverges(scope, why)
-
     async def reset(self, scope: MemoryScope, within_s: float) -> str | None:
         """Clear a scope, and forget what waits for it; why that failed, or None.
 
@@ -222,7 +218,7 @@ class Shadow:
             self._jobs.close()
             lost = [job for job in self._jobs.withdraw() if job.writes]
             for job in lost:
-                self.diverges(job.scope, _CLOSED)
+                self.facts.diverges(job.scope, _CLOSED)
             if lost:
                 log.warning(
                     "shadow %s was closed %d writes behind; its memory lacks them", self.name, len(lost)
@@ -243,7 +239,7 @@ class Shadow:
         if not self._jobs.offer(_LANE, job) and not self._ended:
             self.counts["left_out"] += 1
             if job.writes:
-                self.diverges(job.scope, "it lagged too far behind")
+                self.facts.diverges(job.scope, "it lagged too far behind")
         self._work()
 
     def _work(self) -> None:
@@ -265,7 +261,7 @@ class Shadow:
                     status = self._failed(job, error)
                 except BaseException:  # closed: it may be stored or not
                     if job.writes:
-                        self.diverges(job.scope, _CLOSED)
+                        self.facts.diverges(job.scope, _CLOSED)
                     raise
                 if status == "skipped_read_only":
                     lease.put_back()
@@ -274,7 +270,7 @@ class Shadow:
                     continue
                 lease.end()
                 if status == "unknown":
-                    self.diverges(job.scope, "a write without an answer may be missing")
+                    self.facts.diverges(job.scope, "a write without an answer may be missing")
                 elif status != "failed":
                     self.counts["written"] += job.writes
 
@@ -305,7 +301,7 @@ class Shadow:
     def _failed(self, job: _Job | None, error: Exception) -> str:
         self.counts["failed"] += 1
         if job is not None and job.writes:
-            self.diverges(job.scope, f"{job.what} failed")
+            self.facts.diverges(job.scope, f"{job.what} failed")
         if self.counts["failed"] == 1:
             log.warning("shadow %s failed (%s); health counts further ones", self.name, type(error).__name__)
         return "failed"
