@@ -163,7 +163,7 @@ def test_green_without_faults_is_not_full_and_says_what_is_missing(tmp_path: Pat
 def test_a_part_of_the_kit_is_not_full(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(GIVEN.format(body=""))
     told = summary(_pytest(tmp_path, "-k", "test_is_an_adapter"))
-    assert re.search(r"TestMine: BELOW CORE: 1 passed, \d\d not run, of \d\d promises", told)
+    assert re.search(r"TestMine: BELOW CORE: 1 passed, \d+ not run, of \d+ promises", told)
     assert "lifecycle 1 passed" in told
 
 

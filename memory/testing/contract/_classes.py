@@ -216,29 +216,11 @@ def test_of(spec: Spec) -> Any:
 class MemoryContract(ContractBase):
     """All promises. Subclass it, and give either ``config`` or the fixture ``adapter_factory``.
 
-    Class attributes:
-        config: a configuration, as YAML would give it.
-        profile: declarations and aids in a class of their own; else they are attributes and fixtures of this one.
-        anyio_backends: ``("asyncio", "trio")``; leave trio out where the SDK cannot do it.
-        ready_timeout_s: seconds until a write must be retrievable.
-        event_fields: fields of an event that stay traceable in the raw payload or by provenance.
-        without_ids: ids that entries or receipts cannot carry, each with the reason.
-        blocks_loop_ms: how long the event loop may stand still.
-        lists_in_order: ``native_query`` lists in the order of arrival.
-        limits_natively: False where the backend has no parameter for the number of results.
-        native_query: operation and arguments that show a scope's content, where declared.
-        native_mutations: operations and arguments to try, where declared.
-        concurrent_scopes: how many scopes are used at once.
-        clean_up: True for servers that outlive the test.
+    Class attributes: ``config``, ``profile`` and ``anyio_backends``, and the declarations of
+    :class:`~memory.testing.ConformanceProfile`.
 
-    Fixtures:
-        adapter_factory: a function that makes an adapter; all adapters of a test use the same native system.
-        fingerprint: a function, sync or async, returning the native state as a comparable value. Without it
-            only what can be retrieved is compared.
-        native_fault: a function of ``"500"`` or ``"late"`` returning a context manager. Without it the
-            failure tests are skipped, and no level is reached.
-        native_peak: a function that tells how many native calls there were at a time, at most.
-        described: the plugin's description, where no ``config`` leads to it.
+    Fixtures to override: ``adapter_factory``, ``fingerprint``, ``native_fault``, ``native_peak``, ``described``.
+    Without ``fingerprint`` only what can be retrieved is compared; without ``native_fault`` no level is reached.
     """
 
 

@@ -110,7 +110,8 @@ def specs() -> Mapping[str, Spec]:
 
     for module in ORDER:
         importlib.import_module(f"{package.__name__}.{module}")
-    return dict(REGISTRY)
+    in_order = sorted(REGISTRY.values(), key=lambda spec: ORDER.index(spec.area.replace(" ", "_")))
+    return {spec.name: spec for spec in in_order}
 
 
 ORDER = (

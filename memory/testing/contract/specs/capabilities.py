@@ -5,7 +5,9 @@ scope, and gone with it (spec 5.4, 9.6).
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from memory import (
@@ -20,11 +22,29 @@ from memory import (
     SupportsProvenance,
     SupportsReadiness,
 )
+from memory.adapter import ContextEntry
 from memory.contract.adapter import CAPABILITIES, capabilities_of, missing_methods
 from memory.testing.contract._kit import STORED, Kit, answer_or_refusal, as_json, raises, unique_word
 from memory.testing.contract._spec import HEALTH_OF, not_tested, promise
 
+Calls = list[Callable[[], Awaitable[Any]]]
 _LESS = "do not declare feedback: leave apply_feedback out"
+
+
+def calls_about(kit: Kit, scope: MemoryScope, entries: Sequence[ContextEntry]) -> Calls:
+    """A call of provenance, feedback and every mutation, as far as they are offered, about these entries."""
+    slot, ids = kit.slot, tuple(entry.native_id for entry in entries if entry.native_id)
+    mutate, provenance = slot.capability(SupportsNativeMutation), slot.capability(SupportsProvenance)
+    feedback = slot.capability(SupportsFeedback)
+    calls: Calls = []
+    if mutate is not None:
+        calls += [partial(mutate.native_mutation, each) for each in kit.declared.mutations(scope, entries)]
+    if provenance is not None:
+        request = ProvenanceRequest(scope=scope, native_id=next(iter(ids), None))
+        calls.append(partial(provenance.provenance, request))
+    if feedback is not None:
+        calls.append(partial(feedback.apply_feedback, kit.feedback(scope=scope, native_ids=ids)))
+    return calls
 
 
 @promise(core=False)

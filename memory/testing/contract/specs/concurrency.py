@@ -14,18 +14,15 @@ from memory import (
     MemoryEvent,
     MemoryScope,
     MemslotError,
-    ProvenanceRequest,
     SupportsBulkIngest,
-    SupportsFeedback,
-    SupportsNativeMutation,
     SupportsNativeQuery,
-    SupportsProvenance,
     SupportsReadiness,
     WriteReceipt,
 )
 from memory.testing.contract._kit import Kit
 from memory.testing.contract._spec import ON_A_WORKER, not_applicable, not_tested, promise
 from memory.testing.contract._watch import Concurrency, LoopWatch
+from memory.testing.contract.specs.capabilities import Calls, calls_about
 
 _ROUNDS = 3
 
@@ -104,34 +101,23 @@ async def declared_concurrency_holds_for_every_kind_of_call(kit: Kit) -> None:
         assert native_peak() <= limit, f"{native_peak()} native calls at a time, and {limit} are declared"
 
 
-async def _calls(kit: Kit, scope: MemoryScope) -> list[Callable[[], Awaitable[Any]]]:
+async def _calls(kit: Kit, scope: MemoryScope) -> Calls:
     slot, entries = kit.slot, (await kit.ask("blue", scope=scope)).entries
-    made: list[Callable[[], Awaitable[Any]]] = [
+    made: Calls = [
         lambda: kit.write("green", scope=scope),
         lambda: slot.retrieve(kit.question("blue", scope=scope)),
         lambda: slot.setup_scope(scope),
         slot.health,
     ]
     readiness, bulk = slot.capability(SupportsReadiness), slot.capability(SupportsBulkIngest)
-    provenance, query = slot.capability(SupportsProvenance), slot.capability(SupportsNativeQuery)
-    mutate, feedback = slot.capability(SupportsNativeMutation), slot.capability(SupportsFeedback)
+    query, asked = slot.capability(SupportsNativeQuery), kit.query(scope)
     if readiness is not None:
         made.append(lambda: readiness.readiness(scope))
     if bulk is not None:
         made.append(lambda: bulk.record_events([kit.event(kit.fact("red"), scope=scope)]))
-    if provenance is not None:
-        native_id = next((entry.native_id for entry in entries), None)
-        made.append(lambda: provenance.provenance(ProvenanceRequest(scope=scope, native_id=native_id)))
-    asked = kit.query(scope)
     if query is not None and asked is not None:
         made.append(lambda: query.native_query(asked))
-    if mutate is not None:
-        made += [
-            partial(mutate.native_mutation, request) for request in kit.declared.mutations(scope, entries[:1])
-        ]
-    if feedback is not None:
-        made.append(lambda: feedback.apply_feedback(kit.feedback(scope=scope)))
-    return made
+    return [*made, *calls_about(kit, scope, entries[:1])]
 
 
 @promise(ON_A_WORKER, "where it cannot be helped: blocks_loop_ms, with the reason beside it")

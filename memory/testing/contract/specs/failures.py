@@ -16,16 +16,14 @@ from memory import (
     MemoryEvent,
     MemorySlot,
     MemslotError,
-    NativeMutationRequest,
     ProvenanceRequest,
     SupportsFeedback,
-    SupportsNativeMutation,
     SupportsNativeQuery,
     SupportsProvenance,
     SupportsReadiness,
     WriteReceipt,
 )
-from memory.adapter import SupportsEventLookup
+from memory.adapter import ContextEntry, SupportsEventLookup
 from memory.testing._faults import FAKE_KEY
 from memory.testing.contract._kit import (
     STORED,
@@ -37,6 +35,7 @@ from memory.testing.contract._kit import (
     raises,
 )
 from memory.testing.contract._spec import HEALTH_OF, ON_A_WORKER, SHIELDED, not_applicable, promise
+from memory.testing.contract.specs.capabilities import calls_about
 
 _TRIES = 5
 _LET_IT_PASS = "let the native error pass: the slot turns it into memslot's, with yours as the cause"
@@ -240,40 +239,20 @@ async def errors_do_not_repeat_what_is_stored(kit: Kit) -> None:
     """Errors are logged and shown to others; what a user said is not for them, whoever made the message."""
     await kit.remember("secret")
     messages: list[str] = []
-    for call in _wrong_calls(kit):
-        await _message_of(call, messages)
+    nobody = ContextEntry("", native_id="no-such-record")
+    wrong_calls = calls_about(kit, kit.scope, [nobody])
+    for call in wrong_calls:
+        await _message_of(call(), messages)
     if kit.aids.native_fault is not None:
         with kit.fault("500"):
             for call in (
-                *_wrong_calls(kit),
+                *(wrong() for wrong in wrong_calls),
                 kit.ask("secret"),
                 kit.write("secret"),
             ):
                 await _message_of(call, messages)
             messages.append((await kit.slot.health()).model_dump_json())
     assert_no_leak(kit, "\n".join(messages))
-
-
-def _wrong_calls(kit: Kit) -> list[Awaitable[Any]]:
-    """One call of each capability for a record that there is not."""
-    slot, scope, nobody = kit.slot, kit.scope, "no-such-record"
-    mutate, provenance = slot.capability(SupportsNativeMutation), slot.capability(SupportsProvenance)
-    feedback = slot.capability(SupportsFeedback)
-    calls: list[Awaitable[Any]] = []
-    if mutate is not None:
-        calls += [
-            mutate.native_mutation(
-                NativeMutationRequest(
-                    scope=scope, operation=name, native_id=nobody, arguments=dict(arguments)
-                )
-            )
-            for name, arguments in kit.declared.native_mutations.items()
-        ]
-    if provenance is not None:
-        calls.append(provenance.provenance(ProvenanceRequest(scope=scope, native_id=nobody)))
-    if feedback is not None:
-        calls.append(feedback.apply_feedback(kit.feedback(native_ids=(nobody,))))
-    return calls
 
 
 async def _message_of(call: Awaitable[Any], messages: list[str]) -> None:
