@@ -89,10 +89,7 @@ class FixedCondition(ControlCondition):
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """Keep nothing. The receipt says so, and the trace by its native operation, ``none``."""
-        trace = self.trace(event.scope, "none", consistency="committed")
-        return WriteReceipt(
-            event_id=event.event_id, status="committed", trace=trace, warnings=(self.volatile,)
-        )
+        return self.receipt(event, "none", warnings=(self.volatile,))
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Nothing of a scope is kept, hence nothing is left."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from sys import intern
@@ -93,7 +92,11 @@ class _Transcript:
         known = Known.of(event)
         for index, message in enumerate(event.messages):
             name = intern(str(message.name)) if message.name else None
-            insort(self.turns, _Turn(known, index, message.role, name, said(message)), key=_moment)
+            insort(
+                self.turns,
+                _Turn(known, index, message.role, name, said(message)),
+                key=lambda turn: turn.of.timestamp,
+            )
         self.sizes[known.event_id] = len(event.messages)
 
     def native_ids(self, event_id: str) -> tuple[str, ...]:
@@ -125,18 +128,14 @@ class _Transcript:
         return chosen
 
 
-def _moment(turn: _Turn) -> datetime:
-    return turn.of.timestamp
-
-
 class FullHistory(ControlCondition):
     """Keeps every message, shows the newest that fit in chronological order. CS fields have no effect."""
 
     def __init__(
         self, name: str, options: FullHistoryOptions, counter: TokenCounter, default: Path | None = None
     ) -> None:
-        store = str(options.path or "")
-        super().__init__(name, AdapterTraits(kind="control", pet_observability="dated", store=store))
+        traits = AdapterTraits(kind="control", pet_observability="dated", store=str(options.path or ""))
+        super().__init__(name, traits)
         self._directory = OwnedDirectory(options.path or default, name)
         self._durability = options.durability
         self._counter = counter

@@ -299,13 +299,14 @@ class RollingSummary(ControlCondition):
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         """For diagnostics: ``memory``, ``history`` or ``pending`` (messages not yet summarised), as a list."""
         notebook = self._notebook(request.scope)
-        if request.operation == "memory":
-            raw = notebook.memory.splitlines()
-        elif request.operation == "history":
-            raw = list(notebook.history)
-        else:
-            raw = [line.render() for line in notebook.pending]
-        return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
+        kept = {
+            "memory": notebook.memory.splitlines(),
+            "history": list(notebook.history),
+            "pending": [line.render() for line in notebook.pending],
+        }
+        return NativeQueryResult(
+            raw=kept[request.operation], trace=self.trace(request.scope, request.operation)
+        )
 
     def _notebook(self, scope: MemoryScope) -> Notebook:
         """The scope's notebook; an empty one, not kept, where nothing was written."""

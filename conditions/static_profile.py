@@ -62,20 +62,16 @@ class StaticProfile(FixedCondition):
         text = self._profiles.get(request.scope.persona_id, self._default)
         overhead = section_overhead(self.backend_name, request.scope.label, self._counter)
         packed = pack_document(text or "", request.budget, self._counter, overhead=overhead)
-        warnings = []
-        if text is None:
-            warnings.append(
-                "this persona has no profile; add it under profiles, or give profile for everyone"
-            )
+        nobody = "this persona has no profile; add it under profiles, or give profile for everyone"
+        warnings = [nobody] if text is None else []
         left_out = packed.lines_left_out
         if left_out:
             warnings.append(f"the budget leaves out {left_out} lines of the profile")
-        raw = {"profile": text, "lines_left_out": left_out}
         return self.found(
             request,
             "profile.read",
             packed.entries,
-            raw,
+            {"profile": text, "lines_left_out": left_out},
             left_out_count=left_out,
             warnings=tuple(warnings),
         )

@@ -28,8 +28,6 @@ from memory.slot.stripping import without_recalled_context
 _OPENING_S = 30.0
 _PAUSE_S = 0.05
 _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
 _accepted: ContextVar[int | None] = ContextVar("accepted", default=None)
 """How often the scope of the event that is being written was reset when it was accepted; None: it is just now."""
 

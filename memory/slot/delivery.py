@@ -100,23 +100,20 @@ class Delivery:
 
     async def reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
         """Reset a scope: what waits for it is not delivered any more."""
+        rules = self._rules
+        kept: tuple[str, ...] = ()
         try:
-            receipt = await self._carry_out_reset(span, scope)
+            receipt = await rules.call(
+                span, rules.deadlines.reset_s, lambda: rules.adapter.reset_scope(scope), ResetReceipt
+            )
+            if self._host_file is not None:
+                of_hosts = (self._host_file, rules.backend_name, scope)
+                kept = await anyio.to_thread.run_sync(reset_host_file, *of_hosts)
         except BaseException as error:
             self.resets[scope] += not changed_nothing(span, error)
             raise
         self.resets[scope] += 1
         self.note_derived(scope, self.queued(scope))
-        return receipt
-
-    async def _carry_out_reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
-        rules = self._rules
-        receipt = await rules.call(
-            span, rules.deadlines.reset_s, lambda: rules.adapter.reset_scope(scope), ResetReceipt
-        )
-        if self._host_file is None:
-            return receipt
-        kept = await anyio.to_thread.run_sync(reset_host_file, self._host_file, rules.backend_name, scope)
         return receipt.model_copy(update={"left": (*receipt.left, *kept)})
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
 """What hosts keep of a scope beside its memory: labels of single memories, and where conversations left off.
 
 One SQLite file that several processes may use at once, a server that several machines use, or, without either, this
-process's own. No backend keeps
-these things; they go when their scope is reset, and what is taken out is overwritten on the disk.
+process's own. No backend keeps these things; they go when their scope is reset, overwritten on the disk.
 """
 
 from __future__ import annotations

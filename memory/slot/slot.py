@@ -380,12 +380,12 @@ class MemorySlot(HostCalls):
         Returns:
             None where its scope was reset since: it is erased with the others, and not sent.
         """
-        count = count or self.resets
         with self._span_of(event) as span:
             event = without_recalled_context(event)
 
             async def perform() -> list[WriteReceipt]:
-                return await self.delivery.write(span, event) if resets == count(event.scope) else []
+                now = (count or self.resets)(event.scope)
+                return await self.delivery.write(span, event) if resets == now else []
 
             written = await self._rules.write(span, event.scope, perform, lambda: _skipped(event))
             return written[0] if written else None

@@ -53,15 +53,10 @@ class ScopeLeases:
                 self._setting_up.pop(scope, None)
                 if not self._slot.is_set_up(scope):
                     del self._users[scope]
-            self._release()
-
-    def _release(self) -> None:
-        if (too_many := len(self._users) - self._max_idle) <= 0:
-            return
-        idle = [scope for scope, users in self._users.items() if not users]
-        for scope in idle[:too_many]:
-            del self._users[scope]
-            self._slot.release_scope(scope)
+            if (too_many := len(self._users) - self._max_idle) > 0:
+                for idle in [scope for scope, users in self._users.items() if not users][:too_many]:
+                    del self._users[idle]
+                    self._slot.release_scope(idle)
 
 
 class ScopedMemory:
