@@ -274,7 +274,10 @@ async def test_tools_started_read_only_find_what_projects_hold(started: Any) -> 
             await items.forget((await items.search(WORD))[0].id or "")
 
 
-async def test_two_servers_at_once_store_the_same_words_once(started: Any) -> None:
+async def test_two_servers_at_once_store_the_same_words_once(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.runtime.signet.memories._STORING_S", 600)
     async with started() as one, started() as two:
         answers: list[dict[str, Any]] = []
 
