@@ -6,6 +6,7 @@ Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.op
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,9 @@ from redis.backoff import NoBackoff
 from memory.backends.graphiti.stores import SavedTogether, ScopeGraph, Store, changes, equip
 from memory.backends.graphiti.write import Write
 
+_FULLTEXT = "db.idx.fulltext.query"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_LONE = re.compile(r"(?<![^\s(])_(?![^\s)])")
 _CALLS = ("write_s", "retrieve_s", "reset_s")  # that may take longest
 _RANGE = (
     "(n:Entity)", "(n:Episodic)", "(n:Community)", "(n:Saga)", "()-[n:RELATES_TO]-()", "()-[n:MENTIONS]-()",
@@ -117,6 +121,8 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
         """As the native driver, on a connection to the server that there is now."""
+        if _FULLTEXT in cypher_query_:
+            kwargs["query"] = searchable(kwargs["query"])
         self.client = await self._store.connected()
         rows = await super().execute_query(cypher_query_, **kwargs)
         if changes(cypher_query_):
@@ -154,6 +160,13 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
 
 class Session(SavedTogether, FalkorDriverSession):
     """What Graphiti saves in one go, as one transaction."""
+
+
+def searchable(query: str) -> str:
+    """Words for a full-text index. Graphiti leaves two kinds that FalkorDB takes for an error of syntax: control
+    characters, and a word that is one underscore. Two underscores are a word, and none that is indexed.
+    """
+    return _LONE.sub("__", _CONTROL.sub("_", query))
 
 
 def _native(parameters: Mapping[str, Any]) -> dict[str, Any]:

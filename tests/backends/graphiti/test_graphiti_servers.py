@@ -265,3 +265,14 @@ def test_neo4j_times_are_told_in_json() -> None:
             self.attributes = {"since": DateTime(2024, 5, 1, 12)}
 
     assert json_ready(Row())["attributes"]["since"].startswith("2024-05-01T12:00:00")
+
+
+@NEEDS_FALKORDB
+def test_falkordb_is_asked_for_words_that_it_can_read() -> None:
+    """Else a question, and a fact that is looked for while it is written, fails with an error of syntax."""
+    from memory.backends.graphiti.falkordb import searchable
+
+    asked = '(@group_id:"ms\\_kit") (100 | _ | snake_case | _x | \x07 | a\x1bb)'
+    assert searchable(asked) == '(@group_id:"ms\\_kit") (100 | __ | snake_case | _x | __ | a_b)'
+    assert searchable("(_)") == "(__)"
+    assert searchable("(_ | _)") == "(__ | __)"
