@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -67,7 +68,7 @@ def init(
         report["to be installed"] = info.install or ", ".join(missing)
     if hidden := hides_us(Path.cwd(), path.parent):
         report["hidden"] = hidden
-    report["next"] = f"memslot doctor {path}"
+    report["next"] = f"memslot doctor {shlex.quote(str(path))}"
     if as_json:
         print_json({key.replace(" ", "_"): text for key, text in report.items()})
         return

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from memory import ConfigError, __version__
 from memory.hosts._foreign_files import JsonEntries, TomlTables, take_entries, write_entries
+from memory.hosts._shared import check_exists
 from memory.hosts._table import HOSTS
 from memory.hosts.hooks import socket_path
 from memory.runtime import load_config, spool_directory
@@ -45,8 +46,7 @@ class HostFolder(ABC):
         """What was done and what is left to do, as for :meth:`install`."""
 
     def check(self, config: Path) -> None:
-        if not config.exists():
-            raise ConfigError(f"{config} does not exist; write it first: memslot init {config}")
+        check_exists(config)
         if not self.directory.is_dir():
             raise ConfigError(f"{self.directory} does not exist; start the host once, or name --directory")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -157,6 +158,17 @@ class ItemStore:
 
     def _memories(self, namespace: Namespace) -> MemoryItems:
         return MemoryItems(self._slot, self._scope_of(namespace))
+
+
+def check_value(value: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        InputError: JSON cannot say it.
+    """
+    try:
+        json.dumps(dict(value), ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"an item's value is kept as JSON: {error}") from error
 
 
 def text_of(value: Mapping[str, Any]) -> str:

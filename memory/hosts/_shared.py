@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +20,11 @@ class SharedMemory:
     users: int = 0
 
 
+def check_exists(config: Path) -> None:
+    if not config.exists():
+        raise ConfigError(f"{config} does not exist; write it first: memslot init {shlex.quote(str(config))}")
+
+
 _open: dict[Path, SharedMemory] = {}
 _lock = threading.Lock()
 
@@ -33,8 +39,7 @@ def acquire(config: Path) -> SharedMemory:
     with _lock:
         shared = _open.get(config)
         if shared is None:
-            if not config.exists():
-                raise ConfigError(f"{config} does not exist; write it with: memslot init {config}")
+            check_exists(config)
             opened = ExitStack()
             memory = opened.enter_context(open_turn_memory_sync(config))
             shared = _open[config] = SharedMemory(config, memory, opened)

@@ -6,7 +6,9 @@ the table in docs/hosts.md is made of the same words.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -70,7 +72,12 @@ class Host:
     def program(self, config: str) -> str:
         """Lines to paste, for a configuration at this path."""
         file = Path(__file__).with_name("_files") / "programs" / f"{self.name}.txt"
-        return file.read_text("utf-8").replace("{config}", config)
+        program = file.read_text("utf-8")
+        # Commands, or JSON and Python, which write a string alike.
+        quoted = (
+            shlex.quote(config) if program.startswith("#") else json.dumps(config, ensure_ascii=False)[1:-1]
+        )
+        return program.replace("{config}", quoted)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

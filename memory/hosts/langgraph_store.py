@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from memory import InputError, MemoryScope
-from memory.hosts._item_store import ItemStore, Namespace, fits, matches, text_of
+from memory.hosts._item_store import ItemStore, Namespace, check_value, fits, matches, text_of
 from memory.hosts._registry import tested
 from memory.runtime import HostTurns, TurnMemory
 from memory.runtime import Item as Memory
@@ -67,7 +67,8 @@ class SlotStore(BaseStore):  # type: ignore[misc]
         """Reads first, then the last write of each key.
 
         Raises:
-            InputError, NotImplementedError: an operation is none of LangGraph's, or has a time to live.
+            InputError, NotImplementedError: an operation is none of LangGraph's, a value no JSON, or there is a
+                time to live. Nothing is done then.
             InvalidNamespaceError: by LangGraph's rules.
             MemslotError: the memory refused or failed.
         """
@@ -84,8 +85,10 @@ class SlotStore(BaseStore):  # type: ignore[misc]
     async def _batch(self, ops: list[Op]) -> list[Result]:
         for op in ops:
             validate_op_namespace(op)
-            if isinstance(op, PutOp) and op.ttl is not None:
-                raise NotImplementedError("a memory keeps items until they are deleted; leave ttl out")
+            if isinstance(op, PutOp):
+                if op.ttl is not None:
+                    raise NotImplementedError("a memory keeps items until they are deleted; leave ttl out")
+                check_value(op.value or {})
         writes = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
         results: list[Result] = [await self._read(op) for op in ops]
         for (namespace, key), op in writes.items():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +33,21 @@ def test_every_host_has_a_page_with_its_program(name: str) -> None:
     assert block(HOSTS[name]) in page
     for reason in HOSTS[name].cannot.values():
         assert reason in page
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_program_takes_any_path(name: str) -> None:
+    path = """/a b/it's "mine" \\ $HOME.yaml"""
+    program = HOSTS[name].program(path)
+    if program.startswith("#"):
+        assert path in shlex.split(program, comments=True) or f"MEMSLOT_CONFIG={path}" in shlex.split(
+            program, comments=True
+        )
+    elif program.startswith("{"):
+        assert path in json.loads(program)["mcpServers"]["memory"]["args"]
+    else:
+        names = [node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)]
+        assert path in names
 
 
 @pytest.mark.parametrize("name", HOSTS)

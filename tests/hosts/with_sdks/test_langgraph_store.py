@@ -12,6 +12,7 @@ import sys
 import types
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,17 @@ from memory.runtime import TurnMemory, open_turn_memory_sync
 from memory.testing import FakeBackend, FakeNativeStore
 
 THEIRS = os.environ.get("MEMSLOT_LANGGRAPH_TESTS")
+
+
+@pytest.mark.parametrize("value", [datetime.now(UTC), b"tea", "\ud800"])
+async def test_a_value_that_json_cannot_say_is_refused_before_the_memory_is_told(
+    store: SlotStore, native: FakeNativeStore, value: Any
+) -> None:
+    good = PutOp(("ada",), "good", {"text": "She likes oolong."})
+    with pytest.raises(InputError, match="JSON"):
+        await store.abatch([good, PutOp(("ada",), "bad", {"text": "Tea.", "more": value})])
+    assert not native.rows
+    assert await store.asearch(("ada",)) == []
 
 
 @pytest.fixture
