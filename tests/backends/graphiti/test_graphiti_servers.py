@@ -270,6 +270,9 @@ def test_neo4j_times_are_told_in_json() -> None:
 @NEEDS_FALKORDB
 def test_falkordb_is_asked_for_words_that_it_can_read() -> None:
     """Else a question, and a fact that is looked for while it is written, fails with an error of syntax."""
+    from memory.backends.graphiti.opening import import_sdk
+
+    import_sdk("falkordb")
     from memory.backends.graphiti.falkordb import searchable
 
     asked = '(@group_id:"ms\\_kit") (100 | _ | snake_case | _x | \x07 | a\x1bb)'
