@@ -29,7 +29,7 @@ from memory.bench.data.timeline import (
     TestSession,
     Timeline,
     TimelineSet,
-    Turn,
+    turns_of,
 )
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
@@ -247,22 +247,19 @@ class _Life:
         start, number = self._starts(change.index), sorted(self.changes).index(change.index) + 1
         session_id = f"evolv_{number:02}"
         scenario = self.dice.pick(forms.scenarios[context])
-        turns = []
-        for place, (text, attribute) in enumerate(((self._talk(context), None), (said, cell[1])), start=1):
-            turn_id = f"{session_id}.{place}"
-            reply = Message(role="assistant", content=self.dice.pick(forms.replies))
-            turns.append(
-                Turn(
-                    turn_id=turn_id,
-                    event_id=f"{self.world.persona_id}:{turn_id}",
-                    timestamp=start + timedelta(minutes=place - 1),
-                    messages=(Message(role="user", content=text), reply),
-                    scenario=scenario,
-                    context=context,
-                    attribute=attribute,
-                )
+        lines: tuple[tuple[str, str | None], ...] = ((self._talk(context), None), (said, cell[1]))
+        talk = [
+            (
+                (
+                    Message(role="user", content=text),
+                    Message(role="assistant", content=self.dice.pick(forms.replies)),
+                ),
+                attribute,
             )
-        return Session(session_id=session_id, turns=tuple(turns), change=True)
+            for text, attribute in lines
+        ]
+        turns = turns_of(self.world.persona_id, session_id, start, talk, scenario, context)
+        return Session(session_id=session_id, turns=turns, change=True)
 
     # -- what is tested -----------------------------------------------------------------------------------
 

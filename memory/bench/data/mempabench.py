@@ -34,7 +34,7 @@ from memory.bench.data.timeline import (
     TestSession,
     Timeline,
     TimelineSet,
-    Turn,
+    turns_of,
 )
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
@@ -268,25 +268,17 @@ class _User:
 
     def _fixed(self, name: str, node: _Node) -> Session:
         context, start = node.context(), self.starts[name]
-        turns: list[Turn] = []
-        for number, message in enumerate(node.get("transcript").items(), start=1):
+        attribute = node.text("attribute", empty=True) or None
+        said: list[tuple[tuple[Message, ...], str | None]] = []
+        for message in node.get("transcript").items():
             message.fields("role", "content")
             role = message.text("role")
             if role not in ("user", "assistant"):
                 raise message.get("role").wrong(f"is {role!r}; it is user or assistant")
-            turn_id = f"{name}.{number}"
-            turns.append(
-                Turn(
-                    turn_id=turn_id,
-                    event_id=f"{self.persona}:{turn_id}",
-                    timestamp=start + timedelta(minutes=number - 1),
-                    messages=(Message(role=role, content=message.text("content")),),
-                    scenario=node.text("scenario", empty=True) or None,
-                    context=context,
-                    attribute=node.text("attribute", empty=True) or None,
-                )
-            )
-        return Session(session_id=name, turns=tuple(turns), change=True)
+            said.append(((Message(role=role, content=message.text("content")),), attribute))
+        scenario = node.text("scenario", empty=True) or None
+        turns = turns_of(self.persona, name, start, said, scenario, context)
+        return Session(session_id=name, turns=turns, change=True)
 
     def _tests(self) -> Iterator[TestSession]:
         node = self.files.node(self.files.schedule)

@@ -6,9 +6,9 @@ probes (what is retrieved) or by test sessions (how an assistant that uses it be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar, Literal
 
 from pydantic import JsonValue
@@ -62,6 +62,29 @@ class Turn:
             attribute=self.attribute,
             metadata=dict(self.metadata),
         )
+
+
+def turns_of(
+    persona_id: str,
+    session_id: str,
+    start: datetime,
+    said: Iterable[tuple[tuple[Message, ...], str | None]],
+    scenario: str | None,
+    context: str | None,
+) -> tuple[Turn, ...]:
+    """The turns of a fixed transcript, a minute apart; each is its messages and its attribute."""
+    return tuple(
+        Turn(
+            turn_id=f"{session_id}.{number}",
+            event_id=f"{persona_id}:{session_id}.{number}",
+            timestamp=start + timedelta(minutes=number - 1),
+            messages=messages,
+            scenario=scenario,
+            context=context,
+            attribute=attribute,
+        )
+        for number, (messages, attribute) in enumerate(said, start=1)
+    )
 
 
 BeatKind = Literal[

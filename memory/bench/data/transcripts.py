@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 
 from memory.bench.data.languages import load_language
-from memory.bench.data.timeline import Beat, Probe, Session, TestSession, Timeline, TimelineSet, Turn
+from memory.bench.data.timeline import Beat, Probe, Session, TestSession, Timeline, TimelineSet, turns_of
 from memory.contract.events import Message
 
 
@@ -38,22 +37,12 @@ def _transcript(persona_id: str, session: Session) -> Session:
     if script is None:
         return session
     replies = load_language("en").forms.replies
-    turns = []
+    said = []
     for number, (beat, words) in enumerate(_lines(script.beats), start=1):
-        turn_id = f"{session.session_id}.{number}"
         reply = Message(role="assistant", content=replies[number % len(replies)])
-        turns.append(
-            Turn(
-                turn_id=turn_id,
-                event_id=f"{persona_id}:{turn_id}",
-                timestamp=script.start + timedelta(minutes=number - 1),
-                messages=(Message(role="user", content=words), reply),
-                scenario=script.scenario,
-                context=script.context,
-                attribute=beat.attribute,
-            )
-        )
-    return replace(session, turns=tuple(turns), script=None)
+        said.append(((Message(role="user", content=words), reply), beat.attribute))
+    turns = turns_of(persona_id, session.session_id, script.start, said, script.scenario, script.context)
+    return replace(session, turns=turns, script=None)
 
 
 def _lines(beats: tuple[Beat, ...]) -> Iterator[tuple[Beat, str]]:

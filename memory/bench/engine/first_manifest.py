@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from pydantic import BaseModel
 
 from memory.bench.engine.cell import Job, open_record
-from memory.bench.engine.manifest import LeftOutRecord, Manifest, VariantRecord
-from memory.bench.engine.matrix import Experiment, LeftOut
+from memory.bench.engine.manifest import Manifest, VariantRecord
+from memory.bench.engine.matrix import Experiment
 from memory.bench.engine.provenance import (
     data_record,
     provider_record,
@@ -19,6 +19,7 @@ from memory.bench.engine.provenance import (
     version_record,
     wire_truth,
 )
+from memory.bench.engine.records import LeftOutRecord
 from memory.bench.engine.role_set import role_records
 from memory.bench.engine.settings import Variant
 from memory.contract.adapter import AdapterTraits
@@ -40,7 +41,7 @@ def without_broken(
     """
     kept: list[Variant] = []
     records: list[VariantRecord] = []
-    broken: list[LeftOut] = []
+    broken: list[LeftOutRecord] = []
     last: MemslotError | None = None
     data = experiment.timelines(experiment.settings.seeds[0])
     for variant in experiment.settings.providers:
@@ -53,7 +54,7 @@ def without_broken(
         except MemslotError as error:
             last = error
             why = config.scrubber(options)(f"cannot be built: {error}")
-            broken.append(LeftOut(variant.label, why, broken=True))
+            broken.append(LeftOutRecord(label=variant.label, why=why, broken=True))
             continue
         kept.append(variant)
         provider = provider_record(info, traits)
@@ -106,9 +107,7 @@ def first_manifest(
             "providers": [variant.label for variant in settings.providers],
             "diagnostics": sorted(settings.diagnostics),
         },
-        left_out=tuple(
-            LeftOutRecord(label=item.label, why=item.why, broken=item.broken) for item in experiment.left_out
-        ),
+        left_out=experiment.left_out,
         hashes={},
         data={seed: data_record(item) for seed, item in data.items()},
         roles=role_records(settings),

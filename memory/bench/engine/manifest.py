@@ -19,12 +19,13 @@ from memory.bench.engine.records import (
     CheckRecord,
     DataRecord,
     ErrorRecord,
+    LeftOutRecord,
     ProviderRecord,
-    Record,
     TraitsRecord,
     VersionRecord,
 )
 from memory.bench.engine.settings import EventContext
+from memory.bench.scores.model import Record
 from memory.bench.scores.sections import OVERLAP_RULE
 from memory.contract._model import first_problem
 from memory.contract.adapter import label_of
@@ -207,17 +208,6 @@ class RunRecord(Record):
     """Where cells were played."""
     workers: int
     """How many at a time."""
-
-
-class LeftOutRecord(Record):
-    """An entry of ``providers`` that was not played."""
-
-    label: str
-    """What tables would call it."""
-    why: str
-    """What it needs, or what is wrong with it."""
-    broken: bool = False
-    """Whether it is a defect, and not something that was never installed or set up."""
 
 
 class Manifest(Record):

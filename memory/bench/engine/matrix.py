@@ -17,6 +17,7 @@ from typing import Any, Literal
 from memory.bench.data.dice import Dice
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.context import CellSettings
+from memory.bench.engine.records import LeftOutRecord
 from memory.bench.engine.settings import (
     ExperimentSettings,
     Variant,
@@ -53,21 +54,6 @@ class CellSpec:
         return f"{self.variant + 1:02}-s{self.seed}-r{self.replicate}-p{self.persona + 1}"
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """An entry of ``providers`` that is not played.
-
-    Attributes:
-        label: what tables would call it.
-        why: what it needs, or what is wrong with it.
-        broken: whether it is a defect, and not something that was never installed or set up.
-    """
-
-    label: str
-    why: str
-    broken: bool = False
-
-
 @dataclass(frozen=True)
 class Experiment:
     """A matrix, read and checked. Can be sent to another process.
@@ -88,7 +74,7 @@ class Experiment:
     base: Path
     lines: Lines = field(repr=False)
     block: BlockName = "bench"
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftOutRecord, ...] = ()
     given: TimelineSet | None = field(default=None, repr=False)
 
     @cached_property
@@ -293,10 +279,12 @@ def _without_absent(experiment: Experiment, registry: MemoryAdapterRegistry, pro
     return replace(experiment, settings=settings, left_out=tuple(left_out))
 
 
-def _absent(experiment: Experiment, variant: Variant, registry: MemoryAdapterRegistry) -> LeftOut | None:
+def _absent(
+    experiment: Experiment, variant: Variant, registry: MemoryAdapterRegistry
+) -> LeftOutRecord | None:
     unset = [name for name in variant.needs if not os.environ.get(name)]
     if unset:
-        return LeftOut(variant.label, f"needs {', '.join(unset)} in the environment")
+        return LeftOutRecord(label=variant.label, why=f"needs {', '.join(unset)} in the environment")
     where = f"{experiment.source}: {experiment.block}.providers, {variant.label}"
     try:
         config = experiment.config(variant)
@@ -305,7 +293,9 @@ def _absent(experiment: Experiment, variant: Variant, registry: MemoryAdapterReg
     try:
         info = registry.selected(config)
     except PluginLoadError as error:
-        return LeftOut(variant.label, str(error), broken=True)
+        return LeftOutRecord(label=variant.label, why=str(error), broken=True)
     rows = (row for row in registry.rows() if (row.name, row.kind) == (info.name, info.kind))
     missing = next((row.missing for row in rows), ())
-    return LeftOut(variant.label, f"needs {info.install or ', '.join(missing)}") if missing else None
+    if not missing:
+        return None
+    return LeftOutRecord(label=variant.label, why=f"needs {info.install or ', '.join(missing)}")

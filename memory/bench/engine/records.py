@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 
-from memory.contract.adapter import label_of
+from memory.bench.scores.model import Record
 from memory.contract.errors import BackendError, MemslotError
 from memory.contract.receipts import ConditionKind, ConsistencyModel, CsFiltering, PetObservability
-
-
-class Record(BaseModel):
-    """What all records share: frozen, no unknown fields, no input in errors."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
-    )
 
 
 class ErrorRecord(Record):
@@ -87,11 +79,6 @@ class ProviderRecord(Record):
         """The provider's name."""
         return self.backend or self.condition or ""
 
-    @property
-    def label(self) -> str:
-        """The name, and what it would hide: to stand wherever a figure does."""
-        return label_of(self.name, self.equivalent_control, self.fallback_components)
-
 
 class TraitsRecord(Record):
     """What the adapter declares about itself."""
@@ -149,6 +136,17 @@ class CheckRecord(Record):
     """What was seen on two synthetic scopes."""
     latency_ms: float | None
     """How long it took; null where it was not tried."""
+
+
+class LeftOutRecord(Record):
+    """An entry of ``providers`` that was not played."""
+
+    label: str
+    """What tables would call it."""
+    why: str
+    """What it needs, or what is wrong with it."""
+    broken: bool = False
+    """Whether it is a defect, and not something that was never installed or set up."""
 
 
 def error_record(error: BaseException) -> ErrorRecord:

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.locomo import load_locomo
@@ -21,6 +21,7 @@ from memory.bench.data.mempabench import load_mempabench
 from memory.bench.data.personamem import load_personamem
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.data.transcripts import as_probes
+from memory.bench.scores.model import Record
 from memory.contract._model import JsonObject
 from memory.contract.requests import ContextBudget
 from memory.plugins.redaction import DataPath, InputFile, Public
@@ -39,13 +40,7 @@ def _a_line(given: str) -> str:
 Name = Annotated[Public[str], AfterValidator(_a_line)]
 
 
-class Block(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
-    )
-
-
-class Variant(Block):
+class Variant(Record):
     """One provider with one setting; a bare name means its block as it stands."""
 
     provider: Public[str]
@@ -76,7 +71,7 @@ class Variant(Block):
         return self.name or self.provider
 
 
-class ExecutorSettings(Block):
+class ExecutorSettings(Record):
     """Where cells are played."""
 
     kind: Literal["local", "processes", "dask"] = "local"
@@ -88,7 +83,7 @@ class ExecutorSettings(Block):
     """The dask scheduler's address."""
 
 
-class RoleSettings(Block):
+class RoleSettings(Record):
     """Who plays a role; the word ``rules`` means deterministic rules, without a model."""
 
     provider: Public[str] | None = None
@@ -108,7 +103,7 @@ class RoleSettings(Block):
         return {} if given == "rules" else given
 
 
-class RolesSettings(Block):
+class RolesSettings(Record):
     """The three roles."""
 
     assistant: RoleSettings = Field(default_factory=RoleSettings)
@@ -129,7 +124,7 @@ class RolesSettings(Block):
         return self
 
 
-class Limits(Block):
+class Limits(Record):
     """What models may cost, and how fast they may be asked. A run stops cleanly when a ceiling is reached, and can
     be resumed with a higher one."""
 
@@ -144,7 +139,7 @@ class Limits(Block):
     """Likewise, tokens read and written."""
 
 
-class ExperimentSettings(Block):
+class ExperimentSettings(Record):
     """The ``bench:`` block, and the ``run:`` block. A relative path in a file is relative to that file."""
 
     mode: Literal["play", "probe"] = "play"

@@ -11,11 +11,15 @@ Better = Literal["higher", "lower"]
 PartName = Literal["attribute", "category", "context", "persona"]
 
 
-class _Figures(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class Record(BaseModel):
+    """What all records and settings share: frozen, no unknown fields, no input in errors."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
+    )
 
 
-class Estimate(_Figures):
+class Estimate(Record):
     """A mean over requests, each averaged over its replicates first."""
 
     value: float | None
@@ -40,7 +44,7 @@ class Estimate(_Figures):
     """The mean if all that failed, was unready or is missing had gone as well as can be; null where nothing did."""
 
 
-class Difference(_Figures):
+class Difference(Record):
     """How much more one provider shows than another, on the requests that both have."""
 
     figure: str
@@ -65,7 +69,7 @@ class Difference(_Figures):
     """Whether it is the one comparison that was chosen before anything was played."""
 
 
-class Latency(_Figures):
+class Latency(Record):
     """How long it takes until something is noticed, as Kaplan and Meier estimate it; null where nobody knows."""
 
     median: float | None
@@ -82,7 +86,7 @@ class Latency(_Figures):
     """Upper end; null where it may take longer than anybody looked."""
 
 
-class Spread(_Figures):
+class Spread(Record):
     """A distribution; null where nothing was measured."""
 
     mean: float | None
@@ -92,7 +96,7 @@ class Spread(_Figures):
     largest: float | None = None
 
 
-class Measure(_Figures):
+class Measure(Record):
     """One figure of one provider."""
 
     name: str
@@ -105,7 +109,7 @@ class Measure(_Figures):
     """The share; null where nothing could be counted."""
 
 
-class Part(_Figures):
+class Part(Record):
     """A figure of a part of the requests."""
 
     figure: str
@@ -120,7 +124,7 @@ class Part(_Figures):
     """First replies by what they showed; empty where nobody replies."""
 
 
-class CurvePoint(_Figures):
+class CurvePoint(Record):
     """The headline figure at one point."""
 
     at: int
@@ -129,7 +133,7 @@ class CurvePoint(_Figures):
     """The share, over all personas asked there."""
 
 
-class ProviderMetrics(_Figures):
+class ProviderMetrics(Record):
     """The figures of one provider with one setting."""
 
     label: str
@@ -184,7 +188,7 @@ class ProviderMetrics(_Figures):
     """After how many sessions preferences changed, over all personas."""
 
 
-class Metrics(_Figures):
+class Metrics(Record):
     """The figures of an experiment, as ``metrics.json`` holds them: no times, so a resumed run has the same."""
 
     format_version: Literal[2] = 2
