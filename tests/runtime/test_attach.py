@@ -125,9 +125,13 @@ async def test_a_killed_owner_is_succeeded_and_loses_nothing(tmp_path: Path) -> 
 
 
 async def test_a_read_outlives_all_connections_to_an_owner_that_died(tmp_path: Path) -> None:
+    ending: set[Any] = set()
+
     async def end(lines: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ending.add(asyncio.current_task())
         await lines.readline()
         writer.close()
+        await writer.wait_closed()
 
     async with open_shared(config(tmp_path)) as first, open_shared(config(tmp_path)) as second:
         await first.after_turn(user="My bike is red.", session_id="a")
@@ -136,6 +140,7 @@ async def test_a_read_outlives_all_connections_to_an_owner_that_died(tmp_path: P
                 dying = await asyncio.open_unix_connection(tmp_path / "dead")
                 second._adapter._idle.append(dying)  # type: ignore[attr-defined]
             assert "red" in await text(second)
+            await asyncio.gather(*ending)
 
 
 async def test_only_its_user_may_enter(tmp_path: Path) -> None:

@@ -254,7 +254,9 @@ async def test_a_daemon_that_never_comes_to_an_end_is_given_up_in_time() -> None
                 writer.write(b" ")
                 await writer.drain()
                 await asyncio.sleep(0.01)
-        writer.close()
+        writer.transport.abort()
+        with suppress(OSError):
+            await writer.wait_closed()
 
     async with await asyncio.start_server(drip, "127.0.0.1") as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
