@@ -241,8 +241,8 @@ async def errors_do_not_repeat_what_is_stored(kit: Kit) -> None:
     messages: list[str] = []
     nobody = ContextEntry("", native_id="no-such-record")
     wrong_calls = calls_about(kit, kit.scope, [nobody])
-    for call in wrong_calls:
-        await _message_of(call(), messages)
+    for wrong in wrong_calls:
+        await _message_of(wrong(), messages)
     if kit.aids.native_fault is not None:
         with kit.fault("500"):
             for call in (
