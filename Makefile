@@ -15,8 +15,9 @@ NANOBOT_VENV ?= .venv-nanobot
 HOSTS_VENV ?= .venv-hosts
 HERMES_VENV ?= .venv-hermes
 ARGS ?=
-# Tests wait as well as work: one process more than there are cores.
-JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)))
+# Tests wait as well as work: one process more than there are cores; two for those of make test, which wait more.
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+JOBS ?= $(shell echo $$(($(CORES) + 1)))
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -46,8 +47,9 @@ demo: $(VENV)/.installed-demo
 
 # Without bytecode, every process that a test starts compiles all of memslot anew. In the order of the folders, the
 # longest modules come first, and the many short ones of tests/unit fill what is left of each process at the end.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
+test: JOBS = $(shell echo $$(($(CORES) + 2)))
 test: $(VENV)/.installed-test
 	$(PYTEST) --fast $(ARGS)
 

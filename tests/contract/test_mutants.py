@@ -8,8 +8,8 @@ from mutants import MUTANTS, Mutant
 from variants import plain
 
 LOOPS = plain("asyncio", of=["asyncio", "trio"])
-_BLOCKING = {f"blocks_the_loop_by_{call}" for call in ("retrieve", "setup_scope", "reset_scope")}
-LONG = {"stuck_after_cancel"} | _BLOCKING
+_BLOCKING = {f"blocks_the_loop_by_{call}" for call in ("retrieve", "setup_scope", "reset_scope", "aclose")}
+LONG = {"stuck_after_cancel", "leaks_while_pending", "resets_what_it_finds"} | _BLOCKING
 """Caught once a deadline of the kit has passed."""
 
 

@@ -29,11 +29,13 @@ def recompute(directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, SCRIPT, directory], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.thorough
 def test_every_figure_is_the_one_that_is_recomputed(outcome: Outcome) -> None:
     done = recompute(outcome.directory)
     assert (done.returncode, done.stdout) == (0, "75 figures recomputed, none differs\n"), done.stderr
 
 
+@pytest.mark.thorough
 def test_a_figure_that_was_touched_differs(outcome: Outcome, tmp_path: Path) -> None:
     file = outcome.directory / "metrics.json"
     whole = file.read_text("utf-8")
