@@ -142,6 +142,7 @@ def test_a_stack_is_read_where_the_plugin_stands_also_on_a_thread_of_its_own() -
     assert len(_worker._stack(head + waits)) == 2
 
 
+@pytest.mark.thorough
 def test_every_way_to_print_it(conform) -> None:
     few = ("full_history.yaml", "--only", "is_an_adapter", "--loop", "asyncio")
     assert "full_history: BELOW CORE" in conform(*few).stdout

@@ -48,6 +48,7 @@ PROVIDERS: dict[str, tuple[str, dict[str, Any]]] = {
     "no_memory": ("no_memory", {}),
 }
 SDKS = {"mem0": "mem0", "simple_rag": "mem0", "graphiti": "kuzu"}
+SLOW = ("graphiti", "mcp")
 
 
 def test_no_provider_is_left_out() -> None:
@@ -108,7 +109,7 @@ async def answers(slot: MemorySlot) -> list[Any]:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        pytest.param(*provider, id=name, marks=[pytest.mark.thorough] if " " in name else [])
+        pytest.param(*provider, id=name, marks=[pytest.mark.thorough] if " " in name or name in SLOW else [])
         for name, provider in PROVIDERS.items()
     ],
 )

@@ -20,6 +20,7 @@ import anyio
 import httpx
 import pytest
 from cli_support import invoke
+from variants import plain
 
 from memory.plugins.config import load_config
 from memory.runtime._serving import serve, settings_of
@@ -59,7 +60,7 @@ def prompt(http: httpx.Client, number: int) -> int:
     return http.post("/api/hooks/user-prompt-submit", json=body).status_code
 
 
-@pytest.mark.parametrize("isolate", ["shared", "strict"])
+@pytest.mark.parametrize("isolate", plain("strict", of=["shared", "strict"]))
 def test_started_read_only_it_recalls_every_project_of_every_token(tmp_path: Path, isolate: str) -> None:
     of_ada = {"token": TOKENS["ADA_TOKEN"], "persona_id": "ada"}
     headers = {"authorization": f"Bearer {TOKENS['ADA_TOKEN']}"}

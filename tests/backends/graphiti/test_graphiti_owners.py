@@ -501,7 +501,8 @@ async def test_a_reset_that_was_killed_is_carried_out(tmp_path: Path, llm: Scrip
 # -- given up while it saves --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", plain(0, of=range(3)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(3))
 async def test_no_write_suffers_from_one_that_was_given_up(
     tmp_path: Path, llm: ScriptedLLM, seed: int
 ) -> None:
