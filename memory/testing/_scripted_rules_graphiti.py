@@ -7,7 +7,6 @@ something is, and say it differently. For a type that is asked for see :mod:`mem
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +15,13 @@ from typing import Any
 
 from memory.contract._text import parse_time
 from memory.testing._scripted_rules import ChatRequest, Choice, Reply, Rule
-from memory.testing._scripted_text import content_words, is_statement, lexical_overlap, sentences
+from memory.testing._scripted_text import (
+    content_words,
+    is_statement,
+    lexical_overlap,
+    python_literal,
+    sentences,
+)
 from memory.testing._scripted_typing import TypesOffered, attributes_told
 
 _SPEAKER = re.compile(r"^(?P<name>\w[\w' -]{0,40}): ")
@@ -178,8 +183,8 @@ def _iso(text: str) -> str | None:
 
 def _duplicates(prompt: str) -> Reply:
     new = _tag(prompt, "NEW FACT")
-    existing = ast.literal_eval(_tag(prompt, "EXISTING FACTS") or "[]")
-    candidates = ast.literal_eval(_tag(prompt, "FACT INVALIDATION CANDIDATES") or "[]")
+    existing = python_literal(_tag(prompt, "EXISTING FACTS") or "[]")
+    candidates = python_literal(_tag(prompt, "FACT INVALIDATION CANDIDATES") or "[]")
     return {
         "duplicate_facts": [item["idx"] for item in existing if _words(item["fact"]) == _words(new)],
         "contradicted_facts": [
@@ -278,7 +283,7 @@ def _attributes(request: ChatRequest) -> Reply | None:
     fact = _tag(prompt, "FACT")
     if fact:
         return attributes_told(schema, fact, json.loads(_tag(prompt, "EXISTING ATTRIBUTES") or "{}"))
-    entity = ast.literal_eval(_tag(prompt, "ENTITY"))
+    entity = python_literal(_tag(prompt, "ENTITY"))
     episode = _tag(prompt, "MESSAGES")
     try:
         episode = str(json.loads(episode.rstrip().rpartition("\n")[2]))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from threading import Lock
+from typing import Any
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_CJK}]|[^\W_]+(?:['’][^\W\d_]+)?")
 _SENTENCE = re.compile(r"[^.!?。！？\n]*(?:[.!?](?!\s|$)[^.!?。！？\n]*)*[.!?。！？]*")
 _PERSON = re.compile(r"\b(?:i|i['’]\w+|me|my|mine|myself|we|we['’]\w+|our|ours|us)\b|我|咱|俺", re.I)
 _ADVICE = re.compile(r"\b(?:recommend|suggest|advise)\w*\b|建议|推荐", re.I)
+_PARSING = Lock()
 _STOP = frozenset(
     re.findall(
         r"\S+",
@@ -54,3 +58,9 @@ def is_statement(sentence: str, role: str) -> bool:
 def estimate_tokens(text: str) -> int:
     """Tokens, at four UTF-8 bytes each."""
     return (len(text.encode("utf-8", "replace")) + 3) // 4
+
+
+def python_literal(text: str) -> Any:
+    """The value a prompt gives as a Python literal; one thread at a time, or CPython 3.11 mixes up their depths."""
+    with _PARSING:
+        return ast.literal_eval(text)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memory.testing._scripted_text import content_words
+from memory.testing._scripted_text import content_words, python_literal
 
 _PEOPLE = frozenset({"person", "people", "human", "speaker"})
 _VALUE = r"(?:\s+(?:is|are|was|of|=)|\s*:)\s+(?P<value>[\w.%-]+)"
@@ -26,7 +25,7 @@ class TypesOffered:
     def entities(cls, listed: str) -> TypesOffered:
         """As Graphiti lists them, a Python literal; without any, everything is a plain entity."""
         kinds, default = [], None
-        for entry in ast.literal_eval(listed or "[{'entity_type_id': 0, 'entity_type_name': 'Entity'}]"):
+        for entry in python_literal(listed or "[{'entity_type_id': 0, 'entity_type_name': 'Entity'}]"):
             name, number = str(entry["entity_type_name"]), entry["entity_type_id"]
             if name == "Entity":
                 default = number

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import math
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
@@ -24,6 +27,7 @@ from memory.testing import ScriptedLLM
 from memory.testing._faults import FAKE_KEY
 from memory.testing._scripted_rules import ChatRequest, Reply
 from memory.testing._scripted_schema import minimal_instance
+from memory.testing._scripted_text import python_literal
 from memory.testing._scripted_typing import attributes_told
 
 SECRET_TEXT = "my diary says marmalade"
@@ -395,3 +399,32 @@ def test_leaves_no_thread_even_with_an_idle_connection_and_a_pending_fault() -> 
     assert time.monotonic() - started < 50
     with pytest.raises(RuntimeError, match="not running"):
         _ = llm.base_url
+
+
+def test_prompts_that_arrive_at_once_are_all_read() -> None:
+    """Python 3.11 counts the depth of what it parses for all threads together, and collects in the middle."""
+    facts = [{"idx": number, "fact": f"I keep passport {number} in the drawer."} for number in range(8)]
+
+    class Collected:
+        """Its end lets another thread on."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            sum(range(50))
+
+    def read(prompt: str) -> object:
+        Collected()
+        return python_literal(prompt)
+
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(1e-6)
+    gc.set_threshold(50)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(read, [repr(facts)] * 12_000))
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*thresholds)
+    assert all(each == facts for each in found)
