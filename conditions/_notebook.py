@@ -18,11 +18,12 @@ from typing import Annotated, Any, ClassVar, Protocol
 import anyio
 from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter
 
-from conditions._events import Known, said
 from conditions._storage import (
+    Known,
     open_scope_file,
     parse_event,
     remove_scope_file,
+    said,
     scope_file_exists,
     write,
 )

@@ -1,18 +1,24 @@
-"""What conditions keep on disk: a directory with one owner, in it a file of each scope."""
+"""What conditions keep on disk: a directory with one owner, in it a file of each scope, and events as they need
+them.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from sys import intern
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 from pydantic import ValidationError
 
-from memory import BackendUnavailable, IsolationError, MemoryEvent, MemoryScope
+from memory import BackendUnavailable, IsolationError, MemoryEvent, MemoryScope, Message
 from memory.adapter import (
     AppendLog,
     Durability,
@@ -186,3 +192,46 @@ def remove_scope_file(path: Path) -> None:
 def _unlink(*paths: Path) -> None:
     for path in paths:
         path.unlink(missing_ok=True)
+
+
+def said(message: Message) -> str:
+    """A message's text; its tool calls, where it has some, as JSON behind it."""
+    calls = json.dumps(message.tool_calls, ensure_ascii=False) if message.tool_calls else ""
+    return "\n".join(part for part in (message.content, calls) if part.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Everything of an event but scope and words, in little memory: there may be hundreds of thousands."""
+
+    event_id: str
+    session_id: str
+    turn_id: str
+    agent_id: str
+    timestamp: datetime
+    cs_fields: dict[str, str] | None
+    metadata: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, event: MemoryEvent) -> Known:
+        return cls(
+            event.event_id,
+            intern(str(event.session_id)),
+            event.turn_id,
+            intern(str(event.agent_id)),
+            event.timestamp,
+            event.cs_fields or None,
+            event.metadata or None,
+        )
+
+    def raw(self) -> dict[str, Any]:
+        """JSON-ready, so that what is retrieved can be traced (spec section 1)."""
+        return {
+            "event_id": self.event_id,
+            "session_id": self.session_id,
+            "turn_id": self.turn_id,
+            "agent_id": self.agent_id,
+            "timestamp": self.timestamp.isoformat(),
+            **(self.cs_fields or {}),
+            **({"metadata": self.metadata} if self.metadata else {}),
+        }

@@ -14,8 +14,7 @@ from sys import intern
 from typing import Any
 
 from conditions._control import ControlCondition
-from conditions._events import Known, said
-from conditions._storage import EventLog, OwnedDirectory, read_off_loop, write
+from conditions._storage import EventLog, Known, OwnedDirectory, read_off_loop, said, write
 from memory import (
     BackendHealth,
     ContextBudget,

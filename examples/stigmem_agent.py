@@ -16,8 +16,7 @@ import anyio
 
 from memory.stigmem.abi import StigmemAbi
 from memory.stigmem.intent_client import IntentClient
-from memory.stigmem.intents import IntentRecord
-from memory.stigmem.judging import Estimate, broken_constraints, due_deferences
+from memory.stigmem.intents import Estimate, IntentRecord, broken_constraints, due_deferences
 from memory.stigmem.writers import carry_out
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         ScopeError,
     )
     from memory.contract.events import MemoryEvent, Message
+    from memory.contract.formatting import TokenCounter
     from memory.contract.receipts import BackendHealth, BackendReadiness, RetrieveResult, Trace, WriteReceipt
     from memory.contract.requests import (
         AdapterMode,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
         RetrieveRequest,
     )
     from memory.contract.scope import MemoryScope
-    from memory.contract.tokens import TokenCounter
     from memory.plugins.opening import open_memory, open_memory_sync
     from memory.slot.rules import Deadlines
     from memory.slot.slot import MemorySlot

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memory.adapter._address import server_address
 from memory.adapter._base import BaseAdapter, SequentialBulk, SynchronousWrites, release
+from memory.adapter._bounded import server_address
 from memory.adapter._directories import remove_directory, staged_directory, sweep_directories
 from memory.adapter._sdk import environment_kept, quiet_loggers, trim_heap, warnings_only
-from memory.adapter._shielded import ShieldedCalls
-from memory.adapter._worker import NativeWorker
+from memory.adapter._worker import NativeWorker, ShieldedCalls
 from memory.contract._late import attach as _attach
 from memory.contract._model import (
     AwareDatetime,
@@ -44,6 +43,7 @@ from memory.contract.errors import (
     StoreError,
 )
 from memory.contract.formatting import (
+    Utf8TokenCounter,
     clean_text,
     entry_cost,
     render_section,
@@ -56,7 +56,6 @@ from memory.contract.native_errors import (
     NativeError,
     normalise_error,
 )
-from memory.contract.operations import NotBlank, Operation
 from memory.contract.receipts import (
     ContextEntry,
     FeedbackReceipt,
@@ -66,8 +65,8 @@ from memory.contract.receipts import (
     ProvenanceResult,
     ResetReceipt,
 )
+from memory.contract.requests import NotBlank, Operation
 from memory.contract.scope import IdAlphabet, ScopeEncoder
-from memory.contract.tokens import Utf8TokenCounter
 from memory.contract.usage import count_llm_call
 from memory.plugins.endpoint import LEXICAL_OR_BLOCK, ModelEndpoint
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions, hookimpl
@@ -78,7 +77,7 @@ if TYPE_CHECKING:
     from memory.adapter._bounded import http_client
     from memory.adapter._http import JsonHttp, bearer, check_url, expect, none_if_404, route
     from memory.adapter._lexical import LexicalHashEmbedder
-    from memory.adapter._openai_usage import counted_openai
+    from memory.adapter._sdk import counted_openai
     from memory.slot.bounded_queue import BoundedQueue, RecentKeys
     from memory.slot.files import AppendLog, Durability, replace_file
     from memory.slot.sqlite_file import SqliteFile, SqliteLayout

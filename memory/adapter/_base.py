@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import anyio
 
-from memory.adapter._shielded import ShieldedCalls
-from memory.adapter._worker import NativeWorker
+from memory.adapter._worker import NativeWorker, ShieldedCalls
 from memory.contract.adapter import AdapterTraits, declared_health
 from memory.contract.admission import yield_turn
 from memory.contract.errors import BackendError, MemslotError

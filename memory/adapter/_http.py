@@ -18,8 +18,7 @@ import anyio
 import httpx
 from pydantic import SecretStr
 
-from memory.adapter._address import server_address
-from memory.adapter._bounded import MAX_ANSWER_BYTES, http_client
+from memory.adapter._bounded import MAX_ANSWER_BYTES, http_client, server_address
 from memory.adapter._sdk import warnings_only
 from memory.contract.errors import (
     BackendError,

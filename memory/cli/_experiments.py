@@ -126,9 +126,8 @@ def conclude(outcome: Outcome, *, as_json: bool) -> None:
 
 def show_results(results: Results, directory: Path, report: Path, *, as_json: bool) -> None:
     """Figures side by side, what is to be known about them, who won, and where the page is."""
-    from memory.bench.report.fairness import problems, remarks, unequal
     from memory.bench.report.tables import by_part, summary
-    from memory.bench.report.verdict import verdict
+    from memory.bench.report.verdict import problems, remarks, unequal, verdict
 
     if as_json:
         print_json(as_data(results, directory, report))
@@ -153,8 +152,7 @@ def show_results(results: Results, directory: Path, report: Path, *, as_json: bo
 
 
 def as_data(results: Results, directory: Path, report: Path) -> dict[str, Any]:
-    from memory.bench.report.fairness import problems, unequal
-    from memory.bench.report.verdict import verdict
+    from memory.bench.report.verdict import problems, unequal, verdict
 
     return {
         "directory": str(directory),
@@ -186,7 +184,7 @@ def written(directories: Sequence[Path]) -> tuple[Path, Path, Results]:
     from datetime import UTC, datetime
 
     from memory.bench.engine.files import make_directory, new_id
-    from memory.bench.report.several import parts_of, write_several
+    from memory.bench.report.report import parts_of, write_several
 
     parts = parts_of(directories)
     if parts == [directories[0]]:

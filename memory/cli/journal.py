@@ -196,7 +196,7 @@ def export(
 ) -> None:
     """Write the journal as JSON lines: a head, then one event a line, as it was recorded. Holds what was said."""
     from memory.plugins.opening import recorded_journal
-    from memory.runtime._journal_lines import exported
+    from memory.runtime._replay import exported
 
     with recorded_journal(config) as journal:
         lines = exported(journal, persona)
@@ -233,7 +233,7 @@ def import_(
     """Take over the events of an export; those known already stay as they are. Nothing is sent anywhere."""
     from memory.plugins.config import load_config
     from memory.plugins.opening import open_journal
-    from memory.runtime._journal_lines import read_export
+    from memory.runtime._replay import read_export
 
     loaded = load_config(config)
     if loaded.journal is None:

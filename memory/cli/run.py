@@ -116,9 +116,9 @@ def failures(
     as_json: AsJson = False,
 ) -> None:
     """List the requests that lost, worst first: failed, missing, not shown, or not what the user wanted."""
-    from memory.bench.report.requests import judged_requests
+    from memory.bench.report.page import judged_requests
+    from memory.bench.report.report import parts_of
     from memory.bench.report.results import read_results
-    from memory.bench.report.several import parts_of
 
     lost = [
         {

@@ -12,7 +12,7 @@ from memory.cli._group import FAILED
 from memory.plugins.console import AsJson, print_json, say
 
 if TYPE_CHECKING:
-    from memory.bench.engine.deviations import Verified
+    from memory.bench.engine.replay import Verified
 
 
 def verify(
@@ -35,8 +35,7 @@ def verify(
     Exits with 1 if anything does. What could not be checked is said, and is no failure.
     """
     from memory.bench.engine.verify import verify as compute_anew
-    from memory.bench.report.report import rendered
-    from memory.bench.report.several import parts_of
+    from memory.bench.report.report import parts_of, rendered
 
     all_found = {
         directory: compute_anew(directory, data, render=rendered) for directory in parts_of(directories)

@@ -16,7 +16,6 @@ from typing import Any, Protocol, get_args, runtime_checkable
 from memory.contract.errors import CapabilityNotSupported, InputError
 from memory.contract.events import MemoryEvent
 from memory.contract.native_errors import ErrorTable
-from memory.contract.operations import Operation
 from memory.contract.receipts import (
     BackendHealth,
     BackendReadiness,
@@ -38,6 +37,7 @@ from memory.contract.requests import (
     MemoryFeedback,
     NativeMutationRequest,
     NativeQueryRequest,
+    Operation,
     ProvenanceRequest,
     RetrieveRequest,
 )

@@ -2,6 +2,8 @@
 
 Stored text is data. It cannot close or forge the fence, start a line that looks like another entry, or carry
 control characters into the prompt.
+
+Tokens are counted without a download; exact counters are injected (facts: tiktoken fetches ranks).
 """
 
 from __future__ import annotations
@@ -9,14 +11,47 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from memory.contract.receipts import ContextEntry
 from memory.contract.requests import ContextBudget
-from memory.contract.tokens import TokenCounter
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """Counts the tokens of a text. ``name`` goes into every trace and manifest."""
+
+    @property
+    def name(self) -> str: ...
+
+    def count(self, text: str) -> int:
+        """Tokens in ``text``; never negative."""
+        ...
+
+
+class Utf8TokenCounter:
+    """``ceil(utf8_bytes / 4)``: within about 15 % for English and 5-30 % for Chinese, with no vocabulary."""
+
+    name = "utf8-bytes/4"
+
+    def count(self, text: str) -> int:
+        return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
+
+
+@dataclass(frozen=True)
+class CallableTokenCounter:
+    """An exact counter from a function, such as ``lambda text: len(encoding.encode(text))``."""
+
+    name: str
+    function: Callable[[str], int]
+
+    def count(self, text: str) -> int:
+        return self.function(text)
+
 
 # Possessive, so that a run of blanks is read once: a pattern that gives back what it took is quadratic here.
 _BLANKS = r"[\s\u200b-\u200f\u2060\ufeff]*+"

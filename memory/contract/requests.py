@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Annotated, Literal, Self
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
-from memory.contract._model import AwareDatetime, Frozen, Id, JsonObject, Text, check_number
+from memory.contract._model import AwareDatetime, Frozen, Id, JsonObject, Text, check_number, first_problem
 from memory.contract.events import cs_fields
 from memory.contract.scope import MemoryScope
 
@@ -206,3 +219,43 @@ class NativeQueryRequest(Frozen):
     scope: MemoryScope
     operation: Text
     arguments: JsonObject = Field(default_factory=dict)
+
+
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be blank")
+    return value
+
+
+NotBlank = Annotated[str, AfterValidator(_not_blank)]
+"""The type of an argument that says something."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What one native operation takes.
+
+    Attributes:
+        optional: argument -> its type, as pydantic understands it, of what may be left out.
+        required: the same, of what must be there.
+        native_id: whether it works on the one record that ``native_id`` names.
+    """
+
+    optional: Mapping[str, Any] = field(default_factory=dict)
+    required: Mapping[str, Any] = field(default_factory=dict)
+    native_id: bool = False
+
+    @cached_property
+    def _model(self) -> Any:
+        fields: dict[str, Any] = {name: (kind, ...) for name, kind in self.required.items()}
+        fields |= {name: (kind, None) for name, kind in self.optional.items()}
+        return create_model("Arguments", __config__=ConfigDict(extra="forbid", strict=True), **fields)
+
+    def problem(self, arguments: Mapping[str, Any]) -> str | None:
+        """``name: what is wrong`` of the first argument that is; None where all are as declared."""
+        try:
+            self._model.model_validate_json(json.dumps(arguments))  # strict, and a time is text
+        except ValidationError as error:
+            takes = ", ".join([*self.required, *self.optional]) or "no arguments"
+            return f"{first_problem(error)}; it takes {takes}"
+        return None

@@ -14,8 +14,7 @@ from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.doctor.hints import LEAK, Hints, unreached
 from memory.doctor.report import CheckStatus
-from memory.doctor.trial import Trial, new_word, request, shows
-from memory.doctor.waiting import Patience
+from memory.doctor.trial import Patience, Trial, new_word, request, shows
 from memory.plugins.hookspecs import PluginInfo
 from memory.slot.probing import allocate_probe_scopes, missing_of, probe_models
 from memory.slot.slot import MemorySlot

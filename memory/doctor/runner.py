@@ -13,7 +13,7 @@ import anyio
 from memory.doctor.checks import CheckFailed, Outcome, SlotChecks
 from memory.doctor.hints import Hints, explained, hides_us
 from memory.doctor.report import CHECKS, CheckResult, DoctorReport, Waiting
-from memory.doctor.waiting import Patience
+from memory.doctor.trial import Patience
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot, open_journal
 from memory.plugins.registry import MemoryAdapterRegistry

@@ -1,14 +1,19 @@
-"""A memory that several sessions of one process share: an embedded store has one owner."""
+"""A memory that several sessions of one process share (an embedded store has one owner), and what a binding
+asks for: that its SDK is there and of a tested release, and that an agent has one memory.
+"""
 
 from __future__ import annotations
 
 import shlex
 import threading
-from contextlib import ExitStack
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory import ConfigError
+from memory import ConfigError, PluginLoadError
+from memory.hosts._table import HOSTS
 from memory.runtime import TurnMemory, open_turn_memory_sync
 
 
@@ -54,3 +59,40 @@ def release(shared: SharedMemory) -> None:
             return
         _open.pop(shared.config, None)
     shared.opened.close()
+
+
+@contextmanager
+def tested(name: str) -> Iterator[None]:
+    """Around a binding's import of its SDK.
+
+    Raises:
+        PluginLoadError: the SDK is missing, or of a release that was not tested.
+    """
+    host = HOSTS[name]
+    if (wrong := host.untested) is not None:
+        raise PluginLoadError(wrong)
+    try:
+        yield
+    except ImportError as error:
+        raise PluginLoadError(
+            f"memory.hosts.{host.module} needs {error.name or name}: {host.install}"
+        ) from error
+
+
+_bound: dict[int, weakref.ref[object]] = {}
+
+
+def bind(agent: object, host: str) -> None:
+    """Note that an agent has a memory now.
+
+    Raises:
+        ConfigError: it had one already.
+    """
+    known = _bound.get(id(agent))
+    if known is not None and known() is agent:
+        raise ConfigError(f"this {host} agent has a memory already; one agent takes one memory")
+    _bound[id(agent)] = weakref.ref(agent)
+
+
+def unbind(agent: object) -> None:
+    _bound.pop(id(agent), None)

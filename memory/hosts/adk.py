@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from memory import MemoryScope, Message
-from memory.hosts._registry import tested
+from memory.hosts._shared import tested
 from memory.runtime import HostTurns, TurnMemory
 
 with tested("adk"):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from memory import ConfigError, MemoryScope, Message
-from memory.hosts._registry import tested
+from memory.hosts._shared import tested
 from memory.runtime import HostTurns, TurnMemory
 
 with tested("agent-framework"):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from memory import MemoryScope
-from memory.hosts._registry import bind, tested, unbind
+from memory.hosts._shared import bind, tested, unbind
 from memory.runtime import HostTurns, TurnMemory, strip_context
 
 with tested("crewai"):

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from memory import MemoryScope, MemslotError
-from memory.hosts._registry import tested
-from memory.hosts._shared import SharedMemory, acquire, release
+from memory.hosts._shared import SharedMemory, acquire, release, tested
 from memory.runtime import HostTurns, MemoryItems, load_config
 
 with tested("hermes"):

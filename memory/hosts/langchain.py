@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, NotRequired
 
 from memory import MemoryScope, Message
-from memory.hosts._registry import tested
+from memory.hosts._shared import tested
 from memory.runtime import HostTurns, TurnMemory, answer_text
 
 with tested("langchain"):

@@ -14,7 +14,7 @@ from typing import Any
 
 from memory import InputError, MemoryScope
 from memory.hosts._item_store import ItemStore, Namespace, check_value, fits, matches, text_of
-from memory.hosts._registry import tested
+from memory.hosts._shared import tested
 from memory.runtime import HostTurns, TurnMemory
 from memory.runtime import Item as Memory
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memory import MemoryScope, Message
-from memory.hosts._registry import tested
+from memory.hosts._shared import tested
 from memory.runtime import HostTurns, TurnMemory
 
 with tested("llama-index"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memory import MemoryScope
-from memory.hosts._registry import tested
+from memory.hosts._shared import tested
 from memory.runtime import HostTurns, TurnMemory, answer_text
 
 with tested("pydantic-ai"):

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict
 
 from memory.contract.adapter import CAPABILITIES, MemoryAdapter, label_of
 from memory.contract.errors import PluginNotFound
+from memory.contract.formatting import TokenCounter, Utf8TokenCounter
 from memory.contract.receipts import ConditionKind, ConsistencyModel, PetObservability
 from memory.contract.scope import IdAlphabet
-from memory.contract.tokens import TokenCounter, Utf8TokenCounter
 
 PROJECT = "memslot"
 hookspec = pluggy.HookspecMarker(PROJECT)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memory.contract.errors import ConfigError
+from memory.contract.formatting import TokenCounter
 from memory.contract.scope import MemoryScope
-from memory.contract.tokens import TokenCounter
 from memory.plugins.config import JournalSettings, MemslotConfig, load_config
 from memory.plugins.postgres import PostgresServer
 from memory.plugins.registry import MemoryAdapterRegistry

@@ -165,7 +165,7 @@ class PostgresServer:
 
 
 class PostgresDatabase:
-    """The tables of a server that one layout is of, as a :class:`~memory.slot.database.JournalDatabase`."""
+    """The tables of a server that one layout is of, as a :class:`~memory.slot.sqlite_file.JournalDatabase`."""
 
     on_server = True
 

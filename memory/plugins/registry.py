@@ -29,8 +29,8 @@ from memory.contract.errors import (
     PluginLoadError,
     PluginNotFound,
 )
+from memory.contract.formatting import TokenCounter
 from memory.contract.receipts import ConditionKind
-from memory.contract.tokens import TokenCounter
 from memory.plugins import hookspecs
 from memory.plugins.blocks import nearest, parse_block
 from memory.plugins.config import MemslotConfig

@@ -34,15 +34,18 @@ if TYPE_CHECKING:
         Attachment,
         Channel,
         ChannelClosed,
+        Checkpoint,
         CommandLine,
         HttpChannel,
+        SessionSettings,
+        TurnReport,
         UserTurn,
     )
     from memory.runtime._conversations import Conversations
     from memory.runtime._forget import spool_directory
     from memory.runtime._hosting import HostTurns, answer_text, open_turn_memory, open_turn_memory_sync
     from memory.runtime._items import Item, MemoryItems
-    from memory.runtime._listening import listening_socket
+    from memory.runtime._listening import listening_socket, stop_at_signals
     from memory.runtime._loop import AgentSession, run_session
     from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
     from memory.runtime._provider import (
@@ -56,12 +59,10 @@ if TYPE_CHECKING:
         Usage,
     )
     from memory.runtime._sections import ShownSections
-    from memory.runtime._signals import stop_at_signals
     from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
-    from memory.runtime._turn_report import Checkpoint, SessionSettings, TurnReport
     from memory.runtime.providers import ProviderPlugin, create_provider
+    from memory.runtime.signet.changing import open_reach
     from memory.runtime.signet.client import AdapterClient, create_adapter
-    from memory.runtime.signet.reach_items import open_reach
     from memory.runtime.signet.server import RuntimeAdapterServer
     from memory.runtime.signet.types import (
         CompactionCompleteParams,

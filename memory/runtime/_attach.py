@@ -1,27 +1,216 @@
-"""One memory, several processes of one user: the first serves its store on a local socket, later ones attach to it.
+"""One memory, several processes of one user: the first serves its store on a local socket, later ones attach to
+it.
 
-An embedded store and a journal have one owner. Whoever finds them open elsewhere on this machine calls that process
-by the adapter below; when it ends, one of those that are attached becomes the owner. A call is a line of
-JSON and its answer another, over a Unix socket in a directory that only its user may enter.
+An embedded store and a journal have one owner. Whoever finds them open elsewhere on this machine calls that
+process by the adapter below; when it ends, one of those that are attached becomes the owner. A call is a line
+of JSON and its answer another, over a Unix socket in a directory that only its user may enter.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
+from pydantic_core import to_jsonable_python
 
 from memory.contract._loops import on_trio
+from memory.contract.adapter import AdapterTraits, MemoryAdapter
+from memory.contract.errors import BackendUnavailable, MemslotError
+from memory.contract.events import MemoryEvent
+from memory.contract.receipts import ModeReceipt, RetrieveResult, WriteReceipt
+from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot
-from memory.runtime._attach_owner import Owner, Place
-from memory.runtime._attached import AttachedSlot
+from memory.plugins.registry import MemoryAdapterRegistry
+from memory.runtime._attach_owner import MAX_LINE, METHODS, Owner, Place, answered, error_of, send
+from memory.slot.host_store import HOST_FILE
+from memory.slot.rendering import without_recalled_context
 from memory.slot.slot import MemorySlot
+
+_OPENING_S = 30.0
+_PAUSE_S = 0.05
+_Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_accepted: ContextVar[int | None] = ContextVar("accepted", default=None)
+"""How often the scope of the event that is being written was reset when it was accepted; None: it is just now."""
+
+
+class _Erased(MemslotError):
+    """A reset of its scope came before an event."""
+
+
+class _Attached:
+    """A memory that another process has open. What needs no store is asked of an adapter that is never opened."""
+
+    def __init__(self, native: MemoryAdapter, owner: Owner) -> None:
+        self.backend_name = native.backend_name
+        self._native = native
+        self._owner = owner
+        self._idle: list[_Connection] = []
+
+    @property
+    def traits(self) -> AdapterTraits:
+        return self._native.traits
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        return self._native.native_scope(scope)
+
+    def format_context(self, result: RetrieveResult) -> str:
+        return self._native.format_context(result)
+
+    async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
+        """Of this process's slot alone; others go on as they are."""
+        return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        if (resets := _accepted.get()) is None:
+            return cast(WriteReceipt, await self.call("record_event", event))
+        receipt = await self.call("record_accepted", event, resets)
+        if receipt is None:
+            raise _Erased("its scope was reset since it was accepted")
+        return cast(WriteReceipt, receipt)
+
+    async def aclose(self) -> None:
+        self._close_idle()
+        await self._native.aclose()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop()[1].close()
+
+    async def call(self, name: str, *arguments: Any) -> Any:
+        """One call, of the owner there is; a read that lost its owner is asked of the next."""
+        method = METHODS[name]
+        call = {"method": name, "arguments": to_jsonable_python(arguments)}
+        for attempt in (1, 2):
+            slot, connection = await self._reached()
+            if slot is not None:
+                answer = await answered(slot, call, self._owner.resets)
+            else:
+                assert connection is not None
+                try:
+                    answer = await self._asked(connection, call)
+                except OSError as error:
+                    self._close_idle()  # its other connections have ended with it
+                    if method.repeatable and attempt == 1:
+                        continue
+                    raise self._unavailable("the process that has it open ended", sent=True) from error
+            if "error" in answer:
+                raise error_of(answer, self.backend_name, name)
+            return method.result.validate_python(answer["result"])
+        raise AssertionError
+
+    async def _reached(self) -> tuple[MemorySlot | None, _Connection | None]:
+        """The store itself, where this process owns it by now; else a connection to its owner."""
+        with anyio.move_on_after(_OPENING_S):
+            while True:
+                if self._owner.slot is not None:
+                    return self._owner.slot, None
+                while self._idle:
+                    lines, writer = self._idle.pop()
+                    if not (lines.at_eof() or writer.is_closing()):
+                        return None, (lines, writer)
+                    writer.close()
+                try:
+                    path = self._owner.place.note.read_text("utf-8")
+                    return None, await asyncio.open_unix_connection(path, limit=MAX_LINE)
+                except OSError:
+                    if (slot := await self._owner.succeed()) is not None:
+                        return slot, None
+                await anyio.sleep(_PAUSE_S)  # its owner is still opening it
+        raise self._unavailable("the process that has it open does not answer", sent=False)
+
+    async def _asked(self, connection: _Connection, call: dict[str, Any]) -> dict[str, Any]:
+        lines, writer = connection
+        answer: dict[str, Any] | None = None
+        try:
+            await send(writer, call)
+            line = await lines.readline()
+            if not line.endswith(b"\n"):
+                raise ConnectionResetError("the connection ended without an answer")
+            answer = json.loads(line)
+        finally:
+            if answer is not None:
+                self._idle.append(connection)
+            else:
+                writer.close()
+        return answer
+
+    def _unavailable(self, why: str, *, sent: bool) -> BackendUnavailable:
+        return BackendUnavailable(f"{self.backend_name}: {why}", backend_name=self.backend_name, sent=sent)
+
+
+class AttachedSlot(MemorySlot):
+    """The slot of an attached process: its journal is the owner's."""
+
+    _journal = False
+    _owner: Owner
+
+    @classmethod
+    def of(cls, settings: MemslotConfig, scope: MemoryScope | None, owner: Owner) -> AttachedSlot:
+        counter = settings.token_counter()
+        native = MemoryAdapterRegistry().create(settings, token_counter=counter)
+        slot = cls(
+            cast(MemoryAdapter, _attached(native, owner)),
+            scope=scope,
+            budget=settings.memory.budget,
+            deadlines=settings.memory.deadlines,
+            token_counter=counter,
+        )
+        slot.host_file = settings.data_dir / HOST_FILE  # now: its owner empties it at a reset
+        slot._journal, slot._owner = settings.journal is not None, owner
+        owner.backend_name = native.backend_name
+        slot.resets()  # from now on they are counted
+        return slot
+
+    @property
+    def has_journal(self) -> bool:
+        return self._journal
+
+    async def keep_event(self, event: MemoryEvent) -> bool | None:
+        if self.read_only or self.closed or not self._journal:
+            return None
+        kept = await cast(_Attached, self._adapter).call("keep_event", without_recalled_context(event))
+        return None if kept is None else bool(kept)
+
+    def resets(self, scope: MemoryScope | None = None) -> int:
+        """Of every process: one of another is no less an end of what waits here."""
+        return self._owner.resets(scope)
+
+    async def record_accepted(
+        self, event: MemoryEvent, resets: int, count: Callable[[MemoryScope], int] | None = None
+    ) -> WriteReceipt | None:
+        before = _accepted.set(resets)
+        try:
+            return await super().record_accepted(event, resets, count)
+        except _Erased:
+            return None
+        finally:
+            _accepted.reset(before)
+
+
+def _attached(native: MemoryAdapter, owner: Owner) -> Any:
+    """An adapter with the capabilities of ``native``, and no other."""
+
+    def remote(name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(self: _Attached, *arguments: Any) -> Any:
+            return await self.call(name, *arguments)
+
+        return call
+
+    withheld: dict[str, Any] = {
+        "withheld_capabilities": getattr(native, "withheld_capabilities", frozenset())
+    }
+    asked = METHODS.keys() - vars(_Attached).keys()
+    methods = {name: remote(name) for name in asked if hasattr(native, name)}
+    return type("Attached", (_Attached,), {**methods, **withheld})(native, owner)
 
 
 @asynccontextmanager

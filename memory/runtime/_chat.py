@@ -12,15 +12,14 @@ from memory.contract.formatting import without_controls
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig, load_config
-from memory.runtime._agent import AgentSettings
 from memory.runtime._attach import open_shared
-from memory.runtime._channel import AgentOutput, ChannelClosed, CommandLine, UserTurn
+from memory.runtime._channel import AgentOutput, ChannelClosed, CommandLine, TurnReport, UserTurn
+from memory.runtime._conversations import AgentSettings
 from memory.runtime._forget import drop_turns, spool_directory
+from memory.runtime._listening import cancelled_at_interrupt
 from memory.runtime._loop import AgentSession
 from memory.runtime._policy import TurnMemory
 from memory.runtime._provider import Provider
-from memory.runtime._signals import cancelled_at_interrupt
-from memory.runtime._turn_report import TurnReport
 
 _HELP = """/memory            what the last turn was given, and why
 /mode read-only    keep nothing of what is said;  /mode normal  keep it again

@@ -1,10 +1,26 @@
-"""The socket a server listens on."""
+"""The socket a server listens on, its connections, bounded in number and in the time they take to ask, and the
+signals that end it with time for what comes after.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import socket
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.abc import TaskStatus
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from memory.contract.errors import ConfigError
+
+if TYPE_CHECKING:
+    import uvicorn
 
 
 def listening_socket(host: str, port: int, *, field: str) -> socket.socket:
@@ -29,3 +45,112 @@ def listening_socket(host: str, port: int, *, field: str) -> socket.socket:
         raise ConfigError(f"{field}: cannot listen on {host} port {port} ({what})") from error
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
+
+
+def bounded_protocol(header_s: float, max_per_address: int) -> type[asyncio.Protocol]:
+    """uvicorn's protocol for HTTP, for its option ``http``.
+
+    Args:
+        header_s: seconds from the opening of a connection, or from the first byte of a further request, until the
+            head of the request has arrived; then the connection is closed.
+        max_per_address: connections of one address; further ones are closed at once.
+    """
+    connections: Counter[str] = Counter()
+
+    class Bounded(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+        def connection_made(self, transport: Any) -> None:
+            peer = transport.get_extra_info("peername")
+            self._address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+            self._deadline: asyncio.TimerHandle | None = None
+            connections[self._address] += 1
+            super().connection_made(transport)
+            if connections[self._address] > max_per_address:
+                transport.abort()
+            else:
+                self._begin_deadline()
+
+        def data_received(self, data: bytes) -> None:
+            before = self.cycle
+            super().data_received(data)
+            if self.cycle is not before:
+                self._end_deadline()
+            elif self._deadline is None and (before is None or before.response_complete):
+                self._begin_deadline()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._end_deadline()
+            connections[self._address] -= 1
+            if not connections[self._address]:
+                del connections[self._address]
+            super().connection_lost(exc)
+
+        def _begin_deadline(self) -> None:
+            self._deadline = self.loop.call_later(header_s, self.transport.abort)
+
+        def _end_deadline(self) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+    return Bounded
+
+
+def stop_at_signals(
+    running: uvicorn.Server, leave_s: float = 0.0, leaving: Callable[[], None] = lambda: None
+) -> None:
+    """Let SIGTERM and SIGINT end a server, and nothing else. For the main thread; elsewhere this does nothing.
+
+    Args:
+        running: the server.
+        leave_s: seconds it goes on answering; a second signal ends it at once.
+        leaving: called at the first signal.
+
+    uvicorn's own handler raises the signal that ended it again, which would end the process before its writes are
+    sent; and one that comes before uvicorn listens for it would end the process, too.
+    """
+
+    first = True
+
+    def stop() -> None:
+        running.should_exit = True
+
+    def end(number: int, _: object) -> None:
+        nonlocal first
+        leaving()
+        if first and leave_s:
+            later = threading.Timer(leave_s, stop)
+            later.daemon = True
+            later.start()
+        else:
+            running.force_exit = running.should_exit and number == signal.SIGINT
+            stop()
+        first = False
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, end)
+        running.handle_exit = end  # type: ignore[assignment, method-assign]
+
+
+@asynccontextmanager
+async def cancelled_at_interrupt(wanted: bool = True) -> AsyncIterator[anyio.CancelScope]:
+    """What is done inside is cancelled by SIGINT, which then ends nothing else. For the main thread alone."""
+    with anyio.CancelScope() as scope:
+        if not wanted or threading.current_thread() is not threading.main_thread():
+            yield scope
+            return
+
+        async def watch(*, task_status: TaskStatus[None]) -> None:
+            with anyio.open_signal_receiver(signal.SIGINT) as signals:
+                task_status.started()
+                async for _ in signals:
+                    scope.cancel()
+
+        before = signal.getsignal(signal.SIGINT)
+        try:
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(watch)
+                yield scope
+                tasks.cancel_scope.cancel()
+        finally:
+            signal.signal(signal.SIGINT, before)

@@ -18,13 +18,20 @@ from memory.contract.adapter import SupportsReadiness
 from memory.contract.errors import BackendError, InputError, MemslotError
 from memory.contract.events import Message
 from memory.contract.scope import MemoryScope
-from memory.runtime._channel import AgentOutput, Channel, ChannelClosed, UserTurn
+from memory.runtime._channel import (
+    AgentOutput,
+    Channel,
+    ChannelClosed,
+    Checkpoint,
+    SessionSettings,
+    TurnReport,
+    UserTurn,
+)
 from memory.runtime._items import MemoryItems
 from memory.runtime._policy import Recall, TurnMemory
 from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, ToolCall
 from memory.runtime._sections import Part, digest_of, fit_parts
 from memory.runtime._tools import ToolContext, ToolRegistry, ToolResult
-from memory.runtime._turn_report import Checkpoint, SessionSettings, TurnReport
 
 log = logging.getLogger(__name__)
 

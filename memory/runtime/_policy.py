@@ -36,9 +36,9 @@ from memory.contract.requests import Positive, RetrieveRequest
 from memory.contract.scope import MemoryScope
 from memory.runtime._circuit import Background, Circuit, CircuitOpen, SetUpLate
 from memory.runtime._writing import WriteBehind
+from memory.slot.rendering import without_recalled_context
 from memory.slot.rules import Seconds
 from memory.slot.slot import MemorySlot
-from memory.slot.stripping import without_recalled_context
 from memory.slot.turns import RecallFields, TurnFields, event_from_turn, request_of
 
 log = logging.getLogger("memslot.runtime")

@@ -1,4 +1,4 @@
-"""``memslot serve``: one process, one memory, many users; ends without losing a write."""
+"""``memslot serve``: one process, one memory, many users, each by a bearer token; ends without losing a write."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import anyio
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
-from memory.adapter._address import is_loopback
+from memory.adapter._bounded import is_loopback
 from memory.contract.errors import ConfigError, PluginLoadError
 from memory.contract.requests import Positive
 from memory.contract.scope import MemoryScope
+from memory.plugins.blocks import Problems, parse_block
 from memory.plugins.config import Isolate, MemslotConfig
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.installed import entry_points
 from memory.plugins.redaction import DataPath, Public
-from memory.runtime._agent import AgentSettings
+from memory.plugins.yaml import load_yaml
 from memory.runtime._attach import open_shared
-from memory.runtime._conversations import Conversations
-from memory.runtime._listening import listening_socket
+from memory.runtime._conversations import AgentSettings, Conversations
+from memory.runtime._listening import listening_socket, stop_at_signals
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
-from memory.runtime._signals import stop_at_signals
-from memory.runtime._tokens import Tokens, TokenSettings, read_tokens, watch_tokens
 from memory.runtime.signet.secrets_exec import SecretsExecSettings
 from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
@@ -37,6 +37,79 @@ if TYPE_CHECKING:
     import socket
 
     from memory.runtime.signet.http import TokenGrant
+
+
+_MIN_TOKEN_LENGTH = 16
+_LOOK_S = 1.0
+
+
+class TokenSettings(PluginOptions):
+    """A bearer token, and whose memory it opens."""
+
+    token: SecretStr = Field(repr=False)
+    """Write ``${NAME}``; at least 16 characters."""
+    persona_id: str
+    """Whose memory."""
+    run_id: str | None = None
+    """Default: that of ``memory.scope``, else ``serve``."""
+    read_only: bool = False
+    """It may recall, and change nothing."""
+
+    @field_validator("token")
+    @classmethod
+    def _long_enough(cls, token: SecretStr) -> SecretStr:
+        text = token.get_secret_value()
+        if len(text) < _MIN_TOKEN_LENGTH or text.split() != [text]:
+            raise ValueError(f"must be at least {_MIN_TOKEN_LENGTH} characters without blanks")
+        return token
+
+
+def _one_owner_each(tokens: list[TokenSettings]) -> list[TokenSettings]:
+    if len({token.token.get_secret_value() for token in tokens}) != len(tokens):
+        raise ValueError("two of them are the same; give each user one")
+    return tokens
+
+
+Tokens = Annotated[list[TokenSettings], AfterValidator(_one_owner_each)]
+
+
+class _TokensFile(PluginOptions):
+    tokens: Tokens = Field(min_length=1)
+
+
+def read_tokens(file: Path) -> list[TokenSettings]:
+    """The tokens of a YAML file, below ``tokens:``, as they are.
+
+    Raises:
+        ConfigError: it cannot be read, or a token is wrong; values are not repeated.
+    """
+    content, lines = load_yaml(file)
+    return parse_block(_TokensFile, content, "serve.tokens_file", Problems(file.name, lines)).tokens
+
+
+async def watch_tokens(file: Path, changed: Callable[[list[TokenSettings]], None]) -> None:
+    """Hand over what a file says whenever it was changed; while it cannot be read, what it said before goes on."""
+    seen = _stamp(file)
+    while True:
+        await anyio.sleep(_LOOK_S)
+        now = _stamp(file)
+        if now == seen:
+            continue
+        seen = now
+        try:
+            changed(read_tokens(file))
+            log.warning("serve.tokens_file was changed; its tokens are known from now on, and no others")
+        except ConfigError as error:
+            log.error("serve.tokens_file was changed and cannot be used, so nothing changes: %s", error)
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    try:
+        there = file.stat()
+    except OSError:
+        return None
+    return there.st_ino, there.st_size, there.st_mtime_ns
+
 
 log = logging.getLogger(__name__)
 
@@ -154,9 +227,9 @@ async def answer(
     try:
         import uvicorn
 
-        from memory.runtime._connections import bounded_protocol
+        from memory.runtime._listening import bounded_protocol
+        from memory.runtime.signet.changing import only_read
         from memory.runtime.signet.http import Callers, Limits
-        from memory.runtime.signet.reach_items import only_read
         from memory.runtime.signet.server import RuntimeAdapterServer
         from memory.runtime.signet.service import ServiceSettings
         from memory.runtime.signet.sessions import Sessions

@@ -20,10 +20,12 @@ from memory.contract.adapter import (
     SupportsReadiness,
     capabilities_of,
     check_operation,
+    declared_health,
 )
 from memory.contract.errors import BackendError, BackendTimeout, InputError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import (
+    BackendHealth,
     BackendReadiness,
     FeedbackReceipt,
     NativeMutationReceipt,
@@ -39,8 +41,8 @@ from memory.contract.requests import (
 )
 from memory.contract.scope import MemoryScope
 from memory.slot.delivery import Delivery
+from memory.slot.rendering import without_recalled_context
 from memory.slot.rules import Rules, Span
-from memory.slot.stripping import without_recalled_context
 
 T = TypeVar("T")
 
@@ -242,3 +244,43 @@ def guard(rules: Rules, delivery: Delivery, protocol: Callable[..., T]) -> T | N
         raise InputError(f"capability() takes one of {known}")
     name, view = _VIEWS[protocol]
     return cast(T, view(rules, delivery)) if name in capabilities_of(rules.adapter) else None
+
+
+async def health_of(rules: Rules, delivery: Delivery) -> BackendHealth:
+    """As :meth:`MemorySlot.health`."""
+    traits, within_s = rules.traits, rules.deadlines.health_s
+    with rules.span("health") as span:
+        try:
+            health = await rules.call(
+                span, within_s, rules.adapter.health, BackendHealth, queue_timeout_s=within_s
+            )
+        except BackendError as error:
+            health = declared_health(
+                rules.backend_name,
+                traits,
+                status="unavailable",
+                warnings=(str(error),),
+                details=error.diagnostics,
+            )
+    last = delivery.last_write_at
+    of_slot = {
+        "writes_in_flight": rules.gate.in_flight,
+        "unknown_writes": rules.unknown_writes,
+        "lost_traces": rules.lost_traces,
+        "last_write_at": last.isoformat() if last else None,
+        "waiting_writes": delivery.waiting(),
+    }
+    noticed = tuple(delivery.warnings())
+    return health.model_copy(
+        update={
+            "status": "degraded" if noticed and health.status == "ok" else health.status,
+            "warnings": (*health.warnings, *noticed),
+            "latency_ms": span.elapsed_ms,
+            "cs_filtering": traits.cs_filtering,
+            "pet_observability": traits.pet_observability,
+            "condition_kind": traits.kind,
+            "equivalent_control": traits.equivalent_control,
+            "fallback_components": traits.fallback_components,
+            "details": {**health.details, "slot": of_slot},
+        }
+    )

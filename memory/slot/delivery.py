@@ -18,9 +18,9 @@ from memory.contract.errors import BackendError, BackendProtocolError, MemslotEr
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.slot.database import Place
 from memory.slot.host_store import reset_host_file
 from memory.slot.rules import Rules, Span
+from memory.slot.sqlite_file import Place
 
 _RETRY_PAUSE_S = 0.2
 Consistency = Literal["committed", "queued", "pending"]

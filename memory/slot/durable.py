@@ -29,11 +29,11 @@ from memory.contract.errors import (
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.slot.database import Place
 from memory.slot.delivery import Delivery, changed_nothing
 from memory.slot.journal import Journal
 from memory.slot.journal_file import JournalEntry, JournalKey
 from memory.slot.rules import Rules, Span
+from memory.slot.sqlite_file import Place
 
 _PAGE = 100
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
-from memory.slot.database import Database, Place
-from memory.slot.sqlite_file import SqliteFile, SqliteLayout, scope_key
+from memory.slot.sqlite_file import Database, Place, SqliteFile, SqliteLayout, scope_key
 
 T = TypeVar("T")
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from memory.contract.scope import MemoryScope
-from memory.slot.database import JournalDatabase
 from memory.slot.journal_file import COLUMNS, JournalEntry, entry_of
-from memory.slot.sqlite_file import scope_key
+from memory.slot.sqlite_file import JournalDatabase, scope_key
 
 # Once for all destinations: a memory that was moved has one past. What was erased in one of them is in none.
 # The sign keeps SQLite from the index by seq, which would go over all earlier events of the scope for each.

@@ -15,9 +15,9 @@ from uuid import uuid4
 import anyio
 
 from memory.contract.errors import JournalError
-from memory.slot.database import StateServer
 from memory.slot.journal import OF_EVENT, Journal
 from memory.slot.journal_file import JOURNAL, JournalKey
+from memory.slot.sqlite_file import StateServer
 
 _LEASE_S = 10.0
 _UNTIL = f"clock_timestamp() + interval '{_LEASE_S:g} s'"

@@ -21,6 +21,7 @@ from memory.contract.adapter import (
 )
 from memory.contract.errors import CapabilityNotSupported, ReadOnlyError
 from memory.contract.events import MemoryEvent
+from memory.contract.formatting import TokenCounter, Utf8TokenCounter
 from memory.contract.receipts import (
     BackendHealth,
     ModeReceipt,
@@ -31,20 +32,16 @@ from memory.contract.receipts import (
 )
 from memory.contract.requests import CROSS_CONTEXT, AdapterMode, ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
-from memory.contract.tokens import TokenCounter, Utf8TokenCounter
-from memory.slot.capabilities import guard
-from memory.slot.database import Place
+from memory.slot.capabilities import guard, health_of
 from memory.slot.delivery import Delivery
 from memory.slot.durable import DurableDelivery
 from memory.slot.filters import check_filters
-from memory.slot.health import health_of
 from memory.slot.journal import Journal
-from memory.slot.rendering import Rendering
+from memory.slot.rendering import Rendering, without_recalled_context
 from memory.slot.rules import Deadlines, Rules, Span
-from memory.slot.stripping import without_recalled_context
+from memory.slot.sqlite_file import Place
 from memory.slot.tracing import TraceSink
-from memory.slot.turns import HostCalls
-from memory.slot.view import ScopedMemory, ScopeLeases
+from memory.slot.turns import HostCalls, ScopedMemory, ScopeLeases
 
 T = TypeVar("T")
 

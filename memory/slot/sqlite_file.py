@@ -1,4 +1,6 @@
-"""A SQLite file of memslot's own: its tables, and never an empty one where there was a full one."""
+"""What the journal and the host store ask of a database, and a SQLite file of memslot's own: its tables, and
+never an empty one where there was a full one.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
@@ -345,3 +347,51 @@ def _in_words(path: Path, error: Exception, layout: SqliteLayout) -> StoreError:
 def scope_key(scope: MemoryScope) -> str:
     """A scope as a text that no other scope has, and that can be read again."""
     return json.dumps(scope.model_dump(exclude_none=True), sort_keys=True, separators=(",", ":"))
+
+
+class Database(Protocol):
+    """An open database; methods as of :class:`~memory.slot.sqlite_file.SqliteFile`.
+
+    Attributes:
+        closed: whether it was closed.
+        on_server: whether other machines use it, too. What is given to ``sync`` may be called twice then.
+        place: where it is, for messages; never with a password.
+        db: executes statements of both dialects, whose values are marked by ``?`` and hold no ``bool``; within
+            :meth:`sync` alone.
+    """
+
+    closed: bool
+    on_server: bool
+    place: str
+    db: Any
+
+    def sync(self, call: Callable[[], T]) -> T: ...
+    def transaction(self) -> AbstractContextManager[None]: ...
+    def check(self) -> None: ...
+    def reaches(self, mb: int) -> bool: ...
+    def rewrite(self) -> None: ...
+    def fold_log(self) -> None: ...
+    def warnings(self) -> list[str]: ...
+    def close(self) -> None: ...
+
+
+class JournalDatabase(Database, Protocol):
+    """One that an event loop may wait for: what ``run`` has begun is not left without its end."""
+
+    async def run(self, call: Callable[[], T]) -> T: ...
+
+
+class StateServer(Protocol):
+    """A server that keeps what lies in files elsewhere; ``place`` as of :class:`Database`."""
+
+    place: str
+
+    def open(self, layout: SqliteLayout) -> JournalDatabase:
+        """Its tables, made where there are none.
+
+        Raises:
+            StoreError: as ``layout.error``: it cannot be reached or used.
+        """
+
+
+Place: TypeAlias = Path | StateServer

@@ -11,8 +11,7 @@ from anyio.from_thread import BlockingPortal
 from memory.contract.errors import LifecycleError
 from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.slot.slot import MemorySlot
-from memory.slot.turns import RecallFields, TurnFields
-from memory.slot.view import ScopedMemory
+from memory.slot.turns import RecallFields, ScopedMemory, TurnFields
 
 T = TypeVar("T")
 

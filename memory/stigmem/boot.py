@@ -10,9 +10,8 @@ from typing import Any
 from memory import BackendError
 from memory.adapter import BackendAuthError, BackendProtocolError
 from memory.stigmem.client import MAX_LIMIT, NodeInfo, StigmemNode
-from memory.stigmem.facts import Fact
+from memory.stigmem.facts import Fact, render_context
 from memory.stigmem.intent_facts import names_envelope
-from memory.stigmem.rendering import render_context
 
 _ESCALATIONS = 10
 _HANDOFFS_IN_DETAIL = 10

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     )
     from memory.testing._hosts import HostContract
     from memory.testing._http_server import LoopbackAnswer, LoopbackRequest
-    from memory.testing._loopback import LoopbackServer
-    from memory.testing._loopback_process import LoopbackProcess
+    from memory.testing._loopback import LoopbackProcess, LoopbackServer
     from memory.testing._scripted_llm import ScriptedLLM
     from memory.testing.contract._classes import MemoryContract
     from memory.testing.contract._declared import ConformanceProfile, FaultInjector, Fingerprint

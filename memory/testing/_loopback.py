@@ -11,14 +11,24 @@
         client = NotesClient(server.url)
 
 What the modelled server does on a good day is ``handle``'s; what any HTTP server does on a bad one is here.
+
+It may run in a process of its own (:class:`LoopbackProcess`): the kit counts this process's threads and sockets.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+import json
+import subprocess
+import sys
 import threading
-from collections.abc import Sequence
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 from memory.testing._faults import FAKE_KEY, Fault, FaultKind, Faults
 from memory.testing._http_server import HttpServer, LoopbackAnswer, LoopbackRequest
@@ -84,7 +94,7 @@ class LoopbackServer(HttpServer):
         return None
 
     def _control(self, what: str, given: dict[str, Any]) -> Any:
-        """How :class:`~memory.testing._loopback_process.LoopbackProcess` looks at a server and breaks it."""
+        """How :class:`~memory.testing._loopback.LoopbackProcess` looks at a server and breaks it."""
         if what == "requests":
             return [
                 {
@@ -130,3 +140,99 @@ class LoopbackServer(HttpServer):
         if fault.kind == "unreadable":
             return LoopbackAnswer(200, b'<html>a proxy says hello {"', {"content-type": "application/json"})
         return replace(answer, send=len(answer.data) // 2)
+
+
+class LoopbackProcess:
+    """Starts ``server(**arguments)`` elsewhere; ends with :meth:`close`, or with this process.
+
+    Args:
+        server: a class at the top level of its module; modules beside it can be imported there too.
+        arguments: for it; JSON-ready.
+
+    Attributes:
+        url: where it listens.
+    """
+
+    def __init__(self, server: type[LoopbackServer], **arguments: Any) -> None:
+        order = {"file": inspect.getfile(server), "name": server.__qualname__, "arguments": arguments}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, json.dumps(order)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+        if not self.url:
+            self.close()
+            raise RuntimeError(f"{server.__name__} did not start; its message is on stderr")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fault(self, kind: FaultKind, **how: Any) -> None:
+        """Order a fault, as :meth:`memory.testing._faults.Faults.add` does."""
+        self._call("fault", {"kind": kind, **how})
+
+    def clear_faults(self) -> None:
+        """No more faults."""
+        self._call("clear", {})
+
+    @contextmanager
+    def failing(self, kind: FaultKind, **how: Any) -> Iterator[None]:
+        """Meanwhile every request meets this fault."""
+        self.fault(kind, **{"times": None, **how})
+        try:
+            yield
+        finally:
+            self.clear_faults()
+
+    def state(self) -> Any:
+        """What the server holds: its :meth:`~memory.testing._loopback.LoopbackServer.state`."""
+        return self._call("state", {})
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Every request so far: ``method``, ``path``, ``params``, ``json``."""
+        seen: list[dict[str, Any]] = self._call("requests", {})
+        return seen
+
+    def set(self, **attributes: Any) -> None:
+        """Set attributes of the server."""
+        self._call("set", attributes)
+
+    def close(self) -> None:
+        """End the process by closing its input. Idempotent."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(10)
+        self._process.stdout.close()
+
+    def _call(self, what: str, body: Any) -> Any:
+        request = urllib.request.Request(
+            f"{self.url}/_loopback/{what}", json.dumps(body).encode(), method="POST"
+        )
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
+            return json.load(answer)
+
+
+def _main(order: dict[str, Any]) -> None:
+    file = Path(order["file"])
+    sys.path.insert(0, str(file.parent))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    with getattr(module, order["name"])(**order["arguments"]) as server:
+        sys.stdout.write(server.url + "\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    _main(json.loads(sys.argv[1]))

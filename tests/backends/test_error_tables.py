@@ -10,7 +10,7 @@ from memory.adapter import HTTPX_ERRORS, OPENAI_ERRORS, normalise_error
 from memory.backends.graphiti.translate import ERRORS as GRAPHITI
 from memory.backends.honcho.client import ERRORS as HONCHO
 from memory.backends.mem0.translate import ERRORS as MEM0
-from memory.backends.memos.transport import ERRORS as MEMOS
+from memory.backends.memos.client import ERRORS as MEMOS
 from memory.contract.native_errors import _meaning, native_name
 
 TABLES = {

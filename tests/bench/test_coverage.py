@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from memory.bench.scores.intervals import of_clusters
-from memory.bench.scores.survival import Waited, latency, survival
+from memory.bench.scores.intervals import Waited, latency, of_clusters, survival
 
 PERSONAS, EACH = (5, 8, 12, 20, 40), (5, 20, 36)
 SHARES, ALIKE = (0.02, 0.05, 0.1, 0.2, 0.5, 0.9, 0.98), (0.0, 0.05, 0.2, 0.5)

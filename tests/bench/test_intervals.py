@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from memory.bench.scores.intervals import TOO_FEW, corrected, difference, estimate, student, within
 from memory.bench.scores.metrics import experiment_metrics
-from memory.bench.scores.model import Difference
-from memory.bench.scores.records import ProbeRecord, Sample
+from memory.bench.scores.model import Difference, ProbeRecord, Sample
 
 
 def clusters(*shares, each=20):

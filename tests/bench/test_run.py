@@ -25,17 +25,16 @@ from jsonschema import Draft202012Validator
 
 from memory import BackendReadiness, BackendUnavailable, ConfigError
 from memory.adapter import BackendRejected, ContextEntry
-from memory.bench.engine.diagnostics import shape_of
 from memory.bench.engine.experiment import read_metrics
 from memory.bench.engine.manifest import manifest_schema, read_manifest
 from memory.bench.engine.matrix import load_experiment
+from memory.bench.engine.play import shape_of
 from memory.bench.engine.verify import verify
 from memory.bench.report.export import FORMS
-from memory.bench.report.report import rendered, write_report
+from memory.bench.report.report import parts_of, rendered, write_report, write_several
 from memory.bench.report.results import results_of
-from memory.bench.report.several import parts_of, write_several
 from memory.bench.scores.figures import FIGURES
-from memory.bench.scores.llm_use import llm_use
+from memory.bench.scores.metrics import llm_use
 from memory.contract.errors import PluginNotFound
 from memory.doctor.report import CHECKS
 from memory.testing import FAKE_KEY, FakeBackend, FakeNativeStore

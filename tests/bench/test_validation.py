@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from memory.bench.data.languages import load_language
-from memory.bench.engine.reading import Reader
+from memory.bench.engine.roles import Reader
 
 FILE = Path(__file__).with_name("validation_sections.yaml")
 PAGE = Path(__file__).parents[2] / "docs" / "experiment.md"

@@ -14,9 +14,8 @@ from variants import plain
 
 from memory import MemoryEvent, WriteReceipt
 from memory.testing import FakeBackend, FakeNativeStore, validate
-from memory.testing.contract._failure import RAISED
 from memory.testing.contract._report import CORE, DECLARED, FULL, Report, Result, Tally, catalogue
-from memory.testing.contract._spec import specs
+from memory.testing.contract._spec import RAISED, specs
 
 LOOPS = ("asyncio", "trio")
 LOOPS_FOREVER = """
@@ -266,7 +265,7 @@ def test_steps_that_repeat_are_one_line() -> None:
 def test_lookalike_names_are_shown_with_their_code_points() -> None:
     from mutants import FoldsCase
 
-    from memory.testing.contract._failure import shown
+    from memory.testing.contract._spec import shown
 
     failure = play("lookalike_scopes_never_meet", "asyncio", FoldsCase).failure
     assert failure is not None

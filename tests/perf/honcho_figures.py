@@ -24,7 +24,7 @@ from honcho_double import HonchoDouble
 
 from memory import MemoryEvent, MemoryScope, MemorySlot, SupportsBulkIngest, SupportsReadiness
 from memory.plugins.opening import build_slot
-from memory.testing._loopback_process import LoopbackProcess
+from memory.testing._loopback import LoopbackProcess
 
 ADDED_MS = 0.5
 SCOPES = 64

@@ -25,9 +25,8 @@ from figures import finish, show
 from stigmem_double import StigmemDouble
 
 from memory.stigmem.abi import StigmemAbi
-from memory.stigmem.facts import Fact, StoredValue
+from memory.stigmem.facts import Fact, StoredValue, render_context
 from memory.stigmem.queue import MAX_QUEUED_FACTS, Ticket
-from memory.stigmem.rendering import render_context
 from memory.testing import LoopbackProcess
 from memory.testing._faults import FaultKind
 

@@ -26,8 +26,8 @@ from memory import (
 from memory.contract.errors import StoreError
 from memory.runtime import MemoryItems, TurnMemory, TurnPolicy, load_config, open_shared
 from memory.runtime import _writing as writing
+from memory.runtime._attach import _Attached
 from memory.runtime._attach_owner import Place
-from memory.runtime._attached import _Attached
 from memory.slot.host_store import HostStore
 
 OWNER = """

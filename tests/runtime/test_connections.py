@@ -16,7 +16,7 @@ from signet_support import BASE, daemon
 
 from memory import MemoryScope
 from memory.runtime import listening_socket
-from memory.runtime._connections import bounded_protocol
+from memory.runtime._listening import bounded_protocol
 from memory.runtime.signet.http import Limits
 from memory.testing._http_server import _bound
 

@@ -14,8 +14,7 @@ from signet_support import BASE
 from slot_support import until
 
 from memory import MemoryScope, MemorySlot, Message
-from memory.runtime._agent import AgentSettings
-from memory.runtime._conversations import Conversations
+from memory.runtime._conversations import AgentSettings, Conversations
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import CompletionChunk, CompletionOptions
 from memory.runtime.providers.scripted import ScriptedProvider

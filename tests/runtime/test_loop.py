@@ -21,15 +21,16 @@ from memory.runtime._channel import (
     Attachment,
     Channel,
     ChannelClosed,
+    Checkpoint,
     CommandLine,
     HttpChannel,
+    SessionSettings,
     UserTurn,
 )
 from memory.runtime._loop import AgentSession, run_session
 from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
 from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, ToolCall
 from memory.runtime._tools import ToolContext, ToolRegistry, memory_tools
-from memory.runtime._turn_report import Checkpoint, SessionSettings
 from memory.runtime.providers.scripted import ScriptedProvider
 
 SEARCH = ToolCall(id="c1", name="memory_search", arguments={"query": "tea"})

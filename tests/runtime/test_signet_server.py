@@ -12,7 +12,7 @@ import pytest
 from signet_support import BASE, PAIRS, Daemon, daemon, pair
 
 from memory import ConfigError, MemoryScope, MemorySlot
-from memory.adapter._address import is_loopback
+from memory.adapter._bounded import is_loopback
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet.server import RuntimeAdapterServer
 from memory.runtime.signet.service import ServiceSettings

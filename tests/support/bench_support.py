@@ -10,9 +10,9 @@ from importlib.metadata import EntryPoint
 import anyio
 
 from memory.adapter import BaseAdapter, PluginInfo, PluginOptions, hookimpl
-from memory.bench.engine.deviations import Verified
 from memory.bench.engine.experiment import Listeners, Outcome, begin
 from memory.bench.engine.matrix import load_experiment
+from memory.bench.engine.replay import Verified
 from memory.bench.engine.verify import verify
 from memory.bench.report.report import rendered, write_page
 from memory.contract.adapter import capabilities_of

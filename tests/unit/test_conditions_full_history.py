@@ -28,7 +28,7 @@ from memory import (
     open_memory,
 )
 from memory.adapter import ContextEntry, Utf8TokenCounter, entry_cost, section_overhead
-from memory.contract.tokens import CallableTokenCounter
+from memory.contract.formatting import CallableTokenCounter
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 BOB = MemoryScope(run_id="run", persona_id="bob")

@@ -15,7 +15,7 @@ from cli_support import invoke
 from host_pages import block, table
 
 from memory import ConfigError, PluginLoadError
-from memory.hosts import _registry, _table
+from memory.hosts import _shared, _table
 from memory.hosts._table import HOSTS
 from memory.testing import HostContract
 
@@ -59,7 +59,7 @@ def test_another_release_is_one_sentence_with_the_tested_range(monkeypatch: pyte
     monkeypatch.setattr(_table.metadata, "version", lambda name: "9.1.0")
     with (
         pytest.raises(PluginLoadError, match=r"langchain 9.1.0 is installed; .* 1.4 and newer, below 2: pip"),
-        _registry.tested("langchain"),
+        _shared.tested("langchain"),
     ):
         raise AssertionError("its import was reached")
     monkeypatch.setattr(_table.metadata, "version", lambda name: "1.12.3rc1")
@@ -81,7 +81,7 @@ def test_no_binding_is_used_with_a_release_that_was_not_tested(
 def test_a_missing_sdk_says_the_pip_line() -> None:
     with (
         pytest.raises(PluginLoadError, match=r"pip install 'memslot\[strands\]'"),
-        _registry.tested("strands"),
+        _shared.tested("strands"),
     ):
         raise ImportError("no", name="strands")
 
@@ -90,11 +90,11 @@ def test_an_agent_takes_one_memory() -> None:
     class Agent: ...
 
     agent = Agent()
-    _registry.bind(agent, "CrewAI")
+    _shared.bind(agent, "CrewAI")
     with pytest.raises(ConfigError, match="already"):
-        _registry.bind(agent, "CrewAI")
-    _registry.unbind(agent)
-    _registry.bind(agent, "CrewAI")
+        _shared.bind(agent, "CrewAI")
+    _shared.unbind(agent)
+    _shared.bind(agent, "CrewAI")
 
 
 def test_the_command_lists_hosts_and_prints_lines_to_paste(tmp_path: Path) -> None:

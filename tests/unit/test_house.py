@@ -11,7 +11,7 @@ import memory
 from memory import MemoryEvent, MemorySlot, Message
 from memory.contract._model import Text, words_of
 from memory.slot.journal import Journal
-from memory.slot.stripping import without_recalled_context
+from memory.slot.rendering import without_recalled_context
 
 ROOT = Path(memory.__file__).parents[1]
 

@@ -10,7 +10,7 @@ from slot_support import ALICE, event
 
 from memory import RetrieveRequest
 from memory.adapter import NativeWorker, count_llm_call, counted_openai
-from memory.adapter._openai_usage import _tokens
+from memory.adapter._sdk import _tokens
 from memory.contract.usage import LlmUse
 from memory.slot.slot import MemorySlot
 from memory.testing import ScriptedLLM

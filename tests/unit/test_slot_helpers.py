@@ -9,7 +9,7 @@ from slot_support import Sink, ask, event
 from memory import BackendError, MemorySlot, RetrieveResult
 from memory.adapter import BackendProtocolError, ContextEntry
 from memory.contract.errors import JournalError
-from memory.contract.tokens import Utf8TokenCounter
+from memory.contract.formatting import Utf8TokenCounter
 from memory.slot.journal import Journal
 
 SAID = "words of the user"

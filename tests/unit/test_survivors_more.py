@@ -47,17 +47,15 @@ from memory.adapter import (
     staged_directory,
     sweep_directories,
 )
-from memory.adapter._address import is_loopback
-from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers
+from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers, is_loopback
 from memory.adapter._http import _unhandled
 from memory.adapter._lexical import LexicalHashEmbedder, _stem
 from memory.adapter._sdk import _Discreet, environment_kept
 from memory.contract._model import Frozen, words_of
-from memory.contract.formatting import fit_entries, neutral_section, relabel_section
+from memory.contract.formatting import CallableTokenCounter, fit_entries, neutral_section, relabel_section
 from memory.contract.native_errors import NativeError, native_name
-from memory.contract.operations import Operation
+from memory.contract.requests import Operation
 from memory.contract.scope import IdAlphabet
-from memory.contract.tokens import CallableTokenCounter
 from memory.contract.usage import LlmUse
 from memory.runtime import Recall, TurnMemory, TurnPolicy
 from memory.runtime._writing import WriteCounts, _Pending

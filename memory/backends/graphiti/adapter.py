@@ -37,9 +37,9 @@ from memory.adapter import (
     normalise_error,
     release,
 )
-from memory.backends.graphiti.options import GraphitiModel, GraphitiOptions
+from memory.backends.graphiti.options import GraphitiModel, GraphitiOptions, build_ontology
 from memory.backends.graphiti.records import GraphitiRecords, mutations, queries
-from memory.backends.graphiti.stores import make_store
+from memory.backends.graphiti.stores import NotSaved, make_store
 from memory.backends.graphiti.translate import (
     ERRORS,
     KINDS,
@@ -49,8 +49,6 @@ from memory.backends.graphiti.translate import (
     to_entries,
     triplets_of,
 )
-from memory.backends.graphiti.types import build_ontology
-from memory.backends.graphiti.write import NotSaved
 
 if TYPE_CHECKING:
     from memory.backends.graphiti.client import NativeGraph, Stored

@@ -24,9 +24,8 @@ from memory.adapter import ShieldedCalls, awaiting_turn
 from memory.backends.graphiti.lookups import GraphLookups
 from memory.backends.graphiti.models import Models
 from memory.backends.graphiti.options import GraphitiOptions
-from memory.backends.graphiti.stores import ScopeGraph
+from memory.backends.graphiti.stores import NotSaved, ScopeGraph, Write
 from memory.backends.graphiti.translate import Triplet, description
-from memory.backends.graphiti.write import NotSaved, Write
 
 T = TypeVar("T")
 _RECIPES = {

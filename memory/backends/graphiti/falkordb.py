@@ -20,8 +20,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from memory.backends.graphiti.stores import SavedTogether, ScopeGraph, Store, changes, equip
-from memory.backends.graphiti.write import Write
+from memory.backends.graphiti.stores import SavedTogether, ScopeGraph, Store, Write, changes, equip
 
 _FULLTEXT = "db.idx.fulltext.query"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

@@ -22,8 +22,7 @@ from graphiti_core.driver.kuzu_driver import KuzuDriver, KuzuDriverSession
 from memory import BackendUnavailable
 from memory.adapter import NativeWorker, trim_heap
 from memory.backends.graphiti.database import Database, Statement
-from memory.backends.graphiti.stores import NODES, SavedTogether, ScopeGraph, Store, changes, equip
-from memory.backends.graphiti.write import Write
+from memory.backends.graphiti.stores import NODES, SavedTogether, ScopeGraph, Store, Write, changes, equip
 
 T = TypeVar("T")
 _WILDCARDS = re.compile(r"[*?]")

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from memory import ConfigError
 from memory.adapter import LexicalHashEmbedder, counted_openai
 from memory.backends.graphiti.options import OPENAI_URL, GraphitiModel, GraphitiOptions
-from memory.backends.graphiti.write import Write
+from memory.backends.graphiti.stores import Write
 
 _ATTEMPTS = 4  # Graphiti's own number for answers that are empty or no JSON
 

@@ -18,8 +18,8 @@ from memory.adapter import (
     ShieldedCalls,
     none_if_404,
 )
+from memory.backends.honcho.client import all_rows
 from memory.backends.honcho.options import MAX_ROWS
-from memory.backends.honcho.reading import all_rows
 from memory.backends.honcho.translate import IDS, METADATA_PREFIX, native_json
 from memory.backends.honcho.workspace import HonchoScope
 

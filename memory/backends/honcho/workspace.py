@@ -12,10 +12,9 @@ from honcho.api_types import PeerConfig
 
 from memory import MemoryScope
 from memory.adapter import BackendProtocolError, BackendRejected, none_if_404
-from memory.backends.honcho.client import Connections
+from memory.backends.honcho.client import Connections, WorkspaceReader
 from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions
 from memory.backends.honcho.readiness import Watch
-from memory.backends.honcho.reading import WorkspaceReader
 from memory.backends.honcho.translate import IDS, Part
 
 _DELETION_S = 5.0

@@ -32,8 +32,8 @@ def memslot_describe() -> PluginInfo:
 def memslot_create(settings: AdapterSettings[MemosOptions]) -> MemoryAdapter:
     """Build the adapter; no network until a scope is set up."""
     from memory.backends.memos.adapter import MemosAdapter
+    from memory.backends.memos.client import HttpTransport
     from memory.backends.memos.inprocess import InprocessTransport, check_environment
-    from memory.backends.memos.transport import HttpTransport
 
     if settings.options.transport == "http":
         return MemosAdapter(settings, HttpTransport(settings.options, settings.name))

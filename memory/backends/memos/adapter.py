@@ -54,12 +54,10 @@ from memory.backends.memos.answers import (
     to_entries,
 )
 from memory.backends.memos.canary import Canary, unfound_by
-from memory.backends.memos.client import Native
-from memory.backends.memos.ledger import Ledger
+from memory.backends.memos.client import ERRORS, MAX_CONCURRENCY, Native, Transport
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.readiness import Readiness, Status, Written
+from memory.backends.memos.readiness import Ledger, Readiness, Status, Written
 from memory.backends.memos.translate import OPERATORS, Requests, cube_of, dropped_roles
-from memory.backends.memos.transport import ERRORS, MAX_CONCURRENCY, Transport
 
 _UNCHANGED = (
     "MemOS changed nothing; it says the same where nothing applies and where the model behind it fails"

@@ -23,8 +23,8 @@ from typing import Any
 
 from memory import ConfigError, PluginLoadError
 from memory.adapter import BackendRejected, NativeWorker, environment_kept, normalise_error
+from memory.backends.memos.client import ERRORS, MAX_CONCURRENCY, Operation
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.transport import ERRORS, MAX_CONCURRENCY, Operation
 
 _INSTALL = (
     "pip install 'memslot[memos-inprocess]' and the driver of its graph database, such as psycopg2-binary"
@@ -63,7 +63,7 @@ class InprocessTransport:
         self._worker = NativeWorker(MAX_CONCURRENCY, name="memslot-memos")
 
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
-        """The handler's answer; see :class:`~memory.backends.memos.transport.Transport`.
+        """The handler's answer; see :class:`~memory.backends.memos.client.Transport`.
 
         MemOS' own model of the request checks the body first.
         """

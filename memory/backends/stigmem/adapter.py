@@ -35,8 +35,7 @@ from memory.adapter import (
     parse_time,
 )
 from memory.backends.stigmem.client import Scopes
-from memory.backends.stigmem.ids import scope_id
-from memory.backends.stigmem.keys import OpenScope
+from memory.backends.stigmem.keys import OpenScope, scope_id
 from memory.backends.stigmem.options import StigmemOptions
 from memory.backends.stigmem.translate import (
     FACT_SCOPE,

@@ -14,8 +14,7 @@ import anyio
 
 from memory import BackendError, ConfigError, MemoryScope, ScopeError
 from memory.adapter import BackendAuthError, release
-from memory.backends.stigmem.ids import ScopeIds, scope_id
-from memory.backends.stigmem.keys import OpenScope, TenantKeys
+from memory.backends.stigmem.keys import OpenScope, ScopeIds, TenantKeys, scope_id
 from memory.backends.stigmem.options import SCOPE_FIELD, NodeAddress, StigmemOptions
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact

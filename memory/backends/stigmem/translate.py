@@ -16,10 +16,9 @@ from pydantic import Field
 
 from memory import MemoryEvent, Message
 from memory.adapter import AwareDatetime, ContextEntry, Operation, normalise, parse_time
-from memory.backends.stigmem.ids import ScopeIds
+from memory.backends.stigmem.keys import ScopeIds
 from memory.stigmem.client import MAX_LIMIT
-from memory.stigmem.facts import Fact, FactScope, FactValue, NewFact
-from memory.stigmem.rendering import render_value
+from memory.stigmem.facts import Fact, FactScope, FactValue, NewFact, render_value
 
 UTTERANCE = "memory:utterance"
 FACT_SCOPE: FactScope = "company"

@@ -14,10 +14,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from memory.bench.data.canonical import canonical_hash
 from memory.bench.data.dice import Dice, opened
 from memory.bench.data.language import Language, LanguageName, Setting, World
 from memory.bench.data.languages import load_language
+from memory.bench.data.nodes import canonical_hash
 from memory.bench.data.plan import TESTS_PER_CHANGE, Cell, Plan, PlannedChange, other_context
 from memory.bench.data.timeline import (
     Beat,

@@ -15,8 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from memory.bench.data.canonical import canonical_hash
-from memory.bench.data.nodes import Node, read_json
+from memory.bench.data.nodes import Node, canonical_hash, read_json
 from memory.bench.data.timeline import (
     AbstainTruth,
     EvidenceTruth,

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from memory.bench.data.canonical import canonical_hash
-from memory.bench.data.nodes import Node, read_json
+from memory.bench.data.nodes import Node, canonical_hash, read_json
 from memory.bench.data.timeline import (
     AbstainTruth,
     EvidenceTruth,

@@ -23,7 +23,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from memory.bench.data.canonical import canonical_hash
+from memory.bench.data.nodes import canonical_hash
 from memory.bench.data.timeline import (
     CONTEXTS,
     Beat,

@@ -1,14 +1,17 @@
-"""Values of a data file together with their places, so that what is wrong can be pointed at."""
+"""Values of a data file together with their places, so that what is wrong can be pointed at, and their hash."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from memory.contract._model import is_encodable
 from memory.contract.errors import ConfigError
+from memory.contract.events import Message
 
 _JSON_NAMES = {dict: "an object", list: "a list", str: "text", int: "a whole number"}
 T = TypeVar("T")
@@ -116,3 +119,20 @@ class Node:
             replace(self, value=item, place=f"{self.place}[{index}]")
             for index, item in enumerate(self.typed(list))
         ]
+
+
+def canonical_hash(data: Any) -> str:
+    """SHA-256, hex, of ``data`` as JSON with sorted keys and no optional whitespace or escapes.
+
+    Dataclasses go in by their fields, messages by role and content.
+    """
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_fields_of)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _fields_of(value: Any) -> Any:
+    if isinstance(value, Message):
+        return {"role": value.role, "content": value.content}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return {field.name: getattr(value, field.name) for field in fields(value)}

@@ -17,8 +17,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from memory.bench.data.canonical import canonical_hash
-from memory.bench.data.nodes import Node, parse_json, read_text
+from memory.bench.data.nodes import Node, canonical_hash, parse_json, read_text
 from memory.bench.data.timeline import ChoiceTruth, Probe, Session, Timeline, TimelineSet, Turn
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memory.bench.data.timeline import Timeline
-from memory.bench.engine.cell_files import StoreFingerprint, TraceFile
 from memory.bench.engine.context import CellContext, CellState
-from memory.bench.engine.diagnostics import diagnosed
-from memory.bench.engine.errors import HarnessFailed, Interrupted, Stopped
 from memory.bench.engine.files import (
     AppendedLines,
     CellJournal,
+    HarnessFailed,
+    Interrupted,
+    Stopped,
+    StoreFingerprint,
+    TraceFile,
     drop_torn_line,
     exclusively,
     file_hashes,
@@ -29,13 +31,12 @@ from memory.bench.engine.files import (
 )
 from memory.bench.engine.manifest import CELL_FILE, CellRecord, PhaseRecord, read_cell
 from memory.bench.engine.matrix import CellSpec, Experiment
-from memory.bench.engine.planned import completed
-from memory.bench.engine.play import CellPlayer
+from memory.bench.engine.play import CellPlayer, diagnosed
+from memory.bench.engine.probe_session import completed
 from memory.bench.engine.provenance import wire_truth
 from memory.bench.engine.records import ErrorRecord, error_record
 from memory.bench.engine.role_set import RoleSet
-from memory.bench.scores.llm_use import llm_use
-from memory.bench.scores.metrics import percentile
+from memory.bench.scores.metrics import llm_use, percentile
 from memory.bench.scores.sections import WholeTurns
 from memory.contract.errors import ConfigError, MemslotError
 from memory.contract.receipts import BackendHealth

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from memory.bench.data.timeline import Probe, Script
-from memory.bench.engine.driver import SessionDriver, role_calls
+from memory.bench.engine.context import SessionDriver, role_calls
 from memory.bench.engine.models import load_prompt
 from memory.bench.engine.roles import Exchange
 from memory.contract.errors import InputError
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.scope import MemoryScope
-from memory.runtime._channel import Attachment, UserTurn
+from memory.runtime._channel import Attachment, SessionSettings, UserTurn
 from memory.runtime._loop import AgentSession
 from memory.runtime._policy import Recall
-from memory.runtime._turn_report import SessionSettings
 from memory.slot.turns import TurnFields, event_from_turn
 
 

@@ -18,10 +18,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from memory.bench.engine.cell import Job, open_record
-from memory.bench.engine.errors import CeilingReached
 from memory.bench.engine.executors import Executor, make_executor
 from memory.bench.engine.files import (
     JOURNAL_VERSION,
+    CeilingReached,
     each_line,
     exclusively,
     file_hashes,
@@ -43,13 +43,12 @@ from memory.bench.engine.manifest import (
     read_manifest,
 )
 from memory.bench.engine.matrix import Experiment
-from memory.bench.engine.planned import completed
+from memory.bench.engine.probe_session import completed
 from memory.bench.engine.provenance import check_records, wire_truth
 from memory.bench.engine.records import CheckRecord, ErrorRecord, error_record
 from memory.bench.engine.settings import Variant
 from memory.bench.scores.metrics import experiment_metrics
-from memory.bench.scores.model import Metrics
-from memory.bench.scores.records import ProbeRecord, Sample
+from memory.bench.scores.model import Metrics, ProbeRecord, Sample
 from memory.contract.errors import ConfigError
 from memory.doctor.report import Waiting
 from memory.doctor.runner import run_doctor

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, Field, JsonValue, ValidationError
 
-from memory.bench.data.canonical import canonical_hash
+from memory.bench.data.nodes import canonical_hash
 from memory.bench.engine.files import JOURNAL_VERSION
 from memory.bench.engine.records import (
     CheckRecord,

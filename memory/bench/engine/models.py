@@ -2,6 +2,8 @@
 
 Prompts are files with a version in their first line; their hash stands in the manifest, and a run is not resumed
 with another one. What a judge says that cannot be read is counted and never guessed at.
+
+Each endpoint is asked at the pace its server grants, by all cells that are played in this process.
 """
 
 from __future__ import annotations
@@ -9,20 +11,67 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import anyio
+
 from memory.bench.data.timeline import Beat, Script
-from memory.bench.engine.errors import NO_ANSWER, CeilingReached, HarnessFailed
-from memory.bench.engine.files import append_whole
-from memory.bench.engine.pace import Pace
+from memory.bench.engine.files import NO_ANSWER, CeilingReached, HarnessFailed, append_whole
 from memory.bench.engine.roles import Exchange, RoleName, Verdict
 from memory.contract.errors import BackendError, BackendRateLimited, ConfigError
 from memory.contract.events import Message, Role
 from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, Provider, Usage
+
+
+class Pace:
+    """Spreads calls evenly, so that no minute has more requests or tokens than the server grants.
+
+    Args:
+        requests, tokens: a minute; None is no limit. Tokens are known once a call is answered, and delay the next.
+    """
+
+    def __init__(self, requests: float | None = None, tokens: float | None = None) -> None:
+        self._request_s = 60 / requests if requests else 0.0
+        self._token_s = 60 / tokens if tokens else 0.0
+        self._lock = threading.Lock()  # a dask worker may play cells in several threads
+        self._next_request = self._next_token = 0.0
+
+    @property
+    def limits_tokens(self) -> bool:
+        """Whether tokens are limited."""
+        return self._token_s > 0
+
+    async def wait(self) -> None:
+        """Until the next call may be made."""
+        with self._lock:
+            now = time.monotonic()
+            due = max(now, self._next_request, self._next_token)
+            self._next_request = due + self._request_s
+        if due > now:
+            await anyio.sleep(due - now)
+
+    def spent(self, tokens: int) -> None:
+        """Note what a call took."""
+        with self._lock:
+            self._next_token = max(time.monotonic(), self._next_token) + tokens * self._token_s
+
+    def hold(self, seconds: float) -> None:
+        """Make no call for so long, because the server asked for it."""
+        with self._lock:
+            self._next_request = max(self._next_request, time.monotonic() + seconds)
+
+
+@cache
+def pace_of(endpoint: str, requests: float | None, tokens: float | None) -> Pace:
+    """The one of an endpoint; the same for every cell of this process."""
+    return Pace(requests, tokens)
+
 
 _PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
 """After refusals in a row for a rate limit, where the server does not say how long."""

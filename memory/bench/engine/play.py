@@ -6,25 +6,29 @@ is read from there, so that a cell that was killed goes on where it stopped, in 
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from memory.bench.data.timeline import Beat, Script, Session, Timeline
-from memory.bench.engine.context import CellContext, CellSettings, CellState
+from memory.bench.engine.context import CellContext, CellSettings, CellState, SessionDriver
 from memory.bench.engine.conversation import Conversation, turn_event
-from memory.bench.engine.driver import SessionDriver
-from memory.bench.engine.errors import HarnessFailed, Stopped
+from memory.bench.engine.files import HarnessFailed, Stopped
 from memory.bench.engine.probe_session import ProbeSession
+from memory.bench.engine.records import ErrorRecord, error_record
 from memory.bench.engine.roles import Exchange
 from memory.bench.engine.test_session import TestSessionRun
-from memory.contract.adapter import SupportsBulkIngest
-from memory.contract.errors import MemslotError
+from memory.contract.adapter import SupportsBulkIngest, SupportsNativeQuery
+from memory.contract.errors import CapabilityNotSupported, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
-from memory.contract.requests import AdapterMode
+from memory.contract.requests import AdapterMode, NativeQueryRequest
 from memory.contract.scope import MemoryScope
+from memory.slot.slot import MemorySlot
 
 _PROBES_AT_A_TIME = 50
 """Probes whose answers are noted together: so many are asked again after a crash."""
@@ -256,3 +260,49 @@ def _with_context(event: MemoryEvent) -> MemoryEvent:
         for message in event.messages
     ]
     return event.model_copy(update={"messages": tuple(said)})
+
+
+async def diagnosed(
+    slot: MemorySlot,
+    scope: MemoryScope,
+    operation: str,
+    arguments: Mapping[str, Any],
+    *,
+    keep_texts: bool,
+    clean: Callable[[ErrorRecord], ErrorRecord],
+) -> dict[str, Any]:
+    """A line of ``diagnostics.jsonl``: the answer of one native query, or why there is none (spec 10.3).
+
+    Args:
+        slot, scope: whom to ask about which persona; the slot is open.
+        operation, arguments: of the query.
+        keep_texts: keep arguments and answer as they are; else the answer's shape alone.
+        clean: takes out of an error what must not be published.
+    """
+    row: dict[str, Any] = {"persona_id": scope.persona_id, "operation": operation}
+    start = time.perf_counter()
+    try:
+        asked = slot.capability(SupportsNativeQuery)
+        if asked is None:
+            raise CapabilityNotSupported(f"{slot.backend_name} answers no native query")
+        request = NativeQueryRequest(scope=scope, operation=operation, arguments=dict(arguments))
+        raw = to_jsonable_python((await asked.native_query(request)).raw)
+        row |= {"status": "answered", "shape": shape_of(raw)}
+        row |= {"arguments": dict(arguments), "raw": raw} if keep_texts else {}
+    except Exception as error:  # whatever a diagnosis meets, the figures stand
+        status = "not_supported" if isinstance(error, CapabilityNotSupported) else "failed"
+        row |= {"status": status, "error": clean(error_record(error)).model_dump()}
+    return {**row, "latency_ms": round((time.perf_counter() - start) * 1000, 3)}
+
+
+def shape_of(raw: Any) -> Any:
+    """Numbers, switches and nulls of a native answer and of its fields; of all else how much it is, and no text."""
+    return {name: _size_of(value) for name, value in raw.items()} if isinstance(raw, dict) else _size_of(raw)
+
+
+def _size_of(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {"fields": len(value)}
+    if isinstance(value, list):
+        return {"items": len(value)}
+    return {"characters": len(value)} if isinstance(value, str) else value

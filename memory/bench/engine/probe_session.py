@@ -8,10 +8,10 @@ by the reference answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from memory.bench.data.timeline import (
     AbstainTruth,
@@ -22,12 +22,13 @@ from memory.bench.data.timeline import (
     Probe,
     Script,
     TestSession,
+    Timeline,
 )
+from memory.bench.engine.context import SessionDriver
 from memory.bench.engine.conversation import Conversation
-from memory.bench.engine.driver import SessionDriver
 from memory.bench.engine.roles import Exchange, RuleJudge
-from memory.bench.engine.test_session import TestSessionRun
-from memory.bench.scores.records import ProbeRecord, ProbeStatus
+from memory.bench.engine.test_session import TestSessionRun, planned_requests
+from memory.bench.scores.model import ProbeRecord, ProbeStatus
 from memory.bench.scores.sections import abstains, plain
 from memory.contract.receipts import RetrieveResult
 
@@ -202,3 +203,46 @@ def _chosen(truth: ChoiceTruth, reply: str) -> dict[str, Any]:
     right = ord(letter) - ord("a") == truth.right
     shown = "current" if right else "unknown"
     return {"turns": 1, "fit_first": right, "fit_last": right, "first": shown, "last": shown}
+
+
+def planned_records(timeline: Timeline, *, answers: bool) -> Iterator[ProbeRecord]:
+    """The records of a timeline's requests, in the order they are asked.
+
+    Args:
+        timeline: of one persona.
+        answers: whether the assistant answers questions in words of its own.
+    """
+    for after in range(len(timeline.sessions) + 1):
+        for test in timeline.tests_after(after):
+            for _, record in planned_requests(timeline.persona_id, test):
+                yield record
+        for probe in timeline.probes_after(after):
+            yield planned_probe(timeline.persona_id, probe, answers=answers)
+
+
+def completed(
+    records: Iterable[ProbeRecord],
+    timeline: Timeline,
+    *,
+    answers: bool,
+    fault: Literal["provider", "harness"] | None,
+    error: str | None,
+) -> list[ProbeRecord]:
+    """Records of a cell, with those of the requests it did not get to.
+
+    Args:
+        records: of those it got to.
+        timeline: what was planned.
+        answers: as for :func:`planned_records`.
+        fault: whose fault it was that it ended; None where it did not.
+        error: class name of what ended it.
+    """
+    known = list(records)
+    seen = {record.probe_id for record in known}
+    status: Literal["failed", "missing"] = "failed" if fault == "provider" else "missing"
+    rest = (
+        replace(record, status=status, error=error)
+        for record in planned_records(timeline, answers=answers)
+        if record.probe_id not in seen
+    )
+    return [*known, *rest]

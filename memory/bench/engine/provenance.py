@@ -11,8 +11,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
+from memory.bench.data.languages import load_language
 from memory.bench.data.timeline import TimelineSet
-from memory.bench.data.truth import oracle_matrix, static_profile
 from memory.bench.engine.records import (
     CheckRecord,
     DataRecord,
@@ -28,6 +28,34 @@ from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.installed import entry_points, packages_distributions
 from memory.plugins.registry import GROUPS
+
+
+def oracle_matrix(data: TimelineSet) -> dict[str, dict[str, dict[str, list[dict[str, Any]]]]]:
+    """The truth over time, as the ``matrix`` option of the condition ``oracle_ipas``."""
+    matrix: dict[str, dict[str, dict[str, list[dict[str, Any]]]]] = {}
+    for timeline in data.timelines:
+        contexts = matrix.setdefault(timeline.persona_id, {})
+        for known in timeline.preferences:
+            phases = contexts.setdefault(known.context, {}).setdefault(known.attribute, [])
+            began = {"from": known.stated_at.isoformat()} if phases else {}
+            phases.append({"value": known.value, **began})
+    return matrix
+
+
+def static_profile(data: TimelineSet) -> dict[str, str]:
+    """What each persona would have written down at the start, as ``profiles`` of ``static_profile``."""
+    topics = {name: attribute.topic for name, attribute in load_language("en").by_name.items()}
+    profiles = {}
+    for timeline in data.timelines:
+        first: dict[tuple[str, str], str] = {}
+        for known in timeline.preferences:
+            first.setdefault((known.context, known.attribute), known.value)
+        lines = [
+            f"{context}, {topics.get(name, name)}: {first[context, name]}" for context, name in sorted(first)
+        ]
+        profiles[timeline.persona_id] = "\n".join(lines)
+    return profiles
+
 
 _GIT_TIMEOUT_S = 5.0
 KNOWS_TRUTH: dict[str, tuple[str, Callable[[TimelineSet], Any], tuple[str, ...]]] = {

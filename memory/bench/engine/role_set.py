@@ -14,8 +14,7 @@ from memory.bench.data.languages import language_of, load_language
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.files import METER_FILE
 from memory.bench.engine.manifest import RoleRecord
-from memory.bench.engine.models import Meter, ModelJudge, ModelSimulator, RoleModel, load_prompt
-from memory.bench.engine.pace import pace_of
+from memory.bench.engine.models import Meter, ModelJudge, ModelSimulator, RoleModel, load_prompt, pace_of
 from memory.bench.engine.roles import (
     ROLES,
     Judge,
@@ -28,8 +27,8 @@ from memory.bench.engine.roles import (
 )
 from memory.bench.engine.settings import ExperimentSettings, RoleSettings
 from memory.contract.errors import ConfigError
+from memory.plugins.blocks import Problems, Resolver
 from memory.plugins.redaction import is_credential, slow_hash
-from memory.plugins.variables import Problems, Resolver
 from memory.plugins.yaml import Lines
 from memory.runtime._provider import Provider
 from memory.runtime.providers import create_provider, provider_options, takes_seed

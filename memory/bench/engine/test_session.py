@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from memory.bench.data.timeline import CONTEXTS, Beat, PreferenceTruth, TestSession
+from memory.bench.engine.context import SessionDriver
 from memory.bench.engine.conversation import Conversation
-from memory.bench.engine.driver import SessionDriver
-from memory.bench.engine.errors import Stopped
+from memory.bench.engine.files import Stopped
 from memory.bench.engine.roles import Exchange, Verdict
-from memory.bench.scores.records import ProbeRecord, ProbeStatus, Shown
+from memory.bench.scores.model import ProbeRecord, ProbeStatus, Shown
 from memory.bench.scores.sections import sentences_with, settings_shown
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.receipts import ConsistencyModel, RetrieveResult

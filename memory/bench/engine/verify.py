@@ -15,13 +15,12 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from memory.bench.data.timeline import TimelineSet
-from memory.bench.engine.deviations import Deviation, Verified, compared, few, page_differs, same
 from memory.bench.engine.experiment import measure, read_metrics
 from memory.bench.engine.files import file_hashes
 from memory.bench.engine.manifest import MANIFEST_FILE, Manifest, read_manifest
 from memory.bench.engine.matrix import CellSpec
 from memory.bench.engine.provenance import KNOWS_TRUTH, data_record, wire_truth
-from memory.bench.engine.replay import SilentJudge
+from memory.bench.engine.replay import Deviation, SilentJudge, Verified, compared, few, page_differs, same
 from memory.bench.engine.role_set import RoleSet
 from memory.bench.engine.roles import Roles
 from memory.bench.engine.settings import ExperimentSettings, load_timelines

@@ -15,19 +15,26 @@ import anyio
 from memory.bench.data.timeline import Timeline, TimelineSet
 from memory.bench.engine.cell import foreign_phrases, kept_texts, state_fields, timings
 from memory.bench.engine.context import CellState
-from memory.bench.engine.deviations import Deviation, compared, read_traces, rows_differ, same
 from memory.bench.engine.files import CellJournal, file_hashes, read_lines
 from memory.bench.engine.manifest import CELL_FILE, MANIFEST_FILE, CellRecord, Manifest, read_cell
-from memory.bench.engine.planned import completed
-from memory.bench.engine.probe_session import ProbeSession
-from memory.bench.engine.replay import ReplayDriver, Row, SilentJudge
+from memory.bench.engine.probe_session import ProbeSession, completed
+from memory.bench.engine.replay import (
+    Deviation,
+    ReplayDriver,
+    Row,
+    SilentJudge,
+    compared,
+    read_traces,
+    rows_differ,
+    same,
+)
 from memory.bench.engine.roles import Roles
 from memory.bench.engine.test_session import TestSessionRun, is_ready
-from memory.bench.scores.llm_use import llm_use
-from memory.bench.scores.records import OF_SECTION, ProbeRecord
+from memory.bench.scores.metrics import llm_use
+from memory.bench.scores.model import OF_SECTION, ProbeRecord
 from memory.contract.errors import ConfigError
+from memory.contract.formatting import Utf8TokenCounter
 from memory.contract.receipts import Trace
-from memory.contract.tokens import Utf8TokenCounter
 
 Traces = Sequence[tuple[Trace, str | None]]
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from memory.bench.engine.files import write_whole
 from memory.bench.engine.manifest import Manifest
-from memory.bench.report import charts, tables
-from memory.bench.report.fairness import problems, remarks, tests_by, unequal
-from memory.bench.report.page import Block, Card, Page, count, share, stacked
-from memory.bench.report.requests import INSTEAD, request_blocks
+from memory.bench.report import plots, tables
+from memory.bench.report.page import INSTEAD, Block, Card, Page, count, request_blocks, share, stacked
 from memory.bench.report.results import Entry, Results, read_results, results_of
-from memory.bench.report.verdict import verdict
+from memory.bench.report.verdict import problems, remarks, tests_by, unequal, verdict
 from memory.bench.scores.figures import BY_NAME
 from memory.bench.scores.intervals import METHOD, MIN_CLUSTERS, TOO_FEW
 from memory.bench.scores.model import Metrics, PartName
+from memory.contract.errors import ConfigError
 
 REPORT_FILE = "report.html"
 _MANY = (
@@ -130,13 +130,13 @@ def _blocks(results: Results) -> Iterator[Block]:
         note = " ".join(filter(None, (few, _BEHAVIOUR if behaved else "", _TROUBLE)))
         yield _table(results, heading, names, note)
         if len(results.entries) > 1:
-            yield charts.side_by_side(results, headline)
-        yield from charts.over_budgets(results, headline)
-        yield charts.learning(results, headline)
+            yield plots.side_by_side(results, headline)
+        yield from plots.over_budgets(results, headline)
+        yield plots.learning(results, headline)
         yield from _noticing(results)
         if any(entry.metrics.after_change for entry in results.entries):
-            yield charts.after_change(results, headline)
-        yield charts.price(results, headline)
+            yield plots.after_change(results, headline)
+        yield plots.price(results, headline)
         yield Block("Where each lost", points=[_lost(entry, headline) for entry in results.entries])
     retrieval = [name for name in tables.retrieval_figures(results) if name not in names]
     if retrieval:
@@ -340,3 +340,43 @@ def _record(manifest: Manifest) -> Block:
 def _configurations(results: Results) -> Block:
     shown = [(entry.shown, json.dumps(entry.variant.config, ensure_ascii=False)) for entry in results.entries]
     return Block("Configurations", rows=shown, note="As they ran; secrets hidden, files by name only.")
+
+
+SEVERAL_FILE = "several.json"
+
+
+def parts_of(directories: Sequence[Path]) -> list[Path]:
+    """Each experiment once, those that a directory names in its place.
+
+    Raises:
+        ConfigError: what names them is damaged.
+    """
+    found: dict[Path, Path] = {}
+    for directory in directories:
+        for part in _named(directory):
+            found.setdefault(part.resolve(), part)
+    return list(found.values())
+
+
+def _named(directory: Path) -> list[Path]:
+    file = directory / SEVERAL_FILE
+    if not file.exists():
+        return [directory]
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return [directory / name for name in content["experiments"]]
+    except (OSError, ValueError, TypeError, KeyError):
+        raise ConfigError(f"{file} is damaged; compare the experiments again") from None
+
+
+def write_several(directory: Path, parts: Sequence[Path]) -> tuple[Path, Results]:
+    """Write the page of several experiments, and which they are; returns its path and what it shows.
+
+    Raises:
+        ConfigError: an experiment cannot be read.
+    """
+    page, results = write_report(directory, parts)
+    names = [Path(os.path.relpath(part.absolute(), directory.absolute())).as_posix() for part in parts]
+    content = {"format_version": 1, "experiments": names}
+    write_whole(directory / SEVERAL_FILE, json.dumps(content, indent=2) + "\n")
+    return page, results

@@ -1,8 +1,12 @@
-"""Who won, in words: the best architecture, what it has over the best control, and how sure that is."""
+"""Who won, in words: the best architecture, what it has over the best control, how sure that is; and what must
+be known before figures are compared: what went wrong, and what was not alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 from memory.bench.report.page import interval, share
 from memory.bench.report.results import Entry, Results
@@ -90,3 +94,157 @@ def _left_out(results: Results) -> Iterator[str]:
     for manifest in results.manifests:
         if manifest.left_out:
             yield f"Left out: {'; '.join(f'{item.label}, which {item.why}' for item in manifest.left_out)}."
+
+
+_TIMES = re.compile(r" \(\d+x\)\Z")
+
+
+def problems(results: Results) -> list[str]:
+    """What did not end well, a line each."""
+    found: list[str] = []
+    for manifest in results.manifests:
+        found += [f"{item.label}: not run. {item.why}" for item in manifest.left_out if item.broken]
+    for entry in results.entries:
+        if entry.variant.error:
+            found.append(f"{entry.shown}: {entry.variant.error.message}")
+        found += _requests(entry)
+        for _, cell in entry.cells:
+            where = f"{entry.shown}, {cell.persona_id} ({cell.cell_id})"
+            if cell.status != "completed" and not entry.variant.error:
+                why = f": {cell.error.message}" if cell.error else ""
+                found.append(f"{where}: {cell.status.replace('_', ' ')}{why}")
+            for number, what in (
+                (cell.writes.get("unknown", 0), "writes got no answer, so its memory may have gaps"),
+                (
+                    cell.counts.get("retrieve_errors", 0),
+                    "turns were played without memory, because it failed",
+                ),
+                (cell.store.get("changed", 0), "test sessions left the store's files changed"),
+            ):
+                if number:
+                    found.append(f"{where}: {number} {what}")
+    return found
+
+
+def _requests(entry: Entry) -> Iterator[str]:
+    metrics = entry.metrics
+    for number, why in (
+        (metrics.failed, "failed, and count as misses"),
+        (metrics.unready, "were asked while nobody knew that the memory was ready; they count as it behaved"),
+        (metrics.missing, "are missing, because the harness broke; bounds stand in their place"),
+        (metrics.unreadable, "were judged in a way that cannot be read"),
+        (metrics.leaks, "show another persona's words: the isolation is broken"),
+    ):
+        if number:
+            yield f"{entry.shown}: {number} of {metrics.requests} requests {why}"
+
+
+def unequal(results: Results) -> list[str]:
+    """What the providers were not given alike, a line each: a table of them is no fair comparison in that."""
+    settings: dict[str, Callable[[Entry], str]] = {
+        "token counters": lambda entry: entry.variant.counter,
+        "experiment groups": lambda entry: entry.variant.group or "default",
+        "test sessions": lambda entry: "read-only" if entry.variant.read_only else "written",
+        "readiness": lambda entry: ", ".join(sorted(_readiness(entry))),
+        "data": lambda entry: ", ".join(sorted(data.sha256[:12] for data in entry.manifest.data.values())),
+        "versions of memslot": lambda entry: entry.manifest.versions.memslot,
+        "source revisions": _revision,
+        "roles": _roles,
+        "deadlines": _deadlines,
+    }
+    if not all(manifest.settings.get("budgets") for manifest in results.manifests):
+        settings["token budgets"] = _budget
+        settings["ways to tell the context"] = lambda entry: entry.variant.event_context
+    found = {what: {entry.shown: of(entry) for entry in results.entries} for what, of in settings.items()}
+    return [
+        *shown_unequally(results),
+        *(
+            f"{what} differ: {'; '.join(f'{name}: {value}' for name, value in values.items())}"
+            for what, values in {**found, **_of_experiments(results.entries)}.items()
+            if len(set(values.values())) > 1
+        ),
+    ]
+
+
+_BESIDE = ("providers", "budgets", "event_context", "keep_texts", "diagnostics")
+"""Settings that decide no figure, or stand with each provider."""
+EQUAL = 1.1
+"""Tokens shown may differ by so much before they are no longer called equal."""
+
+
+def shown_unequally(results: Results) -> list[str]:
+    """Where providers had one budget and did not show as much: by 10 % or more. A line a budget."""
+    found: dict[int | None, dict[str, float]] = {}
+    for entry in results.entries:
+        if not entry.is_reference and (mean := entry.metrics.tokens.mean) is not None:
+            found.setdefault(entry.variant.budget.max_tokens, {})[entry.shown] = mean
+    return [
+        f"tokens shown differ at {f'a budget of {budget:,}' if budget else 'no budget'}: "
+        + "; ".join(f"{name}: {mean:,.0f}" for name, mean in means.items())
+        for budget, means in found.items()
+        if max(means.values()) > EQUAL * min(means.values())
+    ]
+
+
+def _of_experiments(entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
+    """Settings of several experiments that decide a figure, and configurations under one label."""
+    found: dict[str, dict[str, str]] = {}
+    for label in dict.fromkeys(entry.variant.label for entry in entries):
+        found[f"configurations of {label}"] = {
+            entry.shown: entry.variant.config_hash[:12] for entry in entries if entry.variant.label == label
+        }
+    settings = {name for entry in entries for name in entry.manifest.settings} - {*_BESIDE}
+    for setting in sorted(settings):
+        found[setting.replace("_", " ")] = {
+            entry.shown: str(entry.manifest.settings.get(setting)) for entry in entries
+        }
+    return found
+
+
+def _budget(entry: Entry) -> str:
+    budget = entry.variant.budget
+    return f"{budget.max_tokens or 'none'}, {budget.max_items or 'any'} items"
+
+
+def _revision(entry: Entry) -> str:
+    git = entry.manifest.versions.git
+    return f"{git.revision[:12]}{' with local changes' if git.dirty else ''}" if git else "no checkout"
+
+
+def _roles(entry: Entry) -> str:
+    given = [role.model_dump(exclude_defaults=True) for role in entry.manifest.roles]
+    return "; ".join(", ".join(f"{key} {value}" for key, value in role.items()) for role in given)
+
+
+def _deadlines(entry: Entry) -> str:
+    memory = entry.variant.config["memory"]
+    return str(memory.get("deadlines")) if isinstance(memory, dict) else ""
+
+
+def _readiness(entry: Entry) -> set[str]:
+    """Whether test sessions began on a memory known to be ready; saying nothing is ready at once."""
+    states = {state for _, cell in entry.cells for state in cell.readiness}
+    return {"ready" if state == "not_offered" else state for state in states} or {"not tested"}
+
+
+def remarks(results: Results) -> list[str]:
+    """Warnings of cells and health, each once with its provider, and checks of the doctor that were not passed."""
+    every: list[str] = []
+    for entry in results.entries:
+        found = [warning for _, cell in entry.cells for warning in cell.warnings]
+        found += [warning for _, cell in entry.cells if cell.health for warning in cell.health.warnings]
+        found += [
+            f"doctor: {check.name} is {check.status}: {check.evidence}"
+            for check in entry.variant.doctor or ()
+            if check.status in ("failed", "pending")
+        ]
+        every += [f"{entry.shown}: {text}" for text in dict.fromkeys(_TIMES.sub("", item) for item in found)]
+    return every
+
+
+def tests_by(entry: Entry, what: str) -> str:
+    """Test sessions of a provider by readiness, or by what became of the store."""
+    found: Counter[str] = Counter()
+    for _, cell in entry.cells:
+        found.update(getattr(cell, what))
+    return ", ".join(f"{state} {number}" for state, number in sorted(found.items())) or "–"

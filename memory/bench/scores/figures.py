@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from memory.bench.scores.model import Better, Group
-from memory.bench.scores.records import ProbeRecord, ProbeStatus, Sample
+from memory.bench.scores.model import Better, Group, ProbeRecord, ProbeStatus, Sample
 from memory.bench.scores.sections import OVERLAP_RULE
 
 

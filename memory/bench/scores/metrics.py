@@ -6,9 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from memory.bench.scores.figures import BY_NAME, FIGURES, HEADLINES, Figure, Requests, Unit, worst_status
-from memory.bench.scores.intervals import corrected, difference, estimate
+from memory.bench.scores.intervals import Waited, corrected, difference, estimate, latency
 from memory.bench.scores.model import (
     CurvePoint,
     Difference,
@@ -17,11 +18,11 @@ from memory.bench.scores.model import (
     Metrics,
     Part,
     PartName,
+    ProbeRecord,
     ProviderMetrics,
+    Sample,
     Spread,
 )
-from memory.bench.scores.records import ProbeRecord, Sample
-from memory.bench.scores.survival import Waited, latency
 
 MAX_MISSING = 0.02
 """Share of a figure's requests that may be missing before it has no value."""
@@ -283,3 +284,26 @@ def _differences(
                     continue
                 if both := [(key[0], values[key] - others[key]) for key in values if key in others]:
                     yield difference(figure.name, first, second, both)
+
+
+PHASES = ("ingest", "retrieve")
+
+
+def llm_use(traces: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int | None]]:
+    """Calls and tokens by phase; None once a trace does not say.
+
+    The writes, with the waits and switches that may finish them, are ``ingest``; a diagnostic query belongs to
+    neither phase.
+
+    Args:
+        traces: rows of ``traces.jsonl``.
+    """
+    sums: dict[str, dict[str, int | None]] = {phase: {"calls": 0, "tokens": 0} for phase in PHASES}
+    for trace in traces:
+        if trace["operation"] == "native_query":
+            continue
+        phase = sums["retrieve" if trace["operation"] == "retrieve" else "ingest"]
+        for name, found in (("calls", trace["llm_calls"]), ("tokens", trace["llm_tokens"])):
+            known = phase[name]
+            phase[name] = None if known is None or found is None else known + found
+    return sums

@@ -13,7 +13,7 @@ from memory import (
     InputError,
     __version__,
 )
-from memory.hosts._registry import tested
+from memory.hosts._shared import tested
 from memory.runtime import MemoryItems, ToolCall, ToolContext, ToolRegistry, memory_tools
 
 with tested("mcp"):

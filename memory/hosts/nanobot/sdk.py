@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from memory import MemoryScope
-from memory.hosts._registry import bind, tested, unbind
+from memory.hosts._shared import bind, tested, unbind
 from memory.hosts.nanobot.turns import said, turn_event
 from memory.runtime import HostTurns, TurnMemory
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import anyio
 
 from memory import MemslotError, ScopeError
-from memory.hosts._registry import tested
+from memory.hosts._shared import tested
 from memory.hosts.nanobot.turns import SOURCE, claim_workspace, said, turn_event, without_section
 from memory.runtime import TurnMemory, TurnPolicy, build_slot
 

@@ -13,8 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from memory.contract.errors import MemslotError, PluginLoadError, PluginNotFound
-from memory.plugins.blocks import nearest, parse_block
-from memory.plugins.variables import NO_FILE, Problems
+from memory.plugins.blocks import NO_FILE, Problems, nearest, parse_block
 from memory.runtime._provider import Provider
 
 GROUP = "memslot.providers"

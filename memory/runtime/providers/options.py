@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, SecretStr, field_validator
 
-from memory.adapter._address import server_address
-from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers
+from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers, server_address
 from memory.contract.errors import BackendError, BackendProtocolError, ConfigError
 from memory.contract.native_errors import ErrorTable, normalise_error
 from memory.plugins.hookspecs import PluginOptions

@@ -10,8 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import anyio
 
-from memory.adapter._address import is_loopback, server_address
-from memory.adapter._bounded import MAX_ANSWER_BYTES
+from memory.adapter._bounded import MAX_ANSWER_BYTES, is_loopback, server_address
 from memory.contract.errors import (
     BackendError,
     BackendProtocolError,

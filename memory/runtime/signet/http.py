@@ -19,7 +19,7 @@ from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 
-from memory.adapter._address import is_loopback
+from memory.adapter._bounded import is_loopback
 from memory.contract.scope import MemoryScope
 from memory.runtime.signet.sessions import Caller
 from memory.runtime.signet.types import Refused

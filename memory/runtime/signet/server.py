@@ -37,7 +37,7 @@ from memory.runtime._conversations import Conversations
 from memory.runtime._items import MemoryItems
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
-from memory.runtime.signet.changing import Changes
+from memory.runtime.signet.changing import Changes, ReachItems
 from memory.runtime.signet.endpoints import HOOKS, ROUTES, Endpoints
 from memory.runtime.signet.http import (
     Callers,
@@ -50,7 +50,6 @@ from memory.runtime.signet.http import (
     refused_answer,
 )
 from memory.runtime.signet.memories import Memories
-from memory.runtime.signet.reach_items import ReachItems
 from memory.runtime.signet.secrets_exec import SecretCommands, SecretsExecSettings
 from memory.runtime.signet.service import ServiceSettings, SignetService
 from memory.runtime.signet.sessions import Caller, Sessions

@@ -27,15 +27,20 @@ from memory import InputError
 from memory.adapter import http_client, normalise_error
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.conformance.own import gate_rows, own_rows
-from memory.stigmem.conformance.vectors import (
+from memory.stigmem.conformance.wire import (
     Context,
+    NotRun,
+    Row,
+    Wire,
     check_expectations,
     check_findings,
     filled,
+    listed,
+    outcome,
+    require,
     retagged,
     statuses,
 )
-from memory.stigmem.conformance.wire import NotRun, Row, Wire, listed, outcome, require
 
 _TIMEOUT_S = 30.0
 _HIDDEN = (

@@ -1,11 +1,16 @@
-"""What conformance runs share: the bare wire to a node, and the rows that come out."""
+"""What conformance runs share: the bare wire to a node, the rows that come out, and how the Stigmem project's
+vectors are read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, Self
+from urllib.parse import quote
 
 import anyio
 import httpx
@@ -141,3 +146,187 @@ async def outcome(
         why = f"the vector or its answer cannot be read ({type(error).__name__})"
         return Row(vector_id, group, Status.FAILED, why, ours)
     return Row(vector_id, group, Status.PASSED, "", ours)
+
+
+_PLUS_SECONDS = re.compile(r"__now_plus_(\d+)s__")
+_GARDEN = re.compile(r"stigmem://testnode/garden/")
+_GARDEN_IN_PATH = re.compile(r"stigmem%3A%2F%2Ftestnode%2Fgarden%2F")
+_SLUG = re.compile(r"(?<![a-z0-9-])conf-(?!bad)")
+_ENTITY = re.compile(r"\A(stigmem://[^/]+/(?!garden/)[a-z-]+/|[a-z]+:(?!/))")
+_ENTITY_IN_PATH = re.compile(r"(testnode%2F(?!garden)[a-z-]+%2F|entity=user%3A)")
+_ENTITY_KEYS = frozenset({"entity", "entity_uri"})
+
+
+@dataclass
+class Context:
+    """What decides whether a vector applies.
+
+    Attributes:
+        authority: the node's, which its gardens' URIs must name.
+        auth: ``none`` or ``required``, as the node says.
+        has_key: whether the run has an API key.
+    """
+
+    authority: str
+    auth: Any
+    has_key: bool
+
+    def check_applies(self, vector: Mapping[str, Any]) -> None:
+        """Raises NotRun where the vector supposes another kind of node."""
+        if vector.get("requires_auth"):
+            if self.auth != "required":
+                raise NotRun("needs a node with authentication")
+            if 401 not in statuses(vector):
+                raise NotRun("needs a node with authentication, an admin key and a plugin")
+        elif self.auth == "required":
+            if not self.has_key:
+                raise NotRun("needs an API key")
+            if vector["id"].endswith("auth-disabled"):
+                raise NotRun("needs a node without authentication")
+
+
+def statuses(vector: Mapping[str, Any]) -> tuple[int, ...]:
+    single = (vector["expected_status"],) if "expected_status" in vector else ()
+    return single or tuple(vector.get("expected_status_in", ()))
+
+
+def filled(value: Any) -> Any:
+    """A vector's body with ``__now_plus_<n>s__`` replaced by that time."""
+    if isinstance(value, dict):
+        return {name: filled(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [filled(item) for item in value]
+    if isinstance(value, str) and (match := _PLUS_SECONDS.fullmatch(value)):
+        return (datetime.now(UTC) + timedelta(seconds=int(match[1]))).isoformat()
+    return value
+
+
+def retagged(value: Any, tag: str, authority: str, key: str = "") -> Any:
+    """Vectors whose gardens name the node's authority; with a tag, their entities and gardens are a run's own."""
+    if isinstance(value, dict):
+        ref = value.get("type") == "ref"
+        return {
+            name: retagged(item, tag, authority, "entity" if ref and name == "v" else name)
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [retagged(item, tag, authority, key) for item in value]
+    if not isinstance(value, str) or key in ("id", "description", "requires_setup"):
+        return value
+    value = _GARDEN.sub(f"stigmem://{authority}/garden/", value)
+    if key == "path":
+        value = _GARDEN_IN_PATH.sub(f"{quote(f'stigmem://{authority}/garden/', safe='')}", value)
+    return _tagged(value, tag, key) if tag else value
+
+
+def _tagged(value: str, tag: str, key: str) -> str:
+    if key == "path":
+        value = _ENTITY_IN_PATH.sub(rf"\g<1>{tag}-", value)
+    elif key in _ENTITY_KEYS:
+        value = _ENTITY.sub(rf"\g<1>{tag}-", value)
+    return _SLUG.sub(f"conf-{tag}-", value)
+
+
+def check_findings(body: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """The SDK's LINT expectations."""
+    findings = listed(body, "findings")
+    if expected.get("findings_empty"):
+        return require(not findings, f"{len(findings)} findings instead of none")
+    check = expected["findings_check"]
+    matching = [finding for finding in findings if finding.get("check") == check]
+    least, severity = expected["findings_min"], expected["findings_severity"]
+    require(len(matching) >= least, f"{len(matching)} findings of {check} instead of {least} or more")
+    found = {finding.get("severity") for finding in matching}
+    require(found == {severity}, f"severity is not {severity} alone")
+
+
+def check_expectations(answer: Answer, vector: Mapping[str, Any], allowed: tuple[int, ...]) -> None:
+    """The expectations of the numbered files, every kind of them.
+
+    Raises:
+        Problem: names the expectation that fails.
+    """
+    expected = {name: wanted for name, wanted in vector.items() if name.startswith("expected_")}
+    unknown = expected.keys() - _EXPECTATIONS.keys() - {"expected_status", "expected_status_in"}
+    require(not unknown, f"the vector expects {', '.join(sorted(unknown))}, which is not understood")
+    answer.expect_status(*allowed)
+    for name, check in _EXPECTATIONS.items():
+        if name in expected:
+            check(answer.body, expected[name])
+
+
+def _each(test: Callable[[Any, Any], bool], problem: str) -> Callable[[Any, Any], None]:
+    """A check of some fields, each against a value of its own; ``problem`` takes both."""
+
+    def check(body: Any, wanted: Mapping[str, Any]) -> None:
+        for name, value in wanted.items():
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+            require(test(_at(body, [name]), value), problem.format(name, shown))
+
+    return check
+
+
+def _has_keys(*path: str) -> Callable[[Any, Any], None]:
+    """A check of the keys of the first fact, or of what lies under ``path`` in it."""
+
+    def check(body: Any, names: Iterable[str]) -> None:
+        facts = _at(body, ["facts"])
+        require(facts, "no fact is returned")
+        found = _at(facts[0], path)
+        for name in names:
+            require(name in found, f"the first fact has no {name}")
+
+    return check
+
+
+def _at(body: Any, path: Iterable[str]) -> Any:
+    for part in path:
+        require(isinstance(body, dict) and part in body, f"has no {part}")
+        body = body[part]
+    return body
+
+
+def _contains(found: Any, wanted: Any, where: str) -> None:
+    """``found`` holds all of ``wanted``; an empty wanted list wants an empty list."""
+    if isinstance(wanted, dict):
+        for name, item in wanted.items():
+            _contains(_at(found, [name]), item, f"{where}.{name}")
+    elif isinstance(wanted, list):
+        require(isinstance(found, list) and (wanted or not found), f"{where} is not the list expected")
+        for item in wanted:
+            require(any(_holds(row, item) for row in found), f"{where} lacks an expected entry")
+    else:
+        require(found == wanted and type(found) is type(wanted), f"{where} is not {wanted!r}")
+
+
+def _holds(found: Any, wanted: Any) -> bool:
+    try:
+        _contains(found, wanted, "")
+    except Problem:
+        return False
+    return True
+
+
+_EXPECTATIONS: Mapping[str, Callable[[Any, Any], object]] = {
+    "expected_response_is_list": lambda body, wanted: require(
+        isinstance(body, list) or not wanted, "the answer is no list"
+    ),
+    "expected_body_has_keys": lambda body, names: [_at(body, [name]) for name in names],
+    "expected_body_contains": lambda body, wanted: _contains(body, wanted, "body"),
+    "expected_nested": lambda body, wanted: _contains(
+        {path: _at(body, path.split(".")) for path in wanted}, wanted, "body"
+    ),
+    "expected_body_list_contains": _each(lambda found, item: item in found, "{} does not hold {}"),
+    "expected_body_value_in": _each(lambda found, allowed: found in allowed, "{} is none of {}"),
+    "expected_field_length": _each(
+        lambda found, length: len(str(found)) == length, "{} is not {} characters long"
+    ),
+    "expected_field_starts_with": _each(
+        lambda found, start: str(found).startswith(start), "{} does not start with {}"
+    ),
+    "expected_members_contain_role": lambda body, role: require(
+        role in [member.get("role") for member in _at(body, ["members"])], f"no member is {role}"
+    ),
+    "expected_first_fact_has_keys": _has_keys(),
+    "expected_first_fact_score_breakdown_keys": _has_keys("score_breakdown"),
+}

@@ -21,9 +21,8 @@ from memory.testing.contract._declared import (
     FaultInjector,
     Fingerprint,
 )
-from memory.testing.contract._failure import PromiseBroken, failure_of
 from memory.testing.contract._kit import Kit
-from memory.testing.contract._spec import NotRun, Spec, specs
+from memory.testing.contract._spec import NotRun, PromiseBroken, Spec, failure_of, specs
 from memory.testing.pytest_plugin import KEY, pytest_configure
 
 

@@ -27,8 +27,7 @@ from memory.adapter import (
 )
 from memory.plugins.config import load_config
 from memory.testing._faults import FaultKind
-from memory.testing._loopback import LoopbackServer
-from memory.testing._loopback_process import LoopbackProcess
+from memory.testing._loopback import LoopbackProcess, LoopbackServer
 from memory.testing.contract._classes import ContractBase, installed_plugins
 from memory.testing.contract._declared import FaultInjector, Fingerprint
 from memory.testing.contract._kit import STORED, Kit, assert_explained, assert_no_leak, attempt, unique_word

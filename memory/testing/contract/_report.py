@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from memory.testing.contract._failure import DOCS, Failure
-from memory.testing.contract._spec import Spec, specs
+from memory.testing.contract._spec import DOCS, Failure, Spec, specs
 
 Outcome = Literal["passed", "not applicable", "not declared", "excused", "not tested", "failed", "not run"]
 OUTCOMES: tuple[Outcome, ...] = (

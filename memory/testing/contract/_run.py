@@ -15,10 +15,9 @@ import sniffio
 
 from memory.adapter import MemoryAdapter, PluginInfo
 from memory.testing.contract._declared import Aids, ConformanceProfile
-from memory.testing.contract._failure import cut_off, failure_of
 from memory.testing.contract._kit import Kit
 from memory.testing.contract._report import Report, Result
-from memory.testing.contract._spec import NotRun, Spec, specs
+from memory.testing.contract._spec import NotRun, Spec, cut_off, failure_of, specs
 
 OpenKit = Callable[[], AbstractAsyncContextManager[Kit]]
 

@@ -1,17 +1,28 @@
 """A spec: one promise of a memory, as an async function of a :class:`~memory.testing.contract._kit.Kit`.
 
-It returns where the promise is kept. An ``AssertionError`` says that it is broken, and :class:`NotRun` why it could
-not be looked at. How often and where it runs is its runner's; pytest is one of three.
+It returns where the promise is kept. An ``AssertionError`` says that it is broken, and :class:`NotRun` why it
+could not be looked at. How often and where it runs is its runner's; pytest is one of three.
+
+A broken promise is said in words: what was done, what was expected, what was seen, and every remedy there is.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
+import linecache
 import re
-from collections.abc import Awaitable, Callable, Mapping
+import traceback
+import unicodedata
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
+from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any, Literal, NoReturn
+
+from memory import IsolationError, MemslotError, Trace
 
 _REFERENCE = re.compile(r"^(?:Spec|DESIGN) [\d.]+(?:(?:, | and )[\d.]+)*[:,.]? *")
 Check = Callable[[Any], Awaitable[None]]  # of a Kit, which is built on specs
@@ -119,3 +130,185 @@ ORDER = (
     "concurrency", "lifecycle", "capabilities", "traces",
 )  # fmt: skip
 """The modules of the specs: what everything else rests on comes first."""
+
+
+DOCS = "docs/conformance-specs.md"
+MEND = "mend the adapter: no declaration excuses this promise"
+RAISED = "no error is expected here: the last line below seen says where it came from"
+FOREIGN_ROW = "data_of_one_scope_never_appears_under_another"
+_HERE = str(Path(__file__).parent)
+_OURS = str(Path(__file__).parents[2])
+_STEPS, _LONGEST = 8, 240
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a promise counts as broken.
+
+    Attributes:
+        promise: what was expected.
+        problem: in a sentence.
+        done: the last calls of the slot, oldest first.
+        seen: the values that the problem is about.
+        remedies: each an alternative.
+        anchor: where the documentation has more.
+    """
+
+    promise: str
+    problem: str
+    done: tuple[str, ...]
+    seen: tuple[str, ...]
+    remedies: tuple[str, ...]
+    anchor: str
+
+    def __str__(self) -> str:
+        lines = [self.problem, f"  expected: {self.promise}"]
+        for label, values in (("done:", self.done), ("seen:", self.seen)):
+            lines += [f"  {'' if number else label:<10}{value}" for number, value in enumerate(values)]
+        if self.remedies:
+            lines.append("  remedies: " + "\n        or: ".join(self.remedies))
+        return "\n".join([*lines, f"  more:     {self.anchor}"])
+
+
+class PromiseBroken(AssertionError):
+    """What pytest shows of a :class:`Failure`."""
+
+
+def failure_of(spec: Spec, error: BaseException, traces: Sequence[Trace]) -> Failure:
+    """What an exception that left a spec means."""
+    error = _first(error)
+    seen: tuple[str, ...]
+    remedies = spec.remedies or (MEND,)
+    if isinstance(error, AssertionError):
+        problem, seen = str(error) or "a promise of the kit is broken", tuple(_values(error))
+        if error.__cause__ is not None:
+            seen = tuple(_origins(error.__cause__))
+            remedies = remedies if isinstance(error.__cause__, MemslotError) else (RAISED,)
+    else:  # what the spec is about was not reached, so its remedies would lead astray
+        problem = f"{type(error).__name__} was raised: {error}"
+        seen = tuple(_origins(error))
+        remedies = specs()[FOREIGN_ROW].remedies if isinstance(error, IsolationError) else (RAISED, *remedies)
+    return Failure(
+        promise=spec.promise,
+        problem=problem,
+        done=tuple(_steps(traces))[-_STEPS:],
+        seen=seen,
+        remedies=remedies,
+        anchor=f"{DOCS}#{spec.name}",
+    )
+
+
+def cut_off(spec: Spec, limit_s: float, where: Sequence[str]) -> Failure:
+    """A spec that did not come back; ``where`` is the stack of the thread that ran, innermost first."""
+    return Failure(
+        promise=f"every call comes back, here within {limit_s:g} s. {spec.promise}",
+        problem=f"cut off after {limit_s:g} s",
+        done=(),
+        seen=tuple(where if len(where) < 5 else (*where[:3], where[-1])),
+        remedies=(
+            "end the loop, or give the wait a limit of its own",
+            "where the machine is slow, allow more: --limit SECONDS",
+        ),
+        anchor=f"{DOCS}#{spec.name}",
+    )
+
+
+def shown(value: Any) -> str:
+    """A value for people: cut, and with code points where letters could be taken for others."""
+    text = repr(value)
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}... ({len(text)} characters)"
+    if not isinstance(value, str):
+        return text
+    strange = {letter for letter in value if not letter.isascii()}
+    if value != value.strip():
+        strange.add(" ")
+    if not strange or len(strange) > 6:  # a text of another script, not a letter in disguise
+        return text
+    points = ", ".join(f"U+{ord(letter):04X} {unicodedata.name(letter, '?')}" for letter in sorted(strange))
+    return f"{text} ({points})"
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first exception of a group, a broken promise before others."""
+    while isinstance(error, BaseExceptionGroup):
+        broken = [each for each in error.exceptions if isinstance(_first(each), AssertionError)]
+        error = (broken or list(error.exceptions))[0]
+    return error
+
+
+def _steps(traces: Sequence[Trace]) -> Iterator[str]:
+    for step, same in groupby(map(_step, traces)):
+        times = len(list(same))
+        yield f"{step} ({times} times)" if times > 1 else step
+
+
+def _step(trace: Trace) -> str:
+    ended = trace.error or trace.consistency or "done"
+    if trace.retrieved_count is not None and trace.error is None:
+        ended = f"{trace.retrieved_count} entries"
+    of = f" of {shown(trace.scope.persona_id)}" if trace.scope is not None else ""
+    return f"{trace.operation}{of}: {ended}"
+
+
+def _values(error: AssertionError) -> Iterator[str]:
+    """What the names in the failing assert stand for."""
+    frames = [
+        frame
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename.startswith(_HERE)
+    ]
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame in frames]
+    for frame, line in zip(reversed(frames), reversed(lines), strict=True):
+        test = _assert_at(frame, line)
+        if test is not None:
+            yield from dict.fromkeys(_named_values(test, frame))
+            return
+
+
+def _assert_at(frame: FrameType, line: int) -> ast.expr | None:
+    source = "".join(linecache.getlines(frame.f_code.co_filename))
+    if not source:
+        return None
+    around = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert))
+    return next((node.test for node in around if node.lineno <= line <= (node.end_lineno or line)), None)
+
+
+def _named_values(test: ast.expr, frame: FrameType) -> Iterator[str]:
+    inner = {id(node.value) for node in ast.walk(test) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(test):
+        if not isinstance(node, (ast.Name, ast.Attribute)) or id(node) in inner:
+            continue
+        try:
+            value = _value(node, frame)
+        except LookupError:
+            continue
+        if not callable(value) and not isinstance(value, (ModuleType, type)):
+            yield f"{ast.unparse(node)} = {shown(value)}"
+
+
+def _value(node: ast.expr, frame: FrameType) -> Any:
+    """A name, or a chain of attributes of one; nothing is called."""
+    if isinstance(node, ast.Name) and node.id in frame.f_locals:
+        return frame.f_locals[node.id]
+    if isinstance(node, ast.Attribute):
+        owner = _value(node.value, frame)
+        try:
+            return getattr(owner, node.attr)
+        except Exception as error:
+            raise LookupError from error
+    raise LookupError
+
+
+def _origins(error: BaseException) -> Iterator[str]:
+    """Where an exception and its causes come from: who raised, and the line of the plugin that memslot called."""
+    cause: BaseException | None = error
+    while cause is not None:
+        frames = traceback.extract_tb(cause.__traceback__)
+        ours = [number for number, frame in enumerate(frames) if frame.filename.startswith(_OURS)]
+        called = frames[max(ours, default=-1) + 1 :]
+        lines = [f"{frame.filename}:{frame.lineno} ({frame.name})" for frame in called or frames[-1:]]
+        if lines:
+            through = f", called at {lines[0]}" if len(lines) > 1 else ""
+            yield f"{type(cause).__name__} in {lines[-1]}{through}"
+        cause = cause.__cause__

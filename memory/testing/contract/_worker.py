@@ -27,10 +27,9 @@ from memory import ConfigError, InputError, PluginError
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.contract._declared import ConformanceProfile
-from memory.testing.contract._failure import Failure, cut_off
 from memory.testing.contract._report import Result
 from memory.testing.contract._run import opened, run_spec
-from memory.testing.contract._spec import specs
+from memory.testing.contract._spec import Failure, cut_off, specs
 
 _GRACE_S = 2.0
 _NOT_THE_PLUGINS = (str(Path(__file__).parents[2]), "/asyncio/", "/trio/", "/anyio/", "<frozen")

@@ -27,7 +27,7 @@ from memory import (
     ScopeError,
     open_memory,
 )
-from memory.backends.graphiti.write import Abandoned, Write
+from memory.backends.graphiti.stores import Abandoned, Write
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM

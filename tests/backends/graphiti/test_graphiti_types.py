@@ -13,8 +13,7 @@ from pydantic import BaseModel, Field
 
 from memory import ConfigError, SupportsBulkIngest
 from memory.backends.graphiti.opening import import_sdk
-from memory.backends.graphiti.options import GraphitiOptions
-from memory.backends.graphiti.types import build_ontology
+from memory.backends.graphiti.options import GraphitiOptions, build_ontology
 from memory.plugins.blocks import parse_block
 from memory.testing import ScriptedLLM
 

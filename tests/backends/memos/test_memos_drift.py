@@ -19,8 +19,8 @@ from memos_support import ALICE, ask, event, opened, ready, verdict
 
 from memory import ContextBudget, Message, NativeMutationRequest, SupportsFeedback, SupportsNativeMutation
 from memory.backends.memos.adapter import MEMORY_TYPES
+from memory.backends.memos.client import ROUTES
 from memory.backends.memos.translate import EVENT_KEYS, WRITER
-from memory.backends.memos.transport import ROUTES
 
 _SPEC = find_spec("memos")
 pytestmark = pytest.mark.skipif(_SPEC is None, reason="MemoryOS is not installed")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memory.stigmem.conformance.vectors import check_expectations, check_findings, retagged
-from memory.stigmem.conformance.wire import Answer, Problem
+from memory.stigmem.conformance.wire import Answer, Problem, check_expectations, check_findings, retagged
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ from memory import InputError
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue
 from memory.stigmem.intent_client import IntentClient
-from memory.stigmem.intents import IntentEnvelope
-from memory.stigmem.judging import Estimate, broken_constraints, due_deferences
+from memory.stigmem.intents import Estimate, IntentEnvelope, broken_constraints, due_deferences
 
 BUYER = "stigmem://node/agent/buyer"
 LEGAL = "stigmem://node/agent/legal"

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.stigmem.facts import Fact
-from memory.stigmem.rendering import render_context, render_value
+from memory.stigmem.facts import Fact, render_context, render_value
 
 USER = "stigmem://node/user/alice"
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from memory.bench.engine import experiment as engine
 from memory.bench.engine import verify as checking
-from memory.bench.engine.deviations import Verified
 from memory.bench.engine.experiment import Listeners, Outcome, Position
 from memory.bench.engine.matrix import Experiment, load_experiment
+from memory.bench.engine.replay import Verified
 from memory.bench.report.report import rendered, write_page
 
 SIZE = {"users": 1, "sessions": 12, "tests": 5, "attributes": 5}

@@ -18,7 +18,7 @@ from memory.bench.data.generate import GameSize, make_game
 from memory.bench.engine.experiment import Outcome, Position, load_samples, measure
 from memory.bench.engine.manifest import read_manifest
 from memory.bench.engine.matrix import load_experiment
-from memory.bench.report import fairness
+from memory.bench.report import verdict
 from memory.bench.report.results import read_results, results_of
 from memory.bench.scores.model import Metrics
 from memory.contract.errors import BackendRejected
@@ -26,11 +26,11 @@ from memory.plugins.registry import MemoryAdapterRegistry
 
 
 def unequal(outcome: Outcome) -> list[str]:
-    return fairness.unequal(results_of(outcome.directory, outcome.manifest, outcome.metrics))
+    return verdict.unequal(results_of(outcome.directory, outcome.manifest, outcome.metrics))
 
 
 def problems(outcome: Outcome) -> list[str]:
-    return fairness.problems(results_of(outcome.directory, outcome.manifest, outcome.metrics))
+    return verdict.problems(results_of(outcome.directory, outcome.manifest, outcome.metrics))
 
 
 # mem0's store waits for the disk at every write; one small game is enough for it, below.
@@ -456,12 +456,12 @@ def test_every_setting_that_decides_a_figure_is_named_where_experiments_differ_i
         },
     }
     first = play(tmp_path, "rolling_summary", game=game).directory
-    assert fairness.unequal(read_results([first, first])) == []
+    assert verdict.unequal(read_results([first, first])) == []
     missed = []
     for what, setting in more.items():
         given = {"game": game, "memory": {}, **setting}
         providers = given.pop("providers", ["rolling_summary"])
         other = play(tmp_path, *providers, **given).directory
-        told = fairness.unequal(read_results([first, other]))
+        told = verdict.unequal(read_results([first, other]))
         missed += [] if any(line.startswith(f"{what} differ") for line in told) else [(what, told)]
     assert missed == []

@@ -10,8 +10,7 @@ import pytest
 
 from memory.bench.scores.figures import Requests
 from memory.bench.scores.metrics import experiment_metrics, provider_metrics
-from memory.bench.scores.model import Estimate, ProviderMetrics
-from memory.bench.scores.records import ProbeRecord, Sample
+from memory.bench.scores.model import Estimate, ProbeRecord, ProviderMetrics, Sample
 
 _COUNT = iter(range(10**6))
 

@@ -17,15 +17,14 @@ from game_support import lines, play
 from memory.bench.data.personamem import _NEEDED as _PERSONAMEM
 from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.manifest import CellRecord, LlmUse, PhaseRecord
-from memory.bench.report import charts, report, tables
+from memory.bench.report import plots, report, tables
 from memory.bench.report.page import Block
 from memory.bench.report.results import Entry, Results, results_of
 from memory.bench.report.verdict import verdict
 from memory.bench.scores.figures import BY_NAME
 from memory.bench.scores.intervals import METHOD
 from memory.bench.scores.metrics import experiment_metrics
-from memory.bench.scores.model import CurvePoint, Difference, Estimate
-from memory.bench.scores.records import ProbeRecord, Sample
+from memory.bench.scores.model import CurvePoint, Difference, Estimate, ProbeRecord, Sample
 
 
 def _record(number: int, after: int, fit: bool, **more: Any) -> ProbeRecord:
@@ -72,7 +71,7 @@ def _with(results: Results, **fields: Any) -> Results:
 
 
 def _learning(results: Results) -> Block:
-    return charts.learning(results, "style fit")
+    return plots.learning(results, "style fit")
 
 
 def _strokes(block: Block) -> list[tuple[str, str | None]]:
@@ -112,11 +111,11 @@ def test_a_point_is_the_share_of_all_requests_it_pools() -> None:
 
 
 def test_no_point_mixes_what_was_before_a_change_and_after() -> None:
-    assert charts._pools(range(1, 25), [4, 5]) == [
+    assert plots._pools(range(1, 25), [4, 5]) == [
         [1, 2], [3], [4], [5, 6], [7, 8], [9, 10], [11, 12], [13, 14], [15, 16], [17, 18], [19, 20], [21, 22],
         [23, 24],
     ]  # fmt: skip
-    assert charts._pools([], [4]) == []
+    assert plots._pools([], [4]) == []
 
 
 def test_changes_are_marked_and_named() -> None:
@@ -136,7 +135,7 @@ def test_nothing_scored_draws_nothing_and_says_so() -> None:
 def test_a_point_stands_at_its_cost_and_its_quality() -> None:
     results = _fits(one=[True, True], two=[True, False], three=[])
     cheap = results.entries[0].metrics.tokens.model_copy(update={"mean": 50.0})
-    plot = str(charts.price(_with(results, tokens=cheap), "style fit").plot)
+    plot = str(plots.price(_with(results, tokens=cheap), "style fit").plot)
     dot, square = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"|<polygon points="([^"]+)"', plot)[:2]
     assert (float(dot[0]), float(dot[1])) == ((48 + 400 - 24) / 2, 12)
     corners = [tuple(map(float, corner.split(","))) for corner in square[2].split()]
@@ -173,7 +172,7 @@ def test_a_long_name_stands_in_the_legend_whole() -> None:
     name = "mem0 (control, the same as simple_rag; lexical embedder)"
     samples = [Sample("c", _record(1, 1, True))]
     results = _results({"a": samples, "b": samples}, a=name, b="one")
-    for block in (_learning(results), charts.price(results, "style fit")):
+    for block in (_learning(results), plots.price(results, "style fit")):
         texts = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" class="label"[^>]*>([^<]*)<', str(block.plot))
         assert " ".join(unescape(text) for _, _, text in texts) == f"{name} one"
         assert all(float(x) + 6.8 * len(text) <= 400 for x, _, text in texts)

@@ -20,8 +20,8 @@ from game_killed import experiment_of
 from game_support import begin, lines, resume, verify
 
 from memory import ConfigError, MemslotError
-from memory.bench.engine.errors import HarnessFailed
 from memory.bench.engine.experiment import Outcome
+from memory.bench.engine.files import HarnessFailed
 from memory.bench.engine.manifest import read_manifest
 
 ROUNDS = max(2, int(os.environ.get("MEMSLOT_ROUNDS", "0")) // 10)

@@ -26,10 +26,11 @@ from memory.bench.engine.models import (
     Meter,
     ModelJudge,
     ModelSimulator,
+    Pace,
     RoleModel,
     load_prompt,
+    pace_of,
 )
-from memory.bench.engine.pace import Pace, pace_of
 from memory.bench.engine.role_set import RoleSet
 from memory.bench.engine.roles import Exchange, RuleAssistant
 from memory.contract.errors import BackendRateLimited, BackendRejected
@@ -366,8 +367,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.slept = 100.0, list[float]()
-        monkeypatch.setattr("memory.bench.engine.pace.time", self)
-        monkeypatch.setattr("memory.bench.engine.pace.anyio", self)
+        monkeypatch.setattr("memory.bench.engine.models.time", self)
+        monkeypatch.setattr("memory.bench.engine.models.anyio", self)
 
     def monotonic(self) -> float:
         return self.now

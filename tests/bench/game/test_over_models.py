@@ -14,8 +14,8 @@ from stigmem_node_model import ADMIN_KEY
 from memory import ConfigError
 from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.matrix import load_experiment
-from memory.bench.report.fairness import problems
 from memory.bench.report.results import results_of
+from memory.bench.report.verdict import problems
 from memory.testing import ScriptedLLM
 
 CONFIG = Path(__file__).parents[3] / "configs" / "preference_game.yaml"

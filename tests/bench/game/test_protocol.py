@@ -18,13 +18,12 @@ from memory.bench.data.languages import load_language
 from memory.bench.data.timeline import Beat, PreferenceTruth, Script
 from memory.bench.engine import test_session
 from memory.bench.engine.context import CellContext, CellSettings, CellState
-from memory.bench.engine.errors import Stopped
-from memory.bench.engine.files import CellJournal
+from memory.bench.engine.files import CellJournal, Stopped
 from memory.bench.engine.play import CellPlayer
 from memory.bench.engine.roles import Exchange, Roles, RuleAssistant, RuleJudge, RuleSimulator, Verdict
 from memory.bench.scores.figures import Requests
 from memory.bench.scores.metrics import provider_metrics
-from memory.bench.scores.records import ProbeRecord, Sample
+from memory.bench.scores.model import ProbeRecord, Sample
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FakeBackend
 

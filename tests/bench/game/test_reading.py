@@ -11,8 +11,7 @@ import pytest
 from memory import ContextBudget, MemoryScope
 from memory.bench.data.languages import load_language
 from memory.bench.engine.models import load_prompt
-from memory.bench.engine.reading import Reader
-from memory.bench.engine.roles import RuleAssistant
+from memory.bench.engine.roles import Reader, RuleAssistant
 from memory.contract.events import Message
 from memory.contract.formatting import render_section
 from memory.contract.receipts import ContextEntry

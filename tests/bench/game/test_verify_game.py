@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from variants import examples
 
 from memory import ConfigError
-from memory.bench.engine.deviations import Verified
 from memory.bench.engine.experiment import measure
 from memory.bench.engine.files import file_hashes, write_record
 from memory.bench.engine.manifest import VariantRecord, read_manifest
+from memory.bench.engine.replay import Verified
 from memory.bench.report.report import write_page
 from memory.contract.errors import BackendRejected
 from memory.plugins.registry import MemoryAdapterRegistry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memory import ContextBudget, MemorySlot
-from memory.contract.tokens import CallableTokenCounter
+from memory.contract.formatting import CallableTokenCounter
 from memory.testing.contract._kit import Kit, as_json, unique_word
 from memory.testing.contract._spec import not_tested, promise
 

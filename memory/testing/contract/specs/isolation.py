@@ -19,9 +19,8 @@ from memory import (
     SupportsNativeMutation,
     SupportsProvenance,
 )
-from memory.testing.contract._failure import shown
 from memory.testing.contract._kit import STORED, Kit, answer_or_refusal, raises, unique_word
-from memory.testing.contract._spec import promise
+from memory.testing.contract._spec import promise, shown
 
 _ENCODER = "encode scopes with ScopeEncoder, which keeps any two apart"
 _E = "ren\u00e9e"
