@@ -7,21 +7,7 @@ from typing import Annotated
 
 import typer
 
-from memory.cli import (
-    backends,
-    bench,
-    config,
-    demo,
-    doctor,
-    hosts,
-    init,
-    journal,
-    perf,
-    run,
-    setup,
-    verify,
-    view,
-)
+from memory.cli import backends, doctor, hosts, journal, perf, results, run, setup
 from memory.cli._group import CommandGroup
 
 app = typer.Typer(
@@ -60,15 +46,15 @@ app.command("backends")(backends.backends)
 app.command("doctor")(doctor.doctor)
 app.command("run")(run.run)
 app.command("compare")(run.compare)
-app.command("bench")(bench.bench)
-app.command("report")(run.report)
-app.command("failures")(run.failures)
-app.command("view")(view.view)
-app.command("verify")(verify.verify)
-app.command("demo")(demo.demo)
+app.command("bench")(run.bench)
+app.command("report")(results.report)
+app.command("failures")(results.failures)
+app.command("view")(results.view)
+app.command("verify")(results.verify)
+app.command("demo")(run.demo)
 app.command("hosts")(hosts.hosts)
 app.command("setup")(setup.setup)
-app.command("init")(init.init)
+app.command("init")(setup.init)
 app.command("perf")(perf.perf)
-app.add_typer(config.commands, name="config")
+app.add_typer(backends.commands, name="config")
 app.add_typer(journal.commands, name="journal")

@@ -1,29 +1,44 @@
-"""``memslot run``, ``compare`` and ``report``: what a memory shows of what it was told, and what came of it."""
+"""``memslot run``, ``compare``, ``bench`` and ``demo``: what a memory shows of what it was told, and
+how an agent behaves with it.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from memory.cli._experiments import (
-    Data,
-    Form,
-    Limit,
-    NoDoctor,
-    Out,
-    Resume,
-    Workers,
-    conclude,
-    newest,
-    overrides,
-    play,
-    show_results,
-    written,
-)
+from memory.cli._experiments import Data, Limit, NoDoctor, Out, Resume, Workers, conclude, overrides, play
 from memory.cli.backends import complete_provider
-from memory.plugins.console import AsJson, print_json, print_table
+from memory.cli.results import report
+from memory.plugins.console import AsJson, complain, say
+
+_EXTRA = "memslot[mem0]"
+DEMO: dict[str, Any] = {
+    "memory": {
+        "backend": "mem0",
+        "budget": {"max_tokens": 600, "max_items": None},
+        "backends": {"mem0": {"llm": {"model": "scripted", "base_url": "${SCRIPTED_LLM_URL}"}}},
+        "conditions": {
+            "no_memory": {},
+            "full_history": {},
+            "rolling_summary": {"max_tokens": 600},
+            "simple_rag": {},
+            "oracle_ipas": {},
+        },
+    },
+    "bench": {
+        "game": {"users": 5, "sessions": 14, "tests": 6, "attributes": 6},
+        "doctor": False,
+        "providers": ["mem0", "no_memory", "full_history", "rolling_summary", "simple_rag", "oracle_ipas"],
+    },
+}
+"""``configs/demo.yaml`` for those who installed memslot without a checkout; a test keeps them equal."""
 
 
 def run(
@@ -102,69 +117,72 @@ def _timeline(config: Path, data: Path | None) -> dict[str, Any]:
     return {} if "timeline" in (content.get("run") or {}) else {"timeline": "locomo"}
 
 
-def failures(
-    directory: Annotated[
+def bench(
+    context: typer.Context,
+    matrix: Annotated[
         Path,
-        typer.Argument(
-            metavar="RUN_DIR", help="Directory of a run, a comparison or an experiment.", show_default=False
-        ),
+        typer.Argument(metavar="MATRIX", help="The YAML file of the experiment.", show_default=False),
     ],
-    provider: Annotated[
-        str | None, typer.Option(help="Of this one alone, by its label.", show_default=False)
-    ] = None,
-    max_rows: Annotated[int, typer.Option("--max", help="At most so many of each provider.", min=1)] = 20,
+    resume: Resume = None,
+    out: Out = None,
+    data: Data = None,
+    limit: Limit = None,
+    workers: Workers = None,
+    no_doctor: NoDoctor = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the requests that lost, worst first: failed, missing, not shown, or not what the user wanted."""
-    from memory.bench.report.page import judged_requests
-    from memory.bench.report.report import parts_of
-    from memory.bench.report.results import read_results
+    """Play an experiment: providers x settings x users x seeds x replicates, and judge how the assistant behaves.
 
-    lost = [
-        {
-            "provider": entry.shown,
-            "verdict": verdict,
-            **record.row(),
-            "asked": said[0]["user"] if said else None,
-        }
-        for entry in read_results(parts_of([newest(directory)])).entries
-        if provider in (None, entry.metrics.label)
-        for rank, verdict, record, said in judged_requests(entry)[:max_rows]
-        if rank < 3
-    ]
-    if as_json:
-        print_json(lost)
-        return
-    columns = ("provider", "verdict", "persona", "attribute or category", "after", "asked")
-    rows = [
-        (row["provider"], row["verdict"], row["persona_id"], row["attribute"] or row["category"] or row["kind"],
-         str(row["after"]), row["asked"] or row["probe_id"])
-        for row in lost
-    ]  # fmt: skip
-    print_table(columns, rows)
+    Accumulation sessions are played and remembered; test sessions are played while the memory is read-only. A cell
+    that fails is marked with its reason and the others are played. Exits with 1 if one did not end well, or if a
+    provider failed a request.
+    """
+    from memory.bench.engine.matrix import load_experiment
+
+    given = overrides(data=data, out=out, limit=limit, no_doctor=no_doctor, workers=workers)
+    conclude(play(context, load_experiment(matrix, **given), resume=resume, as_json=as_json), as_json=as_json)
 
 
-def report(
-    directories: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Directory of a run or an experiment, or several to be shown side by side.",
-            metavar="RUN_DIR...",
+def demo(
+    context: typer.Context,
+    out: Out = None,
+    install: Annotated[
+        bool | None,
+        typer.Option(
+            "--install/--no-install",
+            help=f"Install {_EXTRA} first if it is missing; asked on a terminal otherwise.",
             show_default=False,
         ),
-    ],
-    table: Annotated[
-        Form | None,
-        typer.Option("--as", help="Print the figures in this form and nothing else.", show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show figures again, and write the report anew; of several runs, side by side."""
-    found = [newest(directories[0]), *directories[1:]]
-    place, page, results = written(found)
-    if table is not None:
-        from memory.bench.report.export import FORMS
+    """Play a small game with mem0 against the controls: no key, no server, no model but a scripted one."""
+    from memory.bench.engine.demo_model import scripted_model
+    from memory.bench.engine.matrix import load_experiment
 
-        typer.echo(FORMS[table](results), nl=False)
+    if importlib.util.find_spec("mem0") is None:
+        _offer(install, as_json=as_json)
+    if not as_json:
+        say(
+            "Five people tell an assistant how they want to be dealt with, and change their minds. It is judged "
+            "with each memory in turn. Generated data, a scripted model: nothing leaves this machine."
+        )
+    with scripted_model("SCRIPTED_LLM_URL", wanted=importlib.util.find_spec("mem0") is not None):
+        experiment = load_experiment(DEMO, output=out)
+        began = time.monotonic()
+        outcome = play(context, experiment, as_json=as_json)
+    if not as_json:
+        say(f"took {time.monotonic() - began:.0f} s", "dim")
+    conclude(outcome, as_json=as_json)
+
+
+def _offer(install: bool | None, *, as_json: bool) -> None:
+    """Install mem0's SDK where that is wanted; pip shows how far it is."""
+    if install is None and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
+        install = typer.confirm(f"mem0 is not installed. Install {_EXTRA} now?", default=True)
+    if not install:
         return
-    show_results(results, place, page, as_json=as_json)
+    command = [sys.executable, "-m", "pip", "install", _EXTRA]
+    say(" ".join(["pip", *command[3:]]), "dim")
+    if subprocess.run(command, check=False).returncode:
+        complain("pip could not install it; the demo goes on without mem0", warning=True)

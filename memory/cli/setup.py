@@ -1,15 +1,90 @@
-"""``memslot setup``: from nothing to an agent that remembers, by four questions."""
+"""``memslot init`` and ``setup``: a commented configuration from the plugin's own options model, and an agent that
+remembers by it.
+"""
 
 from __future__ import annotations
 
+import shlex
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from memory import ConfigError, InputError
 from memory.cli.backends import complete_provider
 from memory.cli.hosts import complete_host
-from memory.plugins.console import say
+from memory.plugins.console import AsJson, print_json, say
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+def init(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write.")] = Path("memslot.yaml"),
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            help="Backend or condition to configure; see 'memslot backends'. Default: mem0.",
+            autocompletion=complete_provider,
+        ),
+    ] = None,
+    condition: Annotated[
+        str | None,
+        typer.Option(
+            help="Condition to configure, where a backend has the same name.",
+            autocompletion=complete_provider,
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="OLD", help="Keep all of this configuration but its provider."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a commented configuration: every option of the chosen backend, with its default."""
+    import yaml
+
+    from memory.cli._template import render
+    from memory.doctor.hints import hides_us
+    from memory.plugins.config import load_config
+    from memory.plugins.registry import MemoryAdapterRegistry
+
+    if backend is not None and condition is not None:
+        raise InputError("--backend and --condition are both given; one provider is active at a time")
+    name = condition or backend or "mem0"
+    if path.exists() and not force:
+        raise ConfigError(f"{path} exists; give another name, or --force to replace it")
+    registry = MemoryAdapterRegistry()
+    info = registry.info(name, None if condition is None else "control")
+    carried = None
+    if source is not None:
+        load_config(source)
+        carried = yaml.safe_load(source.read_text("utf-8"))  # variables in it unread
+    answers = ask_required(info.options) if source is not None and sys.stdin.isatty() else {}
+    text = render(info, carried, answers)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error
+    report: dict[str, str] = {"wrote": str(path)}
+    try:
+        load_config(path).parse_options(info.options)
+    except ConfigError as error:
+        report["to be filled in"] = str(error)
+    missing = next((row.missing for row in registry.rows() if (row.name, row.kind) == (name, info.kind)), ())
+    if missing:
+        report["to be installed"] = info.install or ", ".join(missing)
+    if hidden := hides_us(Path.cwd(), path.parent):
+        report["hidden"] = hidden
+    report["next"] = f"memslot doctor {shlex.quote(str(path))}"
+    if as_json:
+        print_json({key.replace(" ", "_"): text for key, text in report.items()})
+        return
+    for key, text in report.items():
+        say(f"{key} {text}" if key == "wrote" else f"{key}: {text}")
 
 
 def setup(
@@ -30,8 +105,6 @@ def setup(
 
     What an option names is not asked.
     """
-    from memory import ConfigError, InputError
-    from memory.cli._asking import ask_model, ask_required
     from memory.cli._template import render
     from memory.cli.doctor import doctor
     from memory.hosts._table import HOSTS
@@ -58,7 +131,6 @@ def setup(
 
 
 def _write_host(name: str, config: Path) -> None:
-    from memory import ConfigError
     from memory.hosts._installing import FOLDERS
     from memory.hosts._table import HOSTS
 
@@ -82,3 +154,35 @@ def _write_host(name: str, config: Path) -> None:
         return
     file.write_text(program, encoding="utf-8")
     say(f"wrote {file}; the lines that end with '# yours' are your model")
+
+
+def ask_required(options: type[BaseModel]) -> dict[str, Any]:
+    """Ask for every option that its plugin cannot do without; each with what would be written unasked."""
+    answers: dict[str, Any] = {}
+    for name, field in options.model_fields.items():
+        example = field.examples[0] if field.examples else _first(field.annotation)
+        if not (field.examples or field.is_required()) or isinstance(example, (list, tuple)):
+            continue
+        if isinstance(example, Mapping):
+            answers[name] = {
+                key: typer.prompt(f"{name}.{key}", default=value) for key, value in example.items()
+            }
+        else:
+            answers[name] = typer.prompt(name, default=example)
+    return answers
+
+
+def ask_model(options: type[BaseModel]) -> dict[str, Any]:
+    """Ask which model the backend may use, where it may do without one."""
+    field = options.model_fields.get("llm")
+    if field is None or field.examples or field.is_required():
+        return {}
+    model = typer.prompt("model, or none", default="none")
+    if model == "none":
+        return {}
+    url = typer.prompt("its OpenAI-compatible base URL", default="https://api.openai.com/v1")
+    return {"llm": {"model": model, "base_url": url}}
+
+
+def _first(annotation: Any) -> Any:
+    return get_args(annotation)[0] if get_origin(annotation) is Literal else None

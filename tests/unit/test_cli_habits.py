@@ -19,7 +19,7 @@ from cli_support import error_line, invoke
 from variants import plain
 
 from memory.cli.app import app
-from memory.cli.demo import DEMO
+from memory.cli.run import DEMO
 
 MEMSLOT = (sys.executable, "-c", "from memory.cli import main; main()")
 SMALL = "memory: {backend: full_history}\nrun: {doctor: false, game: {users: 1, sessions: 10, tests: 3}}\n"
@@ -150,7 +150,7 @@ def test_the_demo_shows_how_pip_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
         called.append(command)
         return subprocess.CompletedProcess(command, 1)
 
-    monkeypatch.setattr("memory.cli.demo.subprocess.run", pip)
+    monkeypatch.setattr("memory.cli.run.subprocess.run", pip)
     game = {"users": 1, "sessions": 10, "tests": 2, "attributes": 4}
     monkeypatch.setitem(DEMO, "bench", {**DEMO["bench"], "game": game})
     assert invoke("demo", "--out", tmp_path).exit_code == 0

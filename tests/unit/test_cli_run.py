@@ -12,7 +12,7 @@ import yaml
 from cli_support import FULL_HISTORY, error_line, fake_plugin, invoke
 
 from memory.bench.engine.manifest import read_manifest
-from memory.cli.demo import DEMO
+from memory.cli.run import DEMO
 
 SMALL = "run: {game: {users: 1, sessions: 10, tests: 4}}"
 REPOSITORY = Path(__file__).resolve().parents[2]

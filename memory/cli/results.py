@@ -1,0 +1,151 @@
+"""``memslot report``, ``failures``, ``verify`` and ``view``: what came of runs, and whether it is so."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memory.cli._experiments import Form, newest, show_results, written
+from memory.cli._group import FAILED
+from memory.plugins.console import AsJson, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from memory.bench.engine.replay import Verified
+
+Directories = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Directory of a run, a comparison or an experiment; or several.",
+        metavar="RUN_DIR...",
+        show_default=False,
+    ),
+]
+
+
+def report(
+    directories: Directories,
+    table: Annotated[
+        Form | None,
+        typer.Option("--as", help="Print the figures in this form and nothing else.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show figures again, and write the report anew; of several runs, side by side."""
+    found = [newest(directories[0]), *directories[1:]]
+    place, page, results = written(found)
+    if table is not None:
+        from memory.bench.report.export import FORMS
+
+        typer.echo(FORMS[table](results), nl=False)
+        return
+    show_results(results, place, page, as_json=as_json)
+
+
+def failures(
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN_DIR", help="Directory of a run, a comparison or an experiment.", show_default=False
+        ),
+    ],
+    provider: Annotated[
+        str | None, typer.Option(help="Of this one alone, by its label.", show_default=False)
+    ] = None,
+    max_rows: Annotated[int, typer.Option("--max", help="At most so many of each provider.", min=1)] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the requests that lost, worst first: failed, missing, not shown, or not what the user wanted."""
+    from memory.bench.report.page import judged_requests
+    from memory.bench.report.report import parts_of
+    from memory.bench.report.results import read_results
+
+    lost = [
+        {
+            "provider": entry.shown,
+            "verdict": verdict,
+            **record.row(),
+            "asked": said[0]["user"] if said else None,
+        }
+        for entry in read_results(parts_of([newest(directory)])).entries
+        if provider in (None, entry.metrics.label)
+        for rank, verdict, record, said in judged_requests(entry)[:max_rows]
+        if rank < 3
+    ]
+    if as_json:
+        print_json(lost)
+        return
+    columns = ("provider", "verdict", "persona", "attribute or category", "after", "asked")
+    rows = [
+        (row["provider"], row["verdict"], row["persona_id"], row["attribute"] or row["category"] or row["kind"],
+         str(row["after"]), row["asked"] or row["probe_id"])
+        for row in lost
+    ]  # fmt: skip
+    print_table(columns, rows)
+
+
+def verify(
+    directories: Directories,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="The data file that the run read; generated data needs none.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute hashes, scores, figures and report anew from what a run left, and say what differs.
+
+    Exits with 1 if anything does. What could not be checked is said, and is no failure.
+    """
+    from memory.bench.engine.verify import verify as compute_anew
+    from memory.bench.report.report import parts_of, rendered
+
+    all_found = {
+        directory: compute_anew(directory, data, render=rendered) for directory in parts_of(directories)
+    }
+    if as_json:
+        payload = [
+            {"directory": str(directory), "ok": not found.deviations, **asdict(found)}
+            for directory, found in all_found.items()
+        ]
+        print_json(payload[0] if len(payload) == 1 else payload)
+    else:
+        for directory, found in all_found.items():
+            _show(found, f"{directory}: " if len(all_found) > 1 else "")
+    if any(found.deviations for found in all_found.values()):
+        raise typer.Exit(FAILED)
+
+
+def _show(found: Verified, of: str) -> None:
+    for item in found.checked:
+        say(f"checked: {item}", "dim")
+    for item in found.unchecked:
+        say(f"not checked: {item}", "yellow")
+    for deviation in found.deviations:
+        payload = f"recorded {deviation.recorded}, computed {deviation.computed or 'nothing'}"
+        say(f"differs: {deviation.where}: {payload}", "bold red")
+    many = len(found.deviations)
+    say(f"{of}{many or 'no'} deviation{'s' if many > 1 else ''}")
+
+
+def view(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the results.")] = Path(
+        "manifests"
+    ),
+    port: Annotated[int, typer.Option(help="Of 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
+) -> None:
+    """Serve the runs of a directory as one list, to a browser of this machine; until interrupted."""
+    from memory import ConfigError
+    from memory.bench.report.view import RunServer, runs_below
+
+    runs = runs_below(directory)
+    try:
+        server = RunServer(directory, port)
+    except OSError as error:
+        raise ConfigError(f"--port {port}: {error.strerror or error}; 0 takes a free one") from error
+    with server:
+        say(f"{len(runs)} run{'s' * (len(runs) != 1)} at {server.url} (Ctrl+C ends it)")
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
