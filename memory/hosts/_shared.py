@@ -7,12 +7,13 @@ from __future__ import annotations
 import shlex
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from memory import ConfigError, PluginLoadError
+from memory import ConfigError, Message, PluginLoadError
 from memory.hosts._table import HOSTS
 from memory.runtime import TurnMemory, open_turn_memory_sync
 
@@ -77,6 +78,31 @@ def tested(name: str) -> Iterator[None]:
         raise PluginLoadError(
             f"memory.hosts.{host.module} needs {error.name or name}: {host.install}"
         ) from error
+
+
+def words(content: Any) -> str:
+    """The words of a message's content, without pictures and files."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, Sequence) else ()
+    texts = [part.get("text") if isinstance(part, Mapping) else None for part in parts]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def spoken(found: Iterable[tuple[str, str]]) -> list[Message]:
+    """What user and assistant said, of messages given as role and words."""
+    return [
+        Message.model_validate({"role": role, "content": text})
+        for role, text in found
+        if role in ("user", "assistant") and text.strip()
+    ]
+
+
+def add_section(content: Any, section: str) -> Any:
+    """A message's content, text or a list of parts, with a section below it."""
+    if isinstance(content, list):
+        return [*content, {"type": "text", "text": section}]
+    return f"{content}\n\n{section}"
 
 
 _bound: dict[int, weakref.ref[object]] = {}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from memory import ConfigError, MemoryScope, Message
-from memory.hosts._shared import tested
+from memory.hosts._shared import spoken, tested
 from memory.runtime import HostTurns, TurnMemory
 
 with tested("agent-framework"):
@@ -71,13 +71,8 @@ def _session(session: Any, context: Any) -> str:
 
 def _spoken(messages: Iterable[Any]) -> list[Message]:
     """What was said in words; neither the traffic of tools nor what is said beside a call of one."""
-    found = [
+    return spoken(
         (str(getattr(message.role, "value", message.role)), message.text or "")
         for message in messages
         if not any(content.type in _CALLS for content in message.contents)
-    ]
-    return [
-        Message.model_validate({"role": role, "content": text})
-        for role, text in found
-        if role in ("user", "assistant") and text.strip()
-    ]
+    )

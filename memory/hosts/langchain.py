@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, NotRequired
 
 from memory import MemoryScope, Message
-from memory.hosts._shared import tested
+from memory.hosts._shared import add_section, tested
 from memory.runtime import HostTurns, TurnMemory, answer_text
 
 with tested("langchain"):
@@ -186,11 +186,6 @@ def with_section(messages: Sequence[AnyMessage], section: str) -> list[AnyMessag
     """A copy in which the section stands below the last human message."""
     changed, at = list(messages), last_human(messages)
     if section and at is not None:
-        content = messages[at].content
-        added = (
-            f"{content}\n\n{section}"
-            if isinstance(content, str)
-            else [*content, {"type": "text", "text": section}]
-        )
-        changed[at] = messages[at].model_copy(update={"content": added})
+        content = add_section(messages[at].content, section)
+        changed[at] = messages[at].model_copy(update={"content": content})
     return changed

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from memory import ConfigError, MemoryScope
-from memory.hosts._shared import tested
+from memory.hosts._shared import tested, words
 from memory.runtime import HostTurns, TurnMemory, answer_text
 
 with tested("openai-agents"):
@@ -125,8 +125,4 @@ class _Filter:
 def _last_user_text(items: Iterable[Any]) -> str:
     """The words of the last user message, without pictures and files."""
     users = [item for item in items if isinstance(item, dict) and item.get("role") == "user"]
-    content = users[-1].get("content") if users else None
-    if isinstance(content, str):
-        return content
-    parts = [part.get("text") for part in content or () if isinstance(part, dict)]
-    return "\n".join(part for part in parts if isinstance(part, str))
+    return words(users[-1].get("content")) if users else ""

@@ -14,7 +14,7 @@ import anyio
 
 from memory import MemslotError, ScopeError
 from memory.hosts._shared import tested
-from memory.hosts.nanobot.turns import SOURCE, claim_workspace, said, turn_event, without_section
+from memory.hosts.nanobot.sdk import SOURCE, claim_workspace, said, turn_event, without_section
 from memory.runtime import TurnMemory, TurnPolicy, build_slot
 
 with tested("nanobot"):

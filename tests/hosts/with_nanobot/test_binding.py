@@ -17,8 +17,7 @@ from nanobot_support import files, memory_config, nanobot_config
 
 from memory import ConfigError, LifecycleError, MemoryScope, MemorySlot
 from memory.hosts.nanobot import tool
-from memory.hosts.nanobot.sdk import attach
-from memory.hosts.nanobot.turns import claim_workspace, said, without_section
+from memory.hosts.nanobot.sdk import attach, claim_workspace, said, without_section
 from memory.runtime import TurnMemory, TurnPolicy
 from memory.testing import FakeBackend, FakeNativeStore
 
