@@ -148,7 +148,7 @@ async def test_the_entry_point_cleans_what_a_killed_process_left_and_leaves_bloc
         await bot.run("Which tea do I like?", session_key="sdk:two")
         assert "oolong" in model.sections[-1]
         assert model.sections[-1].count("raining") == 1  # shown by whose it is, and not remembered
-        assert (await memory.slot.capabilities()).details["messages"] == 6
+        assert (await memory.slot.health()).details["messages"] == 6
         await asyncio.get_running_loop().shutdown_asyncgens()  # as asyncio.run does
         with pytest.raises(LifecycleError):
             await memory.slot.before_turn("Which tea?", session_id="s")
