@@ -109,7 +109,7 @@ def _play(context: typer.Context, config: Path, resume: Path | None, as_json: bo
 
 def _timeline(config: Path, data: Path | None) -> dict[str, Any]:
     """``--data`` alone means LoCoMo."""
-    from memory.plugins.yaml import load_yaml
+    from memory.plugins.blocks import load_yaml
 
     if data is None:
         return {}

@@ -20,7 +20,7 @@ from memory.contract.errors import ConfigError
 from memory.contract.formatting import CallableTokenCounter, TokenCounter, Utf8TokenCounter
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
-from memory.plugins.blocks import SECTIONS, ModelT, Problems, Resolver, nearest, parse_block
+from memory.plugins.blocks import SECTIONS, ModelT, Problems, Resolver, load_yaml, nearest, parse_block
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import (
     HIDDEN,
@@ -33,7 +33,6 @@ from memory.plugins.redaction import (
     slow_hash,
     texts_in,
 )
-from memory.plugins.yaml import load_yaml
 from memory.slot.files import Durability
 from memory.slot.rules import Deadlines
 

@@ -17,12 +17,11 @@ from memory.adapter._bounded import is_loopback
 from memory.contract.errors import ConfigError, PluginLoadError
 from memory.contract.requests import Positive
 from memory.contract.scope import MemoryScope
-from memory.plugins.blocks import Problems, parse_block
+from memory.plugins.blocks import Problems, load_yaml, parse_block
 from memory.plugins.config import Isolate, MemslotConfig
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.installed import entry_points
 from memory.plugins.redaction import DataPath, Public
-from memory.plugins.yaml import load_yaml
 from memory.runtime._attach import open_shared
 from memory.runtime._conversations import AgentSettings, Conversations
 from memory.runtime._listening import listening_socket, stop_at_signals

@@ -21,8 +21,7 @@ from pydantic import Field, model_validator
 
 from memory import InputError, MemslotError, __version__
 from memory.adapter import AwareDatetime, Frozen, NotBlank, quiet_loggers
-from memory.stigmem.abi import StigmemAbi
-from memory.stigmem.boot import probe
+from memory.stigmem.abi import StigmemAbi, probe
 from memory.stigmem.client import MAX_LIMIT, StigmemNode
 from memory.stigmem.facts import Entity, Fact, FactScope, FactValue, NewFact, Relation
 from memory.stigmem.writers import check_fact

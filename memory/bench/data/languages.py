@@ -13,7 +13,7 @@ from memory.bench.data import text_en, text_zh
 from memory.bench.data.language import Attribute, DataLanguage, Language, Setting, World
 from memory.bench.data.timeline import CONTEXTS, TimelineSet
 from memory.contract.errors import ConfigError
-from memory.plugins.yaml import load_yaml
+from memory.plugins.blocks import load_yaml
 
 _IMPLIED = ("complaint", "praise", "example", "correction")
 

@@ -38,7 +38,7 @@ from memory.bench.data.timeline import (
 )
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
-from memory.plugins.yaml import Lines, load_yaml
+from memory.plugins.blocks import Lines, load_yaml
 
 _START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 _ACCUMULATION = re.compile(r"acc_(\d+)\.ya?ml\Z")

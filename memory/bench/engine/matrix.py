@@ -27,11 +27,10 @@ from memory.bench.engine.settings import (
 )
 from memory.contract.errors import ConfigError, PluginLoadError
 from memory.contract.scope import MemoryScope
-from memory.plugins.blocks import Problems, parse_block
+from memory.plugins.blocks import Lines, Problems, load_yaml, parse_block
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.redaction import resolve_paths
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.plugins.yaml import Lines, load_yaml
 
 BlockName = Literal["bench", "run"]
 

@@ -27,9 +27,8 @@ from memory.bench.engine.roles import (
 )
 from memory.bench.engine.settings import ExperimentSettings, RoleSettings
 from memory.contract.errors import ConfigError
-from memory.plugins.blocks import Problems, Resolver
+from memory.plugins.blocks import Lines, Problems, Resolver
 from memory.plugins.redaction import is_credential, slow_hash
-from memory.plugins.yaml import Lines
 from memory.runtime._provider import Provider
 from memory.runtime.providers import create_provider, provider_options, takes_seed
 

@@ -20,8 +20,7 @@ from stigmem_node_model import ADMIN_KEY, ROUTES
 
 from memory.contract.errors import BackendUnavailable, InputError
 from memory.stigmem.conformance import own as conformance_own
-from memory.stigmem.conformance.own import GATE_IDS, OWN_IDS
-from memory.stigmem.conformance.run import KNOWN_DEVIATIONS, load_vectors, run_conformance
+from memory.stigmem.conformance.run import GATE_IDS, KNOWN_DEVIATIONS, OWN_IDS, load_vectors, run_conformance
 from memory.stigmem.conformance.wire import Status
 from memory.testing import LoopbackAnswer
 
