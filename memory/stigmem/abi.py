@@ -1,17 +1,8 @@
 """The adapter ABI (Spec-19): what an agent reads from a Stigmem node when it starts, and writes as it works.
 
-Two kinds of hosts use it. *Middleware* extends an agent that must run as well without Stigmem: here nothing raises
-and nothing waits for the node, a missing ``STIGMEM_URL`` turns everything off in silence, and trouble is a line in
-the log ``memslot.stigmem`` (on stderr, unless the host sends it elsewhere). A *process* exists for Stigmem alone:
-it refuses to start without a URL, and its tool calls fail one by one.
-
-::
-
-    abi = StigmemAbi.from_env()
-    context = await abi.boot("stigmem://node.example/user/alice")       # context.summary goes into the prompt
-    abi.checkout("PROJ-12")                                             # returns at once
-    abi.handoff("stigmem://node.example/agent/reviewer", "Done but for the tests.")
-    abi.close()                                                         # sends what is queued, counts what is not
+*Middleware* extends an agent that must run as well without Stigmem: nothing raises or waits for the node, and
+without ``STIGMEM_URL`` all is off in silence. A *process* exists for Stigmem alone: it refuses to start without a
+URL.
 """
 
 from __future__ import annotations
@@ -35,30 +26,29 @@ from memory.stigmem.intent_facts import names_envelope
 from memory.stigmem.queue import MAX_QUEUED_FACTS, Ticket, WriteQueue
 from memory.stigmem.writers import PING_LIFETIME, Surfaces, Write, carry_out, check_write
 
+Archetype = Literal["middleware", "process"]
+P = ParamSpec("P")
+
 _ESCALATIONS = 10
 _HANDOFFS_IN_DETAIL = 10
 _HANDOFF_DETAILS = frozenset({"intent:handoff_summary", "intent:context_ref", "intent:continuation"})
 _LONGEST_VALUE_CHARS = 4096
 
+log = logging.getLogger("memslot.stigmem")
+
 
 @dataclass(frozen=True)
 class BootContext:
-    """What the boot handshake found (12.3.3).
+    """What the boot handshake found (12.3.3)."""
 
-    Attributes:
-        facts: in the order of the context pulls, each once; empty where there are none or the node failed.
-        summary: the facts as markdown for the system prompt (12.5); empty where there are none.
-        problems: one line for each part of the handshake that failed, so that empty and failed differ.
-    """
-
-    facts: list[Fact] = field(default_factory=list)
-    summary: str = ""
-    problems: tuple[str, ...] = ()
+    facts: list[Fact] = field(default_factory=list)  # in the order of the pulls, each once
+    summary: str = ""  # the facts as markdown for the system prompt (12.5)
+    problems: tuple[str, ...] = ()  # a line for each part that failed, so that empty and failed differ
 
 
 @dataclass
 class ContextPulls:
-    """The context pulls of one boot, for an agent known by ``addresses``: what was found, and what went wrong."""
+    """The context pulls of one boot, for an agent known by ``addresses``."""
 
     node: StigmemNode
     addresses: frozenset[str] = frozenset()
@@ -89,8 +79,7 @@ class ContextPulls:
 
     async def _escalations(self) -> list[Fact]:
         """What somebody raised. The priorities of envelopes stand under the same relation and may outnumber it, so
-        the cut to the newest ten of 12.3.2 is ours and comes after they are gone.
-        """
+        the cut to the newest ten of 12.3.2 is ours and comes after they are gone."""
         found = await self._pull("escalations", relation="intent:escalation", min_confidence=0.8)
         envelopes: set[str] = set()
         if any(names_envelope(fact.entity) is None for fact in found):
@@ -133,23 +122,12 @@ class ContextPulls:
 
 
 async def probe(node: StigmemNode) -> NodeInfo:
-    """What the node says of itself.
-
-    Raises:
-        BackendError: it cannot be reached, or leaves out a field that 12.3.1 requires.
-    """
+    """Raises BackendError where the node leaves out a field that 12.3.1 requires."""
     info = await node.well_known()
     absent = ", ".join(name for name, value in vars(info).items() if value is None)
     if absent:
         raise BackendProtocolError(f"stigmem: the node does not state {absent}", backend_name="stigmem")
     return info
-
-
-Archetype = Literal["middleware", "process"]
-
-P = ParamSpec("P")
-
-log = logging.getLogger("memslot.stigmem")
 
 
 def _fired(
@@ -167,20 +145,10 @@ def _fired(
 class StigmemAbi(WriteQueue):
     """One agent's side of the ABI, and the queue of what it writes.
 
-    Args:
-        url: the node; None turns middleware off, and is an error for a process.
-        api_key: for nodes that require one.
-        source: the agent's URI, formal or informal such as ``agent:openclaw``;
-            ``stigmem://{authority}/agent/memslot`` if None.
-        archetype: ``middleware`` or ``process``, see above.
-        timeout_s: for each request, in seconds.
-        boot_timeout_s: for the whole handshake, in seconds; what was read by then counts.
-        retry_pause_s: wait before the one retry of a write answered with 5xx, in seconds.
-        max_queued_facts: bound of the write queue.
-
-    Raises:
-        ConfigError: in a process, the URL is absent, or a setting is wrong. Middleware logs a wrong setting and is
-            then off.
+    ``url`` None turns middleware off, and is an error for a process; ``source`` is the agent's URI, formal or
+    informal such as ``agent:openclaw``, by default ``stigmem://{authority}/agent/memslot``. ``boot_timeout_s`` is
+    for the whole handshake: what was read by then counts. A wrong setting raises ConfigError in a process;
+    middleware logs it and is then off.
     """
 
     def __init__(
@@ -223,16 +191,7 @@ class StigmemAbi(WriteQueue):
         environ: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Self:
-        """From ``STIGMEM_URL``, ``STIGMEM_API_KEY`` and ``STIGMEM_SOURCE_ENTITY`` (12.2); empty counts as unset.
-
-        Args:
-            archetype: ``middleware`` or ``process``.
-            environ: instead of ``os.environ``.
-            options: further arguments of the constructor.
-
-        Raises:
-            ConfigError: as the constructor.
-        """
+        """From ``STIGMEM_URL``, ``STIGMEM_API_KEY`` and ``STIGMEM_SOURCE_ENTITY`` (12.2); empty counts as unset."""
         given = os.environ if environ is None else environ
         names = ("STIGMEM_URL", "STIGMEM_API_KEY", "STIGMEM_SOURCE_ENTITY")
         url, api_key, source = (given.get(name, "").strip() or None for name in names)
@@ -244,22 +203,13 @@ class StigmemAbi(WriteQueue):
 
     @property
     def surfaces(self) -> Surfaces:
-        """The builders of this agent's writes, for hosts that send them with :meth:`perform`.
-
-        Raises:
-            ConfigError: Stigmem is off.
-        """
+        """The builders of this agent's writes, for :meth:`perform`. ConfigError where Stigmem is off."""
         if self._surfaces is None:
             raise ConfigError(self.problem or "STIGMEM_URL: is not set")
         return self._surfaces
 
     async def probe(self) -> NodeInfo:
-        """``GET /.well-known/stigmem``, with every field that 12.3.1 requires.
-
-        Raises:
-            BackendError: the node cannot be reached, or a field is absent.
-            ConfigError: Stigmem is off.
-        """
+        """``GET /.well-known/stigmem``, with every field that 12.3.1 requires."""
         async with self.open_node(retry_pause_s=0.0) as node:
             return await probe(node)
 
@@ -273,12 +223,8 @@ class StigmemAbi(WriteQueue):
     ) -> BootContext:
         """Probe the node and, for middleware, pull the agent's context. Never raises; always a BootContext.
 
-        Args:
-            user_entity: the primary entity; its facts come first.
-            project_entities: whose ``roadmap:constraint`` facts are wanted.
-            namespaces: of the user's facts, those kept; None keeps all.
-            handoff_details: after the four pulls, also read summary, refs and continuation of the newest ten
-                handoffs to this agent; without them a handoff is only a URI.
+        Of the user's facts those of ``namespaces`` are kept; None keeps all. Of projects, ``roadmap:constraint`` is
+        wanted. ``handoff_details`` also reads what the newest ten handoffs to this agent say.
         """
         if self._surfaces is None:
             return BootContext(problems=(self.problem,) if self.problem else ())
@@ -330,7 +276,9 @@ class StigmemAbi(WriteQueue):
         self._pings = {
             task: (at, ping)
             for task, (at, ping) in list(self._pings.items())
-            if at > since and _may_exist(ping)
+            if at > since
+            and ping.state != "dropped"
+            and (not isinstance(ping.error, BackendError) or ping.error.ambiguous)
         }
         if write.entity in self._pings:
             return Ticket(what, write.entity, "skipped")
@@ -343,11 +291,7 @@ class StigmemAbi(WriteQueue):
         return self.fire(write.what, lambda _: check_write(write))
 
     def open_node(self, *, retry_pause_s: float | None = None) -> StigmemNode:
-        """A client of the node for whoever calls, who closes it.
-
-        Raises:
-            ConfigError: Stigmem is off.
-        """
+        """A client of the node for whoever calls, who closes it."""
         self.surfaces  # noqa: B018 (raises)
         pause = self._retry_pause_s if retry_pause_s is None else retry_pause_s
         return StigmemNode(self._url or "", self._api_key, timeout_s=self._timeout_s, retry_pause_s=pause)
@@ -355,12 +299,8 @@ class StigmemAbi(WriteQueue):
     async def perform(self, write: Write, on_fact: Callable[[Fact], None] | None = None) -> tuple[Fact, ...]:
         """Send a write now and wait for it: for tools of a process, whose caller is to hear of a failure.
 
-        ``on_fact`` is told of each fact as soon as it exists. A ping is not sent, and no fact returned, while
-        anybody's last one of the task is valid.
-
-        Raises:
-            InputError, BackendError: as :func:`carry_out`.
-            ConfigError: Stigmem is off.
+        A ping is not sent, and no fact returned, while anybody's last one of the task is valid. Raises as
+        :func:`carry_out`, which calls ``on_fact``.
         """
         async with self.open_node() as node:
             if write.what == "activity":
@@ -383,11 +323,6 @@ class StigmemAbi(WriteQueue):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-def _may_exist(ping: Ticket) -> bool:
-    error = ping.error
-    return ping.state != "dropped" and (not isinstance(error, BackendError) or error.ambiguous)
 
 
 def _surfaces(url: str, source: str | None) -> Surfaces:

@@ -1,7 +1,7 @@
 """A Stigmem node over HTTP: one method per route we use.
 
-What a node does that its specification does not say, and what follows here: its cursor loses rows, so no method
-pages; a ``Stigmem-Session`` header turns later writes into 403, so none is ever sent.
+A node's cursor loses rows, so no method pages; a ``Stigmem-Session`` header turns later writes into 403, so none is
+ever sent.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from memory import InputError
 from memory.adapter import BackendProtocolError, JsonHttp, bearer, check_url, expect, route
 from memory.stigmem.facts import BACKEND, Fact, FactScope, FactValue, NewFact
 
-MAX_LIMIT = 500
-"""The most rows a node returns at once; there is no second page, because its cursor loses rows."""
-
-_JOB_PAUSE_S = 0.2
+MAX_LIMIT = 500  # rows a node returns at once
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 # A fact sent twice is the same fact, by its content id.
@@ -30,28 +27,17 @@ _IDEMPOTENT_POSTS = frozenset({"/v1/facts", "/v1/recall"})
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """What a node says of itself (``GET /.well-known/stigmem``).
+    """What a node says of itself (``GET /.well-known/stigmem``)."""
 
-    Attributes:
-        version: of the protocol, as the node states it; ``"1.0"`` today where Spec-19 says ``"0.8"``.
-        node_id: such as ``stigmem:node:<uuid>``.
-        node_url: the node's own idea of its address.
-        auth: ``none``, ``required`` ...
-        federation: ``disabled`` ...
-    """
-
-    version: str | None
+    version: str | None  # of the protocol: "1.0" today, where Spec-19 says "0.8"
     node_id: str | None
-    node_url: str | None
-    auth: str | None
+    node_url: str | None  # the node's own idea of its address
+    auth: str | None  # none, required ...
     federation: str | None
 
 
 class Query(TypedDict, total=False):
-    """What ``GET /v1/facts`` is narrowed by; None counts as absent.
-
-    ``min_confidence`` is 0 to 1, by default 0; ``after`` an ISO time, for facts stored later by the node's clock.
-    """
+    """What ``GET /v1/facts`` is narrowed by; None counts as absent."""
 
     entity: str | None
     relation: str | None
@@ -60,21 +46,14 @@ class Query(TypedDict, total=False):
     min_confidence: float | None
     include_contradicted: bool
     include_expired: bool
-    after: str | None
+    after: str | None  # an ISO time: stored later by the node's clock
 
 
 class StigmemNode:
     """A client of one node. Works on asyncio and trio; belongs to the event loop that first uses it.
 
-    Args:
-        url: the node's address, such as ``http://127.0.0.1:8765``.
-        api_key: sent as bearer token to that address and to no other; None for a node without auth.
-        timeout_s: for each request, in seconds.
-        retry_pause_s: wait before the one retry of a request that may be sent twice (reads, facts, recall) and
-            was answered with 5xx or not at all; 4xx is never retried.
-
-    Raises:
-        InputError: the address is no http(s) URL, or the key cannot stand in a header.
+    ``retry_pause_s`` is waited before the one retry of what may be sent twice (reads, facts, recall) and was
+    answered with 5xx or not at all; 4xx is never retried. Raises InputError for a wrong address or key.
     """
 
     def __init__(
@@ -83,13 +62,8 @@ class StigmemNode:
         self.url = check_url(url)
         self._headers = bearer(api_key)
         self._retry_pause_s = retry_pause_s
-        self._http = JsonHttp(
-            self.url,
-            backend=BACKEND,
-            server="node",
-            timeout_s=timeout_s,
-            hints={501: "the node lacks the plugin this needs"},
-        )
+        hints = {501: "the node lacks the plugin this needs"}
+        self._http = JsonHttp(self.url, backend=BACKEND, server="node", timeout_s=timeout_s, hints=hints)
 
     def with_key(self, api_key: str) -> StigmemNode:
         """The same node asked with another key, over the same connections; closing either closes both."""
@@ -118,12 +92,7 @@ class StigmemNode:
         return Fact(**await self.object("POST", "/v1/facts", json=fact.body()))
 
     async def query(self, *, limit: int = MAX_LIMIT, **narrowed: Unpack[Query]) -> list[Fact]:
-        """``GET /v1/facts``, newest first. One page: narrow the question where more than ``limit`` may match.
-
-        Args:
-            limit: 1 to 500 rows.
-            narrowed: as :class:`Query` says.
-        """
+        """``GET /v1/facts``, newest first. One page: narrow the question where more than ``limit`` may match."""
         if not 1 <= limit <= MAX_LIMIT:
             raise InputError(
                 f"limit: must be from 1 to {MAX_LIMIT}; the node has no second page that is complete"
@@ -146,12 +115,9 @@ class StigmemNode:
     ) -> dict[str, Any]:
         """``POST /v1/recall``; the answer as the node gave it, with ``facts`` known to be a list of objects.
 
-        Args:
-            query: FTS terms: words are AND-ed by the node, capital OR joins them.
-            scope: one of the four; required, because the node's default (``local``) is silently empty.
-            token_budget: 1 to 200000 of the node's tokens; its default is 4000.
-            limit: 1 to 500 facts; its default is 100.
-            weights: of ``lexical``, ``semantic``, ``graph``, ``source_trust``, ``recency``.
+        The node AND-s the words of ``query``, capital OR joins them. ``scope`` is required, because the node's
+        default (``local``) is silently empty; its defaults are 4000 of its own tokens (at most 200000) and 100
+        facts.
         """
         bounds = {"token_budget": token_budget, "limit": limit, "weights": weights}
         given = {name: value for name, value in bounds.items() if value is not None}
@@ -178,32 +144,21 @@ class StigmemNode:
         new_value: FactValue | None = None,
         note: str = "",
     ) -> dict[str, Any]:
-        """``POST /v1/conflicts/{id}/resolve``: ``resolution_fact_id``, ``conflict_status``.
-
-        The node's plugins do not confine conflicts to a tenant.
-        """
-        body = {
-            "winning_fact_id": winning_fact_id,
-            "new_value": new_value and dict(new_value),
-            "resolution_note": note,
-        }
+        """``POST /v1/conflicts/{id}/resolve``. The node's plugins do not confine conflicts to a tenant."""
+        value = new_value and dict(new_value)
+        body = {"winning_fact_id": winning_fact_id, "new_value": value, "resolution_note": note}
         path = f"/v1/conflicts/{_segment(conflict_id, 'conflict_id')}/resolve"
         return await self.object("POST", path, json=body)
 
     async def lint(self, scope: FactScope, **narrowed: Any) -> dict[str, Any]:
         """``POST /v1/lint``: ``findings``, ``fact_count``; for a large scope, of the job that the node makes of it.
 
-        Args:
-            scope: whose facts are checked.
-            narrowed: ``checks``, ``entity``, ``relation``, ``stale_lookahead_s``; None counts as absent.
-
-        Raises:
-            BackendError: the node failed, or its job did.
+        ``narrowed``: ``checks``, ``entity``, ``relation``, ``stale_lookahead_s``; None counts as absent.
         """
         given = {name: value for name, value in narrowed.items() if value is not None}
         answer = await self.object("POST", "/v1/lint", json={"scope": scope, **given})
         while "job_id" in answer and answer.get("status") not in ("done", "failed"):
-            await anyio.sleep(_JOB_PAUSE_S)
+            await anyio.sleep(0.2)
             answer = await self.object("GET", f"/v1/lint/jobs/{_segment(str(answer['job_id']))}")
         if answer.get("status") == "failed":
             raise BackendProtocolError("stigmem: the node's lint job failed", backend_name=BACKEND)
@@ -214,7 +169,7 @@ class StigmemNode:
         return expect(dict, await self.request(method, path, **sent), f"stigmem: {method} {route(path)}")
 
     async def request(self, method: Method, path: str, **sent: Any) -> Any:
-        """One call of the node, with ``params`` and ``json`` as :meth:`memory.adapter._http.JsonHttp.request`."""
+        """``sent`` is ``params`` and ``json``, as of :meth:`JsonHttp.request`."""
         may_repeat = method == "GET" or (method == "POST" and path in _IDEMPOTENT_POSTS)
         pause = self._retry_pause_s if may_repeat else None
         return await self._http.request(method, path, headers=self._headers, retry_pause_s=pause, **sent)

@@ -1,12 +1,8 @@
 """Stigmem facts: what we send, checked before the node sees it, and what comes back, read with tolerance.
 
 The node checks little: it stores a garbage datetime, turns the boolean ``"no"`` into true, answers 500 to the
-number ``"abc"``, takes 10 MB values, lower-cases URIs, turns their spaces into dashes, and reads back a ``ref``
-without ``://`` as null. So every rule of the value types (stigmem spec section 2) is enforced here.
-
-As markdown (Spec-19 12.5) harmless facts come out exactly as the specification's reference implementation
-renders them; whatever stored text holds, a fact stays one line of one list, and opens no heading, fence or
-``<memory-context>``.
+number ``"abc"``, lower-cases URIs, turns their spaces into dashes, and reads back a ``ref`` without ``://`` as
+null. So every rule of the value types (stigmem spec section 2) is enforced here.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
@@ -36,16 +32,12 @@ from memory.adapter import (
 )
 
 BACKEND = "stigmem"
-"""Names the node in errors."""
 
-MAX_SUMMARY_BYTES = 4096
-"""Handoff and decision summaries, in bytes of UTF-8 (Spec-19 12.4.2, 12.4.3)."""
-MAX_GOAL_BYTES = 2048
-"""Goals, in bytes of UTF-8 (Spec-19 12.4.4)."""
-MAX_URI_BYTES = 2048
-"""Entities, sources, refs and relations. Ours: the node states no limit."""
-MAX_VALUE_BYTES = 1024 * 1024
-"""A string or text value, or all of ``derived_from``, in bytes of UTF-8. Ours: the node states no limit."""
+# In bytes of UTF-8. The last two are ours: the node states no limit.
+MAX_SUMMARY_BYTES = 4096  # of handoffs and decisions (Spec-19 12.4.2, 12.4.3)
+MAX_GOAL_BYTES = 2048  # Spec-19 12.4.4
+MAX_URI_BYTES = 2048  # entities, sources, refs and relations
+MAX_VALUE_BYTES = 1024 * 1024  # a string or text value, or all of ``derived_from``
 
 ValueType = Literal["string", "text", "number", "boolean", "datetime", "ref", "null"]
 FactScope = Literal["local", "team", "company", "public"]
@@ -85,13 +77,9 @@ def _check_ref(value: str, folded: str = "stigmem://") -> str:
     return value
 
 
-def _check_uri(value: str) -> str:
-    return _check_ref(value, folded="")
-
-
 def _check_entity(value: str) -> str:
     if _INFORMAL.match(value) is None:
-        return _check_uri(value)
+        return _check_ref(value, folded="")
     if value != fold(limited(MAX_URI_BYTES)(value)) or _UNSAFE.search(value):
         raise ValueError("holds capitals, spaces or control characters, which the node folds; fold it first")
     return value
@@ -103,6 +91,7 @@ def _check_relation(value: str) -> str:
     return value
 
 
+_check_uri: Callable[[str], str] = partial(_check_ref, folded="")
 Uri = Annotated[str, AfterValidator(_check_uri)]
 Entity = Annotated[str, AfterValidator(_check_entity)]
 Ref = Annotated[str, AfterValidator(_check_ref)]
@@ -112,7 +101,7 @@ Goal = Annotated[NotBlank, AfterValidator(limited(MAX_GOAL_BYTES))]
 
 
 def checked(check: Callable[[str], str], value: str, where: str) -> str:
-    """``value``, if ``check`` takes it; else InputError names ``where`` and the fix, as the next two do."""
+    """``value``, if ``check`` takes it; else InputError names ``where`` and the fix."""
     try:
         return check(value)
     except ValueError as error:
@@ -138,22 +127,14 @@ def fold(value: str) -> str:
 
 
 def encode_uri_part(*values: str | None) -> str:
-    """One path segment from one or more ids, injective under the node's case and space folding.
-
-    Raises:
-        InputError: no value, or a blank one.
-    """
+    """One path segment from one or more ids, injective under the node's case and space folding."""
     if not values or any(value is not None and not value.strip() for value in values):
         raise InputError("uri part: must not be blank; give an id")
     return _URI_PART.encode(*values)
 
 
 def build_uri(authority: str, kind: str, *ids: str | None) -> str:
-    """``stigmem://{authority}/{kind}/{ids}``: the formal URI of spec 2.5; ids are escaped, authority lower-cased.
-
-    Raises:
-        InputError: an id is blank, or authority or kind do not make a URI.
-    """
+    """``stigmem://{authority}/{kind}/{ids}``: the formal URI of spec 2.5; ids are escaped."""
     return check_uri(f"stigmem://{authority.lower()}/{kind}/{encode_uri_part(*ids)}")
 
 
@@ -193,15 +174,10 @@ _CHECKS: Mapping[str, tuple[tuple[type, ...], str, Callable[[Any], Any] | None]]
 
 
 class FactValue(Frozen):
-    """A typed value to be stored: ``FactValue(type="number", v=50)``.
+    """A typed value to be stored: ``FactValue(type="number", v=50)``. InputError where ``v`` is not exactly of its
+    type.
 
-    Attributes:
-        type: one of the seven types.
-        v: of exactly that type: a bool is no number, numbers are finite, datetimes carry an offset (a
-            ``datetime`` becomes its ISO string), refs hold ``://``, null is None.
-
-    Raises:
-        InputError: content that is not of the type, or over ``MAX_VALUE_BYTES``.
+    A bool is no number, numbers are finite, datetimes carry an offset (a ``datetime`` becomes its ISO string).
     """
 
     type: ValueType
@@ -227,29 +203,16 @@ def _check_sources(value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], .
 
 
 class NewFact(Frozen):
-    """A fact to be asserted (``POST /v1/facts``).
-
-    Attributes:
-        entity: what the fact is about, a formal URI or an informal one such as ``issue:proj-12``.
-        relation: such as ``memory:utterance``.
-        value: the typed value.
-        source: who says so, a formal URI or an informal one such as ``agent:openclaw``.
-        scope: who may see it. No default: the node's differ between writing and reading.
-        confidence: 0 to 1.
-        valid_until: timezone-aware, or None for ever.
-        derived_from: JSON objects the node keeps and returns verbatim, outside the content id.
-
-    Raises:
-        InputError: names the field and the fix.
-    """
+    """A fact to be asserted (``POST /v1/facts``); InputError names the field and the fix."""
 
     entity: Entity
     relation: Relation
     value: FactValue
-    source: Entity
-    scope: FactScope
+    source: Entity  # who says so
+    scope: FactScope  # no default: the node's differ between writing and reading
     confidence: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)] = 1.0
     valid_until: AwareDatetime | None = None
+    # Returned verbatim, and outside the content id.
     derived_from: Annotated[tuple[JsonObject, ...], AfterValidator(_check_sources)] = ()
 
     def body(self) -> dict[str, Any]:
@@ -271,33 +234,23 @@ class _Read(Frozen):
 
 
 class StoredValue(_Read):
-    """A value as the node returns it: any type name, and a ``v`` that may be null where it was redacted."""
+    """A value as the node returns it: any type name, and a ``v`` that is null where it was redacted."""
 
     type: str
     v: JsonValue = None
 
 
 class Fact(_Read):
-    """A fact as the node returns it; unknown fields are dropped, absent ones are None.
-
-    Attributes:
-        value: ``value.v`` is None where the node redacted it (``sanitizer_redacted``).
-        timestamp: when the node stored it, by the node's clock, as it wrote it.
-        hlc: ``"<ms>.<counter>"``; compare by :attr:`hlc_order`, never as text.
-        confidence: as asserted; ``effective_confidence`` and ``source_trust`` are the node's own opinion.
-
-    Raises:
-        BackendProtocolError: id, entity, relation or value are missing or of the wrong shape.
-    """
+    """A fact as the node returns it; absent optional fields are None."""
 
     id: str
     entity: str
     relation: str
     value: StoredValue
     source: str = ""
-    timestamp: str | None = None
-    hlc: str | None = None
-    confidence: float = 1.0
+    timestamp: str | None = None  # when the node stored it, by its clock, as it wrote it
+    hlc: str | None = None  # "<ms>.<counter>"; compare by ``hlc_order``, never as text
+    confidence: float = 1.0  # as asserted; effective_confidence and source_trust are the node's own opinion
     scope: str | None = None
     valid_until: str | None = None
     derived_from: tuple[JsonValue, ...] = ()
@@ -335,22 +288,19 @@ _RISKY = re.compile(r"[`~]{3}|_\(")
 
 
 def render_context(facts: Iterable[Fact], user_entity: str, *, max_value_chars: int | None = None) -> str:
-    """The facts under ``## Stigmem context — {user_entity}``, or the empty string where there are none.
+    """The facts as markdown (Spec-19 12.5) under ``## Stigmem context — {user_entity}``; empty where there are
+    none.
 
     Facts stand under their relation's prefix before the first ``:``. The most confident come first, among equals
-    the newest by the node's hybrid clock, and a namespace stands where its first fact does.
-
-    Args:
-        facts: as the node returned them.
-        user_entity: the primary entity of the boot handshake.
-        max_value_chars: values longer than this are cut and end in ``…``; None keeps them whole, as the
-            specification does.
+    the newest by the node's hybrid clock, and a namespace stands where its first fact does. Harmless facts come out
+    exactly as the specification's reference implementation renders them. Stored text is data: whatever it holds, a
+    fact stays one line of one list, and opens no heading, fence or ``<memory-context>``.
     """
     ordered = sorted(facts, key=lambda fact: (fact.confidence, fact.hlc_order), reverse=True)
     if not ordered:
         return ""
     groups: dict[str, list[str]] = {}
-    names = cache(_name)  # thousands of facts share a few
+    names = cache(lambda name: _one_line(name.replace("`", "%60")))  # thousands of facts share a few
     for fact in ordered:
         # Relation and entity stand inside markup of ours, which they must not close.
         relation, entity = names(fact.relation).replace("*", "%2A"), names(fact.entity)
@@ -367,14 +317,8 @@ def render_value(fact: Fact, max_chars: int | None = None) -> str:
     value = fact.value.v
     if value is None:
         return "(redacted)" if fact.sanitizer_redacted and fact.value.type != "null" else "(null)"
-    text = value if isinstance(value, str) else str(value)
-    if max_chars is not None and len(text) > max_chars:
-        text = text[:max_chars] + "…"
-    return _one_line(text)
-
-
-def _name(name: str) -> str:
-    return _one_line(name.replace("`", "%60"))
+    text = str(value)
+    return _one_line(text if max_chars is None or len(text) <= max_chars else text[:max_chars] + "…")
 
 
 def _one_line(text: str) -> str:

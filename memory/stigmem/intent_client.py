@@ -22,6 +22,7 @@ from memory.stigmem.intent_facts import (
     DEFER_TO,
     GOAL,
     asked_at,
+    deference_entity,
     deference_write,
     envelope_write,
     escalation_write,
@@ -29,7 +30,6 @@ from memory.stigmem.intent_facts import (
     from_facts,
     names_envelope,
     native_body,
-    timeout_fact,
 )
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.stigmem.writers import Surfaces, carry_out
@@ -40,61 +40,36 @@ _FACT_URI = re.compile(r"stigmem://[^/]+/fact/(.+)")
 
 @dataclass(frozen=True)
 class IntentReceipt:
-    """What became of an envelope.
-
-    Attributes:
-        entity: the id under which the node holds it; give it to :meth:`IntentClient.get`.
-        route: ``native`` for ``POST /v1/intents``, ``facts`` for plain facts.
-        fact_ids: of the facts it became, the goal fact among them; empty where it was there before.
-        existed: whether the node held this very envelope already.
-    """
+    """What became of an envelope, held by the node under ``entity``, the id for :meth:`IntentClient.get`."""
 
     entity: str
     route: Route
-    fact_ids: tuple[str, ...] = ()
+    fact_ids: tuple[str, ...] = ()  # of the facts it became; empty where it was there before
     existed: bool = False
 
 
 @dataclass(frozen=True)
 class InFlight:
-    """Envelopes found.
-
-    Attributes:
-        envelopes: by entity, newest first, as far as they can be read.
-        unreadable: entity -> why not.
-        truncated: whether the node may hold more goals than one answer carries (500).
-    """
-
-    envelopes: Mapping[str, IntentRecord]
-    unreadable: Mapping[str, str]
-    truncated: bool
+    envelopes: Mapping[str, IntentRecord]  # by entity, newest first
+    unreadable: Mapping[str, str]  # entity -> why
+    truncated: bool  # whether the node may hold more goals than one answer carries (500)
 
 
 @dataclass(frozen=True)
 class Consultation:
-    """What came of a question by a deference rule.
-
-    Attributes:
-        entity: of the question.
-        answer: the newest of whom the rule names; None where the time was up first.
-        audit: the fact that says so; None where there is an answer, or the node did not take it.
-    """
+    """What came of a question by a deference rule; ``audit`` is the fact that says that the time was up first."""
 
     entity: str
     answer: Fact | None
-    audit: Fact | None = None
+    audit: Fact | None = None  # None as well where the node did not take it
 
 
 class IntentClient:
-    """The envelopes of one node.
+    """The envelopes of one node; its client is not closed here.
 
-    Belongs to the event loop of its client. The route is probed once, at the first call. An envelope that somebody
-    contradicts by facts of their own leaves the node's default queries, and so is no longer in flight. Where the
-    node fails, every method raises BackendError.
-
-    Args:
-        node: the client; not closed here.
-        route: ``native`` or ``facts`` for new envelopes, instead of what the node offers.
+    The route is probed once, at the first call. An envelope that somebody contradicts by facts of their own leaves
+    the node's default queries, and so is no longer in flight. Where the node fails, every method raises
+    BackendError.
     """
 
     def __init__(self, node: StigmemNode, *, route: Route | None = None) -> None:
@@ -124,19 +99,15 @@ class IntentClient:
     async def authority(self) -> str:
         """The node's authority, such as ``localhost:8765``, which names the entities of plain-fact envelopes."""
         if self._authority is None:
-            info = await self._node.well_known()
-            self._authority = (
-                urlsplit(info.node_url or "").netloc or urlsplit(self._node.url).netloc
-            ).lower()
+            stated = urlsplit((await self._node.well_known()).node_url or "").netloc
+            self._authority = (stated or urlsplit(self._node.url).netloc).lower()
         return self._authority
 
     async def submit(self, envelope: IntentEnvelope) -> IntentReceipt:
         """Send an envelope; its goal fact exists when this returns. Sending the same one again changes nothing.
 
-        Raises:
-            InputError: it has expired, makes more facts than the node can return, or has another envelope's id.
-            IncompleteWrite: some of its facts exist and some do not; says which. Submit it again to complete it.
-            BackendError: the node failed, and nothing is stored or (``ambiguous``) nothing is known.
+        Raises InputError where it has expired, makes more facts than the node can return, or has another envelope's
+        id; IncompleteWrite where some of its facts exist: submit it again to complete it.
         """
         if envelope.is_expired():
             raise InputError("expires_at: has passed; the envelope would never be in flight")
@@ -172,8 +143,7 @@ class IntentClient:
     async def get(self, entity: str) -> IntentRecord | None:
         """One envelope, by the entity of its receipt or by its id; None where none is in flight.
 
-        Raises:
-            BackendProtocolError: it is there, but not whole or not readable.
+        BackendProtocolError where it is there, but not whole or not readable.
         """
         plain = entity
         if "://" not in entity:
@@ -193,14 +163,7 @@ class IntentClient:
         sender: str | None = None,
         now: datetime | None = None,
     ) -> InFlight:
-        """The envelopes that have not expired, found by their goal facts.
-
-        Args:
-            goal: only those whose goal is exactly this.
-            to: only those addressed to this URI.
-            sender: only those from this URI.
-            now: timezone-aware; the present moment by default.
-        """
+        """The envelopes that have not expired, found by their goal facts; ``goal`` is compared as a whole."""
         goals = await self._node.query(relation=GOAL, source=sender, scope="company")
         envelopes: dict[str, IntentRecord] = {}
         unreadable: dict[str, str] = {}
@@ -229,14 +192,7 @@ class IntentClient:
     ) -> tuple[Fact, ...]:
         """Tell whom the envelope names that it cannot be satisfied (4.5). Delivered as facts, whatever the channel.
 
-        Args:
-            entity: of the envelope, as in its receipt.
-            source: URI of the recipient that gives up.
-            problem: what could not be done, at most 2048 bytes of UTF-8.
-
-        Raises:
-            InputError: the envelope has no escalation policy, or something is too long.
-            IncompleteWrite: some facts of the escalation exist and some do not; says which.
+        ``source`` is the recipient that gives up.
         """
         surfaces = Surfaces(source, await self.authority())
         context: dict[str, list[Fact]] = {}
@@ -267,18 +223,8 @@ class IntentClient:
 
         A node that fails while we wait is asked again until the time is up. Then the timeout is recorded, and the
         recipient decides by itself. Asked again, as by a recipient that was started anew, the same question waits
-        until the time of the first is up, and finds the answer that came meanwhile.
-
-        Args:
-            rule: the rule's position in ``deference``.
-            question: at most 2048 bytes of UTF-8.
-            source: URI of the recipient that asks.
-            timeout_s: for a rule that names none, in seconds.
-            poll_s: between two looks, in seconds.
-
-        Raises:
-            InputError: the envelope has no such rule, or the question is blank or too long.
-            BackendError: the question could not be asked.
+        until the time of the first is up, and finds the answer that came meanwhile. ``timeout_s`` is for a rule
+        that names none.
         """
         surfaces = Surfaces(source, await self.authority())
         now = datetime.now(UTC)
@@ -310,9 +256,8 @@ class IntentClient:
 
     async def questions(self, to: str) -> dict[str, str]:
         """What others asked of the agent ``to`` and it has not answered: entity -> question, newest first."""
-        asked = await self._node.query(relation=DEFER_TO, scope="company")
         found = {}
-        for fact in asked:
+        for fact in await self._node.query(relation=DEFER_TO, scope="company"):
             if fact.value.v == to:
                 about = await self._node.query(entity=fact.entity, scope="company", include_contradicted=True)
                 values = {said.relation: said.value.v for said in reversed(about)}
@@ -328,13 +273,11 @@ class IntentClient:
     async def record_timeout(
         self, envelope: IntentRecord, rule: int, *, source: str, at: datetime | None = None
     ) -> Fact:
-        """Record that nobody answered a deference in time (4.4); the recipient then decides by itself.
-
-        Raises:
-            InputError: the envelope has no such rule, or ``at`` is naive.
-        """
+        """Record that nobody answered a deference in time, which 4.4 wants for audit."""
         surfaces = Surfaces(source, await self.authority())
-        return await self._node.assert_fact(timeout_fact(envelope, surfaces, rule, at or datetime.now(UTC)))
+        entity = deference_entity(envelope, rule, surfaces)
+        ended = surfaces.fact(entity, "intent:deference_timeout", "datetime", at or datetime.now(UTC))
+        return await self._node.assert_fact(ended)
 
 
 def _comparable(envelope: IntentRecord) -> Any:

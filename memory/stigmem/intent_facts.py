@@ -21,7 +21,7 @@ from typing import Any
 from memory import InputError
 from memory.adapter import BackendProtocolError, parse_time
 from memory.stigmem.client import MAX_LIMIT
-from memory.stigmem.facts import MAX_VALUE_BYTES, Fact, FactValue, NewFact, StoredValue, build_uri
+from memory.stigmem.facts import MAX_VALUE_BYTES, Fact, FactValue, StoredValue, build_uri
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.stigmem.writers import Surfaces, Write, check_fact, check_write
 
@@ -96,11 +96,7 @@ def _values(values: Any, place: Any, position: int = 0) -> Iterator[tuple[str, F
 
 
 def envelope_write(envelope: IntentEnvelope, authority: str) -> Write:
-    """The envelope as facts about ``stigmem://{authority}/intent/{id}``, the goal last.
-
-    Raises:
-        InputError: it makes more facts than one answer can hold.
-    """
+    """The envelope as facts about ``stigmem://{authority}/intent/{id}``, the goal last."""
     entity = build_uri(authority, "intent", envelope.id)
     values = list(_values(envelope.model_dump(by_alias=True), _FACTS))
     if envelope.handoff is not None:
@@ -111,46 +107,29 @@ def envelope_write(envelope: IntentEnvelope, authority: str) -> Write:
             f"IntentEnvelope: makes {total} facts; a node returns at most {MAX_LIMIT} at once, so shorten its lists"
         )
     values += [(_COUNT, FactValue(type="number", v=total)), (GOAL, FactValue(type="text", v=envelope.goal))]
-    facts = tuple(
-        NewFact(
-            entity=entity,
-            relation=relation,
-            value=value,
-            source=envelope.from_,
-            scope=envelope.scope,
-            valid_until=envelope.expires_at,
-        )
+    surfaces = Surfaces(envelope.from_, authority)
+    facts = (
+        surfaces.fact(entity, relation, value.type, value.v, valid_until=envelope.expires_at)
         for relation, value in values
     )
-    return check_write(Write("intent", entity, facts))
+    return check_write(Write("intent", entity, tuple(facts)))
 
 
 def from_facts(facts: Iterable[Fact]) -> IntentRecord | None:
-    """The envelope that facts of one entity tell, or None where its goal is not among them.
-
-    Raises:
-        BackendProtocolError: facts are missing, or one does not hold what its relation says.
-    """
+    """The envelope that facts of one entity tell, or None where its goal is not among them."""
     facts = list(facts)
     goal = next((fact for fact in facts if fact.relation == GOAL), None)
     if goal is None:
         return None
     # Anyone may say something about an envelope; what it is, only its sender says.
     by_relation = {fact.relation: fact for fact in facts if fact.source == goal.source}
-    count = by_relation.get(_COUNT)
-    expected = count.value.v if count is not None else "an unknown number of"
+    expected = by_relation[_COUNT].value.v if _COUNT in by_relation else "an unknown number of"
     if expected != len(by_relation):
         raise BackendProtocolError(
             f"stigmem: the envelope {goal.entity} is not whole: {len(by_relation)} of {expected} facts can be read"
         )
-    body = {
-        "id": goal.entity.rsplit("/", 1)[-1],
-        "goal": goal.value.v,
-        "scope": goal.scope,
-        "to": [],
-        **_details(by_relation, _FACTS),
-    }
-    return _record(body, goal.entity)
+    body = {"id": goal.entity.rsplit("/", 1)[-1], "goal": goal.value.v, "scope": goal.scope, "to": []}
+    return _record({**body, **_details(by_relation, _FACTS)}, goal.entity)
 
 
 _ABSENT: Any = MappingProxyType({})
@@ -183,11 +162,7 @@ def native_body(envelope: IntentEnvelope) -> dict[str, Any]:
 
 
 def from_body(body: Mapping[str, Any]) -> IntentRecord:
-    """The envelope in an answer of ``/v1/intents``, whose typed values come back as text (``"50"``, ``"true"``).
-
-    Raises:
-        BackendProtocolError: a field is missing or does not hold what section 4 says.
-    """
+    """The envelope in an answer of ``/v1/intents``, whose typed values come back as text (``"50"``, ``"true"``)."""
     names = [field.alias or name for name, field in IntentRecord.model_fields.items()]
     known = {name: body[name] for name in names if name in body}
     for field, name in (("constraint", "limit"), ("preference", "value")):
@@ -236,15 +211,8 @@ def escalation_write(
 ) -> Write:
     """What a recipient asserts that cannot satisfy an envelope (4.5 with Spec-19 12.4.4).
 
-    Args:
-        entity: the envelope's own URI or id.
-        surfaces: of the recipient, who is the source.
-        problem: what could not be done, at most 2048 bytes of UTF-8.
-        referred: the envelope's refs -> the facts behind each; embedded only where the policy includes the context,
-            which names the refs that lead nowhere.
-
-    Raises:
-        InputError: the envelope has no escalation policy, or ``problem`` or the embedded context are too long.
+    ``entity`` is the envelope's own URI or id. ``referred`` has the facts behind each of its refs, embedded where
+    the policy includes the context, which names the refs that lead nowhere.
     """
     policy = envelope.escalation
     if policy is None:
@@ -274,11 +242,7 @@ def escalation_write(
 
 
 def deference_entity(envelope: IntentRecord, rule: int, surfaces: Surfaces) -> str:
-    """What is said about one recipient's question by one rule, so that two recipients contradict nobody.
-
-    Raises:
-        InputError: the envelope has no such rule.
-    """
+    """What is said about one recipient's question by one rule, so that two recipients contradict nobody."""
     if not 0 <= rule < len(envelope.deference):
         raise InputError(f"rule: the envelope has {len(envelope.deference)} deference rules, counted from 0")
     return build_uri(surfaces.authority, "deference", envelope.id, str(rule), surfaces.source)
@@ -290,9 +254,6 @@ def deference_write(
     """The question that a deference rule asks for (4.4), to whom the rule names last.
 
     ``at`` goes with the question, and the node keeps that of the first: see :func:`asked_at`.
-
-    Raises:
-        InputError: the envelope has no such rule, or the question is blank or over 2048 bytes of UTF-8.
     """
     entity = deference_entity(envelope, rule, surfaces)
     sent = {_ASKED_AT: at.isoformat()}
@@ -305,19 +266,3 @@ def asked_at(goal: Fact, now: datetime) -> datetime:
     """When the question of a stored fact was asked first, by the recipient's clock; ``now`` if not earlier."""
     sent = [parse_time(part.get(_ASKED_AT)) for part in goal.derived_from if isinstance(part, dict)]
     return min(filter(None, (now, *sent)))
-
-
-def timeout_fact(envelope: IntentRecord, surfaces: Surfaces, rule: int, at: datetime) -> NewFact:
-    """The record of a deference that was not answered in time, which section 4.4 wants for audit.
-
-    Args:
-        surfaces: of the recipient, who is the source.
-        rule: the rule's position in ``deference``.
-        at: when the recipient stopped waiting, timezone-aware.
-
-    Raises:
-        InputError: the envelope has no such rule, or ``at`` is naive.
-    """
-    return surfaces.fact(
-        deference_entity(envelope, rule, surfaces), "intent:deference_timeout", "datetime", at
-    )

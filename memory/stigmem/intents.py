@@ -1,11 +1,8 @@
 """Intent envelopes (stigmem spec section 4): what an agent wants done, by whom, within which limits.
 
 The models hold every rule of the section, because a node checks few of them: it accepts a handoff without
-``fact_refs`` and an envelope without escalation, and it stores whatever a typed value is said to be.
-:class:`IntentRecord` is the tolerant form for envelopes that other agents wrote.
-
-Before a recipient acts it weighs constraints (4.2) and whom it must ask first (4.4). What cannot be judged is
-taken for the worse: a limit without an estimate is broken, and a condition that nobody can evaluate applies.
+``fact_refs`` and an envelope without escalation. Below them is what a recipient weighs before it acts: what cannot
+be judged is taken for the worse.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -37,8 +35,7 @@ Channel = Literal["stigmem", "email", "slack"]
 Priority = Literal["low", "medium", "high", "critical"]
 PRIORITIES: tuple[Priority, ...] = ("low", "medium", "high", "critical")
 
-MAX_PARTS = 100
-"""Entries of one list of an envelope. Ours: the specification names no limit."""
+MAX_PARTS = 100  # entries of one list of an envelope. Ours: the specification names no limit.
 
 
 def _uuid(value: str) -> str:
@@ -54,26 +51,19 @@ Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
 Seconds = Annotated[int, Field(ge=0, le=10**9, strict=True)]
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
+_now = partial(datetime.now, UTC)
 
 
 class Constraint(Frozen):
-    """A hard limit: a recipient that cannot keep all of them must escalate (4.2).
+    """A hard limit: a recipient that cannot keep all of them must escalate (4.2)."""
 
-    Attributes:
-        kind: the axis, such as ``budget``, ``deadline``, ``latency_ms``, ``max_calls``; the list is open.
-        limit: the threshold as a typed value.
-        unit: only where the kind does not imply one.
-    """
-
-    kind: Word
+    kind: Word  # the axis, such as budget, deadline, latency_ms; the list is open
     limit: FactValue
-    unit: Word | None = None
+    unit: Word | None = None  # where the kind does not imply one
 
 
 class Preference(Frozen):
-    """A soft hint (4.3). ``weight`` in [0, 1] compares preferences of one envelope with each other."""
+    """A soft hint (4.3). ``weight`` compares preferences of one envelope with each other."""
 
     kind: Word
     value: FactValue
@@ -81,33 +71,22 @@ class Preference(Frozen):
 
 
 class DeferenceRule(Frozen):
-    """Whom to ask before deciding on an axis (4.4).
+    """Whom to ask before deciding on an axis (4.4)."""
 
-    Attributes:
-        condition: a short predicate such as ``cost > 100``.
-        defer_to: URI of the agent or human.
-        timeout_s: how long to wait, in whole seconds; None waits as the recipient sees fit.
-    """
-
-    condition: Word
+    condition: Word  # a short predicate such as ``cost > 100``
     defer_to: Ref
-    timeout_s: Seconds | None = None
+    timeout_s: Seconds | None = None  # None waits as the recipient sees fit
 
 
 class EscalationPolicy(Frozen):
-    """Where an envelope goes that its recipient cannot satisfy (4.5).
-
-    Attributes:
-        escalate_to: URI of the human or agent to notify.
-        channel: only ``stigmem`` is delivered, as facts; a node accepts the others and sends nothing.
-        priority: informational.
-        include_context: whether the escalation carries the whole envelope, or its id and a query hint.
-    """
+    """Where an envelope goes that its recipient cannot satisfy (4.5)."""
 
     escalate_to: Ref
-    channel: Channel = "stigmem"
+    channel: Channel = "stigmem"  # a node accepts the others and sends nothing
     priority: Priority = "medium"
-    include_context: Annotated[bool, Field(strict=True)] = True
+    include_context: Annotated[bool, Field(strict=True)] = (
+        True  # the whole envelope, or its id and a query hint
+    )
 
 
 class Artifact(Frozen):
@@ -127,35 +106,15 @@ class ReceivedHandoff(Frozen):
 
 
 class HandoffPayload(ReceivedHandoff):
-    """What the next agent needs to go on (4.6).
-
-    Attributes:
-        summary: one paragraph, at most 4096 bytes of UTF-8.
-        fact_refs: never empty: URIs of the facts and entities from which the receiver rebuilds the context.
-        continuation: a cursor for resumable work.
-        artifacts: files and documents, by reference.
-
-    Raises:
-        InputError: names the field and the fix.
-    """
+    """What the next agent needs to go on (4.6)."""
 
     summary: Summary
     fact_refs: Annotated[tuple[Ref, ...], Field(min_length=1, max_length=MAX_PARTS)]
-    continuation: Prose | None = None
+    continuation: Prose | None = None  # a cursor for resumable work
 
 
 class IntentRecord(Frozen):
-    """An envelope as it was read. It may lack what section 4 requires; :attr:`violations` says what.
-
-    Attributes:
-        id: a UUID for envelopes made here; whatever the writer chose for others.
-        from_: the sender (``from`` on the wire).
-        to: the recipients.
-        goal: what is wanted, in words.
-        scope: who may see it.
-        created_at: by the sender's clock, or by the node's where only that is known.
-        expires_at: after which the envelope is no longer in flight; None never ends.
-    """
+    """An envelope as it was read. It may lack what section 4 requires; :attr:`violations` says what."""
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
@@ -170,7 +129,7 @@ class IntentRecord(Frozen):
     handoff: ReceivedHandoff | None = None
     scope: FactScope = "company"
     created_at: AwareDatetime
-    expires_at: AwareDatetime | None = None
+    expires_at: AwareDatetime | None = None  # None never ends
 
     @property
     def violations(self) -> tuple[str, ...]:
@@ -184,7 +143,6 @@ class IntentRecord(Frozen):
         return tuple(rule for rule, broken in rules.items() if broken)
 
     def is_expired(self, now: datetime | None = None) -> bool:
-        """Whether the envelope has ended at ``now`` (timezone-aware; the present moment by default)."""
         left = self.expires_in(now)
         return left is not None and left <= timedelta(0)
 
@@ -193,18 +151,13 @@ class IntentRecord(Frozen):
         return None if self.expires_at is None else self.expires_at - check_aware(now or _now())
 
     def body(self) -> dict[str, Any]:
-        """The envelope as JSON, with the field names of section 4."""
         return self.model_dump(mode="json", by_alias=True)
 
 
 class IntentEnvelope(IntentRecord):
-    """An envelope to be sent; every rule of section 4 holds.
+    """An envelope to be sent; every rule of section 4 holds, or InputError names the field and the fix.
 
-    ``IntentEnvelope(**{"from": ...})`` and ``IntentEnvelope(from_=...)`` are the same. ``id`` is a new UUID and
-    ``created_at`` the present moment where they are left out. ``scope`` is where Spec-19 12.4.5 has agents look.
-
-    Raises:
-        InputError: names the field and the fix.
+    ``scope`` is where Spec-19 12.4.5 has agents look.
     """
 
     id: Annotated[str, AfterValidator(_uuid)] = Field(default_factory=lambda: str(uuid.uuid4()))
@@ -241,16 +194,14 @@ class Estimate:
 
 
 def broken_constraints(envelope: IntentRecord, plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """Why the plan cannot satisfy the envelope, a line for each constraint; empty where it keeps all of them.
+    """Why the plan cannot satisfy the envelope, a line for each constraint; with any, a recipient must escalate
+    (4.2).
 
-    A recipient with any line must escalate, and not satisfy the rest (4.2).
-
-    Args:
-        plan: kind of a constraint -> what it will take: an :class:`Estimate`, or its value where there is no unit.
-            Numbers and times must not exceed the limit; any other value must equal it.
+    ``plan`` has, by kind of constraint, what it will take: an :class:`Estimate`, or its value where there is no
+    unit. Numbers and times must not exceed the limit; any other value must equal it.
     """
     lines = (_broken(constraint, plan.get(constraint.kind)) for constraint in envelope.constraint)
-    return tuple(line for line in lines if line)
+    return tuple(filter(None, lines))
 
 
 def _broken(constraint: Constraint, planned: Any) -> str:
@@ -264,7 +215,7 @@ def _broken(constraint: Constraint, planned: Any) -> str:
         return (
             f"{constraint.kind}: is limited in {constraint.unit or 'no unit'}, and planned in {estimate.unit}"
         )
-    ordered = _is_ordered(limit)
+    ordered = isinstance(limit, int | float | datetime) and not isinstance(limit, bool)
     try:
         kept = estimate.value <= limit if ordered else estimate.value == limit
     except TypeError:
@@ -272,16 +223,11 @@ def _broken(constraint: Constraint, planned: Any) -> str:
     return "" if kept else f"{constraint.kind}: {estimate.value} is not within {constraint.limit.v}"
 
 
-def _is_ordered(value: Any) -> bool:
-    return isinstance(value, int | float | datetime) and not isinstance(value, bool)
-
-
 def due_deferences(envelope: IntentRecord, situation: Mapping[str, Any]) -> tuple[int, ...]:
     """The positions of the deference rules that apply, or cannot be ruled out.
 
-    Args:
-        situation: what is known, by the names that conditions use: ``cost > 100`` reads ``cost``, and
-            ``requires_legal_review`` applies where that is true. Of another form, a condition applies.
+    ``situation`` is what is known, by the names that conditions use: ``cost > 100`` reads ``cost``, and
+    ``requires_legal_review`` applies where that is true. Of another form, a condition applies.
     """
     return tuple(
         at for at, rule in enumerate(envelope.deference) if _holds(rule.condition, situation) is not False
@@ -296,16 +242,12 @@ def _holds(condition: str, situation: Mapping[str, Any]) -> bool | None:
     negated, name, comparison, text = match.groups()
     known = situation[name]
     if comparison is None:
-        holds = bool(known)
-    else:
-        wanted = _literal(text, known)
-        try:
-            holds = wanted is not None and bool(_COMPARISONS[comparison](known, wanted))
-        except TypeError:
-            return None
-        if wanted is None:
-            return None
-    return holds != bool(negated)
+        return bool(known) != bool(negated)
+    wanted = _literal(text, known)
+    try:
+        return None if wanted is None else bool(_COMPARISONS[comparison](known, wanted)) != bool(negated)
+    except TypeError:
+        return None
 
 
 def _literal(text: str, like: Any) -> Any:

@@ -1,8 +1,8 @@
 """Fire and forget (Spec-19 12.4): a write returns to the agent at once, whatever the node does.
 
-Writes go, one at a time and in order, from a thread with an event loop of its own, so that agents on asyncio,
-on trio and on no loop at all use the same queue. It holds a bounded number of facts; what does not fit is dropped
-and counted, never waited for. Failures are logged as Spec-19 12.6 asks and never raised.
+Writes go one at a time, from a thread with an event loop of its own, so that agents on asyncio, on trio and on no
+loop at all use the same queue. What does not fit is dropped and counted; failures are logged as 12.6 asks, not
+raised.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _CANCEL_GRACE_S = 1.0
 _EXIT_GRACE_S = 1.0
 _LANE = "facts"  # one lane: a node gets the writes in their order
 
+# ``refused``: bad input; ``dropped``: the queue was full or closed; ``abandoned``: it closed first; ``skipped``:
+# Stigmem is off, or a ping came too soon.
 WriteState = Literal["queued", "written", "failed", "refused", "dropped", "abandoned", "skipped"]
 
 log = logging.getLogger("memslot.stigmem")
@@ -39,22 +41,13 @@ log = logging.getLogger("memslot.stigmem")
 
 @dataclass(eq=False)
 class Ticket:
-    """What became of a write. An agent may ignore it.
-
-    Attributes:
-        what: the kind of write, such as ``handoff``.
-        entity: the URI the facts are about; None for a write that was refused or skipped.
-        state: ``queued``, then ``written``, ``failed`` or ``abandoned`` (the queue closed first); at once
-            ``refused`` (bad input), ``dropped`` (the queue was full or closed) or ``skipped`` (Stigmem is off,
-            or the ping came too soon).
-        error: why, where it was refused or failed.
-        facts: the facts that exist, as the node stored them; some of a write that failed half-way.
-    """
+    """What became of a write. An agent may ignore it."""
 
     what: str
-    entity: str | None = field(repr=False)
+    entity: str | None = field(repr=False)  # None for a write that was refused or skipped
     state: WriteState
     error: MemslotError | None = field(default=None, repr=False)
+    # As the node stored them; some of a write that failed half-way.
     facts: tuple[Fact, ...] = field(default=(), init=False, repr=False)
     _ended: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
 
@@ -69,40 +62,23 @@ class Ticket:
     def _add(self, fact: Fact) -> None:
         self.facts += (fact,)
 
-    def _end(self, state: WriteState, error: MemslotError | None = None) -> None:
-        self.state, self.error = state, error
-        self._ended.set()
-
 
 @dataclass(frozen=True)
 class QueueReport:
-    """Writes by what became of them, over the queue's life so far.
-
-    Attributes:
-        accepted: taken into the queue; the sum of the next four.
-        written: every fact exists.
-        failed: the node failed or refused; some facts may exist.
-        abandoned: abandoned when the queue closed; the one under way may exist.
-        waiting: still in the queue or under way.
-        dropped: not taken, because the queue was full or closed.
-    """
+    """Writes by what became of them, over the queue's life so far; ``accepted`` is the sum of the next four."""
 
     accepted: int = 0
     written: int = 0
-    failed: int = 0
-    abandoned: int = 0
+    failed: int = 0  # some facts may exist
+    abandoned: int = 0  # the one under way may exist
     waiting: int = 0
     dropped: int = 0
 
 
 class WriteQueue:
-    """A bounded queue of writes and the thread that sends them.
+    """A bounded queue of writes and the thread that sends them, which starts with the first.
 
-    Args:
-        open_node: makes the client; called on the queue's thread, with the first write.
-        max_facts: facts waiting or under way at most.
-
-    The thread starts with the first write. Close the queue to have its last writes sent; where nobody does, the end
+    ``open_node`` is called on that thread. Close the queue to have its last writes sent; where nobody does, the end
     of the process waits a second for them.
     """
 
@@ -193,14 +169,11 @@ class WriteQueue:
     async def aclose(self, timeout_s: float = 5.0) -> QueueReport:
         return await anyio.to_thread.run_sync(self.close, timeout_s)
 
-    # On the queue's thread.
-
-    def _run(self) -> None:
+    def _run(self) -> None:  # this and what follows, on the queue's thread
         with asyncio.Runner() as runner:
             self._loop, self._node = runner.get_loop(), None
             while (lease := self._jobs.wait_lease(_LANE)) is not None:
-                write, self._under_way = lease.item
-                self._lease = lease
+                self._lease, (write, self._under_way) = lease, lease.item
                 runner.run(self._send(write, self._under_way))
                 lease.end()
                 self._under_way = None
@@ -244,4 +217,5 @@ class WriteQueue:
             log.log(level, "stigmem: %s not written: %s", ticket.what, error)
         if ticket is self._under_way:
             self._lease.end()  # whoever waits for the ticket finds its room free
-        ticket._end(state, error)
+        ticket.error = error
+        ticket._ended.set()

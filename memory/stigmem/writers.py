@@ -1,13 +1,12 @@
 """What an adapter writes on an agent's lifecycle events (Spec-19 12.4), checked before the node sees it.
 
 The node accepts these relations with any scope, any confidence and any length; agents that route by them do not.
-A builder here returns a whole :class:`Write` or raises; :func:`carry_out` sends it fact by fact, because a node
-has no batch, and says what exists where that fails half-way.
 
-Two things a node does shape the order and the number of facts. Agents look for ``intent:handoff_to`` and
-``intent:escalation``, so that fact goes last: a write that failed half-way is never picked up. And facts that
-share entity, relation and scope contradict each other: readers of ``paperclip:issue_status`` and of several
-``intent:context_ref`` must ask with ``include_contradicted``, and the number of refs is limited.
+Two things a node does shape the order and the number of facts. It has no batch, and agents look for
+``intent:handoff_to`` and ``intent:escalation``, so that fact goes last: a write that failed half-way is never
+picked up. And facts that share entity, relation and scope contradict each other: readers of
+``paperclip:issue_status`` and of several ``intent:context_ref`` must ask with ``include_contradicted``, and the
+number of refs is limited.
 """
 
 from __future__ import annotations
@@ -44,11 +43,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("memslot.stigmem")
 
-MAX_FACT_REFS = 64
-"""Context facts a handoff may refer to. Ours: a node stores three rows for every pair of them."""
+MAX_FACT_REFS = 64  # of a handoff. Ours: a node stores three rows for every pair of them.
+# None is sent again meanwhile: a node keeps three rows for every pair of a task's pings, expired or not.
 PING_LIFETIME = timedelta(minutes=5)
-"""How long an activity ping is valid, and none is sent again. A query shows the newest one, because expired ones
-contradict none there; but a node keeps three rows for every pair of a task's pings, expired or not."""
 
 
 @dataclass(frozen=True)
@@ -76,33 +73,25 @@ _RULES: Mapping[str, _Rule] = {
     "intent:defer_to": _Rule("ref"),
     "intent:goal": _Rule("text", max_bytes=MAX_GOAL_BYTES),
 }
-_REQUIRED: Mapping[str, frozenset[str]] = {
-    "checkout": frozenset({"paperclip:checkout"}),
-    "done": frozenset({"paperclip:issue_status"}),
-    "blocked": frozenset({"paperclip:issue_status"}),
-    "activity": frozenset({"paperclip:last_active"}),
-    "handoff": frozenset({"intent:handoff_to", "intent:handoff_summary"}),
-    "decision": frozenset({"roadmap:decision"}),
-    "escalation": frozenset({"intent:escalation", "intent:escalate_to", "intent:goal"}),
-    "deference": frozenset({"intent:goal", "intent:defer_to"}),
-    "intent": frozenset({"intent:from", "intent:to", "intent:goal"}),
+_REQUIRED: Mapping[str, set[str]] = {
+    "checkout": {"paperclip:checkout"},
+    "done": {"paperclip:issue_status"},
+    "blocked": {"paperclip:issue_status"},
+    "activity": {"paperclip:last_active"},
+    "handoff": {"intent:handoff_to", "intent:handoff_summary"},
+    "decision": {"roadmap:decision"},
+    "escalation": {"intent:escalation", "intent:escalate_to", "intent:goal"},
+    "deference": {"intent:goal", "intent:defer_to"},
+    "intent": {"intent:from", "intent:to", "intent:goal"},
 }
-_FULL_CONFIDENCE = ("paperclip:", "intent:")
-"""Namespaces agents route by; ``roadmap:decision`` has a rule of its own."""
+_FULL_CONFIDENCE = ("paperclip:", "intent:")  # agents route by these; roadmap:decision has a rule of its own
 
 
 @dataclass(frozen=True)
 class Write:
-    """The facts of one lifecycle event, in the order they are sent.
+    """The facts of one lifecycle event, or of an envelope (``intent``), in the order they are sent."""
 
-    Attributes:
-        what: ``checkout``, ``done``, ``blocked``, ``activity``, ``handoff``, ``decision``,
-            ``escalation``, ``deference``, or ``intent`` for an envelope.
-        entity: the URI all of them are about.
-        facts: one or more.
-    """
-
-    what: str
+    what: str  # a key of ``_REQUIRED``
     entity: str
     facts: tuple[NewFact, ...]
 
@@ -110,12 +99,8 @@ class Write:
 class IncompleteWrite(BackendError):
     """A write failed after some of its facts were stored; facts cannot be taken back.
 
-    Sending the same :class:`Write` again completes it: a node stores equal facts once.
-
-    Attributes:
-        existing: the facts that exist.
-        uncertain: the fact that was sent and not answered, which may exist; else None.
-        missing: the facts that do not exist.
+    Sending the same :class:`Write` again completes it: a node stores equal facts once. ``uncertain`` is the fact
+    that was sent and not answered.
     """
 
     def __init__(
@@ -141,14 +126,8 @@ def _account(write: Write, existing: Sequence[Fact], uncertain: NewFact | None) 
 
 
 def check_fact(fact: NewFact, where: str | None = None) -> NewFact:
-    """Hold a fact to its relation's rule (12.4.5); relations without one pass.
-
-    Args:
-        where: what to call it in errors; its relation, if None.
-
-    Raises:
-        InputError: wrong scope, confidence below 1.0, wrong value type or size; names relation, field and fix.
-    """
+    """Hold a fact to its relation's rule (12.4.5); relations without one pass. Errors name ``where``, or its
+    relation."""
     rule, where = _RULES.get(fact.relation), where or fact.relation
     if (rule or fact.relation.startswith(_FULL_CONFIDENCE)) and fact.confidence < 1.0:
         raise InputError(f"{where}: confidence must be 1.0, because other agents route by this relation")
@@ -166,11 +145,7 @@ def check_fact(fact: NewFact, where: str | None = None) -> NewFact:
 
 
 def check_write(write: Write) -> Write:
-    """Hold a write made by hand to the same rules as those built here.
-
-    Raises:
-        InputError: a fact breaks its rule, is about another entity, or a required fact is absent.
-    """
+    """Hold a write made by hand to the same rules as those built here."""
     for fact in write.facts:
         check_fact(fact)
         if fact.entity != write.entity:
@@ -188,18 +163,13 @@ def check_write(write: Write) -> Write:
 class Surfaces:
     """Builds the writes of one agent. Nothing here does I/O.
 
-    Attributes:
-        source: the agent's URI, the source of every fact.
-        authority: the node authority of the entities minted here.
-        unique: of what the ids of new entities are made; by chance where it is empty.
-
     Every method raises InputError, naming the argument and the fix, for what Spec-19 or the node would not bear.
     Where an id is taken, a URI is taken as well; ``to`` may be informal too.
     """
 
-    source: str
-    authority: str
-    unique: str = ""
+    source: str  # the agent's URI
+    authority: str  # the node authority of the entities minted here
+    unique: str = ""  # of what the ids of new entities are made; by chance where it is empty
 
     def checkout(self, task: str) -> Write:
         """The agent claimed a task."""
@@ -218,12 +188,7 @@ class Surfaces:
         return self._write("blocked", self._task(task), *facts)
 
     def activity(self, task: str, at: datetime | None = None) -> Write:
-        """The agent works on a task: a heartbeat that stays on the node (scope ``local``) and expires.
-
-        Args:
-            task: the task's id or URI.
-            at: timezone-aware; now, if None.
-        """
+        """The agent works on a task: a heartbeat that stays on the node (scope ``local``) and expires."""
         at = datetime.now(UTC) if at is None else at
         ping = ("paperclip:last_active", at, "at")
         return self._write("activity", self._task(task), ping, valid_until=at + PING_LIFETIME)
@@ -235,14 +200,7 @@ class Surfaces:
         fact_refs: Iterable[str | Fact] = (),
         continuation: str | None = None,
     ) -> Write:
-        """The agent hands its work to another one.
-
-        Args:
-            to: the other agent's URI.
-            summary: at most 4096 bytes of UTF-8.
-            fact_refs: facts it needs, as facts, ids or URIs; at most ``MAX_FACT_REFS``, each once.
-            continuation: how to go on, if there is something to say.
-        """
+        """The agent hands its work to another one. ``fact_refs`` are facts, ids or URIs, each sent once."""
         if isinstance(fact_refs, str):
             raise InputError("fact_refs: must be a list of facts, ids or URIs, not one string")
         refs = list(dict.fromkeys(self._fact_uri(ref) for ref in fact_refs))
@@ -259,23 +217,12 @@ class Surfaces:
         )
 
     def decision(self, decision: str, summary: str) -> Write:
-        """The agent made a significant choice.
-
-        Args:
-            decision: a slug such as ``use-sqlite``, or the decision's URI.
-            summary: at most 4096 bytes of UTF-8.
-        """
+        """The agent made a significant choice, named by a slug such as ``use-sqlite`` or by the decision's URI."""
         entity = self._shared("decision", "decision", decision)
         return self._write("decision", entity, ("roadmap:decision", summary, "summary"))
 
     def escalation(self, to: str, goal: str, priority: Priority) -> Write:
-        """The agent cannot go on without somebody else.
-
-        Args:
-            to: URI of the agent or user it turns to.
-            goal: what could not be completed, at most 2048 bytes of UTF-8.
-            priority: ``low``, ``medium``, ``high`` or ``critical``.
-        """
+        """The agent cannot go on without somebody else; ``goal`` is what could not be completed."""
         return self._write(
             "escalation",
             self._minted("escalation"),
@@ -344,17 +291,10 @@ class Surfaces:
 async def carry_out(
     node: StigmemNode, write: Write, on_fact: Callable[[Fact], None] | None = None
 ) -> tuple[Fact, ...]:
-    """Assert a write's facts in order; the first failure ends it.
+    """Assert a write's facts in order; the first failure ends it. ``on_fact`` gets each as soon as it exists.
 
-    Args:
-        node: where to.
-        write: checked again, so that nothing wrong reaches a node whoever made it.
-        on_fact: told of each fact as soon as it exists.
-
-    Raises:
-        InputError: the write breaks a rule; nothing was sent.
-        IncompleteWrite: the node failed, and facts exist or may exist.
-        BackendError: the node failed, and none exists.
+    Raises InputError where the write, which is checked again, breaks a rule; IncompleteWrite where facts exist or
+    may exist, another BackendError where none does.
     """
     check_write(write)
     existing: list[Fact] = []
