@@ -22,7 +22,6 @@ from memory.stigmem.intent_facts import (
     DEFER_TO,
     GOAL,
     asked_at,
-    deference_entity,
     deference_write,
     envelope_write,
     escalation_write,
@@ -30,6 +29,7 @@ from memory.stigmem.intent_facts import (
     from_facts,
     names_envelope,
     native_body,
+    timeout_fact,
 )
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.stigmem.writers import Surfaces, carry_out
@@ -275,9 +275,7 @@ class IntentClient:
     ) -> Fact:
         """Record that nobody answered a deference in time, which 4.4 wants for audit."""
         surfaces = Surfaces(source, await self.authority())
-        entity = deference_entity(envelope, rule, surfaces)
-        ended = surfaces.fact(entity, "intent:deference_timeout", "datetime", at or datetime.now(UTC))
-        return await self._node.assert_fact(ended)
+        return await self._node.assert_fact(timeout_fact(envelope, surfaces, rule, at or datetime.now(UTC)))
 
 
 def _comparable(envelope: IntentRecord) -> Any:

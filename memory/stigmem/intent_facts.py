@@ -21,7 +21,7 @@ from typing import Any
 from memory import InputError
 from memory.adapter import BackendProtocolError, parse_time
 from memory.stigmem.client import MAX_LIMIT
-from memory.stigmem.facts import MAX_VALUE_BYTES, Fact, FactValue, StoredValue, build_uri
+from memory.stigmem.facts import MAX_VALUE_BYTES, Fact, FactValue, NewFact, StoredValue, build_uri
 from memory.stigmem.intents import IntentEnvelope, IntentRecord
 from memory.stigmem.writers import Surfaces, Write, check_fact, check_write
 
@@ -266,3 +266,10 @@ def asked_at(goal: Fact, now: datetime) -> datetime:
     """When the question of a stored fact was asked first, by the recipient's clock; ``now`` if not earlier."""
     sent = [parse_time(part.get(_ASKED_AT)) for part in goal.derived_from if isinstance(part, dict)]
     return min(filter(None, (now, *sent)))
+
+
+def timeout_fact(envelope: IntentRecord, surfaces: Surfaces, rule: int, at: datetime) -> NewFact:
+    """The record of a deference that was not answered in time, which section 4.4 wants for audit."""
+    return surfaces.fact(
+        deference_entity(envelope, rule, surfaces), "intent:deference_timeout", "datetime", at
+    )

@@ -2,8 +2,7 @@
 
 A hook puts a file into a directory of its user, under its final name only once it is whole. Whoever gets the
 directory's lock starts a sender, which holds the lock, sends what lies there, answers each hook by a file of its
-own, and ends when nothing came for a while. So fifty hooks at once cost one start-up, and the clock of a write
-begins with its request. Nothing here is imported that a hook has no use for.
+own, and ends when nothing came for a while. Nothing here is imported that a hook has no use for.
 """
 
 from __future__ import annotations
@@ -15,31 +14,24 @@ import sys
 import time
 from typing import Any
 
+# The commands that are handed over. Those that read answer with what they read, so they ask themselves.
 WRITES = frozenset({"checkout", "done", "ping", "blocked", "handoff", "decide", "escalate"})
-"""The commands that are handed over. Those that read answer with what they read, so they ask themselves."""
 SENDER = "memory.stigmem.commands._sender"
 JOB, RESULT, LOCK = ".job", ".result", "lock"
 
 _DEFAULT_WAIT_S = 5.0
-_START_S = 30.0
-"""How much longer than the write's own wait a hook waits for the sender, which may have many to send."""
+_START_S = 30.0  # longer than the write's own wait: the sender may have many to send
 _PAUSE_S = 0.02
-_MAX_STARTS = 3
-"""Senders that a hook starts before it takes them for broken, and sends by itself."""
-_NOT_HANDED_OVER = frozenset({"--process", "--help", "-"})
+_MAX_STARTS = 3  # then a hook takes the senders for broken, and sends by itself
 
 
 def hand_over(arguments: list[str]) -> bool:
-    """Have a write sent, and print what became of it.
+    """Have a write sent by these arguments of ``memslot stigmem``, and print what became of it.
 
-    Args:
-        arguments: of ``memslot stigmem``.
-
-    Returns:
-        False where it is no write of a hook, or cannot be handed over here; nothing was sent or printed then.
+    False where it is no write of a hook, or cannot be handed over here; nothing was sent or printed then.
     """
     url = os.environ.get("STIGMEM_URL", "").strip()
-    if not (url and arguments and arguments[0] in WRITES) or not _NOT_HANDED_OVER.isdisjoint(arguments):
+    if not (url and arguments and arguments[0] in WRITES) or {"--process", "--help", "-"} & {*arguments}:
         return False
     try:
         import fcntl  # noqa: F401 (there is none on Windows)
@@ -56,11 +48,14 @@ def hand_over(arguments: list[str]) -> bool:
     while (result := _take(os.path.join(directory, name + RESULT))) is None:
         try:
             started += _see_to_a_sender(directory)
-            broken = started > _MAX_STARTS
         except OSError:
-            broken = True
-        if broken and _withdraw(job):
-            return False
+            started = _MAX_STARTS + 1
+        if started > _MAX_STARTS:
+            try:
+                os.unlink(job)
+                return False
+            except OSError:
+                pass
         if time.monotonic() > until:
             result = {"stderr": "warning: stigmem: handed over, and not known to be sent\n"}
             break
@@ -70,11 +65,7 @@ def hand_over(arguments: list[str]) -> bool:
 
 
 def write_whole(path: str, content: str) -> None:
-    """Write a file of this user's alone, which nobody sees before it is whole.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Write a file of this user's alone, which nobody sees before it is whole."""
     unfinished = f"{path}.new"
     file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -146,14 +137,6 @@ def _take(path: str) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError):
         return {"stderr": "warning: stigmem: the sender's answer cannot be read\n"}
-
-
-def _withdraw(job: str) -> bool:
-    try:
-        os.unlink(job)
-        return True
-    except OSError:
-        return False
 
 
 def _wait_of(arguments: list[str]) -> float:

@@ -1,8 +1,8 @@
 """The process-mode MCP adapter (Spec-19 12.1): a node's facts as the tools that the reference adapter offers.
 
-Each tool is a model: its fields are the tool's schema and its checks, its ``call`` the request. A tool that fails
-answers ``isError`` and the process goes on (12.6). No ``Stigmem-Session`` header is sent, which the reference does:
-what was written after a read in such a session, the node refuses.
+Each tool is a model: its fields are the tool's schema and its checks, its ``call`` the request. Unlike the
+reference's, it sends no ``Stigmem-Session`` header: what was written after a read in such a session, the node
+refuses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from memory import InputError, MemslotError, __version__
 from memory.adapter import AwareDatetime, Frozen, NotBlank, quiet_loggers
-from memory.stigmem.abi import StigmemAbi, probe
+from memory.stigmem.abi import StigmemAbi
 from memory.stigmem.client import MAX_LIMIT, StigmemNode
 from memory.stigmem.facts import Entity, Fact, FactScope, FactValue, NewFact, Relation
 from memory.stigmem.writers import check_fact
@@ -38,7 +38,6 @@ Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 Confidence = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Check = Literal["contradiction", "stale", "orphan", "broken_ref", "namespacing"]
 
-_WORD = re.compile(r"\w+")
 _MAX_WORDS = 128
 
 log = logging.getLogger("memslot.stigmem")
@@ -83,8 +82,7 @@ class query_facts(_Tool):
 
     async def call(self, node: StigmemNode, source: str) -> Any:
         facts = await node.query(**dict(self))
-        more = len(facts) >= self.limit
-        return {"facts": [_shown(fact) for fact in facts], "truncated": more}
+        return {"facts": [_shown(fact) for fact in facts], "truncated": len(facts) >= self.limit}
 
 
 class recall(_Tool):
@@ -97,7 +95,7 @@ class recall(_Tool):
 
     async def call(self, node: StigmemNode, source: str) -> Any:
         given = dict(self)
-        words = dict.fromkeys(_WORD.findall(given.pop("query").lower()))
+        words = dict.fromkeys(re.findall(r"\w+", given.pop("query").lower()))
         if not words:
             raise InputError("query: holds no word")
         # The node wants every word of a plain question in one fact.
@@ -149,10 +147,8 @@ class subscribe_scope(_Tool):
         new = found[:limit]
         cursor = (new or found)[-1].timestamp if new or found else after
         lost = bool(after) and len(found) >= MAX_LIMIT
-        return {"facts": [_shown(fact) for fact in new], "cursor": cursor or _EARLIEST, "truncated": lost}
-
-
-_EARLIEST = "1970-01-01T00:00:00+00:00"
+        earliest = "1970-01-01T00:00:00+00:00"
+        return {"facts": [_shown(fact) for fact in new], "cursor": cursor or earliest, "truncated": lost}
 
 
 class lint_scope(_Tool):
@@ -180,12 +176,7 @@ def _shown(fact: Fact) -> dict[str, Any]:
 
 
 def build_server(node: StigmemNode, source: str) -> Server[Any, Any]:
-    """The server over an open node; not running yet.
-
-    Args:
-        node: whoever opened it closes it.
-        source: of what is asserted, unless a call names another.
-    """
+    """The server over an open node; ``source`` is of what is asserted, unless a call names another."""
     server: Server[Any, Any] = Server("stigmem", version=__version__, instructions=_INSTRUCTIONS)
 
     @server.list_tools()  # type: ignore[untyped-decorator, no-untyped-call]
@@ -233,7 +224,6 @@ async def serve_stdio(abi: StigmemAbi) -> None:
 
 async def _say_if_down(abi: StigmemAbi) -> None:
     try:
-        async with abi.open_node(retry_pause_s=0.0) as node:
-            await probe(node)
+        await abi.probe()
     except MemslotError as error:
         log.error("stigmem: node probe: %s", error)

@@ -1,9 +1,5 @@
 """``memslot stigmem``: the Stigmem adapter ABI (Spec-19) for the hooks of agents that live in a shell.
 
-By default these commands are middleware: without ``STIGMEM_URL`` they do nothing in silence, and whatever happens
-they warn on stderr and exit with 0, so that no hook breaks its agent. With ``--process`` they fail as others do: 2
-without a URL or with bad input, 1 where the node failed.
-
 Hooks run after every step of an agent, so nothing is imported here that a hook without a node has no use for.
 """
 
@@ -14,22 +10,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-PROCESSES = frozenset({"conformance", "mcp"})
-"""Commands that are no hooks."""
-strict: ContextVar[bool] = ContextVar("strict", default=True)
-"""Whether the command that runs may fail."""
+PROCESSES = frozenset({"conformance", "mcp"})  # commands that are no hooks
+strict: ContextVar[bool] = ContextVar("strict", default=True)  # whether the command that runs may fail
 
 
 class HookGroup(TyperGroup):
     """Commands for the hooks of agents: whatever goes wrong is one line on stderr and exit code 0.
 
-    Without ``STIGMEM_URL`` they do nothing in silence. With ``--process``, wherever it stands, and for the commands
-    in ``PROCESSES``, errors leave as those of other commands do.
+    With ``--process``, wherever it stands, and for the commands in ``PROCESSES``, errors leave as those of other
+    commands do.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -49,7 +43,6 @@ class HookGroup(TyperGroup):
             self.commands = get_group(app).commands
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Read the command line; end here where there is nothing to do."""
         strict.set("--process" in args or not PROCESSES.isdisjoint(args[:1]))
         given = [argument for argument in args if argument != "--process"] or ["--help"]
         if not (strict.get() or "--help" in given or os.environ.get("STIGMEM_URL", "").strip()):
@@ -80,15 +73,10 @@ def _ending() -> Iterator[None]:
         raise typer.Exit(0) from None
     finally:
         for stream in (sys.stdout, sys.stderr):
-            _drain(stream)
-
-
-def _drain(stream: TextIO) -> None:
-    """The interpreter flushes at its end as well, and one that fails then would change the exit code."""
-    try:
-        stream.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            try:
+                stream.flush()
+            except OSError:  # the interpreter flushes at its end as well, and that would change the exit code
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def failure_line(error: Exception) -> str:

@@ -49,7 +49,12 @@ def create(
 ) -> None:
     """Send an envelope and print the id under which the node holds it."""
 
-    def fields(surfaces: Surfaces) -> dict[str, Any]:
+    sent = ""
+
+    async def send(intents: IntentClient, surfaces: Surfaces) -> Any:
+        from memory.stigmem.intents import IntentEnvelope
+
+        nonlocal sent
         body: dict[str, Any] = {"from": surfaces.as_ref(surfaces.source), **(_read(file) if file else {})}
         if goal is not None:
             body["goal"] = from_stdin(goal)
@@ -60,15 +65,7 @@ def create(
         whom = escalate_to and surfaces.as_ref(escalate_to)
         _merge(body, "escalation", escalate_to=whom, priority=priority)
         _merge(body, "handoff", summary=summary, fact_refs=ref or None)
-        return body
-
-    sent = ""
-
-    async def send(intents: IntentClient, surfaces: Surfaces) -> Any:
-        from memory.stigmem.intents import IntentEnvelope
-
-        nonlocal sent
-        envelope = IntentEnvelope(**fields(surfaces))
+        envelope = IntentEnvelope(**body)
         sent = f"; the envelope {envelope.id} may exist, and 'intent show' tells"
         return await intents.submit(envelope)
 
@@ -94,13 +91,8 @@ def list_intents(
 
     found = _on_node(wait, look)
     if as_json:
-        print_json(
-            {
-                "envelopes": {entity: envelope.body() for entity, envelope in found.envelopes.items()},
-                "unreadable": dict(found.unreadable),
-                "truncated": found.truncated,
-            }
-        )
+        envelopes = {entity: envelope.body() for entity, envelope in found.envelopes.items()}
+        print_json({**vars(found), "envelopes": envelopes})
         return
     rows = [
         (entity, envelope.from_, ", ".join(envelope.to), str(envelope.expires_at or "-"), envelope.goal)
@@ -137,8 +129,6 @@ def show(
 def _on_node(
     wait: float, call: Callable[[IntentClient, Surfaces], Awaitable[T]], hint: Callable[[], str] = str
 ) -> T:
-    """What ``call`` makes of the node's envelopes and of who we are."""
-
     async def run() -> T:
         from memory.stigmem.abi import StigmemAbi
         from memory.stigmem.intent_client import IntentClient
@@ -174,7 +164,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _merge(body: dict[str, Any], name: str, **given: Any) -> None:
-    kept = {field: value for field, value in given.items() if value is not None}
-    if kept:
+    if kept := {field: value for field, value in given.items() if value is not None}:
         part = body.get(name)
         body[name] = {**(part if isinstance(part, dict) else {}), **kept}

@@ -25,7 +25,6 @@ _AT_A_TIME = 8
 _LINGER_S = 2.0
 _POLL_S = 0.02
 _HANGING_S = 2.0
-_ABANDONED_S = 120.0
 
 _stderr: ContextVar[list[str]] = ContextVar("_stderr")
 
@@ -61,7 +60,7 @@ class Sender:
                 await anyio.sleep(_POLL_S)
         for path in self.directory.glob("*.*"):
             with contextlib.suppress(OSError):
-                if path.suffix != JOB and path.stat().st_mtime < time.time() - _ABANDONED_S:
+                if path.suffix != JOB and path.stat().st_mtime < time.time() - 120:
                     path.unlink()
 
     async def _handle(self, name: str, limiter: anyio.CapacityLimiter) -> None:
@@ -100,10 +99,9 @@ class Sender:
         self._under_way[name] = time.monotonic() + wait + _HANGING_S
 
     def _answer(self, name: str, stdout: str, stderr: str) -> None:
+        answer = json.dumps({"stdout": stdout, "stderr": stderr})
         with contextlib.suppress(OSError):
-            write_whole(
-                str(self.directory / (name + RESULT)), json.dumps({"stdout": stdout, "stderr": stderr})
-            )
+            write_whole(str(self.directory / (name + RESULT)), answer)
         with contextlib.suppress(OSError):
             (self.directory / (name + JOB)).unlink()
 

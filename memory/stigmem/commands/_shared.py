@@ -25,7 +25,6 @@ Wait = Annotated[
 
 _LONGEST_WAIT_S = 86_400
 _CLOSING_S = 1.0
-_LONGEST_STDIN = 1 << 20
 
 T = TypeVar("T")
 _limit: ContextVar[tuple[anyio.CancelScope, float]] = ContextVar("_limit")
@@ -36,10 +35,7 @@ def within(
 ) -> T:
     """What ``call`` returns within ``wait`` seconds, or ``grace_s`` later where it keeps to them by itself.
 
-    Raises:
-        BackendTimeout: it took longer; what ``hint`` says is added to the message.
-        ConfigError: the HTTP client is not installed.
-        InputError: ``wait`` is no time.
+    BackendTimeout, with what ``hint`` says, where it took longer.
     """
     from memory import BackendTimeout, ConfigError
 
@@ -108,11 +104,7 @@ def _alarm(seconds: float, line: str) -> Iterator[None]:
 
 
 def from_stdin(text: str) -> str:
-    """``text``, or what stands on stdin where it is ``-``; the limits of the write apply to both.
-
-    Raises:
-        InputError: stdin is closed, or holds no text.
-    """
+    """``text``, or what stands on stdin where it is ``-``; the limits of the write apply to both."""
     from memory import InputError
 
     if text != "-":
@@ -120,6 +112,6 @@ def from_stdin(text: str) -> str:
     if sys.stdin is None:
         raise InputError("stdin is closed; pipe the text in, or give it as the option's value")
     try:
-        return sys.stdin.read(_LONGEST_STDIN).strip()
+        return sys.stdin.read(1 << 20).strip()
     except UnicodeDecodeError:
         raise InputError("stdin is not UTF-8 text") from None

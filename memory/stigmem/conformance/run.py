@@ -1,24 +1,16 @@
 """Conformance vectors against a node, and what came out, id by id (Spec-19 12.7).
 
-    rows = await run_conformance("http://127.0.0.1:8765", load_vectors("vectors.json"))
-
-Two sources of vectors. Those of the Stigmem project are data the caller brings: the sets of its Python SDK
-(ASSERT, QUERY, NODE_INFO, LINT) and its numbered conformance files. The DECAY and SYNTHESIS sets that Spec-19
-names were never published; ours (:mod:`memory.stigmem.conformance.run`) are marked ``ours``, and so is
-the gate that Spec-19 asks of each adapter for its own writes.
-
-A node has no way to delete a fact, so a run leaves its facts behind. Against a node that holds facts of a run
-already, give a ``tag``: facts of equal content are one fact to a node, and keep their first ``valid_until``.
+Those of the Stigmem project are data the caller brings: the sets of its Python SDK (ASSERT, QUERY, NODE_INFO, LINT)
+and its numbered conformance files. The DECAY and SYNTHESIS sets that Spec-19 names were never published: ours are
+written here from the specification (sections 15.7 and 16), on the wire that nodes have. So is the gate of 12.7,
+which asks each adapter for an integration test of its own writes.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -42,13 +34,15 @@ from memory.stigmem.conformance.wire import (
     retagged,
     statuses,
 )
-from memory.stigmem.facts import FACT_SCOPES, FactScope, FactValue, NewFact, build_uri
+from memory.stigmem.facts import FACT_SCOPES, FactScope, build_uri
 from memory.stigmem.writers import Surfaces, Write, carry_out
 
 _AUTHORITY = "conformance.example"
 _SOURCE = build_uri(_AUTHORITY, "agent", "conformance")
+# Far below any real fact's confidence, so that a sweep retires facts of this module alone.
 _FLOOR = 1e-6
 _BELOW = 5e-7
+_MAX_ENTRIES = 1000  # of one ``GET /v1/scopes/{scope}/synthesize``
 
 
 async def _store(
@@ -63,15 +57,10 @@ async def _store(
 ) -> str:
     """Assert a fact about an entity, by default a new one, and return the entity."""
     entity = entity or build_uri(_AUTHORITY, "subject", str(uuid.uuid4()))
-    fact = NewFact(
-        entity=entity,
-        relation=relation,
-        value=FactValue(type="string", v=text),
-        source=_SOURCE,
-        scope=scope,
-        confidence=confidence,
-    )
-    (await wire.send("POST", "/v1/facts", json={**fact.body(), **more})).expect_status(201)
+    value = {"type": "string", "v": text}
+    fact = {"entity": entity, "relation": relation, "value": value, "source": _SOURCE, "scope": scope}
+    answer = await wire.send("POST", "/v1/facts", json={**fact, "confidence": confidence, **more})
+    answer.expect_status(201)
     return entity
 
 
@@ -128,12 +117,8 @@ async def _decay_exempt(wire: Wire) -> None:
     require(await _live(wire, entity, "team"), "a fact of the stigmem: namespace was retired")
 
 
-_MOST = 1000
-"""Facts one ``GET /v1/scopes/{scope}/synthesize`` returns."""
-
-
 async def _synthesis(wire: Wire, entity: str, min_confidence: float | None = None) -> list[Mapping[str, Any]]:
-    """The entries about one entity of scope ``public``, in the node's order, by whichever shape it has."""
+    """The entries about one entity of scope ``public``, in the node's order, by whichever route it has."""
     body: dict[str, Any] = {"scope": "public", "entity": entity}
     if min_confidence is not None:
         body["min_confidence"] = min_confidence
@@ -142,12 +127,12 @@ async def _synthesis(wire: Wire, entity: str, min_confidence: float | None = Non
     if answer.status in (404, 405):
         if min_confidence is not None:
             raise NotRun("the node has GET /v1/scopes/{scope}/synthesize, which takes no min_confidence")
-        answer = await wire.send("GET", "/v1/scopes/public/synthesize", params={"limit": _MOST})
+        answer = await wire.send("GET", "/v1/scopes/public/synthesize", params={"limit": _MAX_ENTRIES})
         name = "facts"
     entries = listed(answer.expect_status(200).object(), name)
     mine = [entry for entry in entries if entry.get("entity") == entity]
-    if not mine and len(entries) >= _MOST:
-        raise NotRun(f"scope public holds {_MOST} facts or more, and the node returns no further ones")
+    if not mine and len(entries) >= _MAX_ENTRIES:
+        raise NotRun(f"scope public holds {_MAX_ENTRIES} facts or more, and the node returns no further ones")
     return mine
 
 
@@ -206,7 +191,6 @@ OWN_IDS = tuple(_IDS.values())
 
 
 async def own_rows(wire: Wire, *, expire_scope: bool) -> AsyncIterator[Row]:
-    """Run our vectors; ``expire_scope`` allows the one that expires all of scope ``public``."""
     for group, vectors in _VECTORS.items():
         for vector in vectors:
             run = vector(wire) if expire_scope or vector is not _decay_retraction else _refused()
@@ -220,24 +204,22 @@ async def _refused() -> None:
 _REVIEWER = build_uri(_AUTHORITY, "agent", "reviewer")
 _FACT = build_uri(_AUTHORITY, "fact", "context")
 
-_EVENTS: Mapping[str, tuple[Callable[[Surfaces, str], Write], frozenset[str]]] = {
-    "gate-checkout": (lambda build, task: build.checkout(task), frozenset({"paperclip:checkout"})),
-    "gate-done": (lambda build, task: build.done(task), frozenset({"paperclip:issue_status"})),
+_EVENTS: Mapping[str, tuple[Callable[[Surfaces, str], Write], set[str]]] = {
+    "gate-checkout": (lambda build, task: build.checkout(task), {"paperclip:checkout"}),
+    "gate-done": (lambda build, task: build.done(task), {"paperclip:issue_status"}),
     "gate-blocked": (
         lambda build, task: build.blocked(task, f"{task}-other"),
-        frozenset({"paperclip:issue_status", "paperclip:blocked_by"}),
+        {"paperclip:issue_status", "paperclip:blocked_by"},
     ),
-    "gate-activity": (lambda build, task: build.activity(task), frozenset({"paperclip:last_active"})),
+    "gate-activity": (lambda build, task: build.activity(task), {"paperclip:last_active"}),
     "gate-handoff": (
         lambda build, task: build.handoff(_REVIEWER, "Done but for the tests.", [_FACT], "page 3"),
-        frozenset(
-            {"intent:handoff_to", "intent:handoff_summary", "intent:context_ref", "intent:continuation"}
-        ),
+        {"intent:handoff_to", "intent:handoff_summary", "intent:context_ref", "intent:continuation"},
     ),
-    "gate-decision": (lambda build, task: build.decision(task, "SQLite."), frozenset({"roadmap:decision"})),
+    "gate-decision": (lambda build, task: build.decision(task, "SQLite."), {"roadmap:decision"}),
     "gate-escalation": (
         lambda build, task: build.escalation(_REVIEWER, "cannot reach the store", "high"),
-        frozenset({"intent:escalation", "intent:escalate_to", "intent:goal"}),
+        {"intent:escalation", "intent:escalate_to", "intent:goal"},
     ),
 }
 GATE_IDS = (*_EVENTS, "gate-wrong-scope", "gate-low-confidence")
@@ -248,7 +230,7 @@ def _writes() -> Mapping[str, Write]:
     return {name: build(surfaces, str(uuid.uuid4())) for name, (build, _) in _EVENTS.items()}
 
 
-async def _arrives(node: StigmemNode, write: Write, relations: frozenset[str]) -> None:
+async def _arrives(node: StigmemNode, write: Write, relations: set[str]) -> None:
     try:
         await carry_out(node, write)
         found = await node.query(entity=write.entity, scope=write.facts[0].scope)
@@ -287,10 +269,8 @@ async def _is_caught(node: StigmemNode, field: str, values: Sequence[Any]) -> No
 async def gate_rows(node: StigmemNode) -> AsyncIterator[Row]:
     for name, write in _writes().items():
         yield await outcome(name, "ADAPTER_GATE", _arrives(node, write, _EVENTS[name][1]), ours=True)
-    for name, field, values in (
-        ("gate-wrong-scope", "scope", FACT_SCOPES),
-        ("gate-low-confidence", "confidence", (0.0, 0.49, 0.99)),
-    ):
+    wrong: Mapping[str, Sequence[Any]] = {"scope": FACT_SCOPES, "confidence": (0.0, 0.49, 0.99)}
+    for name, (field, values) in zip(GATE_IDS[-2:], wrong.items(), strict=True):
         yield await outcome(name, "ADAPTER_GATE", _is_caught(node, field, values), ours=True)
 
 
@@ -300,6 +280,7 @@ _HIDDEN = (
     "the set's own retract vector contradicts the fact, and contradicted facts leave default queries; "
     "the specification lets a retraction replace it",
 )
+# Vectors that the project's own node fails, how, word for word, and why. Failing otherwise is a failure.
 KNOWN_DEVIATIONS: Mapping[str, tuple[str, str]] = {
     "query-by-entity": _HIDDEN,
     "query-by-entity-relation": _HIDDEN,
@@ -308,24 +289,6 @@ KNOWN_DEVIATIONS: Mapping[str, tuple[str, str]] = {
         "a retraction does not retract its sibling, so the entity is no orphan to the node",
     ),
 }
-"""Vectors of the Stigmem project that its own node fails, how, word for word, and why. Failing otherwise is a
-failure."""
-
-
-def load_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The vectors of a data file: ``{"sdk_py": {...}, "data_conformance": {...}}``.
-
-    Raises:
-        InputError: the file cannot be read or holds neither set.
-    """
-    try:
-        data = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"vectors: the file cannot be read as JSON ({type(error).__name__})") from error
-    sets = [data[name] for name in ("sdk_py", "data_conformance") if isinstance(data, dict) and name in data]
-    if not sets or not all(isinstance(given, dict) for given in sets):
-        raise InputError("vectors: the file holds neither sdk_py nor data_conformance, or no objects there")
-    return dict(data)
 
 
 async def run_conformance(
@@ -336,19 +299,13 @@ async def run_conformance(
     tag: str = "",
     expire_scope: bool = False,
 ) -> list[Row]:
-    """Run every vector in order and say what came out.
+    """Run every vector in order and say what came out; without ``vectors``, ours alone.
 
-    Args:
-        url: of the node.
-        vectors: from :func:`load_vectors`; None runs ours alone.
-        api_key: with read and write permission, where the node wants one.
-        tag: lower-case letters, digits and dashes, put into the vectors' entities and gardens; empty sends the
-            vectors as they are, which needs a node that has not seen them.
-        expire_scope: also run the vector that expires *every* fact of scope ``public``: for throw-away nodes.
-
-    Raises:
-        InputError: the URL, key or tag is malformed.
-        BackendError: the node cannot be reached or does not describe itself. A node that fails later fails rows.
+    A node has no way to delete a fact, so a run leaves its own behind: against a node that holds facts of a run
+    already, give a ``tag``, which is put into the vectors' entities and gardens, because facts of equal content are
+    one fact to a node, and keep their first ``valid_until``. ``expire_scope`` also runs the vector that expires
+    *every* fact of scope ``public``: for throw-away nodes. A node that cannot be reached raises BackendError; one
+    that fails later fails rows.
     """
     if tag.strip("abcdefghijklmnopqrstuvwxyz0123456789-"):
         raise InputError("tag: use lower-case letters, digits and dashes")
@@ -432,11 +389,10 @@ async def _file(wire: Wire, name: str, group: Mapping[str, Any], context: Contex
 
     async def prepare(vector: Mapping[str, Any]) -> None:
         earlier = by_id.get(vector.get("requires_setup", ""))
-        if earlier is None or earlier["id"] in sent:
-            return
-        await prepare(earlier)
-        await wire.send(earlier["method"], earlier["path"], json=filled(earlier["body"]))
-        sent.add(earlier["id"])
+        if earlier is not None and earlier["id"] not in sent:
+            await prepare(earlier)
+            await wire.send(earlier["method"], earlier["path"], json=filled(earlier["body"]))
+            sent.add(earlier["id"])
 
     async def run(vector: Mapping[str, Any]) -> None:
         context.check_applies(vector)
@@ -454,8 +410,7 @@ async def _file(wire: Wire, name: str, group: Mapping[str, Any], context: Contex
             raise NotRun("the node does not offer the route, which belongs to a plugin")
         check_expectations(answer, vector, allowed)
 
-    seed = group.get("seed_fact")
-    if seed is not None:
+    if (seed := group.get("seed_fact")) is not None:
         with suppress(httpx.HTTPError):  # the vectors that rest on it will tell
             await wire.send("POST", "/v1/facts", json=seed)
     for vector in group["vectors"]:

@@ -1,23 +1,26 @@
 """What conformance runs share: the bare wire to a node, the rows that come out, and how the Stigmem project's
-vectors are read.
-"""
+vectors are read."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
 import anyio
 import httpx
 
+from memory import InputError
 from memory.adapter import BackendProtocolError
 
-_JOB_PATIENCE_S = 30.0
+_JOB_TIMEOUT_S = 30.0
 
 
 class Status(Enum):
@@ -31,19 +34,12 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Row:
-    """One vector's outcome.
-
-    Attributes:
-        id: the vector's.
-        group: the set it belongs to, such as ``LINT_VECTORS`` or ``v1.0/01_fact_assert``.
-        why: empty where it passed; else what differs, or what it would need.
-        ours: written here from the specification, not published by the Stigmem project.
-    """
+    """One vector's outcome."""
 
     id: str
-    group: str
+    group: str  # its set, such as ``LINT_VECTORS`` or ``v1.0/01_fact_assert``
     status: Status
-    why: str = ""
+    why: str = ""  # empty where it passed; else what differs, or what it would need
     ours: bool = False
 
 
@@ -113,7 +109,7 @@ class Wire:
         if answer.expect_status(200, 202).status == 200:
             return answer.object()
         job = f"{jobs}/{answer.object().get('job_id')}"
-        with anyio.move_on_after(_JOB_PATIENCE_S):
+        with anyio.move_on_after(_JOB_TIMEOUT_S):
             while True:
                 answer_now = (await self.send("GET", job)).expect_status(200).object()
                 if answer_now.get("status") == "done":
@@ -121,7 +117,7 @@ class Wire:
                 if answer_now.get("status") == "failed":
                     raise Problem("the node's job failed")
                 await anyio.sleep(0.2)
-        raise Problem(f"the node's job did not end within {_JOB_PATIENCE_S:.0f} s")
+        raise Problem(f"the node's job did not end within {_JOB_TIMEOUT_S:.0f} s")
 
 
 async def outcome(
@@ -132,20 +128,21 @@ async def outcome(
     deviation: tuple[str, str] | None = None,
     ours: bool = False,
 ) -> Row:
+    status, why = Status.FAILED, ""
     try:
         await run
+        status = Status.PASSED
     except NotRun as reason:
-        return Row(vector_id, group, Status.NOT_RUN, str(reason), ours)
+        status, why = Status.NOT_RUN, str(reason)
     except Problem as problem:
-        if deviation is not None and deviation[0] == str(problem):
-            return Row(vector_id, group, Status.DEVIATION, ": ".join(deviation), ours)
-        return Row(vector_id, group, Status.FAILED, str(problem), ours)
+        why = str(problem)
+        if deviation is not None and deviation[0] == why:
+            status, why = Status.DEVIATION, ": ".join(deviation)
     except (httpx.HTTPError, BackendProtocolError) as error:
-        return Row(vector_id, group, Status.FAILED, f"no answer ({type(error).__name__})", ours)
+        why = f"no answer ({type(error).__name__})"
     except (AttributeError, KeyError, TypeError) as error:
         why = f"the vector or its answer cannot be read ({type(error).__name__})"
-        return Row(vector_id, group, Status.FAILED, why, ours)
-    return Row(vector_id, group, Status.PASSED, "", ours)
+    return Row(vector_id, group, status, why, ours)
 
 
 _PLUS_SECONDS = re.compile(r"__now_plus_(\d+)s__")
@@ -154,21 +151,26 @@ _GARDEN_IN_PATH = re.compile(r"stigmem%3A%2F%2Ftestnode%2Fgarden%2F")
 _SLUG = re.compile(r"(?<![a-z0-9-])conf-(?!bad)")
 _ENTITY = re.compile(r"\A(stigmem://[^/]+/(?!garden/)[a-z-]+/|[a-z]+:(?!/))")
 _ENTITY_IN_PATH = re.compile(r"(testnode%2F(?!garden)[a-z-]+%2F|entity=user%3A)")
-_ENTITY_KEYS = frozenset({"entity", "entity_uri"})
+
+
+def load_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The vectors of a data file: ``{"sdk_py": {...}, "data_conformance": {...}}``, one of them at least."""
+    try:
+        data = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"vectors: the file cannot be read as JSON ({type(error).__name__})") from error
+    sets = [data[name] for name in ("sdk_py", "data_conformance") if isinstance(data, dict) and name in data]
+    if not sets or not all(isinstance(given, dict) for given in sets):
+        raise InputError("vectors: the file holds neither sdk_py nor data_conformance, or no objects there")
+    return dict(data)
 
 
 @dataclass
 class Context:
-    """What decides whether a vector applies.
+    """What decides whether a vector applies."""
 
-    Attributes:
-        authority: the node's, which its gardens' URIs must name.
-        auth: ``none`` or ``required``, as the node says.
-        has_key: whether the run has an API key.
-    """
-
-    authority: str
-    auth: Any
+    authority: str  # the node's, which its gardens' URIs must name
+    auth: Any  # ``none`` or ``required``, as the node says
     has_key: bool
 
     def check_applies(self, vector: Mapping[str, Any]) -> None:
@@ -186,8 +188,9 @@ class Context:
 
 
 def statuses(vector: Mapping[str, Any]) -> tuple[int, ...]:
-    single = (vector["expected_status"],) if "expected_status" in vector else ()
-    return single or tuple(vector.get("expected_status_in", ()))
+    if "expected_status" in vector:
+        return (vector["expected_status"],)
+    return tuple(vector.get("expected_status_in", ()))
 
 
 def filled(value: Any) -> Any:
@@ -216,15 +219,9 @@ def retagged(value: Any, tag: str, authority: str, key: str = "") -> Any:
     value = _GARDEN.sub(f"stigmem://{authority}/garden/", value)
     if key == "path":
         value = _GARDEN_IN_PATH.sub(f"{quote(f'stigmem://{authority}/garden/', safe='')}", value)
-    return _tagged(value, tag, key) if tag else value
-
-
-def _tagged(value: str, tag: str, key: str) -> str:
-    if key == "path":
-        value = _ENTITY_IN_PATH.sub(rf"\g<1>{tag}-", value)
-    elif key in _ENTITY_KEYS:
-        value = _ENTITY.sub(rf"\g<1>{tag}-", value)
-    return _SLUG.sub(f"conf-{tag}-", value)
+    if tag and (key == "path" or key in ("entity", "entity_uri")):
+        value = (_ENTITY_IN_PATH if key == "path" else _ENTITY).sub(rf"\g<1>{tag}-", value)
+    return _SLUG.sub(f"conf-{tag}-", value) if tag else value
 
 
 def check_findings(body: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -241,11 +238,7 @@ def check_findings(body: Mapping[str, Any], expected: Mapping[str, Any]) -> None
 
 
 def check_expectations(answer: Answer, vector: Mapping[str, Any], allowed: tuple[int, ...]) -> None:
-    """The expectations of the numbered files, every kind of them.
-
-    Raises:
-        Problem: names the expectation that fails.
-    """
+    """The expectations of the numbered files, every kind of them; Problem names the one that fails."""
     expected = {name: wanted for name, wanted in vector.items() if name.startswith("expected_")}
     unknown = expected.keys() - _EXPECTATIONS.keys() - {"expected_status", "expected_status_in"}
     require(not unknown, f"the vector expects {', '.join(sorted(unknown))}, which is not understood")

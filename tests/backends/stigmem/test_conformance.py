@@ -19,9 +19,9 @@ from stigmem_double import StigmemDouble
 from stigmem_node_model import ADMIN_KEY, ROUTES
 
 from memory.contract.errors import BackendUnavailable, InputError
-from memory.stigmem.conformance import own as conformance_own
-from memory.stigmem.conformance.run import GATE_IDS, KNOWN_DEVIATIONS, OWN_IDS, load_vectors, run_conformance
-from memory.stigmem.conformance.wire import Status
+from memory.stigmem.conformance import run as conformance
+from memory.stigmem.conformance.run import GATE_IDS, KNOWN_DEVIATIONS, OWN_IDS, run_conformance
+from memory.stigmem.conformance.wire import Status, load_vectors
 from memory.testing import LoopbackAnswer
 
 VECTORS = Path(
@@ -336,7 +336,7 @@ async def test_the_gate_finds_an_adapter_that_does_not_write_what_it_should(
         async def unchecked(node, write):
             return tuple([await node.assert_fact(fact) for fact in write.facts])
 
-        monkeypatch.setattr(conformance_own, "carry_out", unchecked)
+        monkeypatch.setattr(conformance, "carry_out", unchecked)
     else:
         mutate("query_facts", answering(facts=[]))
     rows = await run_conformance(double.url)
