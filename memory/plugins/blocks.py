@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import attrgetter, getitem
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -22,7 +24,8 @@ from memory.contract.errors import ConfigError, MemslotError
 from memory.plugins.redaction import is_credential
 
 _TAG = "tag:yaml.org,2002:"
-_MAX_NODES = 100_000
+_MAX_VALUES = 100_000
+_DEEPEST = 64
 
 
 class _Loader(yaml.SafeLoader):
@@ -35,24 +38,14 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-class Lines:
+class Lines(dict[tuple[str, ...], int | None]):
     """Line numbers of a document's keys, by path."""
-
-    def __init__(self) -> None:
-        self._lines: dict[tuple[str, ...], int] = {}
-
-    def note(self, path: tuple[str, ...], line: int | None) -> None:
-        """Say where a key stands; None is nowhere."""
-        if line is not None:
-            self._lines[path] = line
 
     def of(self, path: tuple[str, ...]) -> int | None:
         """Line of the key, or of the nearest one above it that exists; None without a file."""
-        while path:
-            if path in self._lines:
-                return self._lines[path]
+        while path and path not in self:
             path = path[:-1]
-        return None
+        return self.get(path)
 
 
 def shown(path: Iterable[str]) -> str:
@@ -61,12 +54,7 @@ def shown(path: Iterable[str]) -> str:
 
 
 def load_yaml(path: Path) -> tuple[dict[str, Any], Lines]:
-    """The file's mapping, and where its keys are. Keys are text as written: ``1`` and ``yes`` too.
-
-    Raises:
-        ConfigError: unreadable, not UTF-8, not YAML (with line and column), a key twice, a value that is not what
-            its tag says, too deep or too large to be a configuration, or not a mapping.
-    """
+    """The file's mapping, and where its keys are. Keys are text as written: ``1`` and ``yes`` too."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -102,17 +90,13 @@ class _Builder:
         self._nodes = 0
         of = yaml.constructor.SafeConstructor()
         self._scalars: dict[str, Callable[[yaml.ScalarNode], Any]] = {
-            "null": of.construct_yaml_null,
-            "bool": of.construct_yaml_bool,
-            "int": of.construct_yaml_int,
-            "float": of.construct_yaml_float,
-            "str": lambda node: node.value,
-            "value": lambda node: node.value,
+            **{kind: getattr(of, f"construct_yaml_{kind}") for kind in ("null", "bool", "int", "float")},
+            **dict.fromkeys(("str", "value"), attrgetter("value")),
         }
 
     def value(self, node: yaml.Node, path: tuple[str, ...]) -> Any:
         self._nodes += 1
-        if self._nodes > _MAX_NODES:
+        if self._nodes > _MAX_VALUES:
             raise self._problem(
                 node, path, "makes this more than a configuration by its aliases; write it out"
             )
@@ -142,7 +126,7 @@ class _Builder:
                 raise self._problem(key, (*path, key.value), "stands twice; YAML would keep only one")
             else:
                 own[key.value] = value
-                self.lines.note((*path, key.value), key.start_mark.line + 1)
+                self.lines[*path, key.value] = key.start_mark.line + 1
         return {**merged, **{name: self.value(value, (*path, name)) for name, value in own.items()}}
 
     def _merged(self, node: yaml.Node, path: tuple[str, ...]) -> dict[str, Any]:
@@ -159,24 +143,15 @@ class _Builder:
         return ConfigError(f"{self._file}:{node.start_mark.line + 1}: {shown(path)}: {what}")
 
 
-SECTIONS = ("memory", "run", "agent", "serve")
-"""What a configuration may hold."""
-
+SECTIONS = ("memory", "run", "agent", "serve")  # what a configuration may hold
 _VARIABLE = re.compile(r"\$\$|\$\{(?:([A-Za-z_][A-Za-z0-9_]*+)(?::-((?:[^}$]|\$(?!\{))*+))?+\})?+")
-_DEEPEST = 64
-_MAX_VALUES = 100_000
 
 
 @dataclass(frozen=True)
 class Problems:
-    """Builds errors that say file, line and field, all in one form: ``file.yaml:11: run.sessions: ...``.
+    """Builds errors that say file, line and field, all in one form: ``file.yaml:11: run.sessions: ...``."""
 
-    Attributes:
-        source: the file's name as it was given, or empty.
-        lines: lines of its keys, where it is a file.
-    """
-
-    source: str = ""
+    source: str = ""  # the file's name as it was given
     lines: Lines = field(default_factory=Lines)
 
     def __call__(self, path: tuple[str, ...], what: str) -> ConfigError:
@@ -201,8 +176,7 @@ class Problems:
             raise self(names, what) from error
 
 
-NO_FILE = Problems()
-"""Of what stands in no file."""
+NO_FILE = Problems()  # of what stands in no file
 
 
 class Resolver:
@@ -215,11 +189,8 @@ class Resolver:
         self.secrets: dict[tuple[str, ...], str] = {}
 
     def fill(self, value: Any, path: tuple[str, ...]) -> Any:
-        """``value`` with variables filled in.
-
-        Raises:
-            ConfigError: a variable is not set, or a value could not be kept, shown or hashed.
-        """
+        """``value`` with variables filled in; ConfigError where one is unset, or a value cannot be kept, shown or
+        hashed."""
         self._filled += 1
         if len(path) > _DEEPEST or self._filled > _MAX_VALUES:
             raise self._problem(path[:4], "is nested too deeply or too large, or holds itself; write less")
@@ -275,17 +246,10 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 def parse_block(
     model: type[ModelT], data: Mapping[str, Any], where: str, problem: Problems = NO_FILE
 ) -> ModelT:
-    """Validate one block.
+    """Validate one block; ``where`` is its path, such as ``memory.backends.mem0``, and prefixes every message.
 
-    Args:
-        model: pydantic model of the block. Its attribute ``FORMER``, if any, says what became of keys of old.
-        data: its content.
-        where: its path, such as ``memory.backends.mem0``; prefixes every message.
-        problem: knows the file and the lines of its keys, for messages.
-
-    Raises:
-        ConfigError: with the path of the field, what is wrong, and the nearest known name for a typo. Values
-            are never repeated: they may be secrets.
+    ConfigError has the path of the field, what is wrong, and the nearest known name for a typo. Values are never
+    repeated: they may be secrets. The model's ``FORMER``, if any, says what became of keys of old.
     """
     try:
         return model.model_validate(dict(data))
@@ -296,12 +260,16 @@ def parse_block(
         first = max(problems, key=lambda problem: (len(problem["loc"]), problem["type"] == "extra_forbidden"))
         names = _data_path(data, first["loc"], missing=first["type"] == "missing")
         what = first["msg"].removeprefix("Value error, ")
+        inner, name = _model_at(model, names[:-1]), str(names[-1] if names else "")
+        known = inner.model_fields if inner else {}
         if first["type"] == "missing":
-            what = _required(_model_at(model, names[:-1]), str(names[-1]))
-        elif first["type"] == "string_type" and isinstance(_value_at(data, names), (int, float)):
+            examples = known[name].examples if name in known else None
+            what = f"is required, e.g. {examples[0]}" if examples else "is required"
+        elif first["type"] == "string_type" and isinstance(reduce(getitem, names, data), (int, float)):
             what = "must be text; put it in quotes"
         elif first["type"] == "extra_forbidden":
-            what = _unknown(str(names[-1]), _model_at(model, names[:-1]))
+            former: Mapping[str, str] = getattr(inner, "FORMER", {})
+            what = former.get(name) or f"is not a known field{nearest(name, known)}"
     except MemslotError:
         raise
     except Exception as error:  # a validator of a plugin's own, which should have raised ValueError
@@ -318,18 +286,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(known)}" if known else ""
 
 
-def _required(model: type[BaseModel] | None, name: str) -> str:
-    field = model.model_fields.get(name) if model else None
-    return f"is required, e.g. {field.examples[0]}" if field is not None and field.examples else "is required"
-
-
-def _unknown(name: str, model: type[BaseModel] | None) -> str:
-    former: Mapping[str, str] = getattr(model, "FORMER", {})
-    if name in former:
-        return former[name]
-    return f"is not a known field{nearest(name, model.model_fields if model else ())}"
-
-
 def _data_path(data: Any, loc: tuple[int | str, ...], *, missing: bool) -> list[str | int]:
     """The part of pydantic's location that exists in the data: names of union branches do not."""
     path: list[str | int] = []
@@ -341,12 +297,6 @@ def _data_path(data: Any, loc: tuple[int | str, ...], *, missing: bool) -> list[
         elif missing and position == len(loc) - 1:
             path.append(part)
     return path
-
-
-def _value_at(data: Any, path: list[str | int]) -> Any:
-    for part in path:
-        data = data[part]
-    return data
 
 
 def _model_at(model: type[BaseModel], path: list[str | int]) -> type[BaseModel] | None:

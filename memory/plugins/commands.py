@@ -1,8 +1,6 @@
-"""Commands that other rooms and distributions add to ``memslot``: entry points of the group ``memslot.commands``.
-
-An entry point's name is the command's; it names a :class:`typer.Typer` (or a plain click command). A command is
-imported when it is run or listed, so that one which is broken or slow costs the others nothing.
-"""
+"""Commands that other distributions add to ``memslot``: entry points of the group ``memslot.commands``, which name
+a :class:`typer.Typer` or a plain click command. One is imported when it is run or listed, so that one which is
+broken or slow costs the others nothing."""
 
 from __future__ import annotations
 
@@ -27,11 +25,7 @@ def command_names() -> list[str]:
 
 
 def load_command(name: str) -> Any | None:
-    """The click command behind a name, or None where no distribution offers one.
-
-    Raises:
-        PluginLoadError: two distributions offer it, or it cannot be loaded, or it is no command.
-    """
+    """The click command behind a name, or None where no distribution offers one; PluginLoadError where two do."""
     points = [point for point in _found() if point.name == name]
     if not points:
         return None

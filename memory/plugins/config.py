@@ -1,7 +1,7 @@
 """YAML to settings: environment variables, secrets, and errors that name file, line, field and fix.
 
-Only the selected provider's block is resolved and validated, so a configuration may carry blocks of backends
-that are not installed, and variables that are not set (spec 4.3).
+Only the selected provider's block is resolved and validated, so a configuration may carry blocks of backends that
+are not installed, and variables that are not set (spec 4.3).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from memory.slot.rules import Deadlines
 _NOT_HASHED = ("backend", "condition", "backends", "conditions", "journal", "state")
 Spelling = Literal["backend", "condition"]
 Group = Literal["backends", "conditions"]
+# What the projects and agents of one user share where a memory is served: one memory, or nothing.
 Isolate = Literal["shared", "strict"]
-"""What the projects and agents of one user share where a memory is served: one memory, or nothing."""
 
 
 class JournalSettings(PluginOptions):
@@ -62,7 +62,6 @@ class JournalSettings(PluginOptions):
         return {"path": given} if isinstance(given, str) else given
 
     def file(self, data_dir: Path) -> Path:
-        """Where the journal is."""
         return self.path or data_dir / "journal.db"
 
 
@@ -281,13 +280,7 @@ def load_config(
     """
     if isinstance(source, MemslotConfig):
         return source
-    if isinstance(source, Mapping):
-        content, problem, base = dict(source), Problems("config"), Path()
-    elif isinstance(source, (str, os.PathLike)) and str(source):
-        content, lines = load_yaml(Path(source))
-        problem, base = Problems(str(source), lines), Path(source).absolute().parent
-    else:
-        raise ConfigError("load_config takes the name of a YAML file, or its content as a mapping")
+    content, problem, base = _read(source)
     unknown = sorted(str(section) for section in content if section not in SECTIONS)
     if unknown:
         below = "; it belongs below 'memory:'" if unknown[0] in MemorySettings.model_fields else ""
@@ -295,31 +288,19 @@ def load_config(
     if not isinstance(content.get("memory"), Mapping):
         raise problem(("memory",), "is missing; a configuration starts with 'memory:' and names a backend")
     memory = {**content["memory"], **({} if provider is None else {"backend": provider, "condition": None})}
-    chosen = named_by if provider is not None else ()
     others = {name: content.get(name) for name in SECTIONS if name != "memory"}
-    return _resolve(memory, others, problem, base, chosen, os.environ if env is None else env)
-
-
-def _resolve(
-    memory: dict[str, Any],
-    others: Mapping[str, Any],
-    problem: Problems,
-    base: Path,
-    chosen: tuple[str, ...],
-    env: Mapping[str, str],
-) -> MemslotConfig:
+    chosen = named_by if provider is not None else ()
     spelling, provider = _selected(memory, problem)
     if provider in memory and provider not in MemorySettings.model_fields:
         raise problem(("memory", provider), f"belongs below 'memory.{spelling}s:', as {spelling}s.{provider}")
     group, options = _block(provider, spelling, memory, problem)
-    resolver = Resolver(env, problem)
+    resolver = Resolver(os.environ if env is None else env, problem)
     for name, section in others.items():
         if section is not None and not isinstance(section, Mapping):
             raise problem((name,), "must be a mapping")
+    settings = resolver.fill(_without_blocks(memory), ("memory",))
     return MemslotConfig(
-        memory=parse_block(
-            MemorySettings, resolver.fill(_without_blocks(memory), ("memory",)), "memory", problem
-        ),
+        memory=parse_block(MemorySettings, settings, "memory", problem),
         provider=provider,
         spelling=spelling,
         chosen=chosen or ("memory", spelling),
@@ -334,6 +315,15 @@ def _resolve(
     )
 
 
+def _read(source: str | Path | Mapping[str, Any]) -> tuple[dict[str, Any], Problems, Path]:
+    if isinstance(source, Mapping):
+        return dict(source), Problems("config"), Path()
+    if isinstance(source, (str, os.PathLike)) and str(source):
+        content, lines = load_yaml(Path(source))
+        return content, Problems(str(source), lines), Path(source).absolute().parent
+    raise ConfigError("load_config takes the name of a YAML file, or its content as a mapping")
+
+
 def _block(
     provider: str, spelling: Spelling, memory: dict[str, Any], problem: Problems
 ) -> tuple[Group, dict[str, Any]]:
@@ -345,10 +335,11 @@ def _block(
     if not found:
         for group in get_args(Group):
             for name in map(str, memory.get(group) or ()):
-                if _plain(name) == _plain(provider):
+                # The same but for what is easily written otherwise.
+                if len({"".join(filter(str.isalnum, word)).casefold() for word in (name, provider)}) == 1:
                     raise problem(("memory", group, name), f"is read as another provider's; write {provider}")
         default: Group = "backends" if spelling == "backend" else "conditions"
-        problem.lines.note(("memory", default, provider), problem.lines.of(("memory", spelling)))
+        problem.lines["memory", default, provider] = problem.lines.of(("memory", spelling))
         return default, {}
     path = ("memory", found[-1], provider)
     if len(found) == 2:
@@ -357,11 +348,6 @@ def _block(
     if options is not None and not isinstance(options, Mapping):
         raise problem(path, "must be a mapping of options, or empty for its defaults")
     return found[0], dict(options or {})
-
-
-def _plain(name: str) -> str:
-    """A name without what is easily written otherwise."""
-    return "".join(filter(str.isalnum, name)).casefold()
 
 
 def _without_blocks(memory: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """What every command writes with: colour on a terminal, plain and complete lines elsewhere.
 
-Results go to stdout, progress and errors to stderr, so that a pipe carries results only. rich is imported when
-something is to be laid out: hooks that print a line of JSON start without it.
+rich is imported when something is to be laid out: hooks that print a line of JSON start without it.
 """
 
 from __future__ import annotations
@@ -19,21 +18,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-"""The option ``--json`` of every command that prints a result."""
 
+# Colours of the words that say how something went; looked up by the first word of a cell.
 STYLES = {
-    "installed": "green",
-    "passed": "green",
-    "completed": "green",
-    "failed": "bold red",
-    "broken": "bold red",
+    **dict.fromkeys(("installed", "passed", "completed"), "green"),
+    **dict.fromkeys(("failed", "broken"), "bold red"),
     "pending": "yellow",
     "skipped": "dim",
 }
-"""Colours of the words that say how something went; looked up by the first word of a cell."""
-
-
-_SECONDS_BETWEEN_LINES = 5.0
 
 
 def say(text: str, style: str = "") -> None:
@@ -65,7 +57,6 @@ def _console(stderr: bool = False) -> Console:
 
 
 def print_json(data: Any) -> None:
-    """``data`` as indented JSON on stdout."""
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
 
 
@@ -143,13 +134,8 @@ def progress() -> Iterator[Report]:
 def _bars(console: Console) -> Iterator[Report]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as bars:
+    what = TextColumn("{task.description}", markup=False)
+    with Progress(what, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console) as bars:
         tasks: dict[str, Any] = {}
 
         def report(what: str, done: int, total: int) -> None:
@@ -165,7 +151,7 @@ def _lines() -> Report:
 
     def report(what: str, done: int, total: int) -> None:
         nonlocal last
-        if done >= total or time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
+        if done >= total or time.monotonic() - last >= 5.0:
             last = time.monotonic()
             typer.echo(f"{what}: {done} of {total}", err=True)
 

@@ -65,11 +65,7 @@ def build_slot(
 
 
 def state_server(config: MemslotConfig) -> PostgresServer | None:
-    """The server that ``memory.state`` names.
-
-    Raises:
-        ConfigError: psycopg is not installed, or it cannot read the URL.
-    """
+    """The server that ``memory.state`` names."""
     return None if config.memory.state is None else PostgresServer(config.memory.state)
 
 
@@ -78,14 +74,8 @@ def open_journal(
 ) -> Journal:
     """The journal that ``memory.journal`` names; whoever opened it closes it.
 
-    Args:
-        config: which.
-        data_dir: in place of ``memory.data_dir``, for one in a file.
-        server: that of ``memory.state``, where it is known already.
-
-    Raises:
-        JournalError: another process has the file open, or it is damaged, or no journal; or the server cannot be
-            used.
+    ``data_dir`` is in place of ``memory.data_dir``, for one in a file; ``server`` that of ``memory.state``, where
+    it is known already. JournalError where the file is another process's or damaged, or the server cannot be used.
     """
     server = server or (None if data_dir else state_server(config))
     if server is not None:
@@ -97,12 +87,7 @@ def open_journal(
 
 @contextmanager
 def recorded_journal(config: Path) -> Iterator[Journal]:
-    """The journal a configuration file names, where something was recorded; closed on leaving.
-
-    Raises:
-        ConfigError: it names none, or there is none yet.
-        JournalError: as for :func:`open_journal`.
-    """
+    """The journal a configuration file names, where something was recorded; closed on leaving."""
     loaded = load_config(config)
     settings = loaded.journal
     if settings is None:
@@ -133,15 +118,14 @@ async def open_memory(
         ConfigError, PluginError: the configuration or the plugin it selects cannot be used.
         BackendError: the scope could not be set up.
     """
-    slot = build_slot(
+    async with build_slot(
         config,
         scope=scope,
         token_counter=token_counter,
         trace_sink=trace_sink,
         registry=registry,
         data_dir=data_dir,
-    )
-    async with slot:
+    ) as slot:
         yield slot
 
 

@@ -60,14 +60,7 @@ _WHY = {
 class PostgresServer:
     """The server of a ``postgresql://`` URL, with a few connections that everything opened here shares.
 
-    Args:
-        url: ``memory.state``, with its password.
-
-    Attributes:
-        place: host, port and database, for messages.
-
-    Raises:
-        ConfigError: psycopg is not installed, or it cannot read the URL.
+    ConfigError where psycopg is not installed, or cannot read the URL.
     """
 
     def __init__(self, url: SecretStr) -> None:
@@ -96,11 +89,7 @@ class PostgresServer:
         self._down: tuple[float, psycopg.Error | None] = (0.0, None)
 
     def open(self, layout: SqliteLayout) -> PostgresDatabase:
-        """Its tables for ``layout``, made where there are none.
-
-        Raises:
-            StoreError: as ``layout.error``: it cannot be reached or used, or has tables of another version.
-        """
+        """Its tables for ``layout``, made where there are none; StoreError where they are of another version."""
         with self._counting:
             self._users += 1
         database = PostgresDatabase(self, layout)
@@ -178,13 +167,7 @@ class PostgresDatabase:
         self._call = threading.local()  # its connection, while it is under way
 
     def make_tables(self) -> None:
-        """See that they are there, and of this version.
-
-        Raises:
-            StoreError: they are of another.
-        """
-        what, version = self._layout.what, self._layout.version
-        tables = self._layout.tables
+        what, version, tables = self._layout.what, self._layout.version, self._layout.tables
         for words, its in _IN_ITS_WORDS.items():
             tables = tables.replace(words, its)
         with self.transaction():
@@ -211,8 +194,7 @@ class PostgresDatabase:
         return cursor
 
     def transaction(self) -> AbstractContextManager[Any]:
-        begun: AbstractContextManager[Any] = self._call.connection.transaction()
-        return begun
+        return self._call.connection.transaction()  # type: ignore[no-any-return]
 
     def sync(self, call: Callable[[], T]) -> T:
         psycopg = self._server.psycopg
@@ -248,7 +230,7 @@ class PostgresDatabase:
             self.closed = True
             self._server.leave()
 
-    # -- what is its keeper's matter: size, log, copies; and what the next statement notices ----------------
+    # What is its keeper's matter: size, log, copies; and what the next statement notices.
 
     def check(self) -> None:
         pass
@@ -274,7 +256,12 @@ def _marked(statement: str) -> str:
 
 
 def _escaped(values: Sequence[Any]) -> list[Any]:
-    return [_without_nul(value) if isinstance(value, str) else value for value in values]
+    def without_nul(text: str) -> str:
+        for given, kept in _ESCAPED:
+            text = text.replace(given, kept)
+        return text
+
+    return [without_nul(value) if isinstance(value, str) else value for value in values]
 
 
 def _text_loader() -> Any:
@@ -288,9 +275,3 @@ def _text_loader() -> Any:
             return text
 
     return Texts
-
-
-def _without_nul(text: str) -> str:
-    for given, kept in _ESCAPED:
-        text = text.replace(given, kept)
-    return text

@@ -3,13 +3,12 @@
 By allow-list: a value is shown where its field's type is harmless (``bool``, numbers, ``Literal``, enums), where
 the field is marked :data:`Public`, or where it equals the field's default, which the source code tells anyway. Of
 URLs, credentials, query and fragment are never shown. Free texts, paths and mappings under names of the user's own
-appear as a hash; secrets, :data:`Private` values and what stands under untyped keys appear as :data:`HIDDEN`.
+appear as a hash; secrets, :data:`Private` values and what stands under untyped keys as :data:`HIDDEN`.
 
 The hash covers everything that can change what a configuration does, shown or not: defaults filled in, files that
-are read by their content. Left out are credentials (``SecretStr``, values under names like ``api_key`` or
-``password``, variables with such names, the user part of URLs), so that a new key gives the same hash, and where
-data lies (:data:`DataPath`). What is private and goes in can be guessed by whoever knows all the rest, so every
-hash is made slow on purpose: about 0.1 s for each guess.
+are read by their content. Left out are credentials, so that a new key gives the same hash, and where data lies.
+What is private and goes in can be guessed by whoever knows all the rest, so every hash is made slow: about 0.1 s a
+guess.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ from pydantic_core import to_jsonable_python
 from memory.contract.scope import MemoryScope
 from memory.plugins.hookspecs import PluginOptions
 
-HIDDEN = "***"
-"""What stands in place of a value that is not shown."""
+HIDDEN = "***"  # in place of a value that is not shown
 
 T = TypeVar("T")
 
@@ -57,7 +55,6 @@ InputFile = Annotated[Path, _Mark("input")]
 """A file that is read: the configuration hash covers its content, not its name."""
 
 _origin: Callable[[Any], Any] = get_origin
-_LEAST_SCRUBBED = 6
 _ROUNDS = 200_000
 _OMITTED: Any = object()
 _NO_DEFAULT: Any = object()
@@ -126,15 +123,12 @@ Types = tuple[tuple[Any, "_Mark | None"], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
-    """Where a value stands: its path in the YAML, its declared types with their marks, its field's default.
-
-    ``within`` is true for an item of a mapping or sequence: a mark upon the whole does not make a key in it public.
-    """
+    """Where a value stands: its path in the YAML, its declared types with their marks, its field's default."""
 
     path: tuple[str, ...]
     types: Types
     default: Any = _NO_DEFAULT
-    within: bool = False
+    within: bool = False  # an item of a mapping or sequence: a mark upon the whole makes no key in it public
 
     @classmethod
     def of_field(cls, field: FieldInfo, path: tuple[str, ...]) -> _Spot:
@@ -143,7 +137,6 @@ class _Spot:
         return cls(path, tuple(_alternatives(field.annotation, mark)), default)
 
     def inside(self, key: str, *, of_mapping: bool = False) -> _Spot:
-        """The place of an item of this mapping or sequence."""
         found: list[tuple[Any, _Mark | None]] = []
         for annotation, mark in self.types:
             arguments = [item for item in get_args(annotation) if item is not Ellipsis]
@@ -162,7 +155,8 @@ class _Spot:
         """Whether what stands here proves who one is, by its type or, where nothing else tells, by its name."""
         declared = any(annotation in (SecretStr, SecretBytes) for annotation, _ in self.types)
         named = self.within or "public" not in self.marks
-        return declared or (named and is_credential(next(_names(self.path))))
+        name = next((part for part in reversed(self.path) if not part.isdecimal()), "")
+        return declared or (named and is_credential(name))
 
     @property
     def untyped(self) -> bool:
@@ -178,12 +172,6 @@ class _Spot:
             if isinstance(value, (bool, int, float)) and annotation in (bool, int, float):
                 return True
         return False
-
-
-def _names(path: tuple[str, ...]) -> Iterator[str]:
-    """The path's names, nearest first: those that are no positions in a list."""
-    yield from (part for part in reversed(path) if not part.isdecimal())
-    yield ""
 
 
 def _alternatives(annotation: Any, mark: _Mark | None) -> Iterator[tuple[Any, _Mark | None]]:
@@ -205,9 +193,7 @@ def _alternatives(annotation: Any, mark: _Mark | None) -> Iterator[tuple[Any, _M
 class Redaction:
     """One configuration, as it may be shown and as it is hashed.
 
-    Args:
-        base: the directory that relative paths are relative to.
-        secrets: path of a value that came from a variable whose name says credential -> what is written there.
+    ``secrets``: path of a value that came from a variable whose name says credential -> what is written there.
     """
 
     def __init__(self, base: Path, secrets: Mapping[tuple[str, ...], str]) -> None:
@@ -227,10 +213,8 @@ class Redaction:
     def content(self, model: BaseModel, path: tuple[str, ...]) -> dict[str, Any]:
         """What the hash of a block covers, JSON-ready; may be private, so it is never shown."""
         fields = type(model).model_fields
-        effective = {
-            **(model.model_extra or {}),
-            **(model.effective() if isinstance(model, PluginOptions) else {}),
-        }
+        computed = model.effective() if isinstance(model, PluginOptions) else {}
+        effective = {**(model.model_extra or {}), **computed}
         content = {
             name: self._hash(
                 effective.get(name, getattr(model, name)), _Spot.of_field(field, (*path, field.alias or name))
@@ -242,10 +226,8 @@ class Redaction:
         return {name: value for name, value in content.items() if value is not _OMITTED}
 
     def _from_variable(self, path: tuple[str, ...]) -> str | None:
-        found = (path[:length] for length in range(1, len(path) + 1) if path[:length] in self._secrets)
-        return next((self._secrets[item] for item in found), None)
-
-    # -- shown ------------------------------------------------------------------------------------------
+        above = (path[:length] for length in range(1, len(path) + 1))
+        return next((self._secrets[part] for part in above if part in self._secrets), None)
 
     def _show(self, value: Any, spot: _Spot) -> Any:
         if value is None:
@@ -284,8 +266,6 @@ class Redaction:
         content = str(value) if "data" in spot.marks else self._hash(value, spot)
         return f"hash:{slow_hash(content, salt='.'.join(spot.path))[:12]}"
 
-    # -- hashed -----------------------------------------------------------------------------------------
-
     def _hash(self, value: Any, spot: _Spot) -> Any:
         if "data" in spot.marks:
             return _OMITTED
@@ -321,12 +301,11 @@ class Redaction:
 class Scrubber:
     """Takes texts out of messages that others wrote: a last line of defence, because it finds what is exact alone.
 
-    Args:
-        replacements: text -> what stands in its place; short texts are left alone, they are in too many words.
+    ``replacements``: text -> what stands in its place; short texts are left alone, they are in too many words.
     """
 
     def __init__(self, replacements: Mapping[str, str]) -> None:
-        self._replacements = {text: new for text, new in replacements.items() if len(text) >= _LEAST_SCRUBBED}
+        self._replacements = {text: new for text, new in replacements.items() if len(text) >= 6}
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:

@@ -1,7 +1,6 @@
 """Finding plugins without importing SDKs, loading exactly one, explaining every failure (DESIGN section 6).
 
-Built-ins register through the same entry points as third parties. A broken plugin is an error in its own row
-and breaks nothing else.
+Built-ins register through the same entry points as third parties. A broken plugin is an error in its own row alone.
 """
 
 from __future__ import annotations
@@ -44,31 +43,21 @@ _KINDS: tuple[ConditionKind, ...] = ("architecture", "control")
 
 @dataclass(frozen=True)
 class PluginRow:
-    """One line of ``memslot backends``.
-
-    Attributes:
-        name, kind: as written in YAML, and which of the two groups.
-        distribution, version: who ships it; None where the metadata does not say.
-        info: the plugin's own description, or None if it is broken.
-        missing: SDK modules that are not installed.
-        error: why it cannot be used, or None.
-    """
+    """One line of ``memslot backends``; ``distribution`` ships it, ``error`` says why it cannot be used."""
 
     name: str
     kind: ConditionKind
     distribution: str | None
     version: str | None
-    info: PluginInfo | None
-    missing: tuple[str, ...] = ()
+    info: PluginInfo | None  # None if it is broken
+    missing: tuple[str, ...] = ()  # SDK modules that are not installed
     error: str | None = None
 
     @property
     def installed(self) -> bool:
-        """Whether it could be loaded now."""
         return self.error is None and not self.missing
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready, for ``memslot backends --json``."""
         info = self.info
         return {
             "name": self.name,
@@ -87,10 +76,10 @@ class PluginRow:
 
 
 class MemoryAdapterRegistry:
-    """The plugins installed in this environment.
+    """The plugins installed in this environment; ``found`` are entry points in place of them (tests).
 
-    Args:
-        found: entry points to use in place of the installed ones (tests).
+    Methods that take or select a name raise PluginNotFound, with the nearest names, or PluginLoadError where two
+    distributions offer it, its module is broken, or an SDK that is needed is not installed.
     """
 
     def __init__(self, found: Iterable[EntryPoint] | None = None) -> None:
@@ -115,20 +104,11 @@ class MemoryAdapterRegistry:
         return sorted(rows, key=lambda row: (row.kind, row.name, row.distribution or ""))
 
     def info(self, name: str, kind: ConditionKind | None = None) -> PluginInfo:
-        """The description of one plugin; without a kind, of the backend before the condition of that name.
-
-        Raises:
-            PluginNotFound: none of that name; the nearest names are offered.
-            PluginLoadError: two distributions offer it, or its module is broken.
-        """
+        """The description of one plugin; without a kind, of the backend before the condition of that name."""
         return self._find(name, _KINDS if kind is None else (kind,))[1]
 
     def selected(self, config: MemslotConfig) -> PluginInfo:
-        """The description of the plugin a configuration selects; ``memory.backend`` may name a condition, too.
-
-        Raises:
-            PluginNotFound, PluginLoadError: as for :meth:`info`.
-        """
+        """The description of the plugin a configuration selects; ``memory.backend`` may name a condition, too."""
         return self._selected(config)[1]
 
     def create(
@@ -138,12 +118,7 @@ class MemoryAdapterRegistry:
         token_counter: TokenCounter | None = None,
         data_dir: Path | None = None,
     ) -> MemoryAdapter:
-        """Build the adapter a configuration selects. Its SDK is imported here and nowhere earlier.
-
-        Raises:
-            PluginNotFound, PluginLoadError: as for :meth:`info`; also for a missing SDK, with its pip line.
-            ConfigError: the provider's block is wrong.
-        """
+        """Build the adapter a configuration selects. Its SDK is imported here and nowhere earlier."""
         manager, info = self._selected(config)
         counter = token_counter or config.token_counter()
         _require_sdk(info)
@@ -227,11 +202,7 @@ class MemoryAdapterRegistry:
         ]
 
     def conformance(self, name: str) -> type[Any] | None:
-        """What a plugin gives the conformance kit, see :func:`memory.plugins.hookspecs.memslot_conformance`.
-
-        Raises:
-            PluginNotFound, PluginLoadError: as for :meth:`info`.
-        """
+        """What a plugin gives the conformance kit, see :func:`memory.plugins.hookspecs.memslot_conformance`."""
         manager, _ = self._find(name, _KINDS)
         if not manager.hook.memslot_conformance.get_hookimpls():
             return None
@@ -239,12 +210,7 @@ class MemoryAdapterRegistry:
         return found
 
     def bare(self, name: str) -> Callable[[Path], BareLibrary]:
-        """What opens a backend's library without memslot, see :func:`memory.plugins.hookspecs.memslot_bare`.
-
-        Raises:
-            PluginNotFound, PluginLoadError: as for :meth:`info`; also for a missing SDK, with its pip line.
-            CapabilityNotSupported: the plugin does not offer it.
-        """
+        """What opens a backend's library without memslot, see :func:`memory.plugins.hookspecs.memslot_bare`."""
         manager, info = self._find(name, _KINDS)
         if not manager.hook.memslot_bare.get_hookimpls():
             raise CapabilityNotSupported(
@@ -291,29 +257,15 @@ class MemoryAdapterRegistry:
         return self._loaded[kind, name]
 
     def _completed(self, info: PluginInfo) -> PluginInfo:
-        """A plugin that is another one with some options fixed, with what that one declares.
-
-        Raises:
-            PluginNotFound, PluginLoadError: as for :meth:`info`, of the other one.
-        """
+        """A plugin that is another one with some options fixed, with what that one declares."""
         name = str(info.made_of)
-        kinds = [kind for kind in _KINDS if (kind, name) != (info.kind, info.name)]
-        for kind in kinds:
-            if (kind, name) in self._points:
-                other = _load_point(self._the_one(kind, name), kind)[1]
-                break
-        else:
+        others = [(kind, name) for kind in _KINDS if (kind, name) != (info.kind, info.name)]
+        kind = next((kind for kind, _ in others if (kind, name) in self._points), None)
+        if kind is None:
             raise PluginNotFound(f"{info.name} is made of {name}: no plugin has this name")
-        return replace(
-            info,
-            capabilities=other.capabilities,
-            consistency=other.consistency,
-            pet_observability=other.pet_observability,
-            sdk_modules=other.sdk_modules,
-            install=other.install,
-            options=_options_with(other.options, name, tuple(info.fixed.items())),
-            alphabet=other.alphabet,
-        )
+        other = _load_point(self._the_one(kind, name), kind)[1]
+        own = {field: getattr(info, field) for field in ("name", "kind", "summary", "made_of", "fixed")}
+        return replace(other, options=_options_with(other.options, name, tuple(info.fixed.items())), **own)
 
     def _the_one(self, kind: ConditionKind, name: str) -> EntryPoint:
         points = self._points[kind, name]
@@ -354,8 +306,8 @@ class _Fixed(PluginOptions):
     """In front of another plugin's options, some of which are fixed."""
 
     @property
-    def equivalent_control(self) -> None:
-        """It is the control itself."""
+    def equivalent_control(self) -> None:  # it is the control itself
+        return None
 
 
 @lru_cache
@@ -370,8 +322,7 @@ def _options_with(
 
 
 def _require_sdk(info: PluginInfo) -> None:
-    missing = _missing(info)
-    if missing:
+    if missing := _missing(info):
         are = "is" if len(missing) == 1 else "are"
         raise PluginLoadError(
             f"{info.name} needs {', '.join(missing)}, which {are} not installed: {info.install}"

@@ -95,7 +95,7 @@ class Experiment:
             if config.provider not in (
                 self.content["memory"].get(group) or {}
             ):  # its fields are missing there
-                self.lines.note(("memory", group, config.provider), self.lines.of(("memory", named)))
+                self.lines["memory", group, config.provider] = self.lines.of(("memory", named))
         return replace(config, base=self.base, problem=self.problem)
 
     @property
