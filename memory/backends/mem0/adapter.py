@@ -1,8 +1,4 @@
-"""The contract in calls of ``mem0.Memory``, on the adapter's own threads.
-
-mem0 itself is imported when an adapter is made, with its telemetry off and its home inside our data directory.
-Embedded Qdrant is not thread-safe, so its calls take turns.
-"""
+"""The contract in calls of ``mem0.Memory``, on the adapter's own threads; those on embedded Qdrant take turns."""
 
 from __future__ import annotations
 
@@ -73,19 +69,14 @@ MUTATIONS = {
 
 
 def set_environment(directory: Path) -> None:
-    """Before mem0 is imported for the first time: no telemetry, and nothing written to the user's home."""
+    """Before mem0 is imported: no telemetry, and nothing written to the user's home."""
     if "mem0" not in sys.modules:
         os.environ["MEM0_TELEMETRY"] = "False"
         os.environ.setdefault("MEM0_DIR", str(directory))
 
 
 class Mem0Adapter(SynchronousWrites):
-    """Translates the contract into calls of ``mem0.Memory``, for the backend or a condition.
-
-    Raises:
-        ConfigError, PluginLoadError: mem0 refuses the configuration.
-        ScopeError: a template is malformed or would share memory.
-    """
+    """Translates the contract into calls of ``mem0.Memory``, for the backend or a condition."""
 
     def __init__(self, settings: AdapterSettings[Mem0Options]) -> None:
         options = settings.options
@@ -96,11 +87,13 @@ class Mem0Adapter(SynchronousWrites):
         from memory.backends.mem0.shared import SharedMem0
 
         self.backend_name = settings.name
+        store, places = options.vector_store, ("url", "host", "port", "dbname", "path")
+        named = [str(store.config[key]) for key in places if key in store.config]
         self.traits = AdapterTraits(
             kind="control" if options.equivalent_control else settings.kind,
             counts_llm_calls=options.counts_llm_calls,
             equivalent_control=options.equivalent_control,
-            fallback_components=options.fallback_components,
+            fallback_components=("lexical embedder",) if options.embedder == "lexical" else (),
             consistency="immediate",
             cs_filtering=options.filters_cs,
             pet_observability="dated",
@@ -109,21 +102,19 @@ class Mem0Adapter(SynchronousWrites):
             write_retries=1 if options.profile.hard else 0,
             bulk_size=_BULK_SIZE,
             errors=ERRORS,
-            store=_store_of(options),
-            packages=("mem0ai", options.profile.package or options.vector_store.provider),
+            store="|".join([store.provider, str(options.path or ""), *named]),
+            packages=("mem0ai", options.profile.package or store.provider),
             native_ingest_modes=("infer" if options.infers else "verbatim",),
             native_queries={"count": _LIMITED, "list": _LIMITED},
             native_mutations=MUTATIONS,
         )
         self._options = options
-        self._where = settings.where
         self._ids = ScopeIds(options, settings.where)
         native = Partitions if options.embedded else SharedMem0
         self._native: NativeMem0 = native(settings, directory)
         self.worker: NativeWorker = NativeWorker(options.threads, name=f"memslot-{settings.name}")
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        """``user_id``, ``run_id`` and, where the scope sets one, ``agent_id``."""
         return self._ids.encode(scope)
 
     async def _run(self, call: Callable[[], T]) -> T:
@@ -143,27 +134,21 @@ class Mem0Adapter(SynchronousWrites):
             ) from error
 
     async def start(self) -> None:
-        """Own an embedded store; a server needs no such thing."""
         if self._options.embedded:
             await self._run(self._native.probe)
 
     async def probe_scope(self, scope: MemoryScope) -> None:
-        """Open mem0, and the scope's partition of an embedded store; on a server a scope itself needs nothing."""
+        """Open mem0, and the scope's partition of an embedded store; on a server a scope needs nothing."""
         ids = self._ids.encode(scope)
         await self._run(lambda: self._native.probe(ids))
 
     setup_scope = probe_scope
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """``Memory.add`` of the event's messages."""
         return await self._run(lambda: self._write(event))
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """``Memory.add`` of one event after the other, in one hop to the worker.
-
-        One ``add`` of several events would be one extraction over all of them, which is another memory. If an
-        event fails, ``error.receipts`` holds those written before it, and the events after it are not sent.
-        """
+        """One ``add`` of several events would be one extraction over all of them, which is another memory."""
         receipts: list[WriteReceipt] = []
         abandoned = threading.Event()
 
@@ -181,7 +166,6 @@ class Mem0Adapter(SynchronousWrites):
         return receipts
 
     def _write(self, event: MemoryEvent) -> WriteReceipt:
-        """One event, on a worker thread."""
         infer = self._options.infers
         messages, warnings = native_messages(event, infer=infer)
         if not messages:
@@ -194,11 +178,7 @@ class Mem0Adapter(SynchronousWrites):
         return self.receipt(event, "Memory.add", written, warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Ids of the event's memories; None also where some of them are missing, which writing it again completes.
-
-        Raises:
-            BackendRejected: the store cannot be asked for an event.
-        """
+        """None also where some of the event's memories are missing, which writing it again completes."""
         if not self._options.profile.hard:
             raise BackendRejected(f"{self.backend_name}: this vector store cannot look up an event")
         ids = self._ids.encode(event.scope)
@@ -206,31 +186,7 @@ class Mem0Adapter(SynchronousWrites):
         return tuple(present.values()) if present and len(present) >= parts else None
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """``Memory.search`` within the scope.
-
-        Raises:
-            CapabilityNotSupported: the request has CS fields and the store cannot filter by them.
-            InputError: the store cannot compare a filter's value.
-        """
-        ids, filters = self._ids.encode(request.scope), self._narrowing(request)
-        query = request.query_with_cs if self.traits.cs_filtering == "soft" else request.query
-        top_k = request.budget.search_limit(
-            self._options.top_k, reranked=self._options.rerank and self._options.reranker is not None
-        )
-        raw, unranked = await self._run(lambda: self._native.search(query, ids, filters, top_k))
-        return RetrieveResult(
-            request=request,
-            raw=raw,
-            entries=tuple(map(to_entry, raw["results"])),
-            trace=self.trace(
-                request.scope,
-                "Memory.search",
-                consistency="committed",
-                warnings=("reranking failed; the order is mem0's own",) if unranked else (),
-            ),
-        )
-
-    def _narrowing(self, request: RetrieveRequest) -> dict[str, Any]:
+        ids = self._ids.encode(request.scope)
         if request.cs_filters and self.traits.cs_filtering == "none":
             store = self._options.vector_store.provider
             raise CapabilityNotSupported(
@@ -238,15 +194,17 @@ class Mem0Adapter(SynchronousWrites):
                 "pgvector or chroma, or set cs_filtering: soft"
             )
         cs = request.cs_filters if self.traits.cs_filtering == "hard" else {}
-        return native_filters({**request.metadata_filters, **cs}, self._options.profile)
+        filters = native_filters({**request.metadata_filters, **cs}, self._options.profile)
+        query = request.query_with_cs if self.traits.cs_filtering == "soft" else request.query
+        reranked = self._options.rerank and self._options.reranker is not None
+        top_k = request.budget.search_limit(self._options.top_k, reranked=reranked)
+        raw, unranked = await self._run(lambda: self._native.search(query, ids, filters, top_k))
+        warnings = ("reranking failed; the order is mem0's own",) if unranked else ()
+        trace = self.trace(request.scope, "Memory.search", consistency="committed", warnings=warnings)
+        entries = tuple(map(to_entry, raw["results"]))
+        return RetrieveResult(request=request, raw=raw, entries=entries, trace=trace)
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """``update`` (arguments ``text``, ``metadata``, ``expiration_date``) or ``delete`` of one memory.
-
-        Raises:
-            ScopeError: the scope has no memory of that id.
-            InputError: an update without arguments.
-        """
         ids, native_id = self._ids.encode(request.scope), str(request.native_id)
         if request.operation == "update":
             changes: dict[str, Any] = dict(request.arguments)
@@ -258,34 +216,22 @@ class Mem0Adapter(SynchronousWrites):
             raw = await self._run(lambda: self._native.update(native_id, ids, changes))
         else:
             raw = await self._run(lambda: self._native.delete(native_id, ids))
-        written = (native_id,)
-        trace = self.trace(request.scope, f"Memory.{request.operation}", native_ids=written)
-        return NativeMutationReceipt(status="committed", native_ids=written, raw=raw, trace=trace)
+        trace = self.trace(request.scope, f"Memory.{request.operation}", native_ids=(native_id,))
+        return NativeMutationReceipt(status="committed", native_ids=(native_id,), raw=raw, trace=trace)
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """``Memory.get`` and ``Memory.history`` of one memory, or the memories of events in a time range.
-
-        Raises:
-            ScopeError: the scope has, and had, no memory of that id.
-            CapabilityNotSupported: a time range on a store that cannot filter.
-        """
-        ids = self._ids.encode(request.scope)
+        ids, operation = self._ids.encode(request.scope), "Memory.get_all"
         if request.native_id is not None:
             row, history = await self._run(lambda: self._native.history(request.native_id, ids))
-            return self._sources(
-                request, "Memory.history", {"memory": row, "history": history}, [row] if row else []
-            )
-        if not self._options.profile.hard:
+            raw, rows, operation = {"memory": row, "history": history}, [row] if row else [], "Memory.history"
+        elif self._options.profile.hard:
+            bounds = {"gte": request.since, "lte": request.until}
+            span = {bound: moment.isoformat() for bound, moment in bounds.items() if moment is not None}
+            during = native_filters({"timestamp": span} if span else {}, self._options.profile)
+            rows = await self._run(lambda: self._native.rows(ids, during))
+            raw = {"results": rows}
+        else:
             raise CapabilityNotSupported(f"{self.backend_name}: this vector store cannot filter by time")
-        bounds = {"gte": request.since, "lte": request.until}
-        span = {bound: moment.isoformat() for bound, moment in bounds.items() if moment is not None}
-        during = native_filters({"timestamp": span} if span else {}, self._options.profile)
-        rows = await self._run(lambda: self._native.rows(ids, during))
-        return self._sources(request, "Memory.get_all", {"results": rows}, rows)
-
-    def _sources(
-        self, request: ProvenanceRequest, operation: str, raw: Any, rows: Sequence[Mapping[str, Any]]
-    ) -> ProvenanceResult:
         events = (row.get("metadata", {}).get("event_id") for row in rows)
         return ProvenanceResult(
             raw=raw,
@@ -295,7 +241,6 @@ class Mem0Adapter(SynchronousWrites):
         )
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """``count`` the scope's memories, or ``list`` them (argument ``limit``, 10,000 by default)."""
         limit: Any = request.arguments.get("limit", 10_000)
         ids = self._ids.encode(request.scope)
         rows = await self._run(lambda: self._native.rows(ids, limit=limit))
@@ -305,36 +250,25 @@ class Mem0Adapter(SynchronousWrites):
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "Memory.get_all"))
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Clear memories, entities, recent messages and history of the scope, and look again."""
         ids = self._ids.encode(scope)
         removed, verified = await self._run(lambda: self._native.purge(ids))
         left = () if self._options.embedded else ("history and recent messages in files of other processes",)
-        return ResetReceipt(
-            scope=scope,
-            verified=verified,
-            removed=removed,
-            left=left,
-            trace=self.trace(scope, "vector_store.delete"),
-        )
+        trace = self.trace(scope, "vector_store.delete")
+        return ResetReceipt(scope=scope, verified=verified, removed=removed, left=left, trace=trace)
 
     async def health(self) -> BackendHealth:
-        """Probe the store, and say what is configured and what is off."""
         details, warnings, problems = await self._run(self._native.describe)
         return self.health_of(
             "degraded" if problems else "ok", details=details, warnings=(*warnings, *problems)
         )
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
-        """The configured ``llm``, ``embedder`` and ``reranker``, on the adapter's threads."""
         options = self._options
-        used = {
-            "llm": options.infers,
-            "embedder": options.embedder != "lexical",
-            "reranker": options.rerank and options.reranker is not None,
-        }
+        reranks = options.rerank and options.reranker is not None
+        used = {"llm": options.infers, "embedder": options.embedder != "lexical", "reranker": reranks}
 
         def probe(role: str) -> None:
-            self._native.probe().probe(role, options.vector_dimensions, self._where)
+            self._native.probe().probe(role, options.vector_dimensions, self._native.where)
 
         return {role: partial(self._run, partial(probe, role)) for role in used if used[role]}
 
@@ -350,10 +284,3 @@ def _losses(stored: int, extracted: int | None, messages: int) -> list[str]:
     if stored < extracted:
         return [f"mem0 stored {stored} of {extracted} extracted memories; it drops exact duplicates"]
     return []
-
-
-def _store_of(options: Mem0Options) -> str:
-    """What tells one vector store from another; where it stands, as far as the options say that, and no key."""
-    config = options.vector_store.config
-    named = [str(config[key]) for key in ("url", "host", "port", "dbname", "path") if key in config]
-    return "|".join([options.vector_store.provider, str(options.path or ""), *named])

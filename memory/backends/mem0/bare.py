@@ -1,7 +1,6 @@
-"""mem0 without memslot, as a program that uses it directly would: what ``memslot perf`` compares with.
+"""mem0 as a program that uses it directly would open it: what ``memslot perf`` compares with.
 
-One collection for all users, mem0's own constructor, embedded Qdrant, and the embedder that memslot gives it, so
-that both do the same work.
+One collection for all users, embedded Qdrant, and the embedder that memslot gives it: both do the same work.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ def _config(directory: str) -> dict[str, Any]:
     }
 
 
+# In a process of its own, without a line of memslot but the embedder's file.
 _COLD_START = f"""
 import importlib.util, os, sys, types
 from typing import Any
@@ -51,12 +51,9 @@ print(len(memory.search(query, filters=filters, top_k=20, threshold=0.0)["result
 memory.vector_store.client.close()
 memory.close()
 """
-"""The same in a process of its own, without a line of memslot but the embedder's file."""
 
 
 class BareMem0:
-    """``mem0.Memory`` and ``mem0.AsyncMemory`` over one store, with files below a directory."""
-
     cold_start = _COLD_START
 
     def __init__(self, directory: Path) -> None:
@@ -87,7 +84,7 @@ class BareMem0:
         return [row["memory"] for row in found["results"]]
 
     def close(self) -> None:
-        """Everything: mem0's own ``close`` leaves the store open and locked."""
+        """mem0's own ``close`` leaves the store open and locked."""
         for part in (self._memory.llm, self._memory.vector_store):
             part.client.close()
         self._memory.close()

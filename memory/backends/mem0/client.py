@@ -1,7 +1,4 @@
-"""mem0's calls as the adapter needs them, synchronous, for its worker threads.
-
-Imports mem0, so it is imported only after mem0's environment is set.
-"""
+"""mem0's calls as the adapter needs them, for its worker threads. Imported after mem0's environment is set."""
 
 from __future__ import annotations
 
@@ -30,21 +27,14 @@ _REMEMBERED = 1000  # events whose last write had no certain end
 
 
 class NativeMem0:
-    """mem0 over its store, opened with the first call.
-
-    Attributes:
-        turn: to be held around every call.
-
-    Raises:
-        ConfigError, PluginLoadError: mem0 refuses the configuration.
-    """
+    """mem0 over its store, opened with the first call; ``turn`` is to be held around every call."""
 
     def __init__(self, settings: AdapterSettings[Mem0Options], directory: Path) -> None:
         self._options = settings.options
-        self._where = settings.where
+        self.where = settings.where
         self._deadlines = settings.deadlines
         self._name = settings.name
-        self._config = native_config(self._options, directory, self._where)
+        self._config = native_config(self._options, directory, self.where)
         self._notes = Notes()
         self._uncertain: RecentKeys[tuple[str, ...]] = RecentKeys(_REMEMBERED)
         self.turn = StoreLock(needed=self._options.embedded)
@@ -54,10 +44,8 @@ class NativeMem0:
         """The ``Memory`` of a scope, for the length of a call.
 
         Raises:
-            BackendUnavailable: the store is in use elsewhere.
-            BackendError: the scope's files are damaged.
+            BackendError: the store is in use elsewhere, or the scope's files are damaged.
             ConfigError: the directory is not writable, a native option unknown, or the vectors' length wrong.
-            PluginLoadError: a component's client library is not installed.
         """
         raise NotImplementedError
 
@@ -66,18 +54,11 @@ class NativeMem0:
         raise NotImplementedError
 
     def probe(self, ids: Mapping[str, str] | None = None) -> Models:
-        """Reach the store, and what it keeps of a scope where one is named: the models mem0 asks.
-
-        Raises as :meth:`memory`.
-        """
+        """The models mem0 asks, once the store was reached, and what it keeps of a scope that is named."""
         raise NotImplementedError
 
     def purge(self, ids: Mapping[str, str]) -> tuple[int | None, bool]:
-        """Clear a scope: memories, entities, recent messages, history; then look again.
-
-        Returns:
-            Memories removed, where they could be counted, and whether nothing of the scope was found any more.
-        """
+        """Clear a scope; how many memories went, where they could be counted, and whether all is gone."""
         raise NotImplementedError
 
     @property
@@ -95,10 +76,9 @@ class NativeMem0:
         return Models(self._config, self._options, self._notes, self.turn, self._deadlines)
 
     def _check_length(self, collection: str, found: int | None) -> None:
-        """Vectors are of the embedder's length, where the store tells; ConfigError otherwise."""
         if found not in (None, self._options.vector_dimensions):
             raise ConfigError(
-                f"{self._where}.dimensions: the collection {collection!r} holds vectors of {found}, the "
+                f"{self.where}.dimensions: the collection {collection!r} holds vectors of {found}, the "
                 f"embedder makes {self._options.vector_dimensions}; use the embedder it was written with, or "
                 "another collection"
             )
@@ -110,15 +90,9 @@ class NativeMem0:
         metadata: dict[str, Any],
         prompt: str | None,
     ) -> tuple[tuple[str, ...], int | None]:
-        """``Memory.add`` of one event: all of its memories, or none and an error.
+        """``Memory.add`` of one event: all of its memories, or none and an error; and how many the model extracted.
 
         An event whose last write had no certain end is looked up first, and only what is missing of it is sent.
-
-        Returns:
-            Their ids, and how many the model had extracted, None where it was not asked.
-
-        Raises:
-            BackendError: nothing is stored; ``sent`` where the store itself failed and that is not certain.
         """
         notes, infer = self._notes, self._options.infers
         key = (metadata["event_id"], *ids.values())
@@ -161,9 +135,7 @@ class NativeMem0:
         return tuple(present.get(part, row[0]) for part, row in enumerate(rows))
 
     def parts_of(self, ids: Mapping[str, str], event_id: str) -> tuple[dict[int, str], int]:
-        """The rows of an event by their numbers, and how many it should have; one that lacks some is completed when
-        it is written again.
-        """
+        """The rows of an event by their numbers, and how many it should have; writing it again completes it."""
         found = self.rows(ids, native_filters({"event_id": event_id}, self._options.profile))
         present, parts = parts_of(found)
         if len(present) < parts:
@@ -194,23 +166,14 @@ class NativeMem0:
         notes, options = self._notes, self._options
         with self.memory(ids) as memory:
             notes.clear()
-            raw: dict[str, Any] = memory.search(
-                query,
-                filters={**ids, **filters},
-                top_k=top_k,
-                threshold=options.least_score,
-                rerank=options.rerank,
-            )
+            native = {"threshold": options.least_score, "rerank": options.rerank}
+            raw: dict[str, Any] = memory.search(query, filters={**ids, **filters}, top_k=top_k, **native)
         return raw, notes.reranking_error is not None
 
     def rows(
         self, ids: Mapping[str, str], filters: Mapping[str, Any] | None = None, limit: int = BATCH
     ) -> list[dict[str, Any]]:
-        """``Memory.get_all`` of a scope, expired memories included.
-
-        Raises:
-            IsolationError: the store listed a row of another scope.
-        """
+        """``Memory.get_all`` of a scope, expired memories included."""
         with self.memory(ids) as memory:
             answer = memory.get_all(filters={**ids, **(filters or {})}, top_k=limit, show_expired=True)
         rows: list[dict[str, Any]] = answer["results"]
@@ -219,7 +182,6 @@ class NativeMem0:
         return rows
 
     def _row(self, memory: Any, native_id: str | None, ids: Mapping[str, str]) -> dict[str, Any]:
-        """``Memory.get`` of one memory; ScopeError where the scope has none of that id."""
         row: dict[str, Any] | None = memory.get(native_id) if _is_uuid(native_id) else None
         if row is None or row_ids(row) != ids:
             raise ScopeError(f"{self._name}: native_id names no memory of this scope")
@@ -235,7 +197,7 @@ class NativeMem0:
         return answer
 
     def delete(self, native_id: str | None, ids: Mapping[str, str]) -> dict[str, Any]:
-        """``Memory.delete`` of one memory of the scope, noting whose history is left behind."""
+        """Also notes whose history is left behind."""
         with self.memory(ids) as memory:
             self._row(memory, native_id, ids)
             self.entities(memory)
@@ -252,15 +214,13 @@ class NativeMem0:
             return None if deleted else self._row(memory, native_id, ids), memory.history(native_id)
 
     def describe(self) -> tuple[dict[str, Any], list[str], list[str]]:
-        """Details, warnings, and what is not as it should be with the store, so that health is ``degraded``."""
+        """Details, warnings, and what makes health ``degraded``."""
         models, options = self.probe(), self._options
         provider = options.vector_store.provider
         keywords, entities = self.has_keywords, importlib.util.find_spec("spacy") is not None
-        embedder = models.embedder.config.model
-        if options.embedder == "lexical":
-            embedder = f"lexical ({embedder}: shared words and character n-grams, no model)"
-        else:
-            embedder = f"{options.embedder.provider}:{embedder}"
+        embedder = f"lexical ({models.embedder.config.model}: shared words and character n-grams, no model)"
+        if options.embedder != "lexical":
+            embedder = f"{options.embedder.provider}:{models.embedder.config.model}"
         details = {
             "vector_store": f"{provider} (embedded)" if options.embedded else provider,
             "collection": self._config.vector_store.config.collection_name,
@@ -338,7 +298,7 @@ class History(SQLiteManager):  # type: ignore[misc]
     def add_history(
         self, memory_id: str, old_memory: str | None, new_memory: str | None, event: str, **more: Any
     ) -> None:
-        """As the native one; of a row that waits it is written with those it waits for."""
+        """A row that waits is written with those it waits for."""
         if self._notes.waiting is None:
             super().add_history(memory_id, old_memory, new_memory, event, **more)
         else:
@@ -346,7 +306,6 @@ class History(SQLiteManager):  # type: ignore[misc]
             self._notes.history.append({**row, **more})
 
     def note_deleted(self, memory_id: str | None, session: str) -> None:
-        """Whose history is left behind."""
         self._execute("INSERT OR REPLACE INTO memslot_deleted VALUES (?, ?)", memory_id, session)
 
     def deleted(self, session: str) -> list[str]:
@@ -373,18 +332,13 @@ def make_directory(directory: Path, where: str) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            f"{where}.path: cannot be created ({error.strerror}); choose another directory"
-        ) from error
+        why = f"cannot be created ({error.strerror}); choose another directory"
+        raise ConfigError(f"{where}.path: {why}") from error
 
 
 @contextmanager
 def opening(where: str) -> Iterator[None]:
-    """Around the building of native parts: their errors in our words, their logs without what users said.
-
-    Raises:
-        ConfigError, PluginLoadError: a native option is unknown, a client library not installed.
-    """
+    """Around the building of native parts: their errors in our words, their logs without what users said."""
     quiet_loggers("mem0", "mem0.utils.spacy_models", unsaid=_SAID_BY_HEALTH)
     try:
         yield

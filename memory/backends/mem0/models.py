@@ -1,8 +1,8 @@
 """A configuration in mem0's terms, its models with our deadlines, and what mem0 swallows of their failures.
 
-Where none is configured none is built, and no model's SDK is imported: that is nine tenths of opening mem0. mem0
-turns an unreadable answer of the model into "nothing extracted", a failed embedding into a skipped memory and a
-failed reranker into the unranked order. None of that may look like success.
+A model's SDK is imported where it is configured: that is nine tenths of opening mem0. mem0 turns an unreadable
+answer into "nothing extracted", a failed embedding into a skipped memory and a failed reranker into the unranked
+order.
 """
 
 from __future__ import annotations
@@ -34,12 +34,7 @@ _NO_MODEL: dict[str, Any] = {"provider": "openai", "config": {}}
 
 
 def native_config(options: Mem0Options, directory: Path, where: str) -> MemoryConfig:
-    """The configuration for ``Memory``: the user's native parts over our defaults.
-
-    Raises:
-        ConfigError: mem0 refuses it; says which field, never its value.
-        PluginLoadError: the vector store's client library is not installed.
-    """
+    """The user's native parts over our defaults; a refusal names the field, never its value."""
     store = options.vector_store
     defaults: dict[str, Any] = {
         "collection_name": options.collection,
@@ -80,9 +75,7 @@ def _accepted_fields(provider: str, where: str) -> frozenset[str]:
 
 
 class Models:
-    """What a ``Memory`` asks: an embedder, a model, which raises where none is configured, and a reranker or None.
-    What mem0 swallows of their failures is noted. Errors in building them are the native classes' own.
-    """
+    """What a ``Memory`` asks. What mem0 swallows of their failures is noted."""
 
     def __init__(
         self,
@@ -97,9 +90,8 @@ class Models:
         self.llm: Any = NoLlm()
         self.reranker: Any = None
         if isinstance(options.embedder, Mem0Model):
-            native = EmbedderFactory.create(
-                config.embedder.provider, config.embedder.config, config.vector_store.config
-            )
+            part, store = config.embedder, config.vector_store.config
+            native = EmbedderFactory.create(part.provider, part.config, store)
             native = _bound(native, options.embedder, min(write_s, retrieve_s))
             # Not of a batch: mem0 tries one text after the other when that fails, and skips those that fail again.
             failed = {"embed": partial(setattr, notes, "embedding_error")}
@@ -110,9 +102,8 @@ class Models:
             self.llm = Watched(native, turn, answered={"generate_response": notes.read})
         if config.reranker is not None:
             native = RerankerFactory.create(config.reranker.provider, config.reranker.config)
-            self.reranker = Watched(
-                native, turn, failed={"rerank": partial(setattr, notes, "reranking_error")}
-            )
+            failed = {"rerank": partial(setattr, notes, "reranking_error")}
+            self.reranker = Watched(native, turn, failed=failed)
 
     def probe(self, role: str, dimensions: int | None, where: str) -> None:
         if role == "reranker":
@@ -134,7 +125,6 @@ class Models:
 
 
 def _bound(part: Any, model: Mem0Model, deadline_s: float) -> Any:
-    """Give an openai-like client our deadline."""
     from openai import OpenAI
 
     client: Any = getattr(part, "client", None)
@@ -161,41 +151,30 @@ def close_handle(handle: Any) -> None:
 
 
 class Notes(threading.local):
-    """What happened during the current call of this thread.
-
-    Attributes:
-        extracted: memories in the model's answer, or None where it was not asked.
-        embedding_error: of an embedding mem0 gave up on.
-        reranking_error: of the reranker.
-        inserted: ids of rows the vector store has accepted.
-        insert_error: of the vector store, on rows that may or may not be stored.
-        waiting: rows (id, vector, payload) of an event that are to be inserted together; None where each goes at
-            once.
-        history: what mem0 would have noted meanwhile of those that wait.
-    """
+    """What happened during the current call of this thread."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        self.extracted: int | None = None
+        self.extracted: int | None = None  # memories in the model's answer, where it was asked
         self.embedding_error: Exception | None = None
         self.reranking_error: Exception | None = None
-        self.insert_error: Exception | None = None
+        self.insert_error: Exception | None = None  # on rows that may or may not be stored
         self.inserted: list[str] = []
+        # Rows (id, vector, payload) of an event to be inserted together; None where each goes at once.
         self.waiting: list[tuple[str, Any, dict[str, Any]]] | None = None
-        self.history: list[dict[str, Any]] = []
+        self.history: list[dict[str, Any]] = []  # what mem0 would have noted meanwhile of those that wait
 
     def read(self, answer: Any) -> None:
-        """Count the memories in a model's answer: mem0 takes an unusable one for "nothing extracted"."""
+        """mem0 takes an unusable answer for "nothing extracted"."""
         self.extracted = _count_memories(answer)
 
 
 class StoreLock:
     """Whose turn it is with a store that is not thread-safe; where none is ``needed``, every thread passes.
 
-    A call holds the turn from start to end but for the time it waits for a model, so that one extraction does
-    not keep every other scope from reading (DESIGN section 5.5).
+    A call gives it up while it waits for a model, so that one extraction does not keep others from reading.
     """
 
     def __init__(self, needed: bool) -> None:
@@ -213,7 +192,7 @@ class StoreLock:
 
     @contextmanager
     def passed_on(self) -> Iterator[None]:
-        """Let others have it meanwhile; a thread that has no turn has none to pass on."""
+        """A thread that has no turn has none to pass on."""
         if self._lock is None or not getattr(self._mine, "held", False):
             yield
             return
@@ -232,9 +211,8 @@ class LexicalEmbedding:
         self.config = SimpleNamespace(model=self._embedder.name, embedding_dims=dimensions)
 
     def embed(self, text: str, memory_action: str | None = None) -> list[float]:
-        if memory_action == "search":
-            return self._embedder.embed_query(text)
-        return self._embedder.embed_document(text)
+        asked = memory_action == "search"
+        return self._embedder.embed_query(text) if asked else self._embedder.embed_document(text)
 
     def embed_batch(self, texts: Sequence[str], memory_action: str | None = "add") -> list[list[float]]:
         return [self.embed(text, memory_action) for text in texts]
@@ -242,19 +220,12 @@ class LexicalEmbedding:
 
 @dataclass(eq=False)
 class Watched:
-    """A native model, which has no turn while it is waited for.
-
-    Attributes:
-        native: mem0's.
-        turn: passed on meanwhile.
-        failed: method -> told what it raised.
-        answered: method -> told what it answered; may raise in its place.
-    """
+    """A native model, which has no turn while it is waited for."""
 
     native: Any
     turn: StoreLock
-    failed: Mapping[str, Callable[[Exception], object]] = field(default_factory=dict)
-    answered: Mapping[str, Callable[[Any], object]] = field(default_factory=dict)
+    failed: Mapping[str, Callable[[Exception], object]] = field(default_factory=dict)  # by method
+    answered: Mapping[str, Callable[[Any], object]] = field(default_factory=dict)  # may raise in its place
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.native, name)
@@ -282,16 +253,14 @@ def _count_memories(answer: Any) -> int:
         except (ValueError, RecursionError):
             continue
         memories = (parsed["memory"] or []) if isinstance(parsed, dict) and "memory" in parsed else None
-        if isinstance(memories, list) and all(_is_memory(item) for item in memories):
-            return sum(1 for item in memories if item.get("text"))
+        if isinstance(memories, list) and all(
+            isinstance(item, dict) and isinstance(item.get("text", ""), str) for item in memories
+        ):
+            return sum(bool(item.get("text")) for item in memories)
         break
     raise BackendProtocolError(
         "the extracting model did not answer with the JSON mem0 asked for, so nothing was stored", sent=False
     )
-
-
-def _is_memory(item: Any) -> bool:
-    return isinstance(item, dict) and isinstance(item.get("text", ""), str)
 
 
 class NoLlm:
@@ -306,8 +275,7 @@ class NoLlm:
 def watch_inserts(store: Any, notes: Notes) -> None:
     """Have the rows of an event inserted together, each with its number and how many there are, and note their ids.
 
-    mem0 inserts one row after the other, and so it does where a batch failed: a connection that ends meanwhile
-    would leave some of them.
+    mem0 inserts one row after the other: a connection that ends meanwhile would leave some of them.
     """
     native = store.insert
 

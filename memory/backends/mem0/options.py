@@ -20,7 +20,6 @@ from memory.adapter import (
     Public,
 )
 
-LEXICAL_DIMENSIONS = 1024
 _OPENAI_CLIENTS = frozenset(
     {
         "azure_openai",
@@ -34,7 +33,6 @@ _OPENAI_CLIENTS = frozenset(
         "xai",
     }
 )
-_OPENAI_DIMENSIONS = 1536
 _RANGES = frozenset({"gt", "gte", "lt", "lte"})
 _EXACT = frozenset({"eq", "ne", "in", "nin"})
 _TEXT = frozenset({"contains", "icontains"})
@@ -42,33 +40,20 @@ _TEXT = frozenset({"contains", "icontains"})
 
 @dataclass(frozen=True)
 class StoreProfile:
-    """What a vector store does with ids and metadata filters, as measured.
+    """What a vector store does with ids and metadata filters, as measured."""
 
-    Attributes:
-        operators: filter operators it applies natively and before ranking; empty where it does not.
-        package: distribution that does the work; None where its name is mem0's own for the store.
-        known: memslot was run on it, or its mem0 code was read; others are passed through with a warning.
-        folds_case: ids that differ in case only may meet, so ids are written without capitals.
-        one_clause: at most one operator per key, apart from ranges; mem0 silently drops the rest.
-        iso_ranges: text in a range is read as a date.
-        float_equality: compares floats for equality; others do so as text or not at all.
-        typed_lists: matches strings or integers only, and a list of one type only.
-        bool_text: compares as text, where JSON's booleans are in small letters.
-    """
-
-    operators: frozenset[str] = frozenset()
-    package: str | None = None
-    known: bool = True
-    folds_case: bool = False
-    one_clause: bool = False
-    iso_ranges: bool = False
-    float_equality: bool = False
-    typed_lists: bool = False
-    bool_text: bool = False
+    operators: frozenset[str] = frozenset()  # that it applies natively and before ranking
+    package: str | None = None  # the distribution, where its name is not mem0's own for the store
+    known: bool = True  # memslot was run on it, or its mem0 code was read
+    folds_case: bool = False  # ids that differ in case only may meet
+    one_clause: bool = False  # at most one operator per key, apart from ranges; mem0 silently drops the rest
+    iso_ranges: bool = False  # text in a range is read as a date
+    float_equality: bool = False  # others compare floats as text or not at all
+    typed_lists: bool = False  # matches strings or integers only, and a list of one type only
+    bool_text: bool = False  # compares as text, where JSON's booleans are in small letters
 
     @property
     def hard(self) -> bool:
-        """Whether CS fields can be required of a row."""
         return bool(self.operators)
 
     @property
@@ -88,7 +73,6 @@ STORES = {
     "redis": StoreProfile(folds_case=True),
     "weaviate": StoreProfile(folds_case=True),
 }
-_UNKNOWN = StoreProfile(known=False, folds_case=True)
 
 
 class NativePart(PluginOptions):
@@ -112,12 +96,11 @@ class Mem0Model(NativePart, ModelEndpoint):
     """Model name; mem0's default for the provider otherwise."""
 
     def effective(self) -> Mapping[str, Any]:
-        """The endpoint that the openai client falls back to."""
         fallback = os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
         return {"base_url": self.base_url or fallback} if self.provider == "openai" else {}
 
     def native(self) -> dict[str, Any]:
-        """The component as ``MemoryConfig`` wants it; ``config`` wins over the shortcuts."""
+        """``config`` wins over the shortcuts."""
         key = self.api_key.get_secret_value() if self.api_key else None
         if key is None and self.base_url and not os.environ.get("OPENAI_API_KEY"):
             key = "unused"  # the client insists on one, local servers do not
@@ -197,7 +180,7 @@ class Mem0Options(PluginOptions):
         return self
 
     def effective(self) -> Mapping[str, Any]:
-        """What mem0 is given; it sends everything to OpenRouter once that has a key."""
+        """mem0 sends everything to OpenRouter once that has a key."""
         return {
             "infer": self.infers,
             "dimensions": self.vector_dimensions,
@@ -212,21 +195,17 @@ class Mem0Options(PluginOptions):
 
     @property
     def counts_llm_calls(self) -> bool:
-        """Whether all that mem0 asks a language model goes by a client of the openai package, or nothing does."""
+        """Whether all questions to a model, if any, go by a client of the openai package."""
         return not self.infers or (self.llm is not None and self.llm.provider in _OPENAI_CLIENTS)
 
     @property
     def equivalent_control(self) -> str | None:
-        """Messages stored verbatim and found by vectors are the control ``simple_rag`` (spec 2.2)."""
+        """Verbatim messages found by vectors are the control ``simple_rag`` (spec 2.2)."""
         return None if self.infers else "simple_rag"
 
     @property
-    def fallback_components(self) -> tuple[str, ...]:
-        return ("lexical embedder",) if self.embedder == "lexical" else ()
-
-    @property
     def profile(self) -> StoreProfile:
-        return STORES.get(self.vector_store.provider, _UNKNOWN)
+        return STORES.get(self.vector_store.provider, StoreProfile(known=False, folds_case=True))
 
     @property
     def embedded(self) -> bool:
@@ -235,7 +214,7 @@ class Mem0Options(PluginOptions):
 
     @property
     def threads(self) -> int:
-        """Worker threads; an embedded store without a remote model never has two calls to wait for."""
+        """An embedded store without a remote model never has two calls to wait for."""
         waits = self.infers or self.embedder != "lexical" or self.reranker is not None
         return self.workers if waits or not self.embedded else 1
 
@@ -245,25 +224,19 @@ class Mem0Options(PluginOptions):
 
     @property
     def least_score(self) -> float:
-        """The threshold sent to mem0, where None would mean 0.1."""
-        if self.threshold is not None:
-            return self.threshold
-        return 0.0 if self.embedder == "lexical" else 0.1
+        """None would mean 0.1 to mem0."""
+        own = 0.0 if self.embedder == "lexical" else 0.1
+        return own if self.threshold is None else self.threshold
 
     @property
     def vector_dimensions(self) -> int | None:
-        """Length of the vectors, or None where nothing tells."""
         if isinstance(self.embedder, Mem0Model):
             given = self.dimensions or self.embedder.config.get("embedding_dims")
-            return given or (_OPENAI_DIMENSIONS if self.embedder.provider == "openai" else None)
-        return self.dimensions or LEXICAL_DIMENSIONS
+            return given or (1536 if self.embedder.provider == "openai" else None)
+        return self.dimensions or 1024
 
     def check_keys(self, where: str) -> None:
-        """Say early what mem0 would only say when it is opened.
-
-        Raises:
-            ConfigError: an openai model has neither a key nor an endpoint that needs none.
-        """
+        """Say early what mem0 would only say when it is opened."""
         for name, model in (("llm", self.llm), ("embedder", self.embedder)):
             if isinstance(model, Mem0Model) and model.provider == "openai":
                 keys = (model.native()["config"].get("api_key"), os.environ.get("OPENAI_API_KEY"))

@@ -1,9 +1,7 @@
 """mem0's Qdrant store over the rows of one scope's partition.
 
-Qdrant's local mode is made for tests and demos, and three of its habits do not serve ours. It evaluates a filter in
-Python over every row, also one that every row of a partition meets. It normalises its stored vectors in place with
-each search, so that scores drift by a last digit and equal questions get different answers. And it orders equal
-scores by where rows lie in memory, which opening the store again turns round.
+Qdrant's local mode evaluates a filter in Python over every row; it normalises its vectors in place with each
+search, so that equal questions get different last digits; and it orders equal scores by where rows lie in memory.
 """
 
 from __future__ import annotations
@@ -27,16 +25,16 @@ from qdrant_client.local.qdrant_local import META_INFO_FILENAME, QdrantLocal
 
 from memory.backends.mem0.partition_files import Logs, RowCount, collection_file, damaged
 
+# Beside mem0's tables in its history: whose memories are gone, so that their history can be shown and cleared.
 TOMBSTONES = "CREATE TABLE IF NOT EXISTS memslot_deleted (memory_id TEXT PRIMARY KEY, session_scope TEXT)"
-"""Beside mem0's tables in its history: whose memories are gone, so that their history can be shown and cleared."""
 _BATCH = 1024  # rows whose exact scores are computed at a time
 
 
 class LocalClient(QdrantLocal):  # type: ignore[misc]
     """The embedded Qdrant of a directory that somebody else has locked.
 
-    Not a ``QdrantClient``, which copies the schemas of every model it could embed with: 7 ms and 2 MB for each,
-    where the store itself takes half a millisecond. And without a lock of its own: portalocker may import redis.
+    Not a ``QdrantClient``, which copies the schemas of every model it could embed with: 7 ms and 2 MB for each. And
+    without a lock of its own: portalocker may import redis.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -48,18 +46,21 @@ class LocalClient(QdrantLocal):  # type: ignore[misc]
         if not listing.exists():
             return
         for name, config in json.loads(listing.read_bytes())["collections"].items():
-            _assert_readable(Path(self.location, collection_file(Path(), name)))
-            collection = LocalCollection(
-                CreateCollection(**config), self._collection_path(name), force_disable_check_same_thread=True
-            )
-            self.collections[name] = collection
-            _as_inserted(collection)
+            _assert_readable(Path(self.location, collection_file(name)))
+            path = self._collection_path(name)
+            rows = LocalCollection(CreateCollection(**config), path, force_disable_check_same_thread=True)
+            self.collections[name] = rows
+            loaded = rows.vectors.get(DEFAULT_VECTOR_NAME)
+            # Qdrant loads them with 64 bits, and of the length they came in; here as inserting them gave them.
+            if loaded is not None and loaded.dtype != np.float32:
+                units = [_unit(row) for row in loaded.astype(np.float32)]
+                rows.vectors[DEFAULT_VECTOR_NAME] = np.array(units, dtype=np.float32).reshape(loaded.shape)
 
 
 def _assert_readable(file: Path) -> None:
     """Raise what SQLite says of a damaged file; Qdrant would leave its own connection to one open.
 
-    Opened for writing, as SQLite must be able to roll back what a killed process left half done.
+    Opened for writing: SQLite must be able to roll back what a killed process left half done.
     """
     if file.exists():
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True)) as connection:
@@ -80,17 +81,9 @@ class _OneCommit:
 
 
 class ScopeStore(Qdrant):  # type: ignore[misc]
-    """The rows of one scope: the native store without the conditions that all of them meet.
+    """The rows of one scope: the native store without the conditions that all of them meet (``ids``).
 
-    Args:
-        native: mem0's configuration of the store.
-        name: of the collection; made if there is none.
-        client, logs: the partition's.
-        ids: the scope's native ids, which every row carries.
-        count: of its memories; None for entities.
-
-    Raises:
-        BackendError: a memory is not as it was written.
+    ``count`` is of its memories; None for entities.
     """
 
     def __init__(
@@ -100,15 +93,13 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         client: LocalClient,
         logs: Logs,
         ids: Mapping[str, str],
-        count: RowCount | None = None,
+        count: RowCount | None,
     ) -> None:
-        self._ids = ids
-        self._logs = logs
-        self._count = count
+        self._ids, self._logs, self._count = ids, logs, count
         super().__init__(name, native.embedding_model_dims, client=client, on_disk=native.on_disk)
         self.is_local = True
         rows = client.collections[name]
-        logs.keep(collection_file(Path(), name), rows.storage.storage)
+        logs.keep(collection_file(name), rows.storage.storage)
         if count is not None:
             if any(_digest(payload) != payload.get("hash") for payload in rows.payload):
                 raise damaged(Path(client.location), "a memory is not as it was written")
@@ -123,16 +114,12 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         """Local mode has none."""
 
     def search(
-        self,
-        query: str,
-        vectors: Sequence[float],
-        top_k: int = 5,
-        filters: Mapping[str, Any] | None = None,
+        self, query: str, vectors: Sequence[float], top_k: int = 5, filters: Mapping[str, Any] | None = None
     ) -> list[ScoredPoint]:
         """The nearest rows by cosine, those of equal score in one order: the newest first.
 
-        Candidates are chosen by Qdrant's 32-bit vectors and ordered by their exact products, so that neither what
-        lies beside a row nor what was asked before makes a difference.
+        Chosen by Qdrant's 32-bit vectors and ordered by their exact products: neither what lies beside a row nor
+        what was asked before makes a difference.
         """
         rows = self.client._get_collection(self.collection_name)
         if not rows.payload:
@@ -177,10 +164,7 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         top_k: int = 1,
         filters: Mapping[str, Any] | None = None,
     ) -> list[list[ScoredPoint]]:
-        return [
-            self.search(query, vector, top_k, filters)
-            for query, vector in zip(queries, vectors_list, strict=True)
-        ]
+        return [self.search("", vector, top_k, filters) for vector in vectors_list]
 
     def keyword_search(
         self, query: str, top_k: int = 5, filters: Mapping[str, Any] | None = None
@@ -192,7 +176,7 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         return super().list(self._beyond_scope(filters), top_k)
 
     def insert(self, vectors: Any, payloads: Any = None, ids: Any = None) -> None:
-        """As the native one, but all rows or none, where that one commits each."""
+        """All rows or none, where the native one commits each."""
         self._logs.begin()
         kept = self.client.collections[self.collection_name].storage
         connection = kept.storage
@@ -219,7 +203,7 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         super().delete(vector_id)
 
     def update(self, vector_id: str, vector: Any = None, payload: dict[str, Any] | None = None) -> None:
-        """As the native one; the vector as opening the store again would give it."""
+        """The vector as opening the store again would give it."""
         self._logs.begin()
         super().update(vector_id, vector, payload)
         rows = self.client._get_collection(self.collection_name)
@@ -231,7 +215,7 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
 
 
 def _equal_texts(condition: Any) -> Sequence[tuple[str, str]] | None:
-    """What a condition asks for that is nothing but texts to be equal: Qdrant's check takes ten times as long."""
+    """What a condition asks for that is only texts to be equal: Qdrant's check takes ten times as long."""
     given = condition.model_dump(exclude_none=True) if condition is not None else {}
     found = []
     for part in given.pop("must", ()):
@@ -244,17 +228,7 @@ def _equal_texts(condition: Any) -> Sequence[tuple[str, str]] | None:
 
 
 def _digest(payload: Mapping[str, Any]) -> str:
-    """As mem0 computes it of a memory's text."""
     return hashlib.md5(str(payload.get("data", "")).encode(), usedforsecurity=False).hexdigest()
-
-
-def _as_inserted(collection: Any) -> None:
-    """Vectors as inserting them gave them: Qdrant loads them with 64 bits, and of the length they came in."""
-    loaded = collection.vectors.get(DEFAULT_VECTOR_NAME)
-    if loaded is not None and loaded.dtype != np.float32:
-        collection.vectors[DEFAULT_VECTOR_NAME] = np.array(
-            [_unit(row) for row in loaded.astype(np.float32)], dtype=np.float32
-        ).reshape(loaded.shape)
 
 
 def _unit(vector: Any) -> Any:

@@ -8,7 +8,7 @@
         logs.json                                        which files' logs there are, while it is written to
         rows                                             how many memories it holds, and how many are lost
 
-A partition that lacks a file, or has an empty one, was damaged from outside; it is never taken for a new one.
+One that lacks a file, or has an empty one, was damaged from outside; it is never taken for a new one.
 """
 
 from __future__ import annotations
@@ -26,45 +26,32 @@ from memory.adapter import Durability, IdAlphabet
 
 HISTORY = "history.db"
 _MARK = "scope.json"
-_META = "meta.json"
 _LOGS = "logs.json"
 _LOG_BEGINS = b"\x37\x7f\x06"  # https://sqlite.org/walformat.html
 # In small letters, which every file system keeps apart. No name starts with a dot.
-_NAMES = IdAlphabet(safe="-", escape="_", separator="_x", max_length=120)
+NAMES = IdAlphabet(safe="-", escape="_", separator="_x", max_length=120)
 
 
 def entity_collection(collection: str) -> str:
     return f"{collection}_entities"
 
 
-def collection_file(directory: Path, collection: str) -> Path:
-    """Where Qdrant keeps the rows of a collection."""
-    return directory / "collection" / collection / "storage.sqlite"
-
-
-def partitions_path(store: Path, collection: str) -> Path:
-    return store / "scopes" / _NAMES.encode(collection)
-
-
-def partition_path(partitions: Path, ids: Mapping[str, str]) -> Path:
-    return partitions / _NAMES.encode(ids["user_id"], ids["run_id"], ids.get("agent_id"))
+def collection_file(collection: str) -> str:
+    """Where Qdrant keeps the rows of a collection, below a partition."""
+    return f"collection/{collection}/storage.sqlite"
 
 
 class RowCount:
     """How many memories a partition holds, so that a log that was cut never reads as healthy.
 
     Noted after they are inserted and before they are deleted: wherever the process ends, no fewer are stored.
-
-    Attributes:
-        lost: acknowledged memories that were missing when it was opened, until somebody removes the file.
     """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "rows"
-        self.lost = 0
+        self.lost = 0  # acknowledged, and missing when it was opened, until somebody removes the file
 
     def compare(self, stored: int) -> None:
-        """Note how many there are, and how many there should be besides."""
         with suppress(FileNotFoundError, ValueError):
             noted, lost = map(int, self._path.read_bytes().split())
             self.lost = lost + max(0, noted - stored)
@@ -87,8 +74,8 @@ class RowCount:
 
 
 class Logs:
-    """The write-ahead logs of a partition's SQLite files: a commit waits for the disk once, where SQLite's default
-    waits several times.
+    """The write-ahead logs of a partition's SQLite files: a commit waits for the disk once instead of several
+    times.
 
     Until a file is closed, what was written may be in its log alone, and SQLite takes a file without its log for
     what it was before. So the partition notes which logs there are: those of a killed process are missed. One that
@@ -103,18 +90,18 @@ class Logs:
         self.dropped = False
         self._ending: weakref.finalize[..., Logs] | None = None
 
-    def keep(self, file: str | Path, connection: sqlite3.Connection) -> None:
-        """Keep one for a file below the directory, which has no other connection as long as this one is open."""
+    def keep(self, file: str, connection: sqlite3.Connection) -> None:
+        """The file, below the directory, has no other connection as long as this one is open."""
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={'FULL' if self._durability == 'machine' else 'NORMAL'}")
-        self._connections[str(file)] = connection
+        self._connections[file] = connection
 
     def opened(self) -> None:
-        """To be called once the files are open: the logs a killed process left have been read, and may be gone."""
+        """The files are open: the logs a killed process left have been read, and may be gone."""
         (self._directory / _LOGS).unlink(missing_ok=True)
 
     def begin(self) -> None:
-        """To be called before a write. Every log has a beginning before it is noted."""
+        """Before a write. Every log has a beginning before it is noted."""
         if self.dropped:
             raise BackendError("the scope was reset meanwhile; nothing was stored", sent=False)
         if len(self._begun) == len(self._connections):
@@ -128,8 +115,7 @@ class Logs:
             self._ending = weakref.finalize(self, _forget, note, os.getpid())
 
     def end(self, *, dropped: bool = False) -> None:
-        """To be called before the files are closed, which moves the logs into them; or ``dropped`` while they are
-        open, so that what takes their place is another partition."""
+        """Before the files are closed; or ``dropped`` while they are open: what takes their place is another."""
         self.dropped = self.dropped or dropped
         if self._ending is not None:
             self._ending.detach()
@@ -147,19 +133,18 @@ def mark(directory: Path, ids: Mapping[str, str]) -> None:
 
 
 def check(directory: Path, ids: Mapping[str, str], collection: str) -> None:
-    """Look at a partition's files before they are opened.
-
-    Raises:
-        BackendError: one is missing or empty.
-        IsolationError: they are another scope's.
-    """
-    for name in (_MARK, _META, collection_file(Path(), collection), HISTORY):
+    """Look at a partition's files before they are opened."""
+    for name in (_MARK, "meta.json", collection_file(collection), HISTORY):
         path = directory / name
         if not path.exists() and name != HISTORY:  # which ``history_path`` puts elsewhere
             raise damaged(directory, f"{name} is missing")
         if path.exists() and path.stat().st_size == 0:
             raise damaged(directory, f"{name} is empty")
-    for name in _noted(directory):
+    try:
+        noted: list[str] = json.loads((directory / _LOGS).read_bytes())
+    except (FileNotFoundError, ValueError):  # killed while it was noted, so nothing is in the logs yet
+        noted = []
+    for name in noted:
         if not _begins(directory / f"{name}-wal"):
             raise damaged(directory, f"{name}-wal is missing or empty")
     try:
@@ -168,14 +153,6 @@ def check(directory: Path, ids: Mapping[str, str], collection: str) -> None:
         raise damaged(directory, f"{_MARK} is unreadable") from None
     if marked != ids:
         raise IsolationError(f"the partition at {directory} is of another scope; nothing was done")
-
-
-def _noted(directory: Path) -> list[str]:
-    try:
-        names: list[str] = json.loads((directory / _LOGS).read_bytes())
-    except (FileNotFoundError, ValueError):  # killed while it was noted, so nothing is in the logs yet
-        return []
-    return names
 
 
 def _begins(log: Path) -> bool:
@@ -187,8 +164,5 @@ def _begins(log: Path) -> bool:
 
 
 def damaged(directory: Path, what: str) -> BackendError:
-    """The error for files that are not as they were left."""
-    return BackendError(
-        f"the partition at {directory} is damaged: {what}; restore it from a backup, or reset the scope",
-        sent=False,
-    )
+    text = f"the partition at {directory} is damaged: {what}; restore it from a backup, or reset the scope"
+    return BackendError(text, sent=False)

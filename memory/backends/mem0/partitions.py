@@ -1,8 +1,7 @@
 """The embedded store: a partition for each scope, opened when it is used.
 
-Embedded Qdrant reads a collection whole when it opens it, and goes through all of it with every search. So each
-scope has a collection of its own, in a directory of its own beside mem0's history of it: a search costs what its
-scope holds, a start what is used, and a reset removes the directory.
+Embedded Qdrant reads a collection whole when it opens it, and goes through all of it with every search. With a
+collection of its own a search costs what its scope holds, a start what is used, and a reset removes the directory.
 """
 
 from __future__ import annotations
@@ -25,12 +24,11 @@ from memory.backends.mem0.models import Models, watch_inserts
 from memory.backends.mem0.partition import LocalClient, ScopeStore
 
 _FILES = 9  # that an open partition may have open: three of memories, of entities and of history
-_FILES_OF_OTHERS = 64
 _CLOSED_AT_A_TIME = 32  # after so many, memory is given back to the system
 
 
 class ScopeMemory(Memory):  # type: ignore[misc]
-    """A ``Memory`` on one partition. Its entities live there too, in a collection made with the first of them."""
+    """A ``Memory`` on one partition; the collection of its entities is made with the first of them."""
 
     ids: Mapping[str, str]
     logs: partition_files.Logs
@@ -45,11 +43,11 @@ class ScopeMemory(Memory):  # type: ignore[misc]
         if self._entity_store is None:
             name = partition_files.entity_collection(self.collection_name)
             native, client = self.config.vector_store.config, self.vector_store.client
-            self._entity_store = ScopeStore(native, name, client, self.logs, self.ids)
+            self._entity_store = ScopeStore(native, name, client, self.logs, self.ids, None)
         return self._entity_store
 
     def close(self) -> None:
-        """Close its files; mem0's own ``close`` does the history only, which may be others' as well."""
+        """mem0's own ``close`` does the history only, which may be others' as well."""
         self.logs.end()
         store = self.vector_store
         store.client.close()
@@ -63,10 +61,10 @@ class Partitions(NativeMem0):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        native, where = self._config.vector_store.config, self._where
+        native, where = self._config.vector_store.config, self.where
         self._base = Path(native.path)
         self._collection: str = native.collection_name
-        self._root = partition_files.partitions_path(self._base, self._collection)
+        self._root = self._base / "scopes" / partition_files.NAMES.encode(self._collection)
         self._lock = FileLock(
             self._base / ".lock",
             what=f"the embedded store at {self._base}",
@@ -88,7 +86,6 @@ class Partitions(NativeMem0):
                 memory.close()
 
     def probe(self, ids: Mapping[str, str] | None = None) -> Models:
-        """Reach the partition of a scope, or look at all that are open and their files."""
         models = self._start()
         if ids is not None:
             self._opened(ids)
@@ -110,7 +107,7 @@ class Partitions(NativeMem0):
         return {**details, "partitions": found, "open_partitions": len(self._open)}, warnings, problems
 
     def purge(self, ids: Mapping[str, str]) -> tuple[int | None, bool]:
-        """Remove its directory; one that cannot be read goes as well, its memories uncounted."""
+        """A directory that cannot be read goes as well, its memories uncounted."""
         removed: int | None = None
         try:
             with self.memory(ids):
@@ -128,10 +125,10 @@ class Partitions(NativeMem0):
     def _drop(self, ids: Mapping[str, str]) -> bool:
         """Remove a scope's partition, damaged or not; whether it is gone.
 
-        A call that still waits for a model meanwhile keeps what it has open, and can write to nothing any more.
+        A call that still waits for a model keeps what it has open, and can write to nothing any more.
         """
         self._start()
-        directory = partition_files.partition_path(self._root, ids)
+        directory = self._directory(ids)
         memory = self._open.pop(directory, None)
         if memory is not None:
             if not memory.users:
@@ -154,19 +151,18 @@ class Partitions(NativeMem0):
         trim_heap()
 
     def _start(self) -> Models:
-        """Own the store; the first time clear away what was interrupted."""
         if not self._lock.held:  # also where its directory was removed, and may be another's by now
-            make_directory(self._root, self._where)
+            make_directory(self._root, self.where)
             self._lock.acquire()
         if self._models is not None:
             return self._models
         try:
             sweep_directories(self._root)
-            with opening(self._where):
+            with opening(self.where):
                 self._models = self._build_models()
                 shared = self._options.history_path
                 if shared is not None:
-                    make_directory(shared.parent, self._where)
+                    make_directory(shared.parent, self.where)
                     self._history = History(shared, self._notes, shared=True)
         except BaseException:
             self.close()
@@ -175,7 +171,7 @@ class Partitions(NativeMem0):
 
     def _opened(self, ids: Mapping[str, str]) -> ScopeMemory:
         self._start()
-        directory = partition_files.partition_path(self._root, ids)
+        directory = self._directory(ids)
         if directory not in self._open:
             self._make_room()
             self._open[directory] = self._open_at(directory, dict(ids))
@@ -184,8 +180,10 @@ class Partitions(NativeMem0):
         self._open.move_to_end(directory)
         return self._open[directory]
 
+    def _directory(self, ids: Mapping[str, str]) -> Path:
+        return self._root / partition_files.NAMES.encode(ids["user_id"], ids["run_id"], ids.get("agent_id"))
+
     def _make_room(self) -> None:
-        """Close the partitions that were not used for longest; those in use stay."""
         idle = [directory for directory, memory in self._open.items() if not memory.users]
         for directory in idle[: max(0, len(self._open) - self._max_open() + 1)]:
             self._open.pop(directory).close()
@@ -194,17 +192,20 @@ class Partitions(NativeMem0):
                 trim_heap()
 
     def _max_open(self) -> int:
-        """As configured, or as many as the open files that the system allows; a few of those are others'."""
+        """As configured, or as many as the open files that the system allows."""
         try:
             import resource
         except ModuleNotFoundError:  # Windows, which allows thousands
             return self._options.open_partitions
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        allowed = (files - _FILES_OF_OTHERS) // _FILES if files != resource.RLIM_INFINITY else sys.maxsize
+        allowed = (files - 64) // _FILES if files != resource.RLIM_INFINITY else sys.maxsize
         return max(1, min(self._options.open_partitions, allowed))
 
     def _open_at(self, directory: Path, ids: dict[str, str]) -> ScopeMemory:
-        self._make(directory, ids)
+        if not directory.exists():
+            with staged_directory(directory) as making:
+                self._open_files(making, ids).close()
+                partition_files.mark(making, ids)
         partition_files.check(directory, ids, self._collection)
         memory = None
         try:
@@ -216,16 +217,9 @@ class Partitions(NativeMem0):
                 memory.close()
             if isinstance(error, MemslotError):
                 raise
-            raise partition_files.damaged(
-                directory, f"it cannot be opened ({type(error).__name__})"
-            ) from error
+            why = f"it cannot be opened ({type(error).__name__})"
+            raise partition_files.damaged(directory, why) from error
         return memory
-
-    def _make(self, directory: Path, ids: Mapping[str, str]) -> None:
-        if not directory.exists():
-            with staged_directory(directory) as making:
-                self._open_files(making, ids).close()
-                partition_files.mark(making, ids)
 
     def _open_files(self, directory: Path, ids: Mapping[str, str]) -> ScopeMemory:
         client, logs = LocalClient(directory), partition_files.Logs(directory, self._options.durability)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,8 @@ from memory.backends.mem0.client import BATCH, History, NativeMem0, assemble, ma
 from memory.backends.mem0.models import Models, close_handle, watch_inserts
 from memory.backends.mem0.translate import row_ids
 
-_CREATED_ELSEWHERE = frozenset({"UniqueViolation", "DuplicateTable", "DuplicateObject"})
-
 
 class SharedMem0(NativeMem0):
-    """One ``Memory`` for all scopes."""
-
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._opening = threading.Lock()
@@ -34,14 +31,13 @@ class SharedMem0(NativeMem0):
         yield self._opened()
 
     def probe(self, ids: Mapping[str, str] | None = None) -> Models:
-        """The cheapest call that reaches the collection, and creates it where that is left to the first call."""
+        """The cheapest call that reaches the collection, and creates it where the first call does."""
         self._reach(self._opened().vector_store)
         assert self._models is not None
         return self._models
 
     def entities(self, memory: Memory) -> Any:
-        """mem0's entity store, which it opens with the first entity. Deletions before that leave entities of
-        earlier processes behind (mem0 #7226)."""
+        """mem0 opens it with the first entity. Deletions before that leave earlier ones behind (mem0 #7226)."""
         with self._opening:
             store = memory.entity_store
         self._reach(store)
@@ -55,9 +51,8 @@ class SharedMem0(NativeMem0):
         return type(store).keyword_search is not VectorStoreBase.keyword_search
 
     def purge(self, ids: Mapping[str, str]) -> tuple[int, bool]:
-        """By ids, after each row's scope is checked, because ``Memory.delete_all`` takes ten times as long, writes
-        every deleted text into the history, and leaves entities of earlier processes.
-        """
+        """By ids, after each row's scope is checked: ``Memory.delete_all`` takes ten times as long, writes deleted
+        texts into the history, and leaves entities of earlier processes."""
         session = _build_session_scope(ids)
         with self.memory(ids) as memory:
             entities = self.entities(memory)
@@ -67,19 +62,14 @@ class SharedMem0(NativeMem0):
                 self._delete_points(memory.vector_store, batch)
 
             removed = _drain(lambda: [row["id"] for row in self.rows(ids)], forget)
-            _drain(
-                lambda: self._entity_ids(entities, ids), lambda batch: self._delete_points(entities, batch)
-            )
+            _drain(partial(self._entity_ids, entities, ids), partial(self._delete_points, entities))
             memory.db.forget_session(session, [])
-            left = (
-                self.rows(ids, limit=1)
-                or self._entity_ids(entities, ids)
-                or memory.db.get_last_messages(session, 1)
-            )
+            left = self.rows(ids, limit=1) or self._entity_ids(entities, ids)
+            left = left or memory.db.get_last_messages(session, 1)
         return removed, not left
 
     def close(self) -> None:
-        """Close all that a ``Memory`` holds open. Its own ``close`` does SQLite only."""
+        """mem0's own ``close`` does SQLite only."""
         with self._opening:
             memory, self._memory = self._memory, None
             super().close()
@@ -95,8 +85,8 @@ class SharedMem0(NativeMem0):
             return self._memory
 
     def _open(self) -> Memory:
-        make_directory(Path(self._config.history_db_path).parent, self._where)
-        with opening(self._where):
+        make_directory(Path(self._config.history_db_path).parent, self.where)
+        with opening(self.where):
             models = self._build_models()
             store: Any = None
             try:
@@ -121,13 +111,12 @@ class SharedMem0(NativeMem0):
         return assemble(Memory, self._config, models, store, history)
 
     def _reach(self, store: Any) -> None:
-        """PostgreSQL fails when two connections create one table at a time: a lock for ours, a second try for
-        those of other processes."""
+        """PostgreSQL fails when two make one table at a time: a lock for ours, a second try for others."""
         with self._opening:
             try:
                 store.list(top_k=1)
             except Exception as error:
-                if type(error).__name__ not in _CREATED_ELSEWHERE:
+                if type(error).__name__ not in ("UniqueViolation", "DuplicateTable", "DuplicateObject"):
                     raise
                 store.list(top_k=1)
 
@@ -139,10 +128,8 @@ class SharedMem0(NativeMem0):
         from qdrant_client.models import PointIdsList
 
         for start in range(0, len(ids), 1000):
-            store.client.delete(
-                collection_name=store.collection_name,
-                points_selector=PointIdsList(points=list(ids[start : start + 1000])),
-            )
+            points = PointIdsList(points=list(ids[start : start + 1000]))
+            store.client.delete(collection_name=store.collection_name, points_selector=points)
 
     def _entity_ids(self, store: Any, ids: Mapping[str, str]) -> list[str]:
         listed = store.list(filters=dict(ids), top_k=BATCH)

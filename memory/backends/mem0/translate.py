@@ -30,7 +30,6 @@ _PART, _PARTS = "event_part", "event_parts"
 _RANGES = frozenset({"gt", "gte", "lt", "lte"})
 # Letters, digits and "_" are the keys every store takes literally; Qdrant reads "a.b" as a path.
 _KEYS = IdAlphabet(safe=string.ascii_uppercase + "_", escape="-")
-_DROPPED_BY_EXTRACTION = frozenset({"tool", "developer"})
 
 # An add stores one memory after the other, so that none of these says that nothing is stored.
 ERRORS: ErrorTable = {
@@ -60,15 +59,12 @@ ERRORS: ErrorTable = {
 
 
 def native_messages(event: MemoryEvent, *, infer: bool) -> tuple[list[dict[str, str]], list[str]]:
-    """The messages for ``Memory.add``, and warnings about those mem0 will not remember.
-
-    The list is empty where mem0 would remember nothing of the event.
-    """
+    """The messages for ``Memory.add``, none where mem0 would remember nothing of the event; and warnings."""
     warnings: list[str] = []
     spoken = [message for message in event.messages if message.content.strip()]
     if len(spoken) < len(event.messages):
         warnings.append("tool calls without text were not sent: mem0 stores text only")
-    ignored = _DROPPED_BY_EXTRACTION if infer else frozenset({"system"})
+    ignored = {"tool", "developer"} if infer else {"system"}
     lost = sorted({message.role for message in spoken} & ignored)
     if lost:
         how = "infer: true" if infer else "infer: false"
@@ -88,7 +84,7 @@ def native_messages(event: MemoryEvent, *, infer: bool) -> tuple[list[dict[str, 
 
 
 def event_metadata(event: MemoryEvent) -> dict[str, Any]:
-    """Flat metadata of every memory of an event. ``created_at`` becomes mem0's own, which backdates it."""
+    """``created_at`` becomes mem0's own, which backdates it."""
     moment = event.timestamp.isoformat()
     return {
         **user_metadata(event.metadata),
@@ -128,15 +124,7 @@ def observation_prompt(event: MemoryEvent, custom_instructions: str | None) -> s
 
 
 def native_filters(fields: Mapping[str, Any], profile: StoreProfile) -> dict[str, Any]:
-    """Filters by event field or custom metadata key, in mem0's terms. All of them narrow.
-
-    Args:
-        fields: name -> value, or name -> {operator: value}; already checked by the slot.
-        profile: what the store can compare.
-
-    Raises:
-        InputError: the store cannot compare such a value; the message says how to ask instead.
-    """
+    """Filters by event field or custom metadata key, already checked by the slot, in mem0's terms. All narrow."""
     native: dict[str, Any] = {}
     for name, condition in fields.items():
         clauses = condition if isinstance(condition, dict) else {"eq": condition}
@@ -226,9 +214,6 @@ class ScopeIds:
     """A scope as mem0's ``user_id``, ``run_id`` and, where the scope sets one, ``agent_id``.
 
     A row with an agent_id also matches a search without one, so the agent is always part of run_id as well.
-
-    Raises:
-        ScopeError: a template is malformed, or drops an isolating field.
     """
 
     def __init__(self, options: Mem0Options, where: str) -> None:
@@ -262,8 +247,5 @@ class ScopeIds:
 
 def row_ids(row: Mapping[str, Any]) -> dict[str, str]:
     """The scope ids a native row carries; a missing user_id or run_id is blank, which no scope has."""
-    ids = {"user_id": str(row.get("user_id") or ""), "run_id": str(row.get("run_id") or "")}
-    agent = row.get("agent_id")
-    if agent is not None:
-        ids["agent_id"] = str(agent)
-    return ids
+    ids = {name: str(row.get(name) or "") for name in ("user_id", "run_id")}
+    return ids if row.get("agent_id") is None else {**ids, "agent_id": str(row["agent_id"])}
