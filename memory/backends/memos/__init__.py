@@ -1,7 +1,5 @@
-"""MemOS: memory cubes behind a scheduler, of text, preferences, tools and skills (spec section 5.4).
-
-The plugin module of the entry point ``memos``. The factory imports the transport alone: an HTTP client, or MemOS.
-"""
+"""MemOS: memory cubes behind a scheduler, of text, preferences, tools and skills (spec section 5.4). Only the
+factory imports a transport."""
 
 from __future__ import annotations
 
@@ -30,7 +28,6 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[MemosOptions]) -> MemoryAdapter:
-    """Build the adapter; no network until a scope is set up."""
     from memory.backends.memos.adapter import MemosAdapter
     from memory.backends.memos.client import HttpTransport
     from memory.backends.memos.inprocess import InprocessTransport, check_environment

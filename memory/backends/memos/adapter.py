@@ -1,7 +1,7 @@
 """MemOS as a memory backend: a cube per scope, on a product server or in this process (spec section 5.4).
 
 MemOS answers 200 where it failed, replaces what it stored, and knows no user but the one a request names. So what
-it says is looked at again wherever a promise hangs on it: after a write, a delete, a reset, and at the first setup.
+it says is looked at again after a write, a delete, a reset, and at the first setup.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ _NOTHING = "MemOS kept nothing of this event; it says the same of a model's answ
 _LEAST_CERTAIN: tuple[Status, ...] = ("unknown", "pending", "queued", "committed")
 _SHARING = "allow_sharing: every scope's events go to {} as well, where others can read them"
 
+# What became of an event in one cube: status, native ids, warnings.
 Outcome = tuple[Status, tuple[str, ...], tuple[str, ...]]
-"""What became of an event in one cube: status, native ids, warnings."""
 
 
 class MemosAdapter(SequentialBulk):
@@ -110,18 +110,12 @@ class MemosAdapter(SequentialBulk):
         self._checked = False
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        """The cube, which is also the user: the server knows no other boundary."""
+        """The cube is also the user: the server knows no other boundary."""
         return {"cube_id": cube_of(scope)}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Cubes need no making. The first call sees whether the server stores, finds, filters and tells of tasks.
-
-        While read-only it stores nothing, and what cannot be seen without is left to a later call.
-
-        Raises:
-            BackendUnavailable: it does not find what it stored.
-            ConfigError: it does not filter as ``graph_db`` promises, or has no tasks as ``scheduler`` does.
-        """
+        """Cubes need no making. The first call sees whether the server stores, finds, filters and tells of tasks;
+        what cannot be seen while read-only is left to a later one."""
         async with self._checking:
             self._checked = self._checked or await self._canary.check()
         await self._readiness.meet(cube_of(scope))
@@ -132,11 +126,7 @@ class MemosAdapter(SequentialBulk):
         return await super().set_mode(mode)
 
     async def join_abandoned(self) -> None:
-        """Wait for writes abandoned at their deadline, and for the scheduler, which still changes what was written.
-
-        Raises:
-            BackendTimeout: the scheduler is not done within ``idle_timeout_s``.
-        """
+        """Wait for the scheduler as well, which still changes what was written."""
         await super().join_abandoned()
         if not await self._readiness.idle(self._options.idle_timeout_s):
             raise BackendTimeout(
@@ -145,18 +135,11 @@ class MemosAdapter(SequentialBulk):
             )
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """``/product/add``. ``queued`` with ``async``; with ``sync`` ``committed`` once it is found again.
-
-        With ``writable_cubes`` once for each of them; ``unknown`` where one has it and another has not.
-        """
         cube = cube_of(event.scope)
         return await self.shielded.run(cube, lambda: self._add(event, cube))
 
     async def _add(self, event: MemoryEvent, cube: str) -> WriteReceipt:
-        """Send it to cube after cube, up to one that fails; the status is the least certain of all.
-
-        Where the scope's own cube fails, that is raised, and the event is sent to no other.
-        """
+        """Send it to cube after cube, up to a shared one that fails; the status is the least certain of all."""
         outcomes: list[Outcome] = [await self._add_to(cube, event, cube)]
         failed = False
         for place in self._shared:
@@ -190,8 +173,7 @@ class MemosAdapter(SequentialBulk):
             raise
 
     async def _added(self, written: Written, event: MemoryEvent, cube: str, *, sent_before: bool) -> Outcome:
-        options = self._options
-        native = self._native
+        options, native = self._options, self._native
         memories = await native.stored_before(event.event_id, cube, written.place) if sent_before else ()
         if not memories:
             memories = await native.add(event, cube, written.place)
@@ -216,21 +198,13 @@ class MemosAdapter(SequentialBulk):
         return status, ids, warnings
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Ids of the event's memories, if the scope's own cube and each shared one have some of it.
-
-        One request stores an event, so what is there of it is what MemOS made of the whole.
-        """
+        """One request stores an event, so what is there of it is what MemOS made of the whole."""
         cube = cube_of(event.scope)
-        ids: list[str] = []
-        for place in (cube, *self._shared):
-            rows = await self._native.rows_of(event.event_id, cube, place)
-            if not rows:
-                return None
-            ids.extend(rows)
-        return tuple(ids)
+        places = (cube, *self._shared)
+        rows = [await self._native.rows_of(event.event_id, cube, place) for place in places]
+        return tuple(native_id for found in rows for native_id in found) if all(rows) else None
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
-        """``/product/feedback``, waited for. ``unknown`` where nothing changed: MemOS does not say why."""
         cube = cube_of(feedback.scope)
         warnings: list[str] = []
 
@@ -259,12 +233,7 @@ class MemosAdapter(SequentialBulk):
         )
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """``delete`` of one memory of this scope; looked for afterwards, because MemOS says ``success`` to any id.
-
-        Raises:
-            ScopeError: the memory is of another scope, or of none.
-            BackendProtocolError: it is still there.
-        """
+        """Looked for afterwards, because MemOS says ``success`` to any id."""
         native_id, cube = str(request.native_id), cube_of(request.scope)
 
         async def delete() -> Any:
@@ -274,35 +243,20 @@ class MemosAdapter(SequentialBulk):
             self._readiness.forget(cube, place, item)
             return await self._native.remove(native_id, place)
 
-        return NativeMutationReceipt(
-            status="committed",
-            native_ids=(native_id,),
-            raw=await self.shielded.run(cube, delete),
-            trace=self.trace(request.scope, "product/delete_memory"),
-        )
+        raw = await self.shielded.run(cube, delete)
+        trace = self.trace(request.scope, "product/delete_memory")
+        return NativeMutationReceipt(status="committed", native_ids=(native_id,), raw=raw, trace=trace)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """``/product/search`` of the scope's cube and ``readable_cubes``; ``raw`` has every group as MemOS gave it.
-
-        Raises:
-            BackendUnavailable: nothing is found, and what is known to be stored is not found either.
-        """
         cube = cube_of(request.scope)
         data = await self._native.search(request, cube)
         if not to_entries(data):
             data = await self._nothing(request, cube, data)
         entries = to_entries(data, [shared for shared in self._options.readable_cubes if shared != cube])
         made = sum(entry.native_id is None and not entry.prose for entry in entries)
-        return RetrieveResult(
-            request=request,
-            raw=data,
-            entries=entries,
-            trace=self.trace(
-                request.scope,
-                "product/search",
-                warnings=(f"{made} texts came without the id of a stored memory",) if made else (),
-            ),
-        )
+        warnings = (f"{made} texts came without the id of a stored memory",) if made else ()
+        trace = self.trace(request.scope, "product/search", warnings=warnings)
+        return RetrieveResult(request=request, raw=data, entries=entries, trace=trace)
 
     async def _nothing(self, request: RetrieveRequest, cube: str, data: Any) -> Any:
         """Whether there is nothing to find, or the search failed; asked again once the server has recovered."""
@@ -316,17 +270,13 @@ class MemosAdapter(SequentialBulk):
         return data
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """The scheduler's word, and whether what was written is stored and found."""
         cube = cube_of(scope)
         if self.shielded.busy(cube):
             return BackendReadiness(state="pending", detail="a write past its deadline is still under way")
         return await self._readiness.ask(cube)
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """One memory with its sources and the event's fields, or the cube's memories stored in a time range.
-
-        Times are the server's clock: when a memory was stored or changed, not when it was said.
-        """
+        """Times are the server's clock: when a memory was stored or changed, not when it was said."""
         if request.native_id is not None:
             own = self._native.own(request.native_id, cube_of(request.scope), self._shared)
             found = [(await own)[1]]
@@ -337,15 +287,10 @@ class MemosAdapter(SequentialBulk):
             raw = {"memories": found}
         events = dict.fromkeys(event_id for item in found for event_id in event_ids(item))
         ids = tuple(str(item.get("id")) for item in found)
-        return ProvenanceResult(
-            raw=raw,
-            native_ids=ids,
-            event_ids=tuple(events),
-            trace=self.trace(request.scope, "product/get_memory", native_ids=ids),
-        )
+        trace = self.trace(request.scope, "product/get_memory", native_ids=ids)
+        return ProvenanceResult(raw=raw, native_ids=ids, event_ids=tuple(events), trace=trace)
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """``get_memory``: every memory of the cube. ``inventory``: how many there are of each type."""
         raw = await self._native.groups(cube_of(request.scope))
         if request.operation == "inventory":
             kinds = (metadata_of(item).get("memory_type") for item in by_id(raw, "get_memory").values())
@@ -353,29 +298,20 @@ class MemosAdapter(SequentialBulk):
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "product/get_memory"))
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Wait for the scheduler, delete all of the cube and the scope's own in shared ones, and look again.
-
-        ``verified`` is False as well where the scheduler was still at work: it could store something afterwards.
-        """
+        """``verified`` is False as well where the scheduler was still at work: it could store something later."""
         cube = cube_of(scope)
         idle = await self._readiness.idle(self._options.idle_timeout_s, [cube, *self._shared])
         with self.clearing():
-            removed, gone, left = await self.shielded.run(
-                cube, lambda: self._native.clear(cube, self._shared)
-            )
+            clear = partial(self._native.clear, cube, self._shared)
+            removed, gone, left = await self.shielded.run(cube, clear)
             await self._readiness.begin(cube)
         if not idle:
             left += ("tasks of the scheduler, which may store memories again",)
-        return ResetReceipt(
-            scope=scope,
-            verified=gone and idle,
-            removed=removed,
-            left=left,
-            trace=self.trace(scope, "product/delete_memory"),
-        )
+        trace = self.trace(scope, "product/delete_memory")
+        return ResetReceipt(scope=scope, verified=gone and idle, removed=removed, left=left, trace=trace)
 
     async def health(self) -> BackendHealth:
-        """Ask the server how it is, which it always is, and search for the canary. Writes nothing."""
+        """Ask the server how it is, which it always is, and search for the canary."""
         said = await self._native.health()
         options, (status, seen, warnings) = self._options, await self._canary.report()
         sharing = {"writable_cubes": list(self._shared)} if self._shared else {}

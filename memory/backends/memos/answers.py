@@ -11,9 +11,8 @@ from typing import Any
 from memory.adapter import BackendProtocolError, ContextEntry, expect, parse_time
 from memory.backends.memos.translate import EVENT_KEYS, WRITER
 
+# The groups of a search's answer, in the order the context section shows them; ``pref_note`` comes last.
 GROUPS = ("text_mem", "pref_mem", "tool_mem", "skill_mem", "act_mem", "para_mem")
-"""The groups of a search's answer, in the order the context section shows them; ``pref_note`` comes last."""
-
 # What MemOS labels its memories; not all of them come with every server.
 MEMORY_TYPES = (
     "WorkingMemory",
@@ -32,18 +31,12 @@ Item = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """One memory that an add made."""
-
     native_id: str
     text: str
 
 
 def data_of(answer: Any, operation: str) -> Any:
-    """The answer's ``data``.
-
-    Raises:
-        BackendProtocolError: no envelope of MemOS, or one that says another code than 200.
-    """
+    """The answer's ``data``; it says 200 and another code where MemOS failed."""
     if "data" not in expect(dict, answer, operation):
         raise BackendProtocolError(f"{operation}: expected data in the answer")
     code = answer.get("code", 200)
@@ -63,22 +56,17 @@ def added(answer: Any) -> tuple[Added, ...]:
 
 def feedback_ids(answer: Any) -> tuple[str, ...]:
     """Ids of the memories a feedback added or updated; none where it changed nothing, for whatever reason."""
-    found: dict[str, None] = {}
-    for record in expect(list, data_of(answer, "feedback"), "feedback"):
-        changes = record.get("record") if isinstance(record, dict) else None
-        for kind in ("add", "update"):
-            for change in (changes or {}).get(kind) or ():
-                if isinstance(change, dict) and isinstance(change.get("id"), str):
-                    found[change["id"]] = None
-    return tuple(found)
+    records = expect(list, data_of(answer, "feedback"), "feedback")
+    records = [record.get("record") or {} for record in records if isinstance(record, dict)]
+    changes = [
+        change for record in records for kind in ("add", "update") for change in record.get(kind) or ()
+    ]
+    ids = (change.get("id") for change in changes if isinstance(change, dict))
+    return tuple(dict.fromkeys(native_id for native_id in ids if isinstance(native_id, str)))
 
 
 def items(data: Any, operation: str) -> Iterator[tuple[str, str, Item]]:
-    """Group, cube and memory of every memory in the answer of a search or a listing, group by group.
-
-    Raises:
-        BackendProtocolError: a group is no list of buckets, or a memory no object.
-    """
+    """Group, cube and memory of every memory in the answer of a search or a listing, group by group."""
     if "text_mem" not in expect(dict, data, operation):
         raise BackendProtocolError(f"{operation}: expected groups of memories in the answer")
     for group in GROUPS:
@@ -88,15 +76,14 @@ def items(data: Any, operation: str) -> Iterator[tuple[str, str, Item]]:
 
 
 def by_id(data: Any, operation: str) -> dict[str, Item]:
-    """The memories of :func:`items`, each once."""
     return {str(item.get("id")): item for _, _, item in items(data, operation)}
 
 
 def to_entries(data: Any, shared: Sequence[str] = ()) -> tuple[ContextEntry, ...]:
     """A search's memories as entries, each under its group and exact native type; last the preference note.
 
-    What a ``shared`` cube was asked for and holds names that cube in place of a scope. MemOS gives cubes as it is
-    done with them; here they are in the order they were asked for, the scope's own first.
+    MemOS gives cubes as it is done with them; here the scope's own is first, then ``shared`` in their order. What
+    one of those holds names that cube in place of a scope.
     """
     order = {cube: number for number, cube in enumerate(shared, 1)}
     rows = sorted(items(data, "search"), key=lambda row: (GROUPS.index(row[0]), order.get(row[1], 0)))
@@ -132,7 +119,6 @@ def metadata_of(item: Item) -> Mapping[str, Any]:
 
 
 def relativity_of(metadata: Mapping[str, Any]) -> float | None:
-    """How relevant MemOS found a memory to the query, as it says."""
     value = metadata.get("relativity")
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
@@ -165,7 +151,7 @@ def rewritten(item: Item) -> bool:
 
 
 def changed_within(item: Item, since: datetime | None, until: datetime | None) -> bool:
-    """Whether the server stored or last changed a memory in that time; one that tells no time is not in it."""
+    """Whether the server stored or last changed a memory in that time, if it tells."""
     metadata = metadata_of(item)
     for name in ("updated_at", "created_at"):
         moment = parse_time(metadata.get(name))
@@ -186,8 +172,8 @@ def untouched(item: Item) -> bool:
 
 
 def count_busy(answer: Any) -> int:
-    """Tasks of all users that wait or run: by ``scheduler_summary``, the one truthful count of a local queue, or
-    by ``all_tasks_summary``, which with Redis knows of some first."""
+    """Tasks of all users that wait or run: by ``scheduler_summary``, the one truthful count of a local queue, or by
+    ``all_tasks_summary``, which with Redis knows of some first."""
     data, largest = expect(dict, data_of(answer, "all_status"), "all_status"), 0
     for part in ("scheduler_summary", "all_tasks_summary"):
         where = f"all_status: {part}"

@@ -1,8 +1,8 @@
 """Whether a MemOS really works: something is stored, and looked for.
 
 MemOS answers 200 where its embedder, model, reranker or index fails, and search is then empty. So one known memory
-lives in a cube of its own, ``memslot-canary``, and is searched for at the first setup of a scope, by ``health`` and
-where an answer is empty. One that was stored without a vector is never found again; a good one takes its place.
+lives in a cube of its own, and is searched for at the first setup of a scope, by ``health`` and where an answer is
+empty. One that was stored without a vector is never found again; a good one takes its place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from memory.backends.memos.translate import native_filter
 CANARY = "memslot-canary"  # the cube of a scope has a "." or "_" in its name
 _EMPTY = "memslot-empty"
 _TEXT = "This memory shows memslot that writing and searching work."
-_CONTEXT = "memslot-canary"
 _UNRANKED = {
     0.0: "what is found is not ranked: the reranker behind MemOS does not answer",
     0.5: "what is found is not ranked: with postgres MOS_RERANKER_BACKEND=cosine_local rates everything 0.5",
@@ -37,26 +36,18 @@ _TASK_LOOKS, _TASK_PAUSE_S = 20, 0.05
 
 @dataclass
 class Canary:
-    """One known memory on the server.
-
-    Attributes:
-        shielded: what carries out writes that a mode switch is to wait for.
-        where: names the block in errors.
-        filters: ``honoured`` or ``ignored`` by the server's search; None until :meth:`check`.
-        relativity: how relevant the server last found the canary to its own text.
-        read_only: whether nothing may be stored.
-    """
+    """One known memory on the server. ``shielded`` carries out writes that a mode switch is to wait for."""
 
     native: Native
     options: MemosOptions
     shielded: ShieldedCalls
     where: str
-    filters: str | None = None
-    relativity: float | None = None
+    filters: str | None = None  # ``honoured`` or ``ignored`` by the server's search; None until :meth:`check`
+    relativity: float | None = None  # of the canary to its own text, as the server last found it
     read_only: bool = False
 
     async def report(self) -> tuple[Literal["ok", "degraded", "unavailable"], str, tuple[str, ...]]:
-        """How the server is by a search for the canary, how that ended, and what to warn of. Writes nothing."""
+        """How the server is by a search for the canary, how that ended, and what to warn of."""
         if await self._found():
             if self.relativity not in _UNRANKED or not self.options.rerank:
                 return "ok", "found", ()
@@ -66,14 +57,7 @@ class Canary:
         return "degraded", "not stored yet", ("no scope is set up yet, so nothing is known to search for",)
 
     async def probe(self, operation: str) -> bool:
-        """MemOS answered with nothing: whether that may be so, or it failed.
-
-        Returns:
-            Whether the canary had to be stored again; the answer may then be another.
-
-        Raises:
-            BackendUnavailable: the canary is not found either, and one stored anew is not.
-        """
+        """MemOS answered with nothing: whether another answer may come now, as the canary was stored again."""
         if await self._found():
             return False
         problem = await self._heal()
@@ -86,16 +70,8 @@ class Canary:
         return not self.read_only
 
     async def check(self) -> bool:
-        """Store the canary where none is found, find it, and see whether cubes, filters and scheduler hold.
-
-        Returns:
-            Whether all could be seen; while read-only, that is only where the canary is stored already.
-
-        Raises:
-            BackendUnavailable: it is not found, or is not stored although MemOS says so.
-            ConfigError: another cube finds it as well, or the server has not the ``graph_db`` or ``scheduler``
-                that the block says.
-        """
+        """Store the canary where none is found, find it, and see whether cubes, filters and scheduler hold; if all
+        could be seen."""
         problem = None if await self._found() else await self._heal()
         if problem is not None:
             raise BackendUnavailable(f"setup_scope: {problem}")
@@ -110,7 +86,7 @@ class Canary:
         return self.options.scheduler != "redis" or await self._check_tasks()
 
     async def _check_filters(self) -> None:
-        matching = await self._found(context=_CONTEXT)
+        matching = await self._found(context=CANARY)
         self.filters = "ignored" if await self._found(context="another context") else "honoured"
         if self.options.filters and not (matching and self.filters == "honoured"):
             did = (
@@ -146,18 +122,16 @@ class Canary:
             await self.native.delete(added, CANARY)
 
     async def _heal(self) -> str | None:
-        """Nothing is found: None once a canary is, else why not.
-
-        The good one is stored first: only then goes what is stored and never found.
-        """
+        """Nothing is found: None once a canary is, else why not."""
         return await self.shielded.run(CANARY, self._renew)
 
     async def _renew(self) -> str | None:
+        """The good one is stored first: only then goes what is stored and never found."""
         if await self._found():
             return None  # by another call meanwhile
         if self.read_only:
             return await self._why() if await self.native.listing(CANARY) else None
-        if not (await self.native.found(_TEXT, CANARY)):
+        if not await self.native.found(_TEXT, CANARY):
             fresh = await self._store()
             found = await self.native.found(_TEXT, CANARY)
             stored = await self.native.listing(CANARY)
@@ -167,7 +141,7 @@ class Canary:
         return None if await self._found() else await self._why()
 
     async def _store(self) -> Sequence[str]:
-        added = await self.native.note(_TEXT, CANARY, {"context": _CONTEXT})
+        added = await self.native.note(_TEXT, CANARY, {"context": CANARY})
         if not added:
             raise BackendUnavailable(
                 "setup_scope: MemOS answered 200 and stored nothing; see the server's log"
@@ -181,9 +155,7 @@ class Canary:
         return _LOST
 
     async def _found(self, cube: str = CANARY, context: str | None = None) -> bool:
-        where = None
-        if context is not None:
-            where = native_filter({"context": {"eq": context}}, self.options.graph_db)
+        where = native_filter({"context": {"eq": context}} if context else {}, self.options.graph_db)
         found = await self.native.found(_TEXT, cube, where=where, mode=self.options.search_mode)
         for item in found.values():
             self.relativity = relativity_of(metadata_of(item))
@@ -191,7 +163,6 @@ class Canary:
 
 
 def unfound_by(mode: str) -> str:
-    """What to say where a search mode that asks the model finds nothing, and ``fast`` does."""
     return (
         f"search_mode: {mode} finds nothing where fast does: the language model behind MemOS fails, or its answers "
         "cannot be read; see the server's log, or say search_mode: fast"

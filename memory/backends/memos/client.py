@@ -36,13 +36,13 @@ from memory.backends.memos.answers import (
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.translate import Body, Requests
 
+# Calls at a time. More exhaust its database connections: of eight searches at once one in five came back empty.
 MAX_CONCURRENCY = 4
-"""Calls at a time. More make the server slower and exhaust its database connections: of eight searches at once one
-in five came back empty, with a status of 200."""
 
 Operation = Literal[
     "add", "search", "get_memory", "delete_memory", "feedback", "all_status", "task_status", "health"
 ]
+# Never ``task_queue_status``: without Redis it starts a Redis, on every interface.
 ROUTES: Mapping[Operation, tuple[str, str]] = {
     "add": ("POST", "/product/add"),
     "search": ("POST", "/product/search"),
@@ -53,9 +53,8 @@ ROUTES: Mapping[Operation, tuple[str, str]] = {
     "task_status": ("GET", "/product/scheduler/status"),
     "health": ("GET", "/health"),
 }
-"""What is asked of MemOS. Never ``task_queue_status``: without Redis it starts a Redis, on every interface."""
 
-# A request is many calls of models and stores, so that none of these says that nothing is stored.
+# Of MemOS in this process. A request is many calls, so that none of these says that nothing is stored.
 ERRORS: ErrorTable = {
     **OPENAI_ERRORS,
     "fastapi.exceptions.HTTPException": NativeError(sent=True),
@@ -68,7 +67,6 @@ ERRORS: ErrorTable = {
     "neo4j.exceptions.Neo4jError": NativeError(BackendUnavailable),
     "neo4j.exceptions.DriverError": NativeError(BackendUnavailable),
 }
-"""Of MemOS in this process; a server's answers our own client reads."""
 
 
 class Transport(Protocol):
@@ -77,15 +75,8 @@ class Transport(Protocol):
     name: str
 
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
-        """The whole answer as JSON values, such as ``{"code": 200, "message": ..., "data": ...}``.
-
-        Args:
-            body: the request's fields; for ``all_status``, ``task_status`` and ``health`` the query parameters.
-
-        Raises:
-            BackendError: no answer, an error status, or no JSON. Failures that MemOS hides in a successful answer
-                are not looked for here.
-        """
+        """The whole answer, ``{"code": 200, "message": ..., "data": ...}``; failures that hide in one are not
+        looked for."""
         ...
 
     async def aclose(self) -> None:
@@ -94,11 +85,7 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    """Requests to one product server; each is sent once, because an add sent twice is stored twice.
-
-    Raises:
-        InputError: the key cannot stand in a header.
-    """
+    """Each request is sent once, because an add sent twice is stored twice."""
 
     name = "http"
 
@@ -115,10 +102,8 @@ class HttpTransport:
 
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
         method, path = ROUTES[operation]
-        sent: dict[str, Any] = {"params": body} if method == "GET" else {"json": body}
-        return await self._http.request(
-            method, path, headers=self._headers, operation=f"{method} {path}", **sent
-        )
+        sent: dict[str, Any] = {"params" if method == "GET" else "json": body, "headers": self._headers}
+        return await self._http.request(method, path, operation=f"{method} {path}", **sent)
 
 
 _ACTIVE = frozenset({"waiting", "pending", "in_progress"})
@@ -126,8 +111,6 @@ _ACTIVE = frozenset({"waiting", "pending", "in_progress"})
 
 @dataclass(eq=False)
 class Native:
-    """One MemOS behind a transport."""
-
     transport: Transport
     requests: Requests
 
@@ -137,14 +120,12 @@ class Native:
         return answer if isinstance(answer, dict) else {}
 
     async def add(self, event: MemoryEvent, cube: str, place: str) -> tuple[Added, ...]:
-        """``/product/add`` to one cube; empty where MemOS kept nothing."""
         return added(await self.transport.call("add", self.requests.add(event, cube, place)))
 
     async def note(self, text: str, cube: str, info: dict[str, str]) -> tuple[Added, ...]:
         return added(await self.transport.call("add", self.requests.note(text, cube, info)))
 
     async def search(self, request: RetrieveRequest, cube: str, mode: str | None = None) -> Any:
-        """``/product/search``: the groups; by default in the configured mode."""
         body = self.requests.search(request, cube, mode)
         return data_of(await self.transport.call("search", body), "search")
 
@@ -157,17 +138,17 @@ class Native:
         where: Body | None = None,
         mode: str | None = "fast",
     ) -> dict[str, Item]:
-        """The memories that a search for ``text`` finds, by id. With ``fine`` they would be others."""
+        """With ``fine`` they would be others."""
         body = self.requests.ask(text, cube, session_id=session_id, where=where, mode=mode)
         return by_id(data_of(await self.transport.call("search", body), "search"), "search")
 
     async def groups(self, cube: str, native_id: str | None = None) -> Any:
-        """``/product/get_memory``: the cube's memories in their groups, or at least the one of ``native_id``."""
+        """The cube's memories in their groups, or at least the one of ``native_id``."""
         body = self.requests.listing(cube, native_id=native_id)
         return data_of(await self.transport.call("get_memory", body), "get_memory")
 
     async def listing(self, cube: str, native_id: str | None = None) -> dict[str, Item]:
-        """The memories of :meth:`groups`, each once: PostgreSQL puts every memory into every group."""
+        """PostgreSQL puts every memory into every group."""
         return by_id(await self.groups(cube, native_id), "get_memory")
 
     async def stored(self, cube: str, place: str) -> Mapping[str, Item]:
@@ -178,7 +159,6 @@ class Native:
         return {native_id: item for native_id, item in rows.items() if is_by(cube, item)}
 
     async def rows_of(self, event_id: str, cube: str, place: str) -> Mapping[str, Item]:
-        """What a scope has of one event in a cube, by id."""
         stored = await self.stored(cube, place)
         return {native_id: item for native_id, item in stored.items() if event_id in event_ids(item)}
 
@@ -188,11 +168,7 @@ class Native:
         return tuple(Added(native_id, str(row.get("memory"))) for native_id, row in rows.items())
 
     async def own(self, native_id: str, cube: str, shared: Sequence[str]) -> tuple[str, Item]:
-        """The cube and the memory, looked for in those of the scope: the routes by id answer for every cube.
-
-        Raises:
-            ScopeError: the memory is of another scope, or of none.
-        """
+        """The cube and the memory, looked for in those of the scope: the routes by id answer for every cube."""
         item = (await self.listing(cube, native_id)).get(native_id)
         if item is not None:
             return cube, item
@@ -202,12 +178,10 @@ class Native:
         raise ScopeError("native_id: belongs to another scope, or to none")
 
     async def clear(self, cube: str, shared: Sequence[str]) -> tuple[int, bool, tuple[str, ...]]:
-        """Delete all of a cube, and in those that scopes share what is its alone; look whether it is gone.
+        """Delete all of a cube, and in those that scopes share what is its alone; MemOS' own answer is wrong more
+        often than not.
 
-        MemOS' own answer is wrong more often than not.
-
-        Returns:
-            How many memories went; whether all did that are the scope's alone; and what stays.
+        How many memories went; whether all did that are the scope's alone; and what stays.
         """
         before = await self.listing(cube)
         data_of(await self.transport.call("delete_memory", self.requests.clear(cube)), "delete_memory")
@@ -231,15 +205,11 @@ class Native:
         return removed, gone, tuple(left)
 
     async def delete(self, native_ids: Sequence[str], cube: str) -> Any:
-        """``/product/delete_memory`` by id: the answer, which is the same for ids that do not exist."""
+        """The answer is the same for ids that do not exist."""
         return await self.transport.call("delete_memory", self.requests.delete(native_ids, cube))
 
     async def remove(self, native_id: str, cube: str) -> Any:
-        """:meth:`delete` of one memory, and a look whether it is gone.
-
-        Raises:
-            BackendProtocolError: it is still there.
-        """
+        """Delete one memory, and look whether it is gone."""
         answer = await self.delete([native_id], cube)
         try:
             left = await self.listing(cube, native_id)
@@ -253,11 +223,10 @@ class Native:
         return answer
 
     async def feedback(self, feedback: MemoryFeedback, cube: str) -> tuple[str, ...]:
-        """``/product/feedback``, carried out: ids of the memories it changed."""
         return feedback_ids(await self.transport.call("feedback", self.requests.feedback(feedback, cube)))
 
     async def busy(self, cubes: Sequence[str]) -> int:
-        """Tasks that wait or run: of these users with Redis; of all users with the local queue."""
+        """Of these users with Redis; of all users with the local queue."""
         if not self.requests.options.redis:
             return await self.busy_for_all()
         states = [state for cube in cubes for state in (await self.tasks(cube)).values()]
@@ -267,5 +236,5 @@ class Native:
         return count_busy(await self.transport.call("all_status", {}))
 
     async def tasks(self, cube: str) -> dict[str, str]:
-        """State of each task of a user; always empty without Redis."""
+        """Always empty without Redis."""
         return task_states(await self.transport.call("task_status", {"user_id": cube}))

@@ -1,9 +1,8 @@
 """MemOS in this process: the handlers of its product server on worker threads, without the server.
 
-MemOS is set up by environment variables, and keeps its parts once per process; so all adapters here share one.
-The package is imported, and connects, with the first call. On import it closes all logging handlers and sets up its
-own (console, and a file with every request in full), reads a ``.env`` over the environment, and makes ``.memos`` in
-the working directory: :func:`contained` undoes that.
+MemOS is set up by environment variables, and keeps its parts once per process; so all adapters here share one. On
+import, with the first call, it closes all logging handlers and sets up its own, reads a ``.env`` over the
+environment, and makes ``.memos`` in the working directory: :func:`contained` undoes that.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ _MODEL_SETTINGS = (
 )
 _FIELD = "memory.backends.memos"
 _LOGGERS = ("memos", "AddHandler", "SearchHandler", "FeedbackHandler")
-_SILENT = logging.CRITICAL + 1
 
 
 class InprocessTransport:
@@ -63,10 +61,7 @@ class InprocessTransport:
         self._worker = NativeWorker(MAX_CONCURRENCY, name="memslot-memos")
 
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
-        """The handler's answer; see :class:`~memory.backends.memos.client.Transport`.
-
-        MemOS' own model of the request checks the body first.
-        """
+        """MemOS' own model of the request checks the body first."""
         try:
             return await self._worker.run(
                 lambda: _shared.engine(self, self._data_dir).answer(operation, body)
@@ -85,12 +80,7 @@ class InprocessTransport:
 
 
 def check_environment(options: MemosOptions, environment: Mapping[str, str] = os.environ) -> None:
-    """Whether MemOS, set up as the environment says, is what the options describe.
-
-    Raises:
-        PluginLoadError: a package is missing.
-        ConfigError: a setting is missing or contradicts an option.
-    """
+    """Whether MemOS, set up as the environment says, is what the options describe."""
     absent = [name for name in ("memos", "chonkie", _DRIVERS[options.graph_db]) if find_spec(name) is None]
     if absent:
         raise PluginLoadError(f"transport: inprocess needs {', '.join(absent)}; {_INSTALL}")
@@ -125,16 +115,13 @@ def _is_true(environment: Mapping[str, str], name: str) -> bool:
 def contained(directory: Path) -> Iterator[None]:
     """Around everything that imports or starts MemOS: what it does to logging and environment is undone.
 
-    MemOS' loggers stay silent, because they write user text; ``logging.getLogger("memos").setLevel`` changes that.
-
-    Args:
-        directory: where ``.memos`` goes, unless ``MEMOS_BASE_PATH`` says otherwise. The first one counts for the
-            whole process.
+    Its loggers stay silent, because they write user text; ``logging.getLogger("memos").setLevel`` changes that. Of
+    the directories for ``.memos``, unless ``MEMOS_BASE_PATH`` names one, the first counts for the whole process.
     """
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
-            logger.setLevel(_SILENT)
+            logger.setLevel(logging.CRITICAL + 1)
     configure = logging.config.dictConfig
     logging.config.dictConfig = _all_but_memos
     root = logging.getLogger()
@@ -176,17 +163,15 @@ class _Engine:
 
         self._components = parts = handlers.init_server()
         dependencies = HandlerDependencies.from_init_server(parts)
-        adding, searching = AddHandler(dependencies), SearchHandler(dependencies)
-        feedback = FeedbackHandler(dependencies)
         tracker = TaskStatusTracker(redis_client=parts["redis_client"])
         memories, scheduler = handlers.memory_handler, handlers.scheduler_handler
         cube = parts["naive_mem_cube"]
         health = {"status": "healthy", "service": "memos", "version": __version__}
         # What makes the request of a body, and what answers it.
         self._routes: dict[Operation, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
-            "add": (models.APIADDRequest, adding.handle_add_memories),
-            "search": (models.APISearchRequest, searching.handle_search_memories),
-            "feedback": (models.APIFeedbackRequest, feedback.handle_feedback_memories),
+            "add": (models.APIADDRequest, AddHandler(dependencies).handle_add_memories),
+            "search": (models.APISearchRequest, SearchHandler(dependencies).handle_search_memories),
+            "feedback": (models.APIFeedbackRequest, FeedbackHandler(dependencies).handle_feedback_memories),
             "get_memory": (models.GetMemoryRequest, lambda asked: memories.handle_get_memories(asked, cube)),
             "delete_memory": (
                 models.DeleteMemoryRequest,

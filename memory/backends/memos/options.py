@@ -136,10 +136,8 @@ class MemosOptions(PluginOptions):
 
     @property
     def redis(self) -> bool:
-        """Whether the scheduler keeps its tasks in Redis, and tells of each."""
         return self.scheduler == "redis"
 
     @property
     def filters(self) -> bool:
-        """Whether a search's filter narrows in the configured graph database."""
         return self.graph_db != "postgres"

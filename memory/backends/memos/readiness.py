@@ -1,13 +1,9 @@
 """Whether what was written can be found: the scheduler's word, what is stored, and a search for it.
 
-With Redis MemOS tells of every task of a user. Its local queue only counts the tasks of all users, so an empty
-one proves little; a finished task may have kept the text as it was, because the model failed, may have stored
-nothing, or what no search finds. So each event that was written stays in question until it was seen stored and
-found.
-
-Events sent and not yet seen stored and found are on disk, because MemOS forgets them: its scheduler replaces a
-raw memory by what its model makes of it, and where the model's answer cannot be read, nothing is left and
-nothing says so.
+With Redis MemOS tells of every task of a user; its local queue only counts the tasks of all, so an empty one proves
+little. A finished task may have kept the text as it was, because the model failed, may have stored nothing, or what
+no search finds, and says nothing of it. So each event stays in question until it was seen stored and found: on
+disk, because MemOS forgets them.
 """
 
 from __future__ import annotations
@@ -29,39 +25,27 @@ from memory.backends.memos.answers import Added, Item, event_ids, is_by, unextra
 from memory.backends.memos.client import Native
 from memory.backends.memos.options import MemosOptions
 
-_MAX_FILES = 8
-"""Each process has a file of its own; more than so many are made one."""
+_MAX_FILES = 8  # each process has one of its own; more are made one
 
 
 @dataclass(frozen=True, slots=True)
 class SentEvent:
-    """An event that was sent to a cube."""
-
     event_id: str
     session_id: str
     place: str
 
 
 class Ledger:
-    """The open events of one cube. No text of them is kept.
-
-    Args:
-        directory: where its files stand: one of each process, and all are read.
-        server: names the server, whose cube it is.
-        cube: the cube's id.
-
-    Attributes:
-        problem: why what stands in the files cannot be relied on; empty where it can.
-    """
+    """The open events of one cube of a server, in files below ``directory``, one of each process. No texts."""
 
     def __init__(self, directory: Path, server: str, cube: str) -> None:
         self._directory = directory
         self._name = hashlib.sha256(json.dumps([server, cube]).encode()).hexdigest()[:32]
         self._own: AppendLog | None = None
-        self.problem = ""
+        self.problem = ""  # why what stands in the files cannot be relied on
 
     def load(self) -> list[SentEvent] | None:
-        """The open events; None where nothing was ever noted of this cube."""
+        """None where nothing was ever noted of this cube."""
         logs = self._logs()
         opened: dict[tuple[str, str], SentEvent] = {}
         try:
@@ -83,7 +67,7 @@ class Ledger:
         return list(opened.values()) if records else None
 
     def begin(self, opened: Iterable[SentEvent] = ()) -> None:
-        """A cube of which all is known: whatever is sent from now on is noted, besides the events that are open."""
+        """A cube of which all is known: what is sent from now on is noted, besides the events that are open."""
         former = self._logs()
         self._own, self.problem = None, ""
         self._append(
@@ -121,8 +105,6 @@ class Ledger:
 
 Status = Literal["committed", "queued", "pending", "unknown"]
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
-_SECOND_LOOK_S = 0.05
 _RAW = "the language model behind MemOS failed, and text was kept as it is"
 _LOST = "memories are stored, but a search finds none: the embedder, reranker or index behind MemOS failed"
 _GONE = (
@@ -130,8 +112,6 @@ _GONE = (
     "could not be read, which it does not tell"
 )
 _UNTOUCHED = "still as sent, though the scheduler has no task for them: it was restarted, or failed"
-
-
 _UNKNOWN_PAST = (
     "what this scope holds was written where nothing of it was noted, so nobody knows whether all of it is there; "
     "a reset ends that"
@@ -140,17 +120,12 @@ _UNKNOWN_PAST = (
 
 @dataclass(frozen=True, slots=True)
 class Written(SentEvent):
-    """What an event became, for looking it up again."""
-
     added: tuple[Added, ...] = ()
 
 
 @dataclass(eq=False)
 class Readiness:
-    """Asks a MemOS how far it is; ``shared`` are cubes that every scope writes to besides its own.
-
-    ``ledger`` makes that of a cube.
-    """
+    """Asks a MemOS how far it is; ``shared`` are cubes that every scope writes to besides its own."""
 
     native: Native
     options: MemosOptions
@@ -204,7 +179,6 @@ class Readiness:
         self._settle(cube, [(place, event_id) for event_id in made_of.union(event_ids(item))])
 
     def is_open(self, cube: str, written: Written) -> bool:
-        """Whether the event was sent before, by this process or an earlier one, and is not known to be stored."""
         return (written.place, written.event_id) in self._open.get(cube, {})
 
     def send(self, cube: str, written: Written) -> None:
@@ -231,23 +205,23 @@ class Readiness:
     async def idle(self, timeout_s: float, cubes: Sequence[str] | None = None) -> bool:
         """Wait until no task waits or runs, for these users or for all that were written to; whether that came."""
         with anyio.move_on_after(timeout_s):
-            pause = _FIRST_PAUSE_S
+            pause_s = 0.02
             while True:
                 before = dict(self._unreconciled)
                 asked = tuple(before if cubes is None else cubes)
                 if not asked or not await self._busy(asked):
                     self._reconcile(asked, before)
                     return True
-                await anyio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                await anyio.sleep(pause_s)
+                pause_s = min(pause_s * 2, 0.5)
         return False
 
     async def _busy(self, cubes: Sequence[str]) -> int:
-        """Tasks under way. The local queue counts none while it hands one over, so none is looked at twice."""
+        """The local queue counts none while it hands one over, so none is looked at twice."""
         busy = await self.native.busy(cubes)
         if busy or self.options.redis or self._unreconciled.keys().isdisjoint(cubes):
             return busy
-        await anyio.sleep(_SECOND_LOOK_S)
+        await anyio.sleep(0.05)
         return await self.native.busy(cubes)
 
     def _reconcile(self, cubes: Sequence[str], before: Mapping[str, object]) -> None:
@@ -275,11 +249,7 @@ class Readiness:
         return await self._judge(cube)
 
     async def look_up(self, written: Written) -> tuple[Status, tuple[str, ...]]:
-        """Whether a search finds all that was just written: the status of its receipt, and what that should say.
-
-        Raises:
-            BackendProtocolError: some of it is not even stored.
-        """
+        """Whether a search finds all that was just written: the status of its receipt, and what that should say."""
         found: dict[str, Item] = {}
         try:
             for memory in written.added:

@@ -17,22 +17,16 @@ Body = dict[str, Any]
 
 # Cube ids stand in SQL and Cypher text, and ":" separates the parts of the scheduler's Redis keys.
 CUBE_IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator=".", max_length=128)
+# Keys of ``info`` that say which event a memory comes from. None is a metadata field of MemOS, which would win.
 EVENT_KEYS = ("event_id", "turn_id", "agent_id", "timestamp", "scenario", "context", "attribute")
-"""Keys of ``info`` that say which event a memory comes from. None is a metadata field of MemOS, which would win."""
-
-WRITER = "written_by"
-"""Key of ``info`` in a cube that scopes share: the cube of the scope that wrote it."""
-
+WRITER = "written_by"  # key of ``info`` in a cube that scopes share: the cube of the scope that wrote it
 USER_PREFIX = "meta_"
 _USER_REST = "metadata_json"
 _NATIVE_KEYS = frozenset(
     {"id", "memory_type", "session_id", "tags", "created_at", "updated_at", "status", "key"}
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-
-OPERATORS = frozenset({"eq", "in", "gt", "gte", "lt", "lte", "contains"})
-"""Filter operators that MemOS has, in graph databases where it applies filters."""
-_NATIVE_OPERATOR = {"contains": "like"}
+OPERATORS = frozenset({"eq", "in", "gt", "gte", "lt", "lte", "contains"})  # where it applies filters
 
 
 def cube_of(scope: MemoryScope) -> str:
@@ -42,15 +36,10 @@ def cube_of(scope: MemoryScope) -> str:
 
 @dataclass(frozen=True)
 class Requests:
-    """Builds every request; both transports send what it builds."""
-
     options: MemosOptions
 
     def add(self, event: MemoryEvent, cube: str, place: str | None = None) -> Body:
-        """``APIADDRequest`` of an event: one cube, OpenAI messages with their time, its fields in ``info``.
-
-        ``place``, a cube that scopes share, is written by its own user, as any cube, and told whose event it is.
-        """
+        """``place``, a cube that scopes share, is written by its own user, and told whose event it is."""
         options, place = self.options, place or cube
         writer = {} if place == cube else {WRITER: cube}
         body: Body = {
@@ -71,7 +60,7 @@ class Requests:
         return without_nul(body)
 
     def note(self, text: str, cube: str, info: Mapping[str, str]) -> Body:
-        """``APIADDRequest`` of a text kept as it is, at once: the canary."""
+        """A text kept as it is, at once: the canary."""
         return {
             "user_id": cube,
             "writable_cube_ids": [cube],
@@ -83,7 +72,7 @@ class Requests:
         }
 
     def feedback(self, feedback: MemoryFeedback, cube: str) -> Body:
-        """``APIFeedbackRequest``, answered once carried out. A history may come as ``metadata["history"]``."""
+        """Answered once carried out. A history may come as ``metadata["history"]``."""
         history = feedback.metadata.get("history")
         said = [feedback.content, *([feedback.corrected_answer] if feedback.corrected_answer else [])]
         info = {"feedback_id": feedback.feedback_id, "timestamp": feedback.timestamp.isoformat()}
@@ -105,13 +94,7 @@ class Requests:
         )
 
     def search(self, request: RetrieveRequest, cube: str, mode: str | None = None) -> Body:
-        """``APISearchRequest`` with every parameter explicit: several defaults of MemOS empty the result.
-
-        The cubes are the scope's own and the configured ones.
-
-        Raises:
-            InputError: a filter's key cannot stand in the graph database's language.
-        """
+        """Every parameter explicit: several defaults of MemOS empty the result."""
         query = request.query
         if not self.options.filters:  # nothing can be filtered, so CS is left to the meaning of the query
             query = "\n".join((query, *request.cs_filters.values()))
@@ -136,7 +119,7 @@ class Requests:
         where: Body | None = None,
         mode: str | None = None,
     ) -> Body:
-        """A search of one cube, by default in the configured mode; ``most`` bounds each group by itself."""
+        """A search of one cube, by default in the configured mode; ``limit`` bounds each group by itself."""
         options = self.options
 
         def at_most(configured: int) -> int:
@@ -169,7 +152,7 @@ class Requests:
         }
 
     def listing(self, cube: str, *, native_id: str | None = None) -> Body:
-        """``GetMemoryRequest``: all of one cube, whoever wrote it; ``postgres`` ignores the filter by id."""
+        """All of one cube, whoever wrote it; ``postgres`` ignores the filter by id."""
         by_id = {"and": [{"id": native_id}]} if native_id is not None and self.options.filters else None
         return {
             "mem_cube_id": cube,
@@ -184,12 +167,12 @@ class Requests:
 
     @staticmethod
     def clear(cube: str) -> Body:
-        """``DeleteMemoryRequest`` for all of one cube. Without the cube, MemOS would delete in every cube."""
+        """All of one cube. Without the cube, MemOS would delete in every cube."""
         return {"writable_cube_ids": [cube], "user_id": cube}
 
     @staticmethod
     def delete(native_ids: Sequence[str], cube: str) -> Body:
-        """``DeleteMemoryRequest`` for single memories; MemOS does not ask whose they are."""
+        """MemOS does not ask whose they are."""
         return {"writable_cube_ids": [cube], "memory_ids": list(native_ids)}
 
 
@@ -219,7 +202,7 @@ def dropped_roles(event: MemoryEvent) -> tuple[str, ...]:
 
 
 def event_info(event: MemoryEvent) -> Body:
-    """The event's fields for ``info``, flat: graph databases hold no nested properties."""
+    """Flat: graph databases hold no nested properties."""
     return {
         **user_info(event.metadata),
         **event.cs_fields,
@@ -243,14 +226,7 @@ def user_info(metadata: Mapping[str, Any]) -> Body:
 
 
 def native_filter(where: Mapping[str, Mapping[str, Any]], graph_db: GraphDb) -> Body | None:
-    """``{"and": [...]}`` in the dialect of the graph database; a flat filter is taken as one per cube, and lost.
-
-    Args:
-        where: ``{key: {operator: value}}``; keys of events, of MemOS' metadata, or of a user's metadata.
-
-    Raises:
-        InputError: a key is no plain identifier.
-    """
+    """``{"and": [...]}`` in the dialect of the graph database; a flat filter is taken as one per cube, and lost."""
     conditions: list[Body] = []
     for key, clauses in where.items():
         if not _IDENTIFIER.match(key):
@@ -263,6 +239,6 @@ def native_filter(where: Mapping[str, Mapping[str, Any]], graph_db: GraphDb) -> 
             if graph_db in ("polardb", "postgres"):  # neo4j keeps the fields of info beside its own
                 column = f"info.{column}"
         for operator, value in clauses.items():
-            native = value if operator == "eq" else {_NATIVE_OPERATOR.get(operator, operator): value}
+            native = value if operator == "eq" else {"like" if operator == "contains" else operator: value}
             conditions.append({column: native})
     return {"and": conditions} if conditions else None
