@@ -1,7 +1,4 @@
-"""Honcho as a memory backend, through ``honcho-ai`` (spec section 5.1): peers, sessions, derived representations.
-
-The plugin module of the entry point ``honcho``. The SDK is imported by the factory alone.
-"""
+"""Honcho as a memory backend, through ``honcho-ai`` (spec 5.1): peers, sessions, derived representations."""
 
 from __future__ import annotations
 
@@ -28,7 +25,6 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[HonchoOptions]) -> MemoryAdapter:
-    """Build the adapter; nothing is sent until a scope is set up."""
     from memory.backends.honcho.adapter import HonchoAdapter
 
     return HonchoAdapter(settings)

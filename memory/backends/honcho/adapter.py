@@ -1,12 +1,13 @@
 """Honcho as a memory backend: the user a peer, sessions of messages, what the server derives from them (spec 5.1).
 
-What is here is translation. Writes are queued: the messages are stored, and what Honcho concludes from them comes
-later (:mod:`readiness`). What it found is given in its own order: prose on the user, card, summary, messages.
+Writes are queued: what Honcho concludes from the messages comes later (:mod:`readiness`). What it found is given in
+its own order: prose on the user, card, summary, messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -38,20 +39,18 @@ from memory.backends.honcho.records import MUTATIONS, QUERIES, HonchoRecords
 from memory.backends.honcho.translate import (
     HonchoIds,
     Part,
-    card_entries,
+    about_entries,
     conclusion_entry,
     event_parts,
     message_entry,
     native_filters,
     native_json,
-    prose_entries,
     search_text,
     summary_entry,
 )
 from memory.backends.honcho.workspace import HonchoScope, clear, wait_until_idle
 
 _FILTERS = frozenset({"eq", "ne", "in", "nin", "icontains"})
-_RESET_S = 300.0
 _BEHIND = "Honcho does not tell whether its worker and models run; a wait for readiness may"
 _NARROW = (
     "the API key is not for all workspaces; each scope is one, so a scope it is not for cannot be set up"
@@ -59,8 +58,6 @@ _NARROW = (
 
 
 class HonchoAdapter(HonchoRecords):
-    """One Honcho server, a workspace for each scope."""
-
     def __init__(self, settings: AdapterSettings[HonchoOptions]) -> None:
         self.backend_name = settings.name
         self.options = settings.options
@@ -84,39 +81,33 @@ class HonchoAdapter(HonchoRecords):
         )
         self.shielded = ShieldedCalls()
         self.readiness_pauses_s = (settings.options.poll_s, settings.options.poll_s)
-        self._reset_s = settings.deadlines.get("reset_s", _RESET_S)
+        self._reset_s = settings.deadlines.get("reset_s", 300.0)
         self._connections = Connections(settings.options, settings.name)
         self._open_to_us: HonchoScope | None = None
         self._ids = HonchoIds(settings.options, settings.where)
         self._workspaces: dict[MemoryScope, HonchoScope] = {}
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        """``workspace_id``, and in it the user's ``peer_id``."""
         return self._ids.native_scope(scope)
 
     def workspace(self, scope: MemoryScope) -> HonchoScope:
-        """The scope's workspace, as this adapter knows it; nothing is sent for it."""
         if scope not in self._workspaces:
             native = self.native_scope(scope)
             self._workspaces[scope] = HonchoScope(scope, native, self.options, self._connections)
         return self._workspaces[scope]
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Ask the server for the workspace's queue, which makes nothing: the first write makes the workspace."""
+        """Asking for the workspace's queue makes nothing: the first write makes the workspace."""
         workspace = self.workspace(scope)
         await workspace.check_access()
         self._open_to_us = workspace
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """``session.add_messages``, a message for each of the event's."""
         return (await self.record_events([event]))[0]
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """``session.add_messages`` with up to a hundred messages a call, session by session, in order.
-
-        If a call fails, ``error.receipts`` holds the events stored before it. Writing the others again by this
-        adapter sends what is missing of them, and nothing twice.
-        """
+        """Up to a hundred messages a call, session by session, in order. Writing the events of a failed one again
+        by this adapter sends what is missing of them, and nothing twice."""
         if not events:
             return []
         said = {event.event_id: event_parts(event) for event in events}
@@ -146,55 +137,44 @@ class HonchoAdapter(HonchoRecords):
         stored: dict[str, dict[tuple[int, int], str]] = {event.event_id: {} for event in events}
         for event in events:
             if event.event_id in uncertain:
-                stored[event.event_id] = await workspace.stored(event.session_id, event.event_id)
+                stored[event.event_id] = await workspace.stored(event)
         for batch in _batches(said, stored):
             try:
                 ids = await workspace.add(batch)
             except Exception as error:
                 failure = normalise_error(
-                    error,
-                    backend_name=self.backend_name,
-                    operation="Session.add_messages",
-                    table=ERRORS,
+                    error, backend_name=self.backend_name, operation="Session.add_messages", table=ERRORS
                 )
                 failure.sent = failure.sent or any(stored[part.event.event_id] for part in batch)
                 done = [event for event in events if len(stored[event.event_id]) == len(said[event.event_id])]
-                failure.receipts = tuple(self._receipt(event, stored) for event in done)
+                failure.receipts = tuple(self._receipt(event, stored[event.event_id]) for event in done)
                 raise failure from (error.__cause__ if failure is error else error)
             for part, native_id in zip(batch, ids, strict=True):
                 stored[part.event.event_id][part.key] = native_id
-        return [self._receipt(event, stored) for event in events]
+        return [self._receipt(event, stored[event.event_id]) for event in events]
 
-    def _receipt(
-        self, event: MemoryEvent, stored: Mapping[str, Mapping[tuple[int, int], str]]
-    ) -> WriteReceipt:
-        ids = [native_id for _, native_id in sorted(stored[event.event_id].items())]
-        return self.receipt(event, "Session.add_messages", ids, status="queued")
+    def _receipt(self, event: MemoryEvent, stored: Mapping[tuple[int, int], str]) -> WriteReceipt:
+        return self.receipt(event, "Session.add_messages", _in_order(stored), status="queued")
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Ids of the event's messages if all are stored."""
         workspace = self.workspace(event.scope)
-        stored = await workspace.stored(event.session_id, event.event_id)
+        stored = await workspace.stored(event)
         if len(stored) < len(event_parts(event)):
             return None
         workspace.uncertain.discard(event.event_id)
-        return tuple(native_id for _, native_id in sorted(stored.items()))
+        return _in_order(stored)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """``session.context`` or ``search``, and the supplement, if one is configured, at the same time."""
         workspace, options = self.workspace(request.scope), self.options
         limit = min(request.budget.max_items or options.top_k, MAX_ROWS)
         text, shortened = search_text(request, with_cs=not self.traits.filter_operators)
         raw: dict[str, Any] = {"workspace_id": workspace.workspace_id, "peer_id": workspace.peer_id}
         ask = self._context if options.retrieval == "context" else self._search
+        calls = [lambda: ask(workspace, request, text, limit, raw)]
+        if options.supplement != "none":
+            calls.insert(0, lambda: self._supplement(workspace, text, limit, raw))
         async with workspace.reading():
-            if options.supplement == "none":
-                found = await ask(workspace, request, text, limit, raw)
-            else:
-                found = await _both(
-                    lambda: self._supplement(workspace, text, limit, raw),
-                    lambda: ask(workspace, request, text, limit, raw),
-                )
+            found = await _at_once(calls)
         warnings = ("the question was shortened to what Honcho can look for",) if shortened else ()
         trace = self.trace(
             request.scope,
@@ -220,7 +200,12 @@ class HonchoAdapter(HonchoRecords):
         # Honcho answers 404 for a user it has never seen, and 200 without messages for such a session.
         context = await workspace.unless_unknown(workspace.session(request.session_id).aio.context(**asked))
         raw["context"] = native_json(context)
-        return [] if context is None else list(_context_entries(context, workspace.peer_id))
+        if context is None:
+            return []
+        # In the SDK's own order for a prompt: who the user is, what was, what is said now.
+        about = about_entries(context.peer_representation, context.peer_card, workspace.peer_id)
+        summary = [] if context.summary is None else [summary_entry(context.summary)]
+        return [*about, *summary, *map(message_entry, context.messages)]
 
     async def _search(
         self, workspace: HonchoScope, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
@@ -251,28 +236,26 @@ class HonchoAdapter(HonchoRecords):
         raw["peer_context"] = native_json(about)
         if about is None:
             return []
-        prose = prose_entries(about.representation, workspace.peer_id)
-        return [*prose, *card_entries(about.peer_card, workspace.peer_id)]
+        return about_entries(about.representation, about.peer_card, workspace.peer_id)
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """The queue now; an idle queue alone is ``pending``, because rows enter it after a write was answered."""
+        """An idle queue alone is ``pending``, because rows enter it after a write was answered."""
         return await self.workspace(scope).watch.look()
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Delete sessions, conclusions and cards, and wait until Honcho's worker has really done so.
 
-        The workspace stays, and so do its peers, which Honcho cannot delete. ``verified`` is False where the
-        worker was not done by nine tenths of the deadline.
+        The workspace and its peers stay, which Honcho cannot delete. ``verified`` is False where the worker was not
+        done by nine tenths of the deadline.
         """
         workspace = self.workspace(scope)
         await self.shielded.idle(workspace.workspace_id)
-        options = self.options
         began = anyio.current_time()
-        await wait_until_idle(workspace, self._reset_s * 0.6, options.poll_s)
+        await wait_until_idle(workspace, self._reset_s * 0.6)
         async with workspace.alone():
             rest_s = self._reset_s * 0.9 - (anyio.current_time() - began)
             with self.clearing():
-                removed, verified = await clear(workspace, rest_s, options.poll_s)
+                removed, verified = await clear(workspace, rest_s)
         left = ["the workspace and its peers, empty"] if removed else []
         if not verified:
             left = ["what Honcho's worker has not deleted, for it does not run or has failed"]
@@ -282,7 +265,7 @@ class HonchoAdapter(HonchoRecords):
     async def health(self) -> BackendHealth:
         """``GET /health``, which says little, and one look into the database, which needs a good key.
 
-        A key for one workspace alone may not list workspaces; so then the scope that was set up last is looked at.
+        A key for one workspace alone may not list workspaces; then the scope that was set up last is looked at.
         """
         reads = self._connections.reads
         if (await reads.get("/health")).get("status") != "ok":
@@ -295,23 +278,23 @@ class HonchoAdapter(HonchoRecords):
                 raise
             await self._open_to_us.check_access()
             narrow = (_NARROW,)
+        versions = {}
+        with suppress(BackendRejected, BackendProtocolError, LookupError, TypeError):  # switched off there
+            versions["honcho"] = str((await reads.get("/openapi.json"))["info"]["version"])
         options = self.options
         modes = (options.retrieval, *((options.supplement,) if options.supplement != "none" else ()))
         return self.health_of(
-            versions=await self._server_version(),
+            versions=versions,
             details={"base_url": options.base_url, "retrieval": modes},
             warnings=(*narrow, _BEHIND),
         )
 
-    async def _server_version(self) -> dict[str, str]:
-        try:
-            info = (await self._connections.reads.get("/openapi.json"))["info"]
-        except (BackendRejected, BackendProtocolError, LookupError, TypeError):
-            return {}  # switched off there
-        return {"honcho": str(info["version"])} if "version" in info else {}
-
     async def aclose_native(self) -> None:
         await self._connections.aclose()
+
+
+def _in_order(stored: Mapping[tuple[int, int], str]) -> tuple[str, ...]:
+    return tuple(native_id for _, native_id in sorted(stored.items()))
 
 
 def _batches(
@@ -327,17 +310,7 @@ def _batches(
             yield parts[start : start + MAX_ROWS]
 
 
-def _context_entries(context: Any, peer_id: str) -> Iterator[ContextEntry]:
-    """In the SDK's own order for a prompt: who the user is, what was, what is said now."""
-    yield from prose_entries(context.peer_representation, peer_id)
-    yield from card_entries(context.peer_card, peer_id)
-    if context.summary is not None:
-        yield summary_entry(context.summary)
-    for message in context.messages:
-        yield message_entry(message)
-
-
-async def _both(*calls: Callable[[], Awaitable[list[ContextEntry]]]) -> list[ContextEntry]:
+async def _at_once(calls: Sequence[Callable[[], Awaitable[list[ContextEntry]]]]) -> list[ContextEntry]:
     """What they find at the same time, in their order; the first error of any, by itself."""
     found: dict[int, list[ContextEntry]] = {}
 

@@ -2,10 +2,8 @@
 
 ``honcho-ai`` builds an HTTP client for every workspace, sends writes again that may have been carried out, has no
 public close, and makes the workspace it is to read from. Its objects take their transport from
-``Honcho._async_http`` ("used as is") and whether the workspace is made from ``Honcho._workspace_ensured``;
-``test_honcho_drift`` holds both.
-
-What reads a scope's workspace here makes nothing on the server.
+``Honcho._async_http`` and whether the workspace is made from ``Honcho._workspace_ensured``; ``test_honcho_drift``
+holds both.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import anyio
 import httpx
 from honcho import Honcho, Peer, Session
 
-from memory import BackendTimeout, BackendUnavailable
+from memory import BackendTimeout, BackendUnavailable, MemoryEvent
 from memory.adapter import (
     BackendAuthError,
     BackendRateLimited,
@@ -38,8 +36,8 @@ from memory.backends.honcho.options import MAX_ROWS, HonchoOptions
 from memory.backends.honcho.translate import IDS
 
 _FIXED = frozenset({"", "v3", "workspaces", "list", "query", "status"})
-_LISTS = frozenset({"messages", "search", "conclusions", "query"})
-"""Last parts of the routes that answer with a bare list of records."""
+_LISTS = frozenset({"messages", "search", "conclusions", "query"})  # routes that answer with a bare list
+# Of the SDK's exceptions; its requests go over our own connection, whose errors are ours.
 ERRORS: ErrorTable = {
     "honcho.http.exceptions.AuthenticationError": NativeError(BackendAuthError),
     "honcho.http.exceptions.PermissionDeniedError": NativeError(BackendAuthError),
@@ -54,7 +52,6 @@ ERRORS: ErrorTable = {
     "honcho.http.exceptions.ConnectionError": NativeError(BackendUnavailable),
     "honcho.http.exceptions.HonchoError": NativeError(BackendUnavailable),
 }
-"""Of the SDK's exceptions; its requests go over our own connection, whose errors are ours."""
 
 
 @dataclass(frozen=True, repr=False)  # headers hold the key
@@ -75,12 +72,8 @@ class Transport:
         headers: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """One request: the answer's JSON. ``timeout``, in seconds, is the SDK's and counts where it is given.
-
-        Raises:
-            BackendError: see :meth:`JsonHttp.request`; BackendProtocolError where the answer is nothing, or not of
-                the route's shape, which the SDK's objects would fail on without saying where.
-        """
+        """``timeout``, in seconds, is the SDK's. An answer that is not of the route's shape is a
+        BackendProtocolError here: the SDK's objects would fail on it without saying where."""
         with anyio.fail_after(timeout):
             answer = await self.http.request(
                 method,
@@ -100,8 +93,6 @@ class Transport:
 
 
 class Connections:
-    """Makes the SDK's clients of one server."""
-
     def __init__(self, options: HonchoOptions, backend: str) -> None:
         assert options.base_url is not None
         warnings_only("honcho")
@@ -122,13 +113,13 @@ class Connections:
         self._unused = httpx.Client(transport=httpx.MockTransport(_refuse))
 
     def reader(self, workspace_id: str) -> Honcho:
-        """A client for reading: it takes the workspace for made, so that looking never makes it."""
+        """It takes the workspace for made, so that looking never makes it."""
         client = self._client(workspace_id, self.reads)
         client._workspace_ensured = True
         return client
 
     def writer(self, workspace_id: str) -> Honcho:
-        """A client for writing: its first call makes the workspace where there is none."""
+        """Its first call makes the workspace where there is none."""
         return self._client(workspace_id, self.writes)
 
     async def aclose(self) -> None:
@@ -148,7 +139,6 @@ def _refuse(request: httpx.Request) -> httpx.Response:
 
 
 def _shaped(method: str, path: str, answer: Any) -> Any:
-    """An answer that is a list of records, a page of them, or a record."""
     where = _named(method, path)
     if method == "POST" and path.rpartition("/")[2] in _LISTS:
         return [expect(dict, row, where) for row in expect(list, answer, where)]
@@ -169,10 +159,7 @@ T = TypeVar("T")
 
 
 async def all_rows(page: Any, limit: int | None = None) -> list[Any]:
-    """The rows of a page and of those after it, at most ``limit``.
-
-    Not by ``async for``: left half-way, the SDK's generator is a warning on trio.
-    """
+    """Not by ``async for``: left half-way, the SDK's generator is a warning on trio."""
     rows: list[Any] = []
     while page is not None:
         rows.extend(page.items)
@@ -183,12 +170,7 @@ async def all_rows(page: Any, limit: int | None = None) -> list[Any]:
 
 
 class WorkspaceReader:
-    """A workspace; ``peer_id`` is the user's, and so is ``user``, a peer to read by.
-
-    Attributes:
-        observed: peers of whom Honcho derives what it concludes.
-        reader: an SDK client that makes nothing.
-    """
+    """A workspace; ``peer_id`` is the user's, ``user`` a peer to read by, ``reader`` makes nothing."""
 
     def __init__(self, native: Mapping[str, str], options: HonchoOptions, connections: Connections) -> None:
         self.workspace_id = native["workspace_id"]
@@ -198,38 +180,36 @@ class WorkspaceReader:
         self.user = Peer(self.peer_id, self.reader)
 
     def session(self, session_id: str) -> Session:
-        """A session, by our id, for reading."""
+        """By our id, for reading."""
         return self.native_session(IDS.encode(session_id))
 
     def native_session(self, native_id: str) -> Session:
-        """A session, by Honcho's id, for reading and deleting."""
+        """By Honcho's id, for reading and deleting."""
         return Session(native_id, self.reader)
 
     async def check_access(self) -> None:
-        """Ask for the queue, which needs nothing to be there: whether this is a Honcho that lets us in."""
+        """The queue needs nothing to be there: whether this is a Honcho that lets us in."""
         await self.reader.aio.queue_status()
 
     async def unless_unknown(self, call: Awaitable[T]) -> T | None:
-        """The answer, or None where Honcho has not met the user yet, which it says with 404.
-
-        So does an address that is not Honcho's: the queue, which needs no user, must answer.
-        """
+        """None where Honcho has not met the user yet, which it says with 404. So does an address that is not
+        Honcho's: the queue, which needs no user, must answer."""
         answer = await none_if_404(call)
         if answer is None:
             await self.check_access()
         return answer
 
-    async def stored(self, session_id: str, event_id: str) -> dict[tuple[int, int], str]:
-        """The parts of an event that are stored, by their key: ``session.messages`` by metadata."""
-        filters: dict[str, Any] = {"metadata": {"event_id": without_nul(event_id)}}
-        page = await self.session(session_id).aio.messages(filters=filters, size=MAX_ROWS)
+    async def stored(self, event: MemoryEvent) -> dict[tuple[int, int], str]:
+        """The parts of an event that are stored, by their key."""
+        filters: dict[str, Any] = {"metadata": {"event_id": without_nul(event.event_id)}}
+        page = await self.session(event.session_id).aio.messages(filters=filters, size=MAX_ROWS)
         return {_key(message.metadata): message.id for message in await all_rows(page)}
 
     async def sessions(self) -> list[Session]:
         return await all_rows(await self.reader.aio.sessions(size=MAX_ROWS))
 
     async def count_messages(self, native_id: str, peer_id: str | None = None) -> int:
-        """How many messages a session holds, of all peers or of one."""
+        """Of all peers or of one."""
         filters: dict[str, Any] | None = None if peer_id is None else {"peer_id": peer_id}
         page = await self.native_session(native_id).aio.messages(filters=filters, size=1)
         return page.total or 0
@@ -248,7 +228,7 @@ class WorkspaceReader:
         return status.pending_work_units, status.in_progress_work_units
 
     async def conclusions(self, filters: dict[str, Any] | None = None) -> tuple[int, datetime | None]:
-        """How many conclusions match, and when the newest of them was derived, by the server's clock."""
+        """How many match, and when the newest of them was derived, by the server's clock."""
         page = await self.reader.aio.conclusions.list(size=1, filters=filters)
         return page.total or 0, page.items[0].created_at if page.items else None
 

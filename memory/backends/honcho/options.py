@@ -9,12 +9,9 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memory.adapter import PluginOptions, Public, server_address
 
-MAX_TOKENS = 100_000
-"""The most ``session.context(tokens=)`` takes."""
-MAX_ROWS = 100
-"""The most results of a search, conclusions of a representation, messages of a call."""
-OTHERS_PEER = "system"
-"""Who says what neither the user nor the assistant says."""
+MAX_TOKENS = 100_000  # of ``session.context(tokens=)``
+MAX_ROWS = 100  # results of a search, conclusions of a representation, messages of a call
+OTHERS_PEER = "system"  # who says what neither the user nor the assistant says
 
 
 class HonchoOptions(PluginOptions):

@@ -1,16 +1,11 @@
 """Whether Honcho has derived what it will from what was written.
 
-An empty queue does not say so: rows enter it after the write was answered, or never if the API ends before;
-done ones are purged every twelve hours; and a failed derivation ends its row like a finished one. So each
-message of an observed peer is accounted for by itself, whoever wrote it: a conclusion must name it
-(:mod:`sources`). Totals only tell how long to wait. Nothing is taken from what this process remembers, so a
-fresh one says the same.
-
-Which messages a conclusion was drawn from is the only proof of a derivation that Honcho's API gives: of a
-message it tells neither whether it was processed nor the error that its derivation ended with. But a conclusion
-keeps the inner numbers of the messages that the model was given for it (``message_ids``): no answer shows them,
-a filter sees them. All are messages of the conclusion's session, said by the peer that it is about. So where
-conclusions name as many different numbers as that peer said messages there, each of them was derived.
+An empty queue does not say so: rows enter it after the write was answered, or never if the API ends before; done
+ones are purged every twelve hours; and a failed derivation ends its row like a finished one. So each message of an
+observed peer is accounted for by itself: a conclusion must name it. It keeps the inner numbers of the messages that
+the model was given for it (``message_ids``): no answer shows them, a filter sees them. All are of the conclusion's
+session and of the peer that it is about, so where conclusions name as many different numbers as that peer said
+messages there, each was derived. Totals only tell how long to wait. A fresh process says the same.
 """
 
 from __future__ import annotations
@@ -25,23 +20,20 @@ import anyio
 from memory import BackendReadiness
 from memory.backends.honcho.client import WorkspaceReader
 
-_WIDEST = 128
-"""Numbers asked for at once; three hundred took the server a fifth of a second."""
-_AHEAD = 4
-"""Numbers beyond those expected, for messages of others that came in between."""
+_WIDEST = 128  # numbers asked for at once; three hundred took the server a fifth of a second
 
 
 class NamedMessages:
     """The messages of one peer in one session that conclusions name, by Honcho's inner numbers.
 
-    They are found by asking: how many conclusions name one of these numbers, and does one conclusion name all of
-    them? Numbers of a session that nobody else wrote to meanwhile cost a few requests for each call of the model.
+    Found by asking: how many conclusions name one of these numbers, and does one name all of them? Numbers of a
+    session that nobody else wrote to meanwhile cost a few requests for each call of the model.
     """
 
     def __init__(self, workspace: WorkspaceReader, session: str, peer_id: str) -> None:
         self._workspace = workspace
-        about = {"session_id": session, "observer_id": peer_id, "observed_id": peer_id, "level": "explicit"}
-        self._about: dict[str, Any] = about
+        self._about: dict[str, Any] = {"session_id": session, "level": "explicit"}
+        self._about |= {"observer_id": peer_id, "observed_id": peer_id}
         self._named: set[int] = set()
         self._looked_through: datetime | None = None
 
@@ -66,7 +58,7 @@ class NamedMessages:
         if not self._named:
             start = await self._first_number(fresh)
         while start and len(self._named) < stored:
-            width = _WIDEST if empty else min(_WIDEST, 2 * (stored - len(self._named)) + _AHEAD)
+            width = _WIDEST if empty else min(_WIDEST, 2 * (stored - len(self._named)) + 4)
             found: set[int] = set()
             # A user's messages and an assistant's mostly alternate, and so do their numbers.
             for first in (start, start + 1):
@@ -86,10 +78,8 @@ class NamedMessages:
         return await self._among(fresh, numbers[:half]) | await self._among(fresh, numbers[half:])
 
     async def _first_number(self, fresh: dict[str, Any]) -> int:
-        """The first number that one of the conclusions names, digit by digit: as text they are ``[12, 14]``.
-
-        0 where none names any.
-        """
+        """The first number that a conclusion names, digit by digit: as text they are ``[12, 14]``. 0 where none
+        does."""
         number = ""
         while not number or not await self._begins(fresh, (f"[{number},", f"[{number}]")):
             digits = "0123456789"
@@ -115,8 +105,7 @@ def _names(numbers: Sequence[int]) -> dict[str, Any]:
 
 
 _LOOKS = 3
-_LATE_S = 20.0
-"""Seconds of an idle queue after which rows that are missing are not taken for late any more."""
+_LATE_S = 20.0  # of an idle queue, after which missing rows are not taken for late any more
 _HELD = (
     "sessions of under 512 new tokens wait up to 30 min unless the server's DERIVER_FLUSH_ENABLED is true, and all "
     "wait while its worker does not run"
@@ -128,11 +117,7 @@ _UNNAMED = (
 
 
 class Watch:
-    """How far a workspace is, asked of its server.
-
-    Attributes:
-        derived: whether the last look found everything derived, and nothing was written since.
-    """
+    """How far a workspace is; ``derived`` if the last look found everything so, and nothing was written since."""
 
     def __init__(self, server: WorkspaceReader, quiet_s: float) -> None:
         self._server = server
@@ -154,7 +139,7 @@ class Watch:
 
     @property
     def derived_at(self) -> datetime | None:
-        """When the newest conclusion was derived, by the server's clock; None where that may have changed."""
+        """By the server's clock; None where that may have changed."""
         return self._newest if self.derived else None
 
     async def begin(self) -> None:
@@ -220,7 +205,6 @@ class Watch:
         return now - self._idle_since if self._looks >= _LOOKS else 0.0
 
     async def _account(self) -> tuple[int, int]:
-        """How many messages the observed peers have in all sessions, and how many of them no conclusion names."""
         stored = unnamed = 0
         for session in await self._server.sessions():
             for peer_id in self._server.observed:
@@ -229,7 +213,7 @@ class Watch:
                 sources = self._sources.setdefault(key, NamedMessages(self._server, session.id, peer_id))
                 stored += count
                 unnamed += await sources.unnamed(count)
-        return stored, unnamed
+        return stored, unnamed  # by a conclusion
 
 
 def _pending(detail: str, count: int | None = None) -> BackendReadiness:

@@ -57,9 +57,6 @@ class HonchoRecords(BaseAdapter):
 
         Honcho says from which session a conclusion is, not from which message. A representation has no id but its
         peer's. A time range lists the conclusions derived in it, by the server's clock.
-
-        Raises:
-            ScopeError: the scope has no such record.
         """
         workspace = self.workspace(request.scope)
         async with workspace.reading():
@@ -91,12 +88,8 @@ class HonchoRecords(BaseAdapter):
     async def _of_record(self, workspace: HonchoScope, native_id: str) -> dict[str, Any]:
         found = await _conclusions(workspace, {"id": native_id})
         if found:
-            record = found[0]
-            said = (
-                await _said(workspace, record["session_id"], record["observed_id"])
-                if record["session_id"]
-                else []
-            )
+            session_id, peer_id = found[0]["session_id"], found[0]["observed_id"]
+            said = await _said(workspace, session_id, peer_id) if session_id else []
             return {"conclusions": found, "said_in_that_session": said}
         for session in await workspace.sessions():
             message = await none_if_404(session.aio.get_message(native_id))
@@ -105,27 +98,22 @@ class HonchoRecords(BaseAdapter):
         raise ScopeError("native_id: belongs to another scope, or to none")
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """One call of the SDK, by its own name. ``chat`` asks the server's model."""
+        """``chat`` asks the server's model."""
         workspace = self.workspace(request.scope)
         async with workspace.reading():
             raw = native_json(await _query(workspace, request.operation, dict(request.arguments)))
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, request.operation))
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """What the SDK can change: ``delete`` or ``create`` a conclusion on the user, ``set_card`` of the user,
-        ``update`` a message's metadata (ours stays). Nothing deletes a message.
-
-        Raises:
-            BackendRejected: the scope has no such record.
-        """
+        """``delete`` or ``create`` a conclusion on the user, ``set_card`` of the user, ``update`` a message's
+        metadata (ours stays). Nothing deletes a message."""
         workspace = self.workspace(request.scope)
         changed = await self.shielded.run(workspace.workspace_id, lambda: _mutate(workspace, request))
         created = changed if request.operation == "create" else ()
         ids = tuple(record.id for record in created) or ((request.native_id,) if request.native_id else ())
         trace = self.trace(request.scope, request.operation, native_ids=ids)
-        return NativeMutationReceipt(
-            status="committed", native_ids=ids, raw=native_json(changed), trace=trace
-        )
+        raw = native_json(changed)
+        return NativeMutationReceipt(status="committed", native_ids=ids, raw=raw, trace=trace)
 
 
 async def _conclusions(workspace: HonchoScope, filters: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -134,7 +122,6 @@ async def _conclusions(workspace: HonchoScope, filters: dict[str, Any] | None) -
 
 
 async def _said(workspace: HonchoScope, native_id: str, peer_id: str) -> list[dict[str, Any]]:
-    """What a peer said in a session, at most the first thousand messages."""
     page = await workspace.native_session(native_id).aio.messages(filters={"peer_id": peer_id}, size=MAX_ROWS)
     return [native_json(record) for record in await all_rows(page, _MAX_RECORDS)]
 
@@ -143,9 +130,14 @@ async def _query(workspace: HonchoScope, operation: str, given: dict[str, Any]) 
     reader, user = workspace.reader.aio, workspace.user.aio
     native_id = _native(given.pop("session_id", None))
     session: Any = workspace.native_session(native_id).aio if native_id else None
+
+    async def chat() -> dict[str, Any]:
+        await user.get_card()  # 404 for a user Honcho does not know; the chat would make one
+        return {"content": await user.chat(given.pop("query"), session=native_id, **given)}
+
     calls: dict[str, Callable[[], Awaitable[Any]]] = {
         "card": user.get_card,
-        "chat": lambda: _chat(user, native_id, **given),
+        "chat": chat,
         "conclusions": lambda: _page(reader.conclusions.list(**given)),
         "messages": lambda: _page(session.messages(**given)),
         "queue_status": reader.queue_status,
@@ -162,19 +154,12 @@ def _native(session_id: str | None) -> str | None:
 
 async def _page(call: Awaitable[Any]) -> dict[str, Any]:
     page = await call
-    return {"items": [_row(record) for record in page.items], "total": page.total, "page": page.page}
-
-
-def _row(record: Any) -> Any:
-    """A session object holds its client; what it is of the session are its public fields."""
-    if hasattr(record, "aio"):
-        return {"id": record.id, "metadata": native_json(record.metadata)}
-    return native_json(record)
-
-
-async def _chat(user: Any, native_id: str | None, query: str, reasoning_level: Any = None) -> dict[str, Any]:
-    await user.get_card()  # 404 for a user Honcho does not know; the chat would make one
-    return {"content": await user.chat(query, session=native_id, reasoning_level=reasoning_level)}
+    # A session object holds its client; what it is of the session are its public fields.
+    items = [
+        {"id": row.id, "metadata": native_json(row.metadata)} if hasattr(row, "aio") else native_json(row)
+        for row in page.items
+    ]
+    return {"items": items, "total": page.total, "page": page.page}
 
 
 async def _mutate(workspace: HonchoScope, request: NativeMutationRequest) -> Any:

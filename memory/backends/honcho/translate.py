@@ -14,12 +14,10 @@ from memory import InputError, MemoryEvent, MemoryScope, Message, RetrieveReques
 from memory.adapter import ContextEntry, IdAlphabet, ScopeEncoder, clean_text, without_nul
 from memory.backends.honcho.options import OTHERS_PEER, HonchoOptions
 
+# Honcho's ids: ``[a-zA-Z0-9_-]``, 1 to 512 characters, measured.
 IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator="_x", max_length=512)
-"""Honcho's ids: ``[a-zA-Z0-9_-]``, 1 to 512 characters, measured."""
-MAX_CONTENT = 25_000
-"""The most characters of one message."""
-METADATA_PREFIX = "metadata."
-"""Stands before the keys of an event's own metadata, so that they never meet ours."""
+MAX_CONTENT = 25_000  # characters of one message
+METADATA_PREFIX = "metadata."  # before the keys of an event's own metadata, so that they never meet ours
 MAX_QUERY = 2_000
 _MAX_KEYS = 100
 _MAX_DEPTH = 5
@@ -31,8 +29,6 @@ _OBSERVATION = re.compile(r" ?(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]|\*\*)")
 
 
 class HonchoIds:
-    """The native ids of scopes; ``owner`` names the block in errors."""
-
     def __init__(self, options: HonchoOptions, owner: str) -> None:
         template = options.workspace_template
         templates = None if template is None else {"id": template}
@@ -49,29 +45,17 @@ class HonchoIds:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One message for Honcho: a message of an event, or a piece of it.
-
-    Attributes:
-        event: whose part it is.
-        role: of the message, which decides on the peer.
-        key: position of the message in the event, and of the piece in the message.
-        content: at most :data:`MAX_CONTENT` characters.
-        metadata: what Honcho keeps with it.
-    """
+    """One message for Honcho: a message of an event, or a piece of it."""
 
     event: MemoryEvent
-    role: str
-    key: tuple[int, int]
+    role: str  # of the message, which decides on the peer
+    key: tuple[int, int]  # position of the message in the event, and of the piece in the message
     content: str
     metadata: dict[str, Any]
 
 
 def event_parts(event: MemoryEvent) -> list[Part]:
-    """The event's messages as Honcho takes them, in order; together they hold the whole text.
-
-    Raises:
-        InputError: a message is blank over a whole piece, or the metadata is more than Honcho keeps.
-    """
+    """The event's messages as Honcho takes them, in order; together they hold the whole text."""
     base: dict[str, Any] = without_nul(
         {
             "event_id": event.event_id,
@@ -119,12 +103,9 @@ def _depth(value: Any) -> int:
 
 
 def split_text(text: str, where: str = "content") -> list[str]:
-    """Pieces that Honcho takes; joined they are the text again, NUL left out. Most texts are one piece.
+    """Pieces that Honcho takes; joined they are the text again, NUL left out; InputError where one would be blank.
 
     Cut at :data:`MAX_CONTENT` characters, and within what the server's tokenizers take for a control token.
-
-    Raises:
-        InputError: a piece would be blank; ``where`` names the field.
     """
     text = without_nul(text)
     if not text.strip():
@@ -167,8 +148,7 @@ def native_filters(request: RetrieveRequest) -> dict[str, Any] | None:
     clauses: list[dict[str, Any]] = []
     for key, conditions in request.where.items():
         field = key if key in request.cs_filters else METADATA_PREFIX + key
-        for operator, value in conditions.items():
-            clauses.append(_clause(field, operator, value))
+        clauses += [_clause(field, operator, value) for operator, value in conditions.items()]
     return {"AND": clauses} if clauses else None
 
 
@@ -184,7 +164,7 @@ def _clause(field: str, operator: str, value: Any) -> dict[str, Any]:
 
 
 def native_json(record: Any) -> Any:
-    """The SDK's objects as JSON, field by field; times in ISO form."""
+    """The SDK's objects, field by field; times in ISO form."""
     return json.loads(json.dumps(record, default=_fields))
 
 
@@ -195,7 +175,6 @@ def _fields(record: Any) -> Any:
 
 
 def message_entry(message: Any) -> ContextEntry:
-    """A message as it was said; its time is the event's."""
     metadata: Mapping[str, Any] = message.metadata or {}
     speaker = metadata.get("role")
     labels = [("role", speaker) if isinstance(speaker, str) else ("peer", message.peer_id)]
@@ -214,28 +193,18 @@ def message_entry(message: Any) -> ContextEntry:
 
 
 def conclusion_entry(conclusion: Any) -> ContextEntry:
-    """A conclusion; without time, because ``created_at`` is when it was derived and not when it was so."""
-    return ContextEntry(
-        text=conclusion.content,
-        native_id=conclusion.id,
-        group="Conclusions",
-        labels=(("level", str(conclusion.level)),),
-    )
+    """Without time, because ``created_at`` is when it was derived and not when it was so."""
+    labels = (("level", str(conclusion.level)),)
+    return ContextEntry(conclusion.content, native_id=conclusion.id, group="Conclusions", labels=labels)
 
 
 def summary_entry(summary: Any) -> ContextEntry:
-    """The session's summary, up to the message it names."""
     labels = (("summary", summary.summary_type), ("until", summary.message_id))
     return ContextEntry(text=summary.content, group="Summary", labels=labels)
 
 
 def prose_entries(representation: str | None, peer_id: str) -> Iterator[ContextEntry]:
-    """A representation in its own words and order, an entry for each observation, so that it can be fitted.
-
-    Args:
-        representation: markdown, with a heading for each kind of observation.
-        peer_id: of whom it is; the only native id there is.
-    """
+    """A representation, in markdown, in its own words and order: an entry for each observation, to be fitted."""
     heading: str | None = None
     lines: list[str] = []
     for line in (*(representation or "").split("\n"), "## "):
@@ -249,9 +218,9 @@ def prose_entries(representation: str | None, peer_id: str) -> Iterator[ContextE
             lines.append(line)
 
 
-def card_entries(card: Sequence[str] | None, peer_id: str) -> Iterator[ContextEntry]:
-    for line in card or ():
-        yield _prose(line, peer_id, "Peer card")
+def about_entries(text: str | None, card: Sequence[str] | None, peer_id: str) -> list[ContextEntry]:
+    lines = [_prose(line, peer_id, "Peer card") for line in card or ()]
+    return [*prose_entries(text, peer_id), *lines]
 
 
 def _prose(text: str, peer_id: str, group: str | None) -> ContextEntry:

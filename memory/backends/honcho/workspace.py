@@ -19,26 +19,18 @@ from memory.backends.honcho.translate import IDS, Part
 
 _DELETION_S = 5.0
 _LOOKS = 2
-_HELD_S = 45.0
-"""Seconds after which work that waits is held back: an idle worker looks into its queue more often than that."""
+_HELD_S = 45.0  # after which waiting work is held back: an idle worker looks into its queue more often
 
 
 class HonchoScope(WorkspaceReader):
-    """A scope's workspace.
-
-    Attributes:
-        watch: what was written and may still be under way.
-        uncertain: events of which a part may be stored already.
-    """
-
     def __init__(
         self, scope: MemoryScope, native: Mapping[str, str], options: HonchoOptions, connections: Connections
     ) -> None:
         super().__init__(native, options, connections)
         self.scope = scope
         self.watch = Watch(self, options.quiet_period_s)
-        self.uncertain: set[str] = set()
-        self._options = options
+        self.uncertain: set[str] = set()  # events of which a part may be stored already
+        self.options = options
         self._writer = connections.writer(self.workspace_id)
         self._peers: dict[str, Any] = {}
         self._sessions: dict[str, Any] = {}
@@ -47,11 +39,10 @@ class HonchoScope(WorkspaceReader):
         self._idle = anyio.Event()
 
     def peer_of(self, role: str) -> str:
-        """Who speaks in a role."""
-        return {"user": self.peer_id, "assistant": self._options.assistant_peer}.get(role, OTHERS_PEER)
+        return {"user": self.peer_id, "assistant": self.options.assistant_peer}.get(role, OTHERS_PEER)
 
     async def add(self, batch: Sequence[Part]) -> list[str]:
-        """``session.add_messages`` of at most a hundred parts of one session: their ids. Makes what is missing."""
+        """At most a hundred parts of one session: their ids. Makes what is missing."""
         await self.watch.begin()
         session_id, roles = batch[0].event.session_id, [part.role for part in batch]
         peers = {role: await self._peer(self.peer_of(role)) for role in set(roles)}
@@ -86,7 +77,7 @@ class HonchoScope(WorkspaceReader):
         return self._peers[peer_id]
 
     async def _open_session(self, session_id: str) -> Any:
-        """The session, made once. One that is being deleted is waited for; it cannot be used until it is gone."""
+        """Made once. One that is being deleted is waited for; it cannot be used until it is gone."""
         if session_id not in self._sessions:
             native_id, metadata = IDS.encode(session_id), dict[str, object](session_id=session_id)
             until = anyio.current_time() + _DELETION_S
@@ -100,7 +91,7 @@ class HonchoScope(WorkspaceReader):
                         "(up to 5 min without Redis); try again later, or use another session_id",
                         diagnostics={"status": 404},
                     )
-                await anyio.sleep(self._options.poll_s)
+                await anyio.sleep(self.options.poll_s)
             self._sessions[session_id] = session
         return self._sessions[session_id]
 
@@ -109,6 +100,8 @@ class HonchoScope(WorkspaceReader):
         self._peers.clear()
         self._sessions.clear()
         self._writer._workspace_ensured = False
+        self.uncertain.clear()
+        self.watch.cleared()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
@@ -126,7 +119,6 @@ class HonchoScope(WorkspaceReader):
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Without readers."""
         self._cleared = anyio.Event()
         try:
             while self._reading:
@@ -137,8 +129,8 @@ class HonchoScope(WorkspaceReader):
             self._cleared = None
 
 
-async def wait_until_idle(workspace: HonchoScope, timeout_s: float, poll_s: float) -> None:
-    """Wait until the worker is done with the workspace, at most ``timeout_s`` seconds; not for what it holds back.
+async def wait_until_idle(workspace: HonchoScope, timeout_s: float) -> None:
+    """At most ``timeout_s`` seconds, and not for what the worker holds back.
 
     While something is derived from a session Honcho fails to delete it, and it stays: not to be used, not to be
     deleted again.
@@ -151,16 +143,12 @@ async def wait_until_idle(workspace: HonchoScope, timeout_s: float, poll_s: floa
                 seen, since = waiting, anyio.current_time()
             elif anyio.current_time() - since > _HELD_S:
                 return
-            await anyio.sleep(poll_s)
+            await anyio.sleep(workspace.options.poll_s)
 
 
-async def clear(workspace: HonchoScope, timeout_s: float, poll_s: float) -> tuple[int, bool]:
-    """Delete what a workspace holds.
-
-    Returns:
-        How many messages, conclusions of no session and card lines there were; and whether, within ``timeout_s``
-        seconds, two looks in a row found nothing left.
-    """
+async def clear(workspace: HonchoScope, timeout_s: float) -> tuple[int, bool]:
+    """Delete what a workspace holds: how many messages, conclusions of no session and card lines there were; and
+    whether, within ``timeout_s`` seconds, two looks in a row found nothing left."""
     removed, empty = 0, 0
     with anyio.move_on_after(timeout_s):
         deleted: dict[str, int] = {}
@@ -180,15 +168,13 @@ async def clear(workspace: HonchoScope, timeout_s: float, poll_s: float) -> tupl
             found = more or deleted or rest or waiting or cards
             empty = 0 if found else empty + 1
             if empty < _LOOKS:
-                await anyio.sleep(poll_s)
+                await anyio.sleep(workspace.options.poll_s)
     workspace.forget()
-    workspace.uncertain.clear()
-    workspace.watch.cleared()
     return removed, empty >= _LOOKS
 
 
 async def _delete_sessions(workspace: HonchoScope) -> dict[str, int]:
-    """Delete every session that is listed; how many messages each had."""
+    """How many messages each session had."""
     deleted: dict[str, int] = {}
     while True:
         page: Any = await workspace.reader.aio.sessions(size=MAX_ROWS)
@@ -201,12 +187,11 @@ async def _delete_sessions(workspace: HonchoScope) -> dict[str, int]:
 
 
 async def _clear_cards(workspace: HonchoScope) -> int:
-    """Empty the cards; only those with lines, because setting one would make a workspace that is not there."""
+    """Only those with lines, because setting one would make a workspace that is not there."""
     lines = 0
     for peer_id in workspace.observed:
         peer = Peer(peer_id, workspace.reader)
-        card = await none_if_404(peer.aio.get_card())
-        if card:
+        if card := await none_if_404(peer.aio.get_card()):
             lines += len(card)
             await peer.aio.set_card([])
     return lines

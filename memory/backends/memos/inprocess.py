@@ -175,16 +175,13 @@ class _Engine:
             "get_memory": (models.GetMemoryRequest, lambda asked: memories.handle_get_memories(asked, cube)),
             "delete_memory": (
                 models.DeleteMemoryRequest,
-                lambda asked: memories.handle_delete_memories(asked, cube),
+                lambda ids: memories.handle_delete_memories(ids, cube),
             ),
             "all_status": (
                 dict,
                 lambda _: scheduler.handle_scheduler_allstatus(parts["mem_scheduler"], tracker),
             ),
-            "task_status": (
-                dict,
-                lambda asked: scheduler.handle_scheduler_status(status_tracker=tracker, **asked),
-            ),
+            "task_status": (dict, lambda of: scheduler.handle_scheduler_status(status_tracker=tracker, **of)),
             "health": (dict, lambda _: health),
         }
 

@@ -1,7 +1,4 @@
-"""Stigmem: facts with sources, on nodes over HTTP. Backend, agent adapter (Spec-19) and intent envelopes.
-
-The plugin module of the entry point ``stigmem``. The HTTP client is imported by the factory alone.
-"""
+"""Stigmem: facts with sources, on nodes over HTTP. Backend, agent adapter (Spec-19) and intent envelopes."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[StigmemOptions]) -> MemoryAdapter:
-    """Build the adapter; no network until a scope is set up."""
     from memory.backends.stigmem.adapter import StigmemAdapter
 
     return StigmemAdapter(settings)

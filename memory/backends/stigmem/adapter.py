@@ -1,8 +1,7 @@
 """Stigmem as a memory backend: every message a fact on a node, found again by recall (facts measured on a node).
 
-What is here is translation: events into facts, requests into recalls, hits into entries. The context section is
-the shared one and not Spec-19's (:mod:`rendering`): utterances all have one relation and one confidence, so that
-form would lose their rank, their time and who spoke, which are all a reader has to go by.
+The context section is the shared one and not Spec-19's: utterances all have one relation and one confidence, so
+that form would lose their rank, their time and who spoke, which are all a reader has to go by.
 """
 
 from __future__ import annotations
@@ -55,8 +54,6 @@ _NO_WEIGHT = {"graph": 0.0, "source_trust": 0.0}
 
 
 class StigmemAdapter(SequentialBulk):
-    """One or more nodes, a tenant or a node for each scope."""
-
     shielded: ShieldedCalls
     traits = AdapterTraits(
         consistency="immediate",
@@ -84,17 +81,13 @@ class StigmemAdapter(SequentialBulk):
         self.shielded = ShieldedCalls()
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        """The scope's id, of which its tenants and marks are made, and its node where it has one of its own."""
         node = {"node": self._scopes.address(scope).url} if self._options.isolation == "node" else {}
         return {"scope": scope_id(scope), **node}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Find the scope's generation on its node; with ``isolation: tenant`` make the tenant's key."""
         await self._scopes.open(scope, again=True)
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """``POST /v1/facts`` for each message, in order. The same event again gives the same facts."""
-
         async def write(opened: OpenScope) -> WriteReceipt:
             facts = message_facts(event, opened.ids)
             return await self.shielded.run(opened.ids.scope_id, lambda: self._post(event, opened, facts))
@@ -110,26 +103,20 @@ class StigmemAdapter(SequentialBulk):
                 if stored:
                     error.sent = True  # part of the event is there
                     error.diagnostics["stored_messages"] = len(stored)
-                    error.args = (
-                        f"{error}; {len(stored)} of {len(facts)} messages are stored, write it again",
-                    )
+                    progress = f"{len(stored)} of {len(facts)} messages are stored, write it again"
+                    error.args = (f"{error}; {progress}",)
                 raise
-        warnings: tuple[str, ...] = ()
-        if any(fact.contradicted for fact in stored):
-            warnings = ("this event_id was recorded before with another text; the node keeps both",)
+        contradicted = any(fact.contradicted for fact in stored)
+        warnings = ["this event_id was recorded before with another text; the node keeps both"] * contradicted
         return self.receipt(event, "POST /v1/facts", [fact.id for fact in stored], warnings=warnings)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """``POST /v1/recall`` with the question's words joined by OR; the budget goes with it."""
         terms = search_terms([request.query, *request.cs_filters.values()])
-        warnings = []
+        warnings = [] if terms else ["the question holds no word that the node could look for"]
         if len(terms) > MAX_TERMS:
-            warnings.append(
+            warnings = [
                 f"the question has {len(terms)} different words; the first {MAX_TERMS} were asked for"
-            )
-        if not terms:
-            warnings.append("the question holds no word that the node could look for")
-
+            ]
         budget, semantic = request.budget, self._options.semantic_weight
 
         async def recall(opened: OpenScope) -> tuple[OpenScope, dict[str, Any]]:
@@ -146,12 +133,11 @@ class StigmemAdapter(SequentialBulk):
         opened, answer = await self._scopes.call(request.scope, recall)
         hits = [hit for hit in answer["facts"] if hit.get("from_card") is not True]
         if cards := len(answer["facts"]) - len(hits):
-            warnings.append(
+            warnings += [
                 f"{cards} cards left out: summaries of other clients' facts, without id, time or rank"
-            )
-        trace = self.trace(
-            request.scope, "POST /v1/recall", consistency="committed", warnings=tuple(warnings)
-        )
+            ]
+        said = {"consistency": "committed", "warnings": tuple(warnings)}
+        trace = self.trace(request.scope, "POST /v1/recall", **said)
         entries = tuple(to_entry(hit, opened.ids) for hit in hits)
         return RetrieveResult(request=request, raw=answer, entries=entries, trace=trace)
 
@@ -159,15 +145,11 @@ class StigmemAdapter(SequentialBulk):
         """Facts can be recalled once the node has answered, so one question to it tells."""
         if self.shielded.busy(scope_id(scope)):
             return BackendReadiness(state="pending", detail="a write past its deadline is still under way")
-
         await self._scopes.call(scope, lambda opened: self._facts(opened, limit=1))
         return BackendReadiness(state="ready", detail="facts can be recalled at once")
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """``GET /v1/facts/{id}`` and ``/provenance`` for one fact, or the scope's facts stored in a time range.
-
-        Times are the node's clock: when a fact was stored, not when it was said.
-        """
+        """Times are the node's clock: when a fact was stored, not when it was said."""
 
         async def ask(opened: OpenScope) -> ProvenanceResult:
             if request.native_id is not None:
@@ -190,7 +172,6 @@ class StigmemAdapter(SequentialBulk):
         return await self._scopes.call(request.scope, ask)
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """``facts``: ``GET /v1/facts`` of this scope, narrowed by its own parameters."""
         wanted: dict[str, Any] = dict(request.arguments)
         if (after := parse_time(wanted.get("after"))) is not None:
             wanted["after"] = after.isoformat()
@@ -202,10 +183,10 @@ class StigmemAdapter(SequentialBulk):
         return await opened.node.query(source=opened.ids.source, scope=FACT_SCOPE, **narrowed)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Begin a new generation, which is empty, and look whether it is.
+        """Begin a new generation, which is empty: facts cannot be deleted.
 
-        Facts cannot be deleted. With ``isolation: tenant`` the old tenant loses its key, so no route reaches its
-        facts any more; on a node without tenants its other clients still can.
+        With ``isolation: tenant`` the old tenant loses its key, so no route reaches its facts any more; on a node
+        without tenants its other clients still can.
         """
         await self.shielded.idle(scope_id(scope))
 
@@ -222,16 +203,11 @@ class StigmemAdapter(SequentialBulk):
             hidden = self._options.isolation == "tenant"
             reachable = "unreachable" if hidden else "readable by its other clients"
             left = (f"facts of earlier generations, on the node's disk, {reachable}",)
-        return ResetReceipt(
-            scope=scope,
-            verified=not found,
-            removed=len(old) if len(old) < MAX_LIMIT else None,
-            left=left,
-            trace=self.trace(scope, "POST /v1/facts"),
-        )
+        removed = len(old) if len(old) < MAX_LIMIT else None
+        trace = self.trace(scope, "POST /v1/facts")
+        return ResetReceipt(scope=scope, verified=not found, removed=removed, left=left, trace=trace)
 
     async def health(self) -> BackendHealth:
-        """Ask every known node who it is, and who the key makes us."""
         nodes = {}
         for node in self._scopes.known_nodes():
             info, who = vars(await node.well_known()), await node.me()
@@ -258,7 +234,6 @@ class StigmemAdapter(SequentialBulk):
         )
 
     def allocate_probe_scopes(self, scopes: Sequence[MemoryScope]) -> int:
-        """With ``nodes``, which lists its scopes, the doctor's are placed on the listed nodes, one each."""
         return self._scopes.allocate_probe_scopes(scopes)
 
     async def aclose_native(self) -> None:

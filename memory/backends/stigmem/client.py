@@ -1,7 +1,7 @@
 """Scopes on Stigmem nodes: which node, which generation, and in which tenant.
 
-The generation is itself a fact on the node, under a source of its own, so it survives restarts and is the same for
-every host.
+The generation is a fact on the node, under a source of its own: it survives restarts and is the same for every
+host.
 """
 
 from __future__ import annotations
@@ -21,15 +21,10 @@ from memory.stigmem.facts import FactValue, NewFact
 
 T = TypeVar("T")
 _GENERATION = "x-memslot:generation"
-_CLOSING_S = 5.0
 
 
 class Scopes:
-    """Finds, makes and renews the scopes of one configuration; ``owner`` names it in errors.
-
-    Raises:
-        ConfigError: ``isolation: tenant`` without a key.
-    """
+    """Finds, makes and renews the scopes of one configuration; ``owner`` names it in errors."""
 
     def __init__(self, options: StigmemOptions, owner: str) -> None:
         self._options = options
@@ -47,11 +42,6 @@ class Scopes:
             self._keys = TenantKeys(options.api_key.get_secret_value(), owner)
 
     def address(self, scope: MemoryScope) -> NodeAddress:
-        """The node of a scope.
-
-        Raises:
-            ScopeError: ``nodes`` does not list the scope, and ``url`` does not serve it either.
-        """
         options = self._options
         if options.isolation == "node":
             listed = {**self._trials, **options.nodes}
@@ -102,12 +92,7 @@ class Scopes:
             raise
 
     async def open(self, scope: MemoryScope, *, again: bool = False) -> OpenScope:
-        """The scope, made where there is none; ``again`` asks the node for the generation even of a known one.
-
-        Raises:
-            ConfigError: the key is no admin key, or the node puts every key into one tenant.
-            BackendError: the node failed.
-        """
+        """The scope, made where there is none; ``again`` asks the node for the generation even of a known one."""
         known = self._opened.get(scope_id(scope))
         if known is not None and not again:
             return known
@@ -137,15 +122,16 @@ class Scopes:
                 await self._keys.drop(opened.node, opened.ids, opened.key_id)
 
     async def aclose(self) -> None:
-        """Delete our keys, as far as the nodes answer soon, and close every connection. Idempotent."""
+        """Delete our keys, as far as the nodes answer soon, and close every connection."""
         nodes, self._nodes = list(self._nodes.values()), {}
-        await release(self._leave_all, *(node.aclose for node in nodes))
+        opened, self._opened = list(self._opened.values()), {}
 
-    async def _leave_all(self) -> None:
-        with anyio.move_on_after(_CLOSING_S):
+        async def leave_all() -> None:
             if self._keys is not None:
-                await self._keys.drop_all(list(self._opened.values()))
-        self._opened.clear()
+                with anyio.move_on_after(5.0):
+                    await self._keys.drop_all(opened)
+
+        await release(leave_all, *(node.aclose for node in nodes))
 
     def _node(self, address: NodeAddress) -> StigmemNode:
         if address.url not in self._nodes:

@@ -1,10 +1,9 @@
-"""The keys of tenants: one for each scope, derived from the admin key, so that none is stored.
+"""The names and the key of a scope on a node; keys are derived from the admin key, so that none is stored.
 
-A node tries every live key on each request, so none may outlive its use: a slot that closes deletes its own, and
-one that opens deletes those of processes that were killed. Deleting one that is in use after all costs its owner
-three requests: the next call is refused, and the key is made anew.
-
-Names: facts are immutable and no route deletes them, so a reset begins a new generation, under new names.
+Facts are immutable and no route deletes them, so a reset begins a new generation, under new names. A node tries
+every live key on each request, so none may outlive its use: a slot that closes deletes its own, and one that opens
+deletes those of processes that were killed. Deleting one that is in use after all costs its owner three requests:
+the next call is refused, and the key is made anew.
 """
 
 from __future__ import annotations
@@ -28,28 +27,23 @@ from memory import BackendError, ConfigError, MemoryScope
 from memory.adapter import BackendAuthError, BackendProtocolError, BackendRejected, expect
 from memory.stigmem.client import StigmemNode
 
+# The host part of our URIs. Not the node's: its name and port would be words that a recall can match.
 AUTHORITY = "memslot"
-"""The host part of our URIs. Not the node's: its name and port would be words that a recall can match."""
 
 
 def scope_id(scope: MemoryScope) -> str:
-    """``s-`` and 160 bits of the scope's unambiguous label: fits tenant ids and host names alike."""
+    """160 bits of the scope's unambiguous label: fits tenant ids and host names alike."""
     return f"s-{_digest(scope.label, 40)}"
 
 
 @dataclass(frozen=True)
 class ScopeIds:
-    """The names of one generation of a scope.
-
-    Attributes:
-        scope_id: the scope, whatever its generation.
-        generation: how often it was reset.
-        marked: a recall must ask for the mark, because a node without tenants may hold other facts: of earlier
-            generations, of other clients, of other scopes. Where it holds none, the mark costs no rank (bm25).
-    """
+    """The names of one generation of a scope."""
 
     scope_id: str
-    generation: int
+    generation: int  # how often it was reset
+    # A recall must ask for the mark, because a node without tenants may hold other facts: of earlier generations,
+    # of other clients, of other scopes. Where it holds none, the mark costs no rank (bm25).
     marked: bool
 
     @property
@@ -86,16 +80,13 @@ def _digest(text: str, letters: int) -> str:
 
 
 _ROUTE = "/v1/auth/keys"
-_ROTATIONS = 64  # keys live 90 days, so this lasts 15 years
-_DROP_S = 5.0
-_DOUBTED_AFTER = timedelta(days=1)
 _MACHINE = hashlib.sha256(platform.node().encode()).hexdigest()[:12]
 _TOKEN = uuid.uuid4().hex[:12]
 
 
 @dataclass(frozen=True)
 class OpenScope:
-    """Where a scope's memory lives now; ``key_id`` is of the node's key, where it is ours to delete."""
+    """``key_id`` is of the node's key, where it is ours to delete."""
 
     ids: ScopeIds
     node: StigmemNode
@@ -103,21 +94,14 @@ class OpenScope:
 
 
 class TenantKeys:
-    """Makes and deletes the keys of tenants; ``owner`` names the block in errors."""
-
     def __init__(self, admin_key: str, owner: str) -> None:
         self._secret = admin_key.encode()
         self._owner = owner
         self._looked_at: set[str] = set()  # nodes seen to keep tenants apart, and rid of abandoned keys
 
     async def enter(self, admin: StigmemNode, ids: ScopeIds) -> tuple[StigmemNode, str | None]:
-        """The node asked with the key of a tenant, and the key's id where it is ours to delete.
-
-        Raises:
-            ConfigError: the key is no admin key, or the node puts every key into one tenant.
-            BackendError: the node failed.
-        """
-        for rotation in range(_ROTATIONS):
+        """The node asked with the key of a tenant, and the key's id where it is ours to delete."""
+        for rotation in range(64):  # keys live 90 days, so this lasts 15 years
             raw_key = self._derived(f"{ids.name}/{rotation}")
             key_id = await self._register(admin, ids, raw_key)
             node = admin.with_key(raw_key)
@@ -143,7 +127,7 @@ class TenantKeys:
         raise BackendProtocolError("stigmem: every key of this scope has expired; give another admin key")
 
     async def drop(self, node: StigmemNode, ids: ScopeIds, key_id: str | None = None) -> None:
-        """Delete a tenant's key, or all it has where ours was made elsewhere: the newest, which we use, last."""
+        """Or all keys the tenant has where ours was made elsewhere: the newest, which we use, last."""
         found = [key_id] if key_id else []
         if not found:
             found = [key["id"] for key in reversed(await _listed(node)) if _tenant(key) == ids.name]
@@ -151,10 +135,10 @@ class TenantKeys:
             await node.request("DELETE", f"{_ROUTE}/{key}")
 
     async def drop_all(self, opened: Sequence[OpenScope]) -> None:
-        """Delete our keys of many tenants, each by the first of its node, that one last.
+        """Each by the first of its node, that one last; all are of one agent, which may delete them.
 
-        A node tries its keys one after another, in the order they were made, and takes its time for each: a request
-        by the last of forty took thirty times as long as by the first. All are of one agent, which may delete them.
+        A node tries its keys one after another, in the order they were made: a request by the last of forty took
+        thirty times as long as by the first.
         """
         ours = [scope for scope in opened if scope.key_id is not None]
         first = {scope.node.url: scope.node for scope in reversed(ours)}
@@ -164,7 +148,7 @@ class TenantKeys:
 
     async def _drop_abandoned(self, node: StigmemNode, ids: ScopeIds) -> bool:
         """Delete what killed processes left, that which we use ourselves last; whether it was among them."""
-        with anyio.move_on_after(_DROP_S), suppress(BackendError):
+        with anyio.move_on_after(5.0), suppress(BackendError):
             abandoned = [key for key in await _listed(node) if _is_abandoned(key)]
             abandoned.sort(key=lambda key: _tenant(key) == ids.name)
             for key in abandoned:
@@ -174,7 +158,7 @@ class TenantKeys:
         return False
 
     async def _register(self, admin: StigmemNode, ids: ScopeIds, raw_key: str) -> str | None:
-        """Register a key of the tenant and return its id; None where it is registered already."""
+        """Its id; None where it is registered already."""
         body = {
             "raw_key": raw_key,
             # One agent for all: a node lets it list and delete its own keys, and an admin no other's.
@@ -214,7 +198,7 @@ def _process() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in ticks since the machine did; empty where the system does not tell."""
+    """In ticks since the machine did; empty where the system does not tell."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -226,7 +210,7 @@ def _tenant(key: dict[str, Any]) -> str:
 
 
 def _is_abandoned(key: dict[str, Any]) -> bool:
-    """Whether the process that made a key is gone; of another machine's nothing is known, so age decides."""
+    """Of another machine's process nothing is known, so age decides."""
     made_by = str(key.get("description")).rpartition(" ")[2]
     if made_by == _process():
         return False
@@ -235,7 +219,7 @@ def _is_abandoned(key: dict[str, Any]) -> bool:
         return True
     try:
         made_at = datetime.fromisoformat(str(key.get("created_at")))
-        return made_at.replace(tzinfo=made_at.tzinfo or UTC) < datetime.now(UTC) - _DOUBTED_AFTER
+        return made_at.replace(tzinfo=made_at.tzinfo or UTC) < datetime.now(UTC) - timedelta(days=1)
     except ValueError:
         return False
 

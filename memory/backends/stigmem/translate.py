@@ -1,8 +1,7 @@
 """Messages as facts, and what a recall returns as context entries.
 
 One entity per message: two facts on one entity and relation would contradict each other, and the node's cost of
-that grows with the square. Confidence 0.49: at 0.5 and more the node answers with a card of the entity, which has
-neither id, nor time, nor rank. Entities are hashes: the node matches their words like those of the text.
+that grows with the square. Entities are hashes: the node matches their words like those of the text.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from memory.stigmem.facts import Fact, FactScope, FactValue, NewFact, render_val
 
 UTTERANCE = "memory:utterance"
 FACT_SCOPE: FactScope = "company"
-CONFIDENCE = 0.49
 MAX_TERMS = 128
 
 # FTS5 takes a run of Chinese, Japanese or Korean for one word; an invisible space makes each sign a word.
@@ -34,29 +32,24 @@ _TERM = re.compile(rf"[{_SIGN}]|[^\W_{_SIGN}]+")
 
 
 def message_facts(event: MemoryEvent, ids: ScopeIds) -> list[NewFact]:
-    """One fact for each message, in order.
-
-    Raises:
-        InputError: a message is longer than ``MAX_VALUE_BYTES``; nothing was sent.
-    """
-    return [_message_fact(event, index, message, ids) for index, message in enumerate(event.messages)]
-
-
-def _message_fact(event: MemoryEvent, index: int, message: Message, ids: ScopeIds) -> NewFact:
-    text = message.content or json.dumps(message.tool_calls, ensure_ascii=False)
-    return NewFact(
-        entity=ids.message(event.event_id, index),
-        relation=UTTERANCE,
-        value=FactValue(type="text", v=_SPLIT.sub(rf"\1{_SPACE}", text)),
-        source=ids.source,
-        scope=FACT_SCOPE,
-        confidence=CONFIDENCE,
-        derived_from=(_provenance(event, index, message, ids),),
-    )
+    facts = []
+    for index, message in enumerate(event.messages):
+        text = message.content or json.dumps(message.tool_calls, ensure_ascii=False)
+        fact = NewFact(
+            entity=ids.message(event.event_id, index),
+            relation=UTTERANCE,
+            value=FactValue(type="text", v=_SPLIT.sub(rf"\1{_SPACE}", text)),
+            source=ids.source,
+            scope=FACT_SCOPE,
+            confidence=0.49,  # from 0.5 the node answers with a card of the entity, without id, time or rank
+            derived_from=(_provenance(event, index, message, ids),),
+        )
+        facts.append(fact)
+    return facts
 
 
 def _provenance(event: MemoryEvent, index: int, message: Message, ids: ScopeIds) -> dict[str, Any]:
-    """What is known of the message besides its text; the node keeps it verbatim and never searches it."""
+    """The node keeps it verbatim and never searches it."""
     known = {
         "scope": ids.name,
         "event_id": event.event_id,
@@ -75,6 +68,7 @@ def _provenance(event: MemoryEvent, index: int, message: Message, ids: ScopeIds)
     return {name: value for name, value in known.items() if value is not None}
 
 
+# ``facts`` takes the parameters of ``GET /v1/facts`` that cannot leave the scope.
 QUERIES = {
     "facts": Operation(
         {
@@ -88,11 +82,10 @@ QUERIES = {
         }
     )
 }
-"""``facts`` takes the parameters of ``GET /v1/facts`` that cannot leave the scope."""
 
 
 def search_terms(texts: Iterable[str]) -> list[str]:
-    """The words of a question as the node's tokenizer sees them, lower-case (capitals are operators), each once."""
+    """As the node's tokenizer sees them, lower-case (capitals are operators), each once."""
     words = (word for text in texts for word in _TERM.findall(normalise("NFC", text).lower()))
     return list(dict.fromkeys(words))
 
@@ -106,7 +99,7 @@ def recall_query(terms: Iterable[str], ids: ScopeIds) -> str:
 
 
 def to_entry(hit: Mapping[str, Any], ids: ScopeIds) -> ContextEntry:
-    """A recalled fact. Utterances carry the time, role and event they were said in; other facts the node's own."""
+    """Utterances carry the time, role and event they were said in; other facts the node's own."""
     fact = Fact(**hit["fact"])
     score = hit.get("score")
     score = float(score) if isinstance(score, (int, float)) else None
@@ -127,7 +120,7 @@ def to_entry(hit: Mapping[str, Any], ids: ScopeIds) -> ContextEntry:
         native_id=fact.id,
         score=score,
         timestamp=parse_time(provenance.get("timestamp")),
-        labels=tuple((name, str(provenance[name])) for name in ("role",) if provenance.get(name)),
+        labels=(("role", str(provenance["role"])),) if provenance.get("role") else (),
         event_ids=(str(provenance["event_id"]),) if provenance.get("event_id") else (),
         session_id=str(provenance["session_id"]) if provenance.get("session_id") else None,
         scope_ids={"scope": ids.scope_id if provenance["scope"] == ids.name else str(provenance["scope"])},

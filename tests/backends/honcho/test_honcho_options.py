@@ -16,7 +16,7 @@ from memory import ConfigError, MemoryScope, ScopeError
 from memory.adapter import ContextEntry, render_section
 from memory.backends.honcho.client import Connections
 from memory.backends.honcho.options import HonchoOptions
-from memory.backends.honcho.translate import MAX_CONTENT, HonchoIds, card_entries, prose_entries, split_text
+from memory.backends.honcho.translate import MAX_CONTENT, HonchoIds, about_entries, prose_entries, split_text
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -198,6 +198,6 @@ def _headings(entries: list[ContextEntry]) -> set[str]:
 @given(st.text())
 def test_no_prose_loses_a_word_or_looks_like_an_entry(text: str) -> None:
     text = text.replace("#", "")
-    entries = [*prose_entries(text, "ada"), *card_entries([text], "ada")]
+    entries = about_entries(text, [text], "ada")
     assert all(entry.prose and not entry.text.startswith("- ") for entry in entries)
     assert all(line.startswith("  ") for entry in entries for line in entry.text.split("\n")[1:])
