@@ -1,8 +1,6 @@
-"""Honcho as a memory backend: the user a peer, sessions of messages, what the server derives from them (spec 5.1).
-
-Writes are queued: what Honcho concludes from the messages comes later (:mod:`readiness`). What it found is given in
-its own order: prose on the user, card, summary, messages.
-"""
+"""Honcho as a memory backend: the user a peer, sessions of messages, what the server derives from them (spec
+5.1). Writes are queued: what Honcho concludes from the messages comes later (:mod:`readiness`). What it found
+is given in its own order: prose on the user, card, summary, messages."""
 
 from __future__ import annotations
 
@@ -243,11 +241,9 @@ class HonchoAdapter(HonchoRecords):
         return await self.workspace(scope).watch.look()
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Delete sessions, conclusions and cards, and wait until Honcho's worker has really done so.
-
-        The workspace and its peers stay, which Honcho cannot delete. ``verified`` is False where the worker was not
-        done by nine tenths of the deadline.
-        """
+        """Delete sessions, conclusions and cards, and wait until Honcho's worker has really done so. The
+        workspace and its peers stay, which Honcho cannot delete. ``verified`` is False where the worker was not
+        done by nine tenths of the deadline."""
         workspace = self.workspace(scope)
         await self.shielded.idle(workspace.workspace_id)
         began = anyio.current_time()
@@ -263,10 +259,8 @@ class HonchoAdapter(HonchoRecords):
         return ResetReceipt(scope=scope, verified=verified, removed=removed, left=tuple(left), trace=trace)
 
     async def health(self) -> BackendHealth:
-        """``GET /health``, which says little, and one look into the database, which needs a good key.
-
-        A key for one workspace alone may not list workspaces; then the scope that was set up last is looked at.
-        """
+        """``GET /health``, which says little, and one look into the database, which needs a good key. A key for
+        one workspace alone may not list workspaces; then the scope that was set up last is looked at."""
         reads = self._connections.reads
         if (await reads.get("/health")).get("status") != "ok":
             raise BackendProtocolError("GET /health: expected status ok in the answer")

@@ -24,11 +24,9 @@ _WIDEST = 128  # numbers asked for at once; three hundred took the server a fift
 
 
 class NamedMessages:
-    """The messages of one peer in one session that conclusions name, by Honcho's inner numbers.
-
-    Found by asking: how many conclusions name one of these numbers, and does one name all of them? Numbers of a
-    session that nobody else wrote to meanwhile cost a few requests for each call of the model.
-    """
+    """The messages of one peer in one session that conclusions name, by Honcho's inner numbers. Found by
+    asking: how many conclusions name one of these numbers, and does one name all of them? Numbers of a session
+    that nobody else wrote to meanwhile cost a few requests for each call of the model."""
 
     def __init__(self, workspace: WorkspaceReader, session: str, peer_id: str) -> None:
         self._workspace = workspace

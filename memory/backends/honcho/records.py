@@ -54,10 +54,8 @@ class HonchoRecords(BaseAdapter):
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """A message with its event; a conclusion, or all the user's, with what the user said in those sessions.
-
-        Honcho says from which session a conclusion is, not from which message. A representation has no id but its
-        peer's. A time range lists the conclusions derived in it, by the server's clock.
-        """
+        Honcho says from which session a conclusion is, not from which message. A representation has no id but
+        its peer's. A time range lists the conclusions derived in it, by the server's clock."""
         workspace = self.workspace(request.scope)
         async with workspace.reading():
             if request.native_id is None:

@@ -103,10 +103,9 @@ def _depth(value: Any) -> int:
 
 
 def split_text(text: str, where: str = "content") -> list[str]:
-    """Pieces that Honcho takes; joined they are the text again, NUL left out; InputError where one would be blank.
-
-    Cut at :data:`MAX_CONTENT` characters, and within what the server's tokenizers take for a control token.
-    """
+    """Pieces that Honcho takes; joined they are the text again, NUL left out; InputError where one would be
+    blank. Cut at :data:`MAX_CONTENT` characters, and within what the server's tokenizers take for a control
+    token."""
     text = without_nul(text)
     if not text.strip():
         return [""]  # of a message that calls tools; Honcho takes nothing, but not blanks
@@ -140,11 +139,8 @@ def search_text(request: RetrieveRequest, *, with_cs: bool) -> tuple[str, bool]:
 
 
 def native_filters(request: RetrieveRequest) -> dict[str, Any] | None:
-    """``RetrieveRequest.where`` in Honcho's dialect.
-
-    Equality is containment under ``contains``: bare, Honcho reads ``*`` as everything and a nested ``in`` as an
-    operator.
-    """
+    """``RetrieveRequest.where`` in Honcho's dialect. Equality is containment under ``contains``: bare, Honcho
+    reads ``*`` as everything and a nested ``in`` as an operator."""
     clauses: list[dict[str, Any]] = []
     for key, conditions in request.where.items():
         field = key if key in request.cs_filters else METADATA_PREFIX + key

@@ -18,7 +18,6 @@ from memory.backends.honcho.readiness import Watch
 from memory.backends.honcho.translate import IDS, Part
 
 _DELETION_S = 5.0
-_LOOKS = 2
 _HELD_S = 45.0  # after which waiting work is held back: an idle worker looks into its queue more often
 
 
@@ -130,11 +129,8 @@ class HonchoScope(WorkspaceReader):
 
 
 async def wait_until_idle(workspace: HonchoScope, timeout_s: float) -> None:
-    """At most ``timeout_s`` seconds, and not for what the worker holds back.
-
-    While something is derived from a session Honcho fails to delete it, and it stays: not to be used, not to be
-    deleted again.
-    """
+    """At most ``timeout_s`` seconds, and not for what the worker holds back. While something is derived from a
+    session Honcho fails to delete it, and it stays: not to be used, not to be deleted again."""
     seen, since = -1, anyio.current_time()
     with anyio.move_on_after(timeout_s):
         while (await workspace.watch.look()).state == "pending":
@@ -152,7 +148,7 @@ async def clear(workspace: HonchoScope, timeout_s: float) -> tuple[int, bool]:
     removed, empty = 0, 0
     with anyio.move_on_after(timeout_s):
         deleted: dict[str, int] = {}
-        while empty < _LOOKS:
+        while empty < 2:
             more = await _delete_sessions(workspace)
             removed += sum(more.values())
             listed = {**deleted, **more}
@@ -167,10 +163,10 @@ async def clear(workspace: HonchoScope, timeout_s: float) -> tuple[int, bool]:
             removed += cards
             found = more or deleted or rest or waiting or cards
             empty = 0 if found else empty + 1
-            if empty < _LOOKS:
+            if empty < 2:
                 await anyio.sleep(workspace.options.poll_s)
     workspace.forget()
-    return removed, empty >= _LOOKS
+    return removed, empty >= 2
 
 
 async def _delete_sessions(workspace: HonchoScope) -> dict[str, int]:

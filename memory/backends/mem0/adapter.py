@@ -93,7 +93,7 @@ class Mem0Adapter(SynchronousWrites):
             kind="control" if options.equivalent_control else settings.kind,
             counts_llm_calls=options.counts_llm_calls,
             equivalent_control=options.equivalent_control,
-            fallback_components=("lexical embedder",) if options.embedder == "lexical" else (),
+            fallback_components=options.fallback_components,
             consistency="immediate",
             cs_filtering=options.filters_cs,
             pet_observability="dated",
@@ -213,9 +213,9 @@ class Mem0Adapter(SynchronousWrites):
                 raise InputError(f"NativeMutationRequest.arguments: is empty; update takes {takes}")
             if changes.get("metadata") is not None:
                 changes["metadata"] = user_metadata(changes["metadata"])
-            raw = await self._run(lambda: self._native.update(native_id, ids, changes))
+            raw = await self._run(lambda: self._native.change(native_id, ids, changes))
         else:
-            raw = await self._run(lambda: self._native.delete(native_id, ids))
+            raw = await self._run(lambda: self._native.change(native_id, ids, None))
         trace = self.trace(request.scope, f"Memory.{request.operation}", native_ids=(native_id,))
         return NativeMutationReceipt(status="committed", native_ids=(native_id,), raw=raw, trace=trace)
 

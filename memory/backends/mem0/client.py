@@ -20,10 +20,9 @@ from memory.adapter import AdapterSettings, RecentKeys, normalise_error, quiet_l
 from memory.backends.mem0.models import Models, Notes, StoreLock, native_config
 from memory.backends.mem0.options import Mem0Options
 from memory.backends.mem0.partition import TOMBSTONES
-from memory.backends.mem0.translate import ERRORS, native_filters, number_parts, parts_of, row_ids
+from memory.backends.mem0.translate import ERRORS, Ids, Row, native_filters, number_parts, parts_of, row_ids
 
 BATCH = 10_000
-_REMEMBERED = 1000  # events whose last write had no certain end
 
 
 class NativeMem0:
@@ -36,28 +35,24 @@ class NativeMem0:
         self._name = settings.name
         self._config = native_config(self._options, directory, self.where)
         self._notes = Notes()
-        self._uncertain: RecentKeys[tuple[str, ...]] = RecentKeys(_REMEMBERED)
+        # Events whose last write had no certain end.
+        self._uncertain: RecentKeys[tuple[str, ...]] = RecentKeys(1000)
         self.turn = StoreLock(needed=self._options.embedded)
         self._models: Models | None = None
 
-    def memory(self, ids: Mapping[str, str]) -> AbstractContextManager[Any]:
-        """The ``Memory`` of a scope, for the length of a call.
-
-        Raises:
-            BackendError: the store is in use elsewhere, or the scope's files are damaged.
-            ConfigError: the directory is not writable, a native option unknown, or the vectors' length wrong.
-        """
+    def memory(self, ids: Ids) -> AbstractContextManager[Any]:
+        """The ``Memory`` of a scope, for the length of a call; opens what is needed."""
         raise NotImplementedError
 
     def entities(self, memory: Any) -> Any | None:
         """The store of entities; None where there is none."""
         raise NotImplementedError
 
-    def probe(self, ids: Mapping[str, str] | None = None) -> Models:
+    def probe(self, ids: Ids | None = None) -> Models:
         """The models mem0 asks, once the store was reached, and what it keeps of a scope that is named."""
         raise NotImplementedError
 
-    def purge(self, ids: Mapping[str, str]) -> tuple[int | None, bool]:
+    def purge(self, ids: Ids) -> tuple[int | None, bool]:
         """Clear a scope; how many memories went, where they could be counted, and whether all is gone."""
         raise NotImplementedError
 
@@ -86,14 +81,13 @@ class NativeMem0:
     def add(
         self,
         messages: list[dict[str, str]],
-        ids: Mapping[str, str],
-        metadata: dict[str, Any],
+        ids: Ids,
+        metadata: Row,
         prompt: str | None,
     ) -> tuple[tuple[str, ...], int | None]:
-        """``Memory.add`` of one event: all of its memories, or none and an error; and how many the model extracted.
-
-        An event whose last write had no certain end is looked up first, and only what is missing of it is sent.
-        """
+        """``Memory.add`` of one event: all of its memories, or none and an error; and how many the model
+        extracted. An event whose last write had no certain end is looked up first, and only what is missing of
+        it is sent."""
         notes, infer = self._notes, self._options.infers
         key = (metadata["event_id"], *ids.values())
         present: dict[int, str] = {}
@@ -134,7 +128,7 @@ class NativeMem0:
             memory.db.batch_add_history([row for row in self._notes.history if row["memory_id"] in ids])
         return tuple(present.get(part, row[0]) for part, row in enumerate(rows))
 
-    def parts_of(self, ids: Mapping[str, str], event_id: str) -> tuple[dict[int, str], int]:
+    def parts_of(self, ids: Ids, event_id: str) -> tuple[dict[int, str], int]:
         """The rows of an event by their numbers, and how many it should have; writing it again completes it."""
         found = self.rows(ids, native_filters({"event_id": event_id}, self._options.profile))
         present, parts = parts_of(found)
@@ -159,61 +153,47 @@ class NativeMem0:
         failure.sent = uncertain
         return failure
 
-    def search(
-        self, query: str, ids: Mapping[str, str], filters: Mapping[str, Any], top_k: int
-    ) -> tuple[dict[str, Any], bool]:
+    def search(self, query: str, ids: Ids, filters: Mapping[str, Any], top_k: int) -> tuple[Row, bool]:
         """``Memory.search`` of a scope, and whether a configured reranker failed."""
         notes, options = self._notes, self._options
         with self.memory(ids) as memory:
             notes.clear()
             native = {"threshold": options.least_score, "rerank": options.rerank}
-            raw: dict[str, Any] = memory.search(query, filters={**ids, **filters}, top_k=top_k, **native)
+            raw: Row = memory.search(query, filters={**ids, **filters}, top_k=top_k, **native)
         return raw, notes.reranking_error is not None
 
-    def rows(
-        self, ids: Mapping[str, str], filters: Mapping[str, Any] | None = None, limit: int = BATCH
-    ) -> list[dict[str, Any]]:
+    def rows(self, ids: Ids, filters: Mapping[str, Any] | None = None, limit: int = BATCH) -> list[Row]:
         """``Memory.get_all`` of a scope, expired memories included."""
         with self.memory(ids) as memory:
             answer = memory.get_all(filters={**ids, **(filters or {})}, top_k=limit, show_expired=True)
-        rows: list[dict[str, Any]] = answer["results"]
+        rows: list[Row] = answer["results"]
         if any(row_ids(row) != ids for row in rows):
             raise IsolationError(f"{self._name}: the store listed rows of another scope; nothing was done")
         return rows
 
-    def _row(self, memory: Any, native_id: str | None, ids: Mapping[str, str]) -> dict[str, Any]:
-        row: dict[str, Any] | None = memory.get(native_id) if _is_uuid(native_id) else None
+    def _row(self, memory: Any, native_id: str | None, ids: Ids) -> Row:
+        row: Row | None = memory.get(native_id) if _is_uuid(native_id) else None
         if row is None or row_ids(row) != ids:
             raise ScopeError(f"{self._name}: native_id names no memory of this scope")
         return row
 
-    def update(
-        self, native_id: str | None, ids: Mapping[str, str], changes: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def change(self, native_id: str, ids: Ids, changes: Mapping[str, Any] | None) -> Row:
+        """Update one memory, or with None delete it and note whose history is left behind."""
         with self.memory(ids) as memory:
             self._row(memory, native_id, ids)
             self.entities(memory)
-            answer: dict[str, Any] = memory.update(native_id, **changes)
+            answer: Row = memory.delete(native_id) if changes is None else memory.update(native_id, **changes)
+            if changes is None:
+                memory.db.note_deleted(native_id, _build_session_scope(ids))
         return answer
 
-    def delete(self, native_id: str | None, ids: Mapping[str, str]) -> dict[str, Any]:
-        """Also notes whose history is left behind."""
-        with self.memory(ids) as memory:
-            self._row(memory, native_id, ids)
-            self.entities(memory)
-            answer: dict[str, Any] = memory.delete(native_id)
-            memory.db.note_deleted(native_id, _build_session_scope(ids))
-        return answer
-
-    def history(
-        self, native_id: str | None, ids: Mapping[str, str]
-    ) -> tuple[dict[str, Any] | None, list[Any]]:
+    def history(self, native_id: str | None, ids: Ids) -> tuple[Row | None, list[Any]]:
         """The memory (None once deleted) and ``Memory.history`` of it."""
         with self.memory(ids) as memory:
             deleted = native_id in memory.db.deleted(_build_session_scope(ids))
             return None if deleted else self._row(memory, native_id, ids), memory.history(native_id)
 
-    def describe(self) -> tuple[dict[str, Any], list[str], list[str]]:
+    def describe(self) -> tuple[Row, list[str], list[str]]:
         """Details, warnings, and what makes health ``degraded``."""
         models, options = self.probe(), self._options
         provider = options.vector_store.provider
@@ -305,7 +285,7 @@ class History(SQLiteManager):  # type: ignore[misc]
             row = {"memory_id": memory_id, "old_memory": old_memory, "new_memory": new_memory, "event": event}
             self._notes.history.append({**row, **more})
 
-    def note_deleted(self, memory_id: str | None, session: str) -> None:
+    def note_deleted(self, memory_id: str, session: str) -> None:
         self._execute("INSERT OR REPLACE INTO memslot_deleted VALUES (?, ?)", memory_id, session)
 
     def deleted(self, session: str) -> list[str]:
@@ -322,7 +302,7 @@ class History(SQLiteManager):  # type: ignore[misc]
         for table in ("messages", "memslot_deleted"):
             self._execute(f"DELETE FROM {table} WHERE session_scope = ?", session)
 
-    def _execute(self, statement: str, *values: str | None) -> list[tuple[str, ...]]:
+    def _execute(self, statement: str, *values: str) -> list[tuple[str, ...]]:
         with self._lock, self.connection as connection:
             rows: list[tuple[str, ...]] = connection.execute(statement, values).fetchall()
         return rows

@@ -1,9 +1,7 @@
-"""A configuration in mem0's terms, its models with our deadlines, and what mem0 swallows of their failures.
-
-A model's SDK is imported where it is configured: that is nine tenths of opening mem0. mem0 turns an unreadable
-answer into "nothing extracted", a failed embedding into a skipped memory and a failed reranker into the unranked
-order.
-"""
+"""A configuration in mem0's terms, its models with our deadlines, and what mem0 swallows of their failures. A
+model's SDK is imported where it is configured: that is nine tenths of opening mem0. mem0 turns an unreadable
+answer into "nothing extracted", a failed embedding into a skipped memory and a failed reranker into the
+unranked order."""
 
 from __future__ import annotations
 
@@ -172,10 +170,8 @@ class Notes(threading.local):
 
 
 class StoreLock:
-    """Whose turn it is with a store that is not thread-safe; where none is ``needed``, every thread passes.
-
-    A call gives it up while it waits for a model, so that one extraction does not keep others from reading.
-    """
+    """Whose turn it is with a store that is not thread-safe; where none is ``needed``, every thread passes. A
+    call gives it up while it waits for a model, so that one extraction does not keep others from reading."""
 
     def __init__(self, needed: bool) -> None:
         self._lock = threading.Lock() if needed else None
@@ -273,10 +269,8 @@ class NoLlm:
 
 
 def watch_inserts(store: Any, notes: Notes) -> None:
-    """Have the rows of an event inserted together, each with its number and how many there are, and note their ids.
-
-    mem0 inserts one row after the other: a connection that ends meanwhile would leave some of them.
-    """
+    """Have the rows of an event inserted together, each with its number and how many there are, and note their
+    ids. mem0 inserts one row after the other: a connection that ends meanwhile would leave some of them."""
     native = store.insert
 
     def insert(vectors: Any, payloads: Any = None, ids: Any = None) -> Any:

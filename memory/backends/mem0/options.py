@@ -20,19 +20,7 @@ from memory.adapter import (
     Public,
 )
 
-_OPENAI_CLIENTS = frozenset(
-    {
-        "azure_openai",
-        "azure_openai_structured",
-        "deepseek",
-        "lmstudio",
-        "minimax",
-        "openai",
-        "openai_structured",
-        "vllm",
-        "xai",
-    }
-)
+_OPENAI_CLIENTS = frozenset({"azure_openai", "deepseek", "lmstudio", "minimax", "openai", "vllm", "xai"})
 _RANGES = frozenset({"gt", "gte", "lt", "lte"})
 _EXACT = frozenset({"eq", "ne", "in", "nin"})
 _TEXT = frozenset({"contains", "icontains"})
@@ -196,12 +184,18 @@ class Mem0Options(PluginOptions):
     @property
     def counts_llm_calls(self) -> bool:
         """Whether all questions to a model, if any, go by a client of the openai package."""
-        return not self.infers or (self.llm is not None and self.llm.provider in _OPENAI_CLIENTS)
+        return not self.infers or (
+            self.llm is not None and self.llm.provider.removesuffix("_structured") in _OPENAI_CLIENTS
+        )
 
     @property
     def equivalent_control(self) -> str | None:
         """Verbatim messages found by vectors are the control ``simple_rag`` (spec 2.2)."""
         return None if self.infers else "simple_rag"
+
+    @property
+    def fallback_components(self) -> tuple[str, ...]:
+        return ("lexical embedder",) if self.embedder == "lexical" else ()
 
     @property
     def profile(self) -> StoreProfile:

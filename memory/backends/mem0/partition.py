@@ -1,8 +1,6 @@
-"""mem0's Qdrant store over the rows of one scope's partition.
-
-Qdrant's local mode evaluates a filter in Python over every row; it normalises its vectors in place with each
-search, so that equal questions get different last digits; and it orders equal scores by where rows lie in memory.
-"""
+"""mem0's Qdrant store over the rows of one scope's partition. Qdrant's local mode evaluates a filter in Python
+over every row; it normalises its vectors in place with each search, so that equal questions get different last
+digits; and it orders equal scores by where rows lie in memory."""
 
 from __future__ import annotations
 
@@ -24,18 +22,18 @@ from qdrant_client.local.payload_filters import check_filter
 from qdrant_client.local.qdrant_local import META_INFO_FILENAME, QdrantLocal
 
 from memory.backends.mem0.partition_files import Logs, RowCount, collection_file, damaged
+from memory.backends.mem0.translate import Ids
 
 # Beside mem0's tables in its history: whose memories are gone, so that their history can be shown and cleared.
 TOMBSTONES = "CREATE TABLE IF NOT EXISTS memslot_deleted (memory_id TEXT PRIMARY KEY, session_scope TEXT)"
+Filters = Mapping[str, Any] | None
 _BATCH = 1024  # rows whose exact scores are computed at a time
 
 
 class LocalClient(QdrantLocal):  # type: ignore[misc]
-    """The embedded Qdrant of a directory that somebody else has locked.
-
-    Not a ``QdrantClient``, which copies the schemas of every model it could embed with: 7 ms and 2 MB for each. And
-    without a lock of its own: portalocker may import redis.
-    """
+    """The embedded Qdrant of a directory that somebody else has locked. Not a ``QdrantClient``, which copies
+    the schemas of every model it could embed with: 7 ms and 2 MB for each. And without a lock of its own:
+    portalocker may import redis."""
 
     def __init__(self, directory: Path) -> None:
         # Several threads use it, one at a time. SQLite's own check, where it is built so, wants a single one.
@@ -58,10 +56,8 @@ class LocalClient(QdrantLocal):  # type: ignore[misc]
 
 
 def _assert_readable(file: Path) -> None:
-    """Raise what SQLite says of a damaged file; Qdrant would leave its own connection to one open.
-
-    Opened for writing: SQLite must be able to roll back what a killed process left half done.
-    """
+    """Raise what SQLite says of a damaged file; Qdrant would leave its own connection to one open. Opened for
+    writing: SQLite must be able to roll back what a killed process left half done."""
     if file.exists():
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True)) as connection:
             connection.execute("SELECT name FROM sqlite_master").fetchall()
@@ -81,19 +77,11 @@ class _OneCommit:
 
 
 class ScopeStore(Qdrant):  # type: ignore[misc]
-    """The rows of one scope: the native store without the conditions that all of them meet (``ids``).
-
-    ``count`` is of its memories; None for entities.
-    """
+    """The rows of one scope: the native store without the conditions that all of them meet (``ids``). ``count``
+    is of its memories; None for entities."""
 
     def __init__(
-        self,
-        native: Any,
-        name: str,
-        client: LocalClient,
-        logs: Logs,
-        ids: Mapping[str, str],
-        count: RowCount | None,
+        self, native: Any, name: str, client: LocalClient, logs: Logs, ids: Ids, count: RowCount | None
     ) -> None:
         self._ids, self._logs, self._count = ids, logs, count
         super().__init__(name, native.embedding_model_dims, client=client, on_disk=native.on_disk)
@@ -114,13 +102,11 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         """Local mode has none."""
 
     def search(
-        self, query: str, vectors: Sequence[float], top_k: int = 5, filters: Mapping[str, Any] | None = None
+        self, query: str, vectors: Sequence[float], top_k: int = 5, filters: Filters = None
     ) -> list[ScoredPoint]:
-        """The nearest rows by cosine, those of equal score in one order: the newest first.
-
-        Chosen by Qdrant's 32-bit vectors and ordered by their exact products: neither what lies beside a row nor
-        what was asked before makes a difference.
-        """
+        """The nearest rows by cosine, those of equal score in one order: the newest first. Chosen by Qdrant's
+        32-bit vectors and ordered by their exact products: neither what lies beside a row nor what was asked
+        before makes a difference."""
         rows = self.client._get_collection(self.collection_name)
         if not rows.payload:
             return []
@@ -158,21 +144,15 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         return near
 
     def search_batch(
-        self,
-        queries: Sequence[str],
-        vectors_list: Sequence[Sequence[float]],
-        top_k: int = 1,
-        filters: Mapping[str, Any] | None = None,
+        self, queries: Sequence[str], vectors_list: Sequence[Any], top_k: int = 1, filters: Filters = None
     ) -> list[list[ScoredPoint]]:
         return [self.search("", vector, top_k, filters) for vector in vectors_list]
 
-    def keyword_search(
-        self, query: str, top_k: int = 5, filters: Mapping[str, Any] | None = None
-    ) -> list[ScoredPoint] | None:
+    def keyword_search(self, query: str, top_k: int = 5, filters: Filters = None) -> list[ScoredPoint] | None:
         found: list[ScoredPoint] | None = super().keyword_search(query, top_k, self._beyond_scope(filters))
         return found
 
-    def list(self, filters: Mapping[str, Any] | None = None, top_k: int = 100) -> Any:
+    def list(self, filters: Filters = None, top_k: int = 100) -> Any:
         return super().list(self._beyond_scope(filters), top_k)
 
     def insert(self, vectors: Any, payloads: Any = None, ids: Any = None) -> None:
@@ -210,7 +190,7 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         if vector is not None:
             rows.vectors[DEFAULT_VECTOR_NAME][rows.ids[vector_id]] = _unit(np.array(vector, dtype=np.float32))
 
-    def _beyond_scope(self, filters: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _beyond_scope(self, filters: Filters) -> dict[str, Any]:
         return {name: value for name, value in (filters or {}).items() if self._ids.get(name) != value}
 
 

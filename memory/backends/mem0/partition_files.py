@@ -17,12 +17,12 @@ import json
 import os
 import sqlite3
 import weakref
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from memory import BackendError, IsolationError
 from memory.adapter import Durability, IdAlphabet
+from memory.backends.mem0.translate import Ids
 
 HISTORY = "history.db"
 _MARK = "scope.json"
@@ -42,10 +42,8 @@ def collection_file(collection: str) -> str:
 
 
 class RowCount:
-    """How many memories a partition holds, so that a log that was cut never reads as healthy.
-
-    Noted after they are inserted and before they are deleted: wherever the process ends, no fewer are stored.
-    """
+    """How many memories a partition holds, so that a log that was cut never reads as healthy. Noted after they
+    are inserted and before they are deleted: wherever the process ends, no fewer are stored."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "rows"
@@ -128,11 +126,11 @@ def _forget(note: Path, owner: int) -> None:
         note.unlink(missing_ok=True)
 
 
-def mark(directory: Path, ids: Mapping[str, str]) -> None:
+def mark(directory: Path, ids: Ids) -> None:
     (directory / _MARK).write_text(json.dumps(dict(ids)), encoding="utf-8")
 
 
-def check(directory: Path, ids: Mapping[str, str], collection: str) -> None:
+def check(directory: Path, ids: Ids, collection: str) -> None:
     """Look at a partition's files before they are opened."""
     for name in (_MARK, "meta.json", collection_file(collection), HISTORY):
         path = directory / name

@@ -1,14 +1,12 @@
-"""The embedded store: a partition for each scope, opened when it is used.
-
-Embedded Qdrant reads a collection whole when it opens it, and goes through all of it with every search. With a
-collection of its own a search costs what its scope holds, a start what is used, and a reset removes the directory.
-"""
+"""The embedded store: a partition for each scope, opened when it is used. Embedded Qdrant reads a collection
+whole when it opens it, and goes through all of it with every search. With a collection of its own a search
+costs what its scope holds, a start what is used, and a reset removes the directory."""
 
 from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from memory.backends.mem0 import partition_files
 from memory.backends.mem0.client import History, NativeMem0, assemble, make_directory, opening
 from memory.backends.mem0.models import Models, watch_inserts
 from memory.backends.mem0.partition import LocalClient, ScopeStore
+from memory.backends.mem0.translate import Ids
 
 _FILES = 9  # that an open partition may have open: three of memories, of entities and of history
 _CLOSED_AT_A_TIME = 32  # after so many, memory is given back to the system
@@ -30,7 +29,7 @@ _CLOSED_AT_A_TIME = 32  # after so many, memory is given back to the system
 class ScopeMemory(Memory):  # type: ignore[misc]
     """A ``Memory`` on one partition; the collection of its entities is made with the first of them."""
 
-    ids: Mapping[str, str]
+    ids: Ids
     logs: partition_files.Logs
     count: partition_files.RowCount
     shares_history: bool
@@ -75,7 +74,7 @@ class Partitions(NativeMem0):
         self._closed = 0
 
     @contextmanager
-    def memory(self, ids: Mapping[str, str]) -> Iterator[ScopeMemory]:
+    def memory(self, ids: Ids) -> Iterator[ScopeMemory]:
         memory = self._opened(ids)
         memory.users += 1
         try:
@@ -85,7 +84,7 @@ class Partitions(NativeMem0):
             if memory.logs.dropped and not memory.users:
                 memory.close()
 
-    def probe(self, ids: Mapping[str, str] | None = None) -> Models:
+    def probe(self, ids: Ids | None = None) -> Models:
         models = self._start()
         if ids is not None:
             self._opened(ids)
@@ -106,7 +105,7 @@ class Partitions(NativeMem0):
         problems = [warning for memory in self._open.values() for warning in memory.count.warnings()]
         return {**details, "partitions": found, "open_partitions": len(self._open)}, warnings, problems
 
-    def purge(self, ids: Mapping[str, str]) -> tuple[int | None, bool]:
+    def purge(self, ids: Ids) -> tuple[int | None, bool]:
         """A directory that cannot be read goes as well, its memories uncounted."""
         removed: int | None = None
         try:
@@ -122,11 +121,9 @@ class Partitions(NativeMem0):
                 raise
         return removed, self._drop(ids)
 
-    def _drop(self, ids: Mapping[str, str]) -> bool:
-        """Remove a scope's partition, damaged or not; whether it is gone.
-
-        A call that still waits for a model keeps what it has open, and can write to nothing any more.
-        """
+    def _drop(self, ids: Ids) -> bool:
+        """Remove a scope's partition, damaged or not; whether it is gone. A call that still waits for a model
+        keeps what it has open, and can write to nothing any more."""
         self._start()
         directory = self._directory(ids)
         memory = self._open.pop(directory, None)
@@ -169,7 +166,7 @@ class Partitions(NativeMem0):
             raise
         return self._models
 
-    def _opened(self, ids: Mapping[str, str]) -> ScopeMemory:
+    def _opened(self, ids: Ids) -> ScopeMemory:
         self._start()
         directory = self._directory(ids)
         if directory not in self._open:
@@ -180,7 +177,7 @@ class Partitions(NativeMem0):
         self._open.move_to_end(directory)
         return self._open[directory]
 
-    def _directory(self, ids: Mapping[str, str]) -> Path:
+    def _directory(self, ids: Ids) -> Path:
         return self._root / partition_files.NAMES.encode(ids["user_id"], ids["run_id"], ids.get("agent_id"))
 
     def _make_room(self) -> None:
@@ -221,7 +218,7 @@ class Partitions(NativeMem0):
             raise partition_files.damaged(directory, why) from error
         return memory
 
-    def _open_files(self, directory: Path, ids: Mapping[str, str]) -> ScopeMemory:
+    def _open_files(self, directory: Path, ids: Ids) -> ScopeMemory:
         client, logs = LocalClient(directory), partition_files.Logs(directory, self._options.durability)
         count = partition_files.RowCount(directory)
         history = self._history

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from mem0.vector_stores.base import VectorStoreBase
 from memory import IsolationError
 from memory.backends.mem0.client import BATCH, History, NativeMem0, assemble, make_directory, opening
 from memory.backends.mem0.models import Models, close_handle, watch_inserts
-from memory.backends.mem0.translate import row_ids
+from memory.backends.mem0.translate import Ids, row_ids
 
 
 class SharedMem0(NativeMem0):
@@ -27,10 +27,10 @@ class SharedMem0(NativeMem0):
         self._memory: Memory | None = None
 
     @contextmanager
-    def memory(self, ids: Mapping[str, str]) -> Iterator[Memory]:
+    def memory(self, ids: Ids) -> Iterator[Memory]:
         yield self._opened()
 
-    def probe(self, ids: Mapping[str, str] | None = None) -> Models:
+    def probe(self, ids: Ids | None = None) -> Models:
         """The cheapest call that reaches the collection, and creates it where the first call does."""
         self._reach(self._opened().vector_store)
         assert self._models is not None
@@ -50,7 +50,7 @@ class SharedMem0(NativeMem0):
             return bool(store._has_bm25_slot) and super().has_keywords
         return type(store).keyword_search is not VectorStoreBase.keyword_search
 
-    def purge(self, ids: Mapping[str, str]) -> tuple[int, bool]:
+    def purge(self, ids: Ids) -> tuple[int, bool]:
         """By ids, after each row's scope is checked: ``Memory.delete_all`` takes ten times as long, writes deleted
         texts into the history, and leaves entities of earlier processes."""
         session = _build_session_scope(ids)
@@ -131,7 +131,7 @@ class SharedMem0(NativeMem0):
             points = PointIdsList(points=list(ids[start : start + 1000]))
             store.client.delete(collection_name=store.collection_name, points_selector=points)
 
-    def _entity_ids(self, store: Any, ids: Mapping[str, str]) -> list[str]:
+    def _entity_ids(self, store: Any, ids: Ids) -> list[str]:
         listed = store.list(filters=dict(ids), top_k=BATCH)
         rows = listed[0] if listed and isinstance(listed[0], (list, tuple)) else listed
         if any(row_ids(row.payload or {}) != ids for row in rows or ()):

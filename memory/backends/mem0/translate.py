@@ -24,6 +24,8 @@ from memory.adapter import (
 )
 from memory.backends.mem0.options import Mem0Options, StoreProfile
 
+Ids = Mapping[str, str]  # of a scope: user_id, run_id and, where the scope sets one, agent_id
+Row = dict[str, Any]
 _EVENT_FIELDS = frozenset({"event_id", "session_id", "turn_id", "scenario", "context", "attribute", "role"})
 _EPOCH = "ts_epoch"
 _PART, _PARTS = "event_part", "event_parts"
@@ -211,10 +213,7 @@ def never_connected(error: BaseException) -> bool:
 
 
 class ScopeIds:
-    """A scope as mem0's ``user_id``, ``run_id`` and, where the scope sets one, ``agent_id``.
-
-    A row with an agent_id also matches a search without one, so the agent is always part of run_id as well.
-    """
+    """Ids of scopes. A row with an agent_id also matches a search without, so the agent is part of run_id too."""
 
     def __init__(self, options: Mem0Options, where: str) -> None:
         self._alphabet = options.profile.alphabet

@@ -1,8 +1,6 @@
-"""MemOS as a memory backend: a cube per scope, on a product server or in this process (spec section 5.4).
-
-MemOS answers 200 where it failed, replaces what it stored, and knows no user but the one a request names. So what
-it says is looked at again after a write, a delete, a reset, and at the first setup.
-"""
+"""MemOS as a memory backend: a cube per scope, on a product server or in this process (spec section 5.4). MemOS
+answers 200 where it failed, replaces what it stored, and knows no user but the one a request names. So what it
+says is looked at again after a write, a delete, a reset, and at the first setup."""
 
 from __future__ import annotations
 

@@ -81,10 +81,8 @@ def by_id(data: Any, operation: str) -> dict[str, Item]:
 
 def to_entries(data: Any, shared: Sequence[str] = ()) -> tuple[ContextEntry, ...]:
     """A search's memories as entries, each under its group and exact native type; last the preference note.
-
-    MemOS gives cubes as it is done with them; here the scope's own is first, then ``shared`` in their order. What
-    one of those holds names that cube in place of a scope.
-    """
+    MemOS gives cubes as it is done with them; here the scope's own is first, then ``shared`` in their order.
+    What one of those holds names that cube in place of a scope."""
     order = {cube: number for number, cube in enumerate(shared, 1)}
     rows = sorted(items(data, "search"), key=lambda row: (GROUPS.index(row[0]), order.get(row[1], 0)))
     entries = [_entry(group, cube, item, order) for group, cube, item in rows]

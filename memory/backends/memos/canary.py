@@ -1,9 +1,7 @@
-"""Whether a MemOS really works: something is stored, and looked for.
-
-MemOS answers 200 where its embedder, model, reranker or index fails, and search is then empty. So one known memory
-lives in a cube of its own, and is searched for at the first setup of a scope, by ``health`` and where an answer is
-empty. One that was stored without a vector is never found again; a good one takes its place.
-"""
+"""Whether a MemOS really works: something is stored, and looked for. MemOS answers 200 where its embedder,
+model, reranker or index fails, and search is then empty. So one known memory lives in a cube of its own, and is
+searched for at the first setup of a scope, by ``health`` and where an answer is empty. One that was stored
+without a vector is never found again; a good one takes its place."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """What the adapter does with a MemOS: requests built, sent and understood, one method for each purpose.
-
 ``http`` asks a product server; ``inprocess`` (:mod:`inprocess`) runs the same handlers here. A transport
-changes neither bodies nor answers, and imports no MemOS, which would take ten seconds and change logging.
-"""
+changes neither bodies nor answers, and imports no MemOS, which would take ten seconds and change logging."""
 
 from __future__ import annotations
 
@@ -178,11 +176,8 @@ class Native:
         raise ScopeError("native_id: belongs to another scope, or to none")
 
     async def clear(self, cube: str, shared: Sequence[str]) -> tuple[int, bool, tuple[str, ...]]:
-        """Delete all of a cube, and in those that scopes share what is its alone; MemOS' own answer is wrong more
-        often than not.
-
-        How many memories went; whether all did that are the scope's alone; and what stays.
-        """
+        """Delete all of a cube, and in those that scopes share what is its alone; MemOS' own answer is wrong
+        more often than not. How many memories went; whether all did that are the scope's alone; and what stays."""
         before = await self.listing(cube)
         data_of(await self.transport.call("delete_memory", self.requests.clear(cube)), "delete_memory")
         rest = tuple(await self.listing(cube))

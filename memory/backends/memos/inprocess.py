@@ -1,9 +1,7 @@
-"""MemOS in this process: the handlers of its product server on worker threads, without the server.
-
-MemOS is set up by environment variables, and keeps its parts once per process; so all adapters here share one. On
-import, with the first call, it closes all logging handlers and sets up its own, reads a ``.env`` over the
-environment, and makes ``.memos`` in the working directory: :func:`contained` undoes that.
-"""
+"""MemOS in this process: the handlers of its product server on worker threads, without the server. MemOS is set
+up by environment variables, and keeps its parts once per process; so all adapters here share one. On import,
+with the first call, it closes all logging handlers and sets up its own, reads a ``.env`` over the environment,
+and makes ``.memos`` in the working directory: :func:`contained` undoes that."""
 
 from __future__ import annotations
 
@@ -72,10 +70,8 @@ class InprocessTransport:
             ) from error
 
     async def aclose(self) -> None:
-        """Stop MemOS with the last adapter that uses it; that takes MemOS some seconds.
-
-        Two of its threads, daemons that watch its queue, outlive that by up to five minutes.
-        """
+        """Stop MemOS with the last adapter that uses it; that takes MemOS some seconds. Two of its threads,
+        daemons that watch its queue, outlive that by up to five minutes."""
         await self._worker.aclose(lambda: _shared.release(self), timeout_s=30.0)
 
 
@@ -113,11 +109,10 @@ def _is_true(environment: Mapping[str, str], name: str) -> bool:
 
 @contextmanager
 def contained(directory: Path) -> Iterator[None]:
-    """Around everything that imports or starts MemOS: what it does to logging and environment is undone.
-
-    Its loggers stay silent, because they write user text; ``logging.getLogger("memos").setLevel`` changes that. Of
-    the directories for ``.memos``, unless ``MEMOS_BASE_PATH`` names one, the first counts for the whole process.
-    """
+    """Around everything that imports or starts MemOS: what it does to logging and environment is undone. Its
+    loggers stay silent, because they write user text; ``logging.getLogger("memos").setLevel`` changes that. Of
+    the directories for ``.memos``, unless ``MEMOS_BASE_PATH`` names one, the first counts for the whole
+    process."""
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:

@@ -324,10 +324,8 @@ class Readiness:
         return self.options.async_mode == "async" and untouched(item)
 
     async def _unfound(self, cube: str, place: str, stored: Mapping[str, Item]) -> tuple[int, int, int]:
-        """Events of which a cube stores nothing; those not among what is found; whether nothing is found at all.
-
-        What was written by others is one question, as no search is wasted on each of it.
-        """
+        """Events of which a cube stores nothing; those not among what is found; whether nothing is found at
+        all. What was written by others is one question, as no search is wasted on each of it."""
         of_event: defaultdict[str, list[Item]] = defaultdict(list)
         for item in stored.values():
             for event_id in event_ids(item):

@@ -1,8 +1,6 @@
-"""Stigmem as a memory backend: every message a fact on a node, found again by recall (facts measured on a node).
-
-The context section is the shared one and not Spec-19's: utterances all have one relation and one confidence, so
-that form would lose their rank, their time and who spoke, which are all a reader has to go by.
-"""
+"""Stigmem as a memory backend: every message a fact on a node, found again by recall (facts measured on a
+node). The context section is the shared one and not Spec-19's: utterances all have one relation and one
+confidence, so that form would lose their rank, their time and who spoke, which are all a reader has to go by."""
 
 from __future__ import annotations
 
@@ -183,11 +181,9 @@ class StigmemAdapter(SequentialBulk):
         return await opened.node.query(source=opened.ids.source, scope=FACT_SCOPE, **narrowed)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Begin a new generation, which is empty: facts cannot be deleted.
-
-        With ``isolation: tenant`` the old tenant loses its key, so no route reaches its facts any more; on a node
-        without tenants its other clients still can.
-        """
+        """Begin a new generation, which is empty: facts cannot be deleted. With ``isolation: tenant`` the old
+        tenant loses its key, so no route reaches its facts any more; on a node without tenants its other
+        clients still can."""
         await self.shielded.idle(scope_id(scope))
 
         async def look(opened: OpenScope) -> tuple[OpenScope, list[Fact]]:

@@ -1,8 +1,5 @@
-"""Scopes on Stigmem nodes: which node, which generation, and in which tenant.
-
-The generation is a fact on the node, under a source of its own: it survives restarts and is the same for every
-host.
-"""
+"""Scopes on Stigmem nodes: which node, which generation, and in which tenant. The generation is a fact on the
+node, under a source of its own: it survives restarts and is the same for every host."""
 
 from __future__ import annotations
 
@@ -72,11 +69,9 @@ class Scopes:
         return list(self._nodes.values())
 
     async def call(self, scope: MemoryScope, native: Callable[[OpenScope], Awaitable[T]]) -> T:
-        """``native`` with the scope as it is now, also where another process has reset it.
-
-        A tenant's key ends with its generation, so the call itself is refused. Without tenants nothing would fail,
-        and what is written to an old generation is lost: the node is asked for the generation first.
-        """
+        """``native`` with the scope as it is now, also where another process has reset it. A tenant's key ends
+        with its generation, so the call itself is refused. Without tenants nothing would fail, and what is
+        written to an old generation is lost: the node is asked for the generation first."""
         opened = await self.open(scope, again=self._keys is None)
         try:
             return await native(opened)

@@ -135,11 +135,9 @@ class TenantKeys:
             await node.request("DELETE", f"{_ROUTE}/{key}")
 
     async def drop_all(self, opened: Sequence[OpenScope]) -> None:
-        """Each by the first of its node, that one last; all are of one agent, which may delete them.
-
-        A node tries its keys one after another, in the order they were made: a request by the last of forty took
-        thirty times as long as by the first.
-        """
+        """Each by the first of its node, that one last; all are of one agent, which may delete them. A node
+        tries its keys one after another, in the order they were made: a request by the last of forty took
+        thirty times as long as by the first."""
         ours = [scope for scope in opened if scope.key_id is not None]
         first = {scope.node.url: scope.node for scope in reversed(ours)}
         for scope in reversed(ours):

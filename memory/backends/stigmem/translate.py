@@ -1,8 +1,6 @@
-"""Messages as facts, and what a recall returns as context entries.
-
-One entity per message: two facts on one entity and relation would contradict each other, and the node's cost of
-that grows with the square. Entities are hashes: the node matches their words like those of the text.
-"""
+"""Messages as facts, and what a recall returns as context entries. One entity per message: two facts on one
+entity and relation would contradict each other, and the node's cost of that grows with the square. Entities are
+hashes: the node matches their words like those of the text."""
 
 from __future__ import annotations
 
@@ -91,10 +89,8 @@ def search_terms(texts: Iterable[str]) -> list[str]:
 
 
 def recall_query(terms: Iterable[str], ids: ScopeIds) -> str:
-    """Any of the terms; where others are on the same node, each together with the scope's mark.
-
-    The node strips parentheses, and AND binds tighter than OR.
-    """
+    """Any of the terms; where others are on the same node, each together with the scope's mark. The node strips
+    parentheses, and AND binds tighter than OR."""
     return " OR ".join(f"{ids.mark} AND {term}" if ids.marked else term for term in terms)
 
 
