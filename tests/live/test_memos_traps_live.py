@@ -32,7 +32,7 @@ from memory import (
     SupportsReadiness,
     open_memory,
 )
-from memory.backends.memos.canary import CANARY
+from memory.backends.memos.client import CANARY
 
 T = TypeVar("T")
 FINE: dict[str, Any] = {"async_mode": "sync", "mode": "fine"}

@@ -2,20 +2,225 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
 from typing import Any
 
 import anyio
 from honcho import Peer
 from honcho.api_types import PeerConfig
 
-from memory import MemoryScope
+from memory import BackendReadiness, MemoryScope
 from memory.adapter import BackendProtocolError, BackendRejected, none_if_404
 from memory.backends.honcho.client import Connections, WorkspaceReader
 from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions
-from memory.backends.honcho.readiness import Watch
 from memory.backends.honcho.translate import IDS, Part
+
+_WIDEST = 128  # numbers asked for at once; three hundred took the server a fifth of a second
+
+
+class NamedMessages:
+    """The messages of one peer in one session that conclusions name, by Honcho's inner numbers. A conclusion
+    keeps those of the messages that the model was given for it (``message_ids``): no answer shows them, a
+    filter sees them. So it is asked: how many conclusions name one of these numbers, and does one name all of
+    them? Where as many are named as that peer said messages there, each was derived."""
+
+    def __init__(self, workspace: WorkspaceReader, session: str, peer_id: str) -> None:
+        self._workspace = workspace
+        self._about: dict[str, Any] = {"session_id": session, "level": "explicit"}
+        self._about |= {"observer_id": peer_id, "observed_id": peer_id}
+        self._named: set[int] = set()
+        self._looked_through: datetime | None = None
+
+    async def unnamed(self, stored: int) -> int:
+        """How many of so many stored messages no conclusion names."""
+        if len(self._named) >= stored:
+            return 0
+        fresh = self._about
+        if self._looked_through is not None:
+            fresh = {**fresh, "created_at": {"gt": self._looked_through.isoformat()}}
+        _, newest = await self._workspace.conclusions(fresh)
+        if newest is not None:
+            await self._search(fresh, stored)
+        # What was derived while we looked may have an earlier time: where something is missing, all is read again.
+        missing = max(0, stored - len(self._named))
+        self._looked_through = None if missing else newest
+        return missing
+
+    async def _search(self, fresh: dict[str, Any], stored: int) -> None:
+        """Add the numbers that the fresh conclusions name: upwards from the last known, then others."""
+        start, empty = max(self._named, default=0) + 1, 0
+        if not self._named:
+            start = await self._first_number(fresh)
+        while start and len(self._named) < stored:
+            width = _WIDEST if empty else min(_WIDEST, 2 * (stored - len(self._named)) + 4)
+            found: set[int] = set()
+            # A user's messages and an assistant's mostly alternate, and so do their numbers.
+            for first in (start, start + 1):
+                found |= await self._among(fresh, range(first, start + width, 2))
+            self._named |= found
+            start, empty = start + width, 0 if found else empty + 1
+            if empty > 1:
+                others = {**fresh, "NOT": [_names([number]) for number in sorted(self._named)]}
+                start, empty = await self._first_number(others), 0
+
+    async def _among(self, fresh: dict[str, Any], numbers: Sequence[int]) -> set[int]:
+        if not numbers or not await self._exists({**fresh, "OR": [_names([number]) for number in numbers]}):
+            return set()
+        if len(numbers) == 1 or await self._exists({**fresh, **_names(numbers)}):
+            return set(numbers)
+        half = len(numbers) // 2
+        return await self._among(fresh, numbers[:half]) | await self._among(fresh, numbers[half:])
+
+    async def _first_number(self, fresh: dict[str, Any]) -> int:
+        """Digit by digit: as text they are ``[12, 14]``. 0 where no conclusion names any."""
+        number = ""
+        while not number or not await self._begins(fresh, (f"[{number},", f"[{number}]")):
+            digits = "0123456789"
+            while len(digits) > 1:
+                half = digits[: len(digits) // 2]
+                known = await self._begins(fresh, [f"[{number}{digit}" for digit in half])
+                digits = half if known else digits[len(half) :]
+            number += digits
+            if not await self._begins(fresh, [f"[{number}"]):
+                return 0
+        return int(number)
+
+    async def _begins(self, fresh: dict[str, Any], texts: Sequence[str]) -> bool:
+        alternatives = [{"metadata": {"message_ids": {"contains": text}}} for text in texts]
+        return await self._exists({**fresh, "OR": alternatives})
+
+    async def _exists(self, filters: dict[str, Any]) -> bool:
+        return (await self._workspace.conclusions(filters))[0] > 0
+
+
+def _names(numbers: Sequence[int]) -> dict[str, Any]:
+    return {"metadata": {"contains": {"message_ids": list(numbers)}}}
+
+
+_LOOKS = 3
+_LATE_S = 20.0  # of an idle queue, after which missing rows are not taken for late any more
+_HELD = (
+    "sessions of under 512 new tokens wait up to 30 min unless the server's DERIVER_FLUSH_ENABLED is true, and all "
+    "wait while its worker does not run"
+)
+_UNNAMED = (
+    "messages no conclusion was drawn: there was nothing to conclude or nothing new, the server's model failed, or "
+    "they never entered its queue; its API does not tell which"
+)
+
+
+class Watch:
+    """Whether Honcho has derived what it will; ``derived`` if the last look found it so and nothing was written
+    since.
+
+    An empty queue does not say so: rows enter it after the write was answered, or never if the API ends before;
+    done ones are purged every twelve hours; and a failed derivation ends its row like a finished one. So each
+    message of an observed peer is accounted for by itself: a conclusion must name it. Totals only tell how long to
+    wait.
+    """
+
+    def __init__(self, server: WorkspaceReader, quiet_s: float) -> None:
+        self._server = server
+        self._quiet_s = quiet_s
+        self._writing = self._writes = 0
+        self._beginning = anyio.Lock()
+        self.cleared()
+
+    def cleared(self) -> None:
+        """After a reset: nothing is there, nothing is expected."""
+        self.derived = False
+        self._newest: datetime | None = None
+        self._rows_before: int | None = None
+        self._expected = 0
+        self._uncertain = True  # something may be on its way of which the queue's rows do not tell
+        self._rows: tuple[int, ...] | None = None
+        self._idle_since, self._looks = 0.0, 0
+        self._sources: dict[tuple[str, datetime | None, str], NamedMessages] = {}
+
+    @property
+    def derived_at(self) -> datetime | None:
+        """By the server's clock; None where that may have changed."""
+        return self._newest if self.derived else None
+
+    async def begin(self) -> None:
+        """Before the first write: the rows that are in the queue, so that the write's own are told from them."""
+        async with self._beginning:
+            if self._rows_before is None:
+                self._uncertain = await self._server.has_sessions()
+                self._rows_before = await self._server.rows_of_observed()
+
+    @contextmanager
+    def writing(self, observed: int) -> Iterator[None]:
+        """A write of so many observed messages; their rows are expected once it was answered."""
+        self._writing += 1
+        self.derived = False
+        try:
+            yield
+            self._expected += observed
+            self._uncertain = self._uncertain or not observed  # it may make a summary due
+        except BaseException:
+            self._uncertain = True  # it may be stored all the same
+            raise
+        finally:
+            self._writing -= 1
+            self._writes += 1
+            self._looks = 0
+
+    async def look(self) -> BackendReadiness:
+        if self._writing:
+            return _pending("a write is still under way")
+        await self.begin()
+        writes, expected = self._writes, self._expected
+        total = await self._server.rows_of_observed()
+        waiting, running = await self._server.under_way()
+        idle_s = self._idle_for(total, waiting, running)
+        quiet = self._looks >= _LOOKS and idle_s >= self._quiet_s
+        if waiting or running:
+            held = f"; {_HELD}" if not running else ""
+            detail = f"{waiting} waiting in Honcho's queue, {running} in progress{held}"
+            return _pending(detail, waiting + running)
+        late = max(0, expected - (total - (self._rows_before or 0)))
+        if late and idle_s < max(_LATE_S, self._quiet_s):
+            return _pending(f"idle, but {late} messages are not in the queue yet", late)
+        if self._uncertain and not quiet:
+            return _pending("idle, but only just")
+        stored, unnamed = await self._account()
+        self._newest = (await self._server.conclusions())[1]
+        if writes != self._writes or self._writing or (unnamed and not quiet):
+            return _pending("idle, but only just")
+        self._expected -= expected
+        self._rows_before, self._uncertain = total, False
+        self.derived = not unnamed
+        if unnamed:
+            detail = f"from {unnamed} of {stored} {_UNNAMED}"
+            return BackendReadiness(state="unknown", detail=detail, last_derived_at=self._newest)
+        return BackendReadiness(state="ready", pending_count=0, last_derived_at=self._newest)
+
+    def _idle_for(self, *rows: int) -> float:
+        """Seconds since which every look saw the same idle queue; 0 until there were some."""
+        now, (_, waiting, running) = anyio.current_time(), rows
+        if waiting or running or not self._looks or rows != self._rows:
+            self._idle_since, self._looks = now, 0
+        self._rows, self._looks = rows, self._looks + 1
+        return now - self._idle_since if self._looks >= _LOOKS else 0.0
+
+    async def _account(self) -> tuple[int, int]:
+        stored = unnamed = 0
+        for session in await self._server.sessions():
+            for peer_id in self._server.observed:
+                count = await self._server.count_messages(session.id, peer_id)
+                key = (session.id, session.created_at, peer_id)
+                sources = self._sources.setdefault(key, NamedMessages(self._server, session.id, peer_id))
+                stored += count
+                unnamed += await sources.unnamed(count)
+        return stored, unnamed  # by a conclusion
+
+
+def _pending(detail: str, count: int | None = None) -> BackendReadiness:
+    return BackendReadiness(state="pending", detail=detail, pending_count=count)
+
 
 _DELETION_S = 5.0
 _HELD_S = 45.0  # after which waiting work is held back: an idle worker looks into its queue more often

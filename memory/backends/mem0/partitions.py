@@ -16,7 +16,7 @@ from mem0.memory.main import _build_session_scope
 
 from memory import BackendError, BackendUnavailable, IsolationError, MemslotError
 from memory.adapter import FileLock, remove_directory, staged_directory, sweep_directories, trim_heap
-from memory.backends.mem0 import partition_files
+from memory.backends.mem0 import partition
 from memory.backends.mem0.client import History, NativeMem0, assemble, make_directory, opening
 from memory.backends.mem0.models import Models, watch_inserts
 from memory.backends.mem0.partition import LocalClient, ScopeStore
@@ -30,8 +30,8 @@ class ScopeMemory(Memory):  # type: ignore[misc]
     """A ``Memory`` on one partition; the collection of its entities is made with the first of them."""
 
     ids: Ids
-    logs: partition_files.Logs
-    count: partition_files.RowCount
+    logs: partition.Logs
+    count: partition.RowCount
     shares_history: bool
     users = 0
     _entity_store: ScopeStore | None
@@ -40,7 +40,7 @@ class ScopeMemory(Memory):  # type: ignore[misc]
     def entity_store(self) -> ScopeStore:
         """mem0's own property would have it filtered and indexed like a server's."""
         if self._entity_store is None:
-            name = partition_files.entity_collection(self.collection_name)
+            name = f"{self.collection_name}_entities"
             native, client = self.config.vector_store.config, self.vector_store.client
             self._entity_store = ScopeStore(native, name, client, self.logs, self.ids, None)
         return self._entity_store
@@ -63,7 +63,7 @@ class Partitions(NativeMem0):
         native, where = self._config.vector_store.config, self.where
         self._base = Path(native.path)
         self._collection: str = native.collection_name
-        self._root = self._base / "scopes" / partition_files.NAMES.encode(self._collection)
+        self._root = self._base / "scopes" / partition.NAMES.encode(self._collection)
         self._lock = FileLock(
             self._base / ".lock",
             what=f"the embedded store at {self._base}",
@@ -91,12 +91,12 @@ class Partitions(NativeMem0):
             return models
         for directory, memory in self._open.items():
             memory.vector_store.col_info()
-            partition_files.check(directory, memory.ids, self._collection)
+            partition.check(directory, memory.ids, self._collection)
         return models
 
     def entities(self, memory: ScopeMemory) -> ScopeStore | None:
         """None in a partition that never had one, in this process or another."""
-        name = partition_files.entity_collection(self._collection)
+        name = f"{self._collection}_entities"
         return memory.entity_store if name in memory.vector_store.client.collections else None
 
     def describe(self) -> tuple[dict[str, Any], list[str], list[str]]:
@@ -173,12 +173,12 @@ class Partitions(NativeMem0):
             self._make_room()
             self._open[directory] = self._open_at(directory, dict(ids))
         elif not directory.exists():
-            raise partition_files.damaged(directory, "it was removed while it was open")
+            raise partition.damaged(directory, "it was removed while it was open")
         self._open.move_to_end(directory)
         return self._open[directory]
 
     def _directory(self, ids: Ids) -> Path:
-        return self._root / partition_files.NAMES.encode(ids["user_id"], ids["run_id"], ids.get("agent_id"))
+        return self._root / partition.NAMES.encode(ids["user_id"], ids["run_id"], ids.get("agent_id"))
 
     def _make_room(self) -> None:
         idle = [directory for directory, memory in self._open.items() if not memory.users]
@@ -202,8 +202,8 @@ class Partitions(NativeMem0):
         if not directory.exists():
             with staged_directory(directory) as making:
                 self._open_files(making, ids).close()
-                partition_files.mark(making, ids)
-        partition_files.check(directory, ids, self._collection)
+                partition.mark(making, ids)
+        partition.check(directory, ids, self._collection)
         memory = None
         try:
             memory = self._open_files(directory, ids)
@@ -215,18 +215,18 @@ class Partitions(NativeMem0):
             if isinstance(error, MemslotError):
                 raise
             why = f"it cannot be opened ({type(error).__name__})"
-            raise partition_files.damaged(directory, why) from error
+            raise partition.damaged(directory, why) from error
         return memory
 
     def _open_files(self, directory: Path, ids: Ids) -> ScopeMemory:
-        client, logs = LocalClient(directory), partition_files.Logs(directory, self._options.durability)
-        count = partition_files.RowCount(directory)
+        client, logs = LocalClient(directory), partition.Logs(directory, self._options.durability)
+        count = partition.RowCount(directory)
         history = self._history
         try:
             store = ScopeStore(self._config.vector_store.config, self._collection, client, logs, ids, count)
             if history is None:
-                history = History(directory / partition_files.HISTORY, self._notes, shared=False)
-                logs.keep(partition_files.HISTORY, history.connection)
+                history = History(directory / partition.HISTORY, self._notes, shared=False)
+                logs.keep(partition.HISTORY, history.connection)
         except BaseException:
             client.close()
             if history is not None and history is not self._history:

@@ -51,8 +51,7 @@ from memory.backends.memos.answers import (
     metadata_of,
     to_entries,
 )
-from memory.backends.memos.canary import Canary, unfound_by
-from memory.backends.memos.client import ERRORS, MAX_CONCURRENCY, Native, Transport
+from memory.backends.memos.client import ERRORS, MAX_CONCURRENCY, Canary, Native, Transport, unfound_by
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.readiness import Ledger, Readiness, Status, Written
 from memory.backends.memos.translate import OPERATORS, Requests, cube_of, dropped_roles

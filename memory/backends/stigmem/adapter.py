@@ -31,8 +31,7 @@ from memory.adapter import (
     ShieldedCalls,
     parse_time,
 )
-from memory.backends.stigmem.client import Scopes
-from memory.backends.stigmem.keys import OpenScope, scope_id
+from memory.backends.stigmem.client import OpenScope, Scopes, scope_id
 from memory.backends.stigmem.options import StigmemOptions
 from memory.backends.stigmem.translate import (
     FACT_SCOPE,

@@ -3,18 +3,240 @@ node, under a source of its own: it survives restarts and is the same for every 
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
+import os
+import platform
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
 
 import anyio
 
 from memory import BackendError, ConfigError, MemoryScope, ScopeError
-from memory.adapter import BackendAuthError, release
-from memory.backends.stigmem.keys import OpenScope, ScopeIds, TenantKeys, scope_id
+from memory.adapter import BackendAuthError, BackendProtocolError, BackendRejected, expect, release
 from memory.backends.stigmem.options import SCOPE_FIELD, NodeAddress, StigmemOptions
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact
+
+# The host part of our URIs. Not the node's: its name and port would be words that a recall can match.
+AUTHORITY = "memslot"
+
+
+def scope_id(scope: MemoryScope) -> str:
+    """160 bits of the scope's unambiguous label: fits tenant ids and host names alike."""
+    return f"s-{_digest(scope.label, 40)}"
+
+
+@dataclass(frozen=True)
+class ScopeIds:
+    """The names of one generation: facts are immutable and no route deletes them, so a reset begins a new one."""
+
+    scope_id: str
+    generation: int  # how often it was reset
+    # A recall must ask for the mark, because a node without tenants may hold other facts: of earlier generations,
+    # of other clients, of other scopes. Where it holds none, the mark costs no rank (bm25).
+    marked: bool
+
+    @property
+    def name(self) -> str:
+        """The tenant's id, and the label of every row."""
+        return f"{self.scope_id}-g{self.generation}"
+
+    @property
+    def mark(self) -> str:
+        """One word for FTS5 that stands in the entity of every fact of this generation, and in no other."""
+        return _digest(self.name, 32)
+
+    @property
+    def source(self) -> str:
+        return f"stigmem://{AUTHORITY}/scope/{self.mark}"
+
+    def message(self, event_id: str, index: int) -> str:
+        """The entity of a message. A hash: the node matches the words of entities like those of the text."""
+        return f"stigmem://{AUTHORITY}/{self.mark}/{_digest(json.dumps([event_id, index]), 32)}"
+
+    @property
+    def counter(self) -> str:
+        """The source of the facts that count the scope's generations."""
+        return f"stigmem://{AUTHORITY}/generations/{self.scope_id}"
+
+    @property
+    def count(self) -> str:
+        """The entity of the fact that begins this generation."""
+        return f"stigmem://{AUTHORITY}/generation/{self.scope_id}-{self.generation}"
+
+
+def _digest(text: str, letters: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:letters]
+
+
+_ROUTE = "/v1/auth/keys"
+_MACHINE = hashlib.sha256(platform.node().encode()).hexdigest()[:12]
+_TOKEN = uuid.uuid4().hex[:12]
+
+
+@dataclass(frozen=True)
+class OpenScope:
+    """``key_id`` is of the node's key, where it is ours to delete."""
+
+    ids: ScopeIds
+    node: StigmemNode
+    key_id: str | None = None
+
+
+class TenantKeys:
+    """One key for each scope, derived from the admin key, so that none is stored. A node tries every live key on
+    each request, so none may outlive its use: a slot that closes deletes its own, and one that opens those of
+    killed processes. Deleting one in use costs three requests: the next call is refused, and the key made anew."""
+
+    def __init__(self, admin_key: str, owner: str) -> None:
+        self._secret = admin_key.encode()
+        self._owner = owner
+        self._looked_at: set[str] = set()  # nodes seen to keep tenants apart, and rid of abandoned keys
+
+    async def enter(self, admin: StigmemNode, ids: ScopeIds) -> tuple[StigmemNode, str | None]:
+        """The node asked with the key of a tenant, and the key's id where it is ours to delete."""
+        for rotation in range(64):  # keys live 90 days, so this lasts 15 years
+            raw_key = self._derived(f"{ids.name}/{rotation}")
+            key_id = await self._register(admin, ids, raw_key)
+            node = admin.with_key(raw_key)
+            if key_id is not None and admin.url in self._looked_at:
+                return node, key_id
+            try:
+                who = await node.me()
+            except BackendAuthError:
+                if key_id is not None:
+                    raise
+                continue  # this one has expired
+            if who.get("tenant_id") != ids.name:
+                await self.drop(node, ids, key_id)
+                raise ConfigError(
+                    f"{self._owner}.isolation: the node puts every key into one tenant, so scopes would share "
+                    "memory; turn its multi-tenant plugin on, or set isolation: node"
+                )
+            if admin.url not in self._looked_at:
+                self._looked_at.add(admin.url)
+                if await self._drop_abandoned(node, ids):
+                    continue
+            return node, key_id
+        raise BackendProtocolError("stigmem: every key of this scope has expired; give another admin key")
+
+    async def drop(self, node: StigmemNode, ids: ScopeIds, key_id: str | None = None) -> None:
+        """Or all keys the tenant has where ours was made elsewhere: the newest, which we use, last."""
+        found = [key_id] if key_id else []
+        if not found:
+            found = [key["id"] for key in reversed(await _listed(node)) if _tenant(key) == ids.name]
+        for key in found:
+            await node.request("DELETE", f"{_ROUTE}/{key}")
+
+    async def drop_all(self, opened: Sequence[OpenScope]) -> None:
+        """Each by the first of its node, that one last; all are of one agent, which may delete them. A node
+        tries its keys one after another, in the order they were made: a request by the last of forty took
+        thirty times as long as by the first."""
+        ours = [scope for scope in opened if scope.key_id is not None]
+        first = {scope.node.url: scope.node for scope in reversed(ours)}
+        for scope in reversed(ours):
+            with suppress(BackendError):
+                await first[scope.node.url].request("DELETE", f"{_ROUTE}/{scope.key_id}")
+
+    async def _drop_abandoned(self, node: StigmemNode, ids: ScopeIds) -> bool:
+        """Delete what killed processes left, that which we use ourselves last; whether it was among them."""
+        with anyio.move_on_after(5.0), suppress(BackendError):
+            abandoned = [key for key in await _listed(node) if _is_abandoned(key)]
+            abandoned.sort(key=lambda key: _tenant(key) == ids.name)
+            for key in abandoned:
+                await node.request("DELETE", f"{_ROUTE}/{key['id']}")
+                if _tenant(key) == ids.name:
+                    return True
+        return False
+
+    async def _register(self, admin: StigmemNode, ids: ScopeIds, raw_key: str) -> str | None:
+        """Its id; None where it is registered already."""
+        body = {
+            "raw_key": raw_key,
+            # One agent for all: a node lets it list and delete its own keys, and an admin no other's.
+            "entity_uri": f"stigmem://{AUTHORITY}/agent/{self._derived('agent')[:32]}",
+            "permissions": ["read", "write"],
+            "tenant_id": ids.name,
+            "description": f"memslot {ids.name} {_process()}",
+        }
+        try:
+            return str((await admin.object("POST", _ROUTE, json=body)).get("id"))
+        except BackendRejected as error:
+            if error.status != 409:
+                raise
+            return None
+        except BackendAuthError as error:
+            if error.status != 403:
+                raise
+            why = "api_key: is no admin key, and isolation: tenant makes a key for each scope"
+            if (await admin.well_known()).auth == "none":
+                why = (
+                    "isolation: the node runs without authentication, so it has no tenants; start it with "
+                    "STIGMEM_AUTH_REQUIRED=true and the multi-tenant plugin, or set isolation: node"
+                )
+            raise ConfigError(f"{self._owner}.{why}") from error
+
+    def _derived(self, purpose: str) -> str:
+        return hmac.new(self._secret, purpose.encode(), hashlib.sha256).hexdigest()
+
+
+async def _listed(node: StigmemNode) -> list[dict[str, Any]]:
+    found = expect(list, await node.request("GET", _ROUTE), f"stigmem: GET {_ROUTE}")
+    return [expect(dict, key, f"stigmem: GET {_ROUTE}: a key") for key in found]
+
+
+def _process() -> str:
+    return f"{_MACHINE}/{os.getpid()}/{_started(os.getpid())}/{_TOKEN}"
+
+
+def _started(pid: int) -> str:
+    """In ticks since the machine did; empty where the system does not tell."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _tenant(key: dict[str, Any]) -> str:
+    return str(key.get("description")).partition(" ")[2].partition(" ")[0]
+
+
+def _is_abandoned(key: dict[str, Any]) -> bool:
+    """Of another machine's process nothing is known, so age decides."""
+    made_by = str(key.get("description")).rpartition(" ")[2]
+    if made_by == _process():
+        return False
+    machine, pid, started, _ = (made_by.split("/") + [""] * 4)[:4]
+    if machine == _MACHINE and pid.isdecimal() and not _is_alive(int(pid), started):
+        return True
+    try:
+        made_at = datetime.fromisoformat(str(key.get("created_at")))
+        return made_at.replace(tzinfo=made_at.tzinfo or UTC) < datetime.now(UTC) - timedelta(days=1)
+    except ValueError:
+        return False
+
+
+def _is_alive(pid: int, started: str) -> bool:
+    if pid == os.getpid():
+        return False  # an earlier process of our id
+    if os.name != "posix":
+        return True  # there, asking would end it
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    now = _started(pid)
+    return not (now and started) or now == started  # else its id was given to another
+
 
 T = TypeVar("T")
 _GENERATION = "x-memslot:generation"

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from memory import MemoryEvent, Message
 from memory.adapter import AwareDatetime, ContextEntry, Operation, normalise, parse_time
-from memory.backends.stigmem.keys import ScopeIds
+from memory.backends.stigmem.client import ScopeIds
 from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import Fact, FactScope, FactValue, NewFact, render_value
 

@@ -115,7 +115,7 @@ async def test_a_long_session_costs_few_requests_more_for_each_new_message(doubl
 async def test_purged_rows_take_nothing_from_what_is_derived(
     double: HonchoDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memory.backends.honcho.readiness._LATE_S", 0.1)
+    monkeypatch.setattr("memory.backends.honcho.workspace._LATE_S", 0.1)
     async with slot_on(double) as slot:
         await _say(slot, 1)
         double.model.advance(to_the_end=True)

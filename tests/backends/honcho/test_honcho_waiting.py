@@ -140,7 +140,7 @@ async def test_messages_that_never_entered_the_queue_are_never_ready(
     double: HonchoDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the API was killed between its answer and its background task."""
-    monkeypatch.setattr("memory.backends.honcho.readiness._LATE_S", 0.1)
+    monkeypatch.setattr("memory.backends.honcho.workspace._LATE_S", 0.1)
     async with slot_on(double) as slot:
         await slot.record_event(event(1))
         assert (await _wait(slot)).state == "ready"

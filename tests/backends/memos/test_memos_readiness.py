@@ -17,7 +17,7 @@ from memory import (
     SupportsReadiness,
 )
 from memory.adapter import BackendRejected
-from memory.backends.memos.canary import CANARY
+from memory.backends.memos.client import CANARY
 
 
 async def test_while_the_local_queue_works_nothing_is_ready(double):

@@ -9,7 +9,7 @@ from memos_support import ALICE, BOB, ask, config, event, opened, question, read
 
 from memory import AdapterMode, BackendUnavailable, ConfigError, ReadOnlyError
 from memory.adapter import BackendProtocolError
-from memory.backends.memos.canary import CANARY
+from memory.backends.memos.client import CANARY
 from memory.plugins.opening import build_slot
 
 # -- a server that does not work, at setup and in health ------------------------------------------------

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory import ConfigError, MemoryEvent, MemoryScope, Message, ScopeError
-from memory.backends.stigmem.client import Scopes
-from memory.backends.stigmem.keys import ScopeIds, scope_id
+from memory.backends.stigmem.client import ScopeIds, Scopes, scope_id
 from memory.backends.stigmem.options import StigmemOptions
 from memory.backends.stigmem.translate import message_facts, recall_query, search_terms, to_entry
 from memory.plugins.config import load_config
