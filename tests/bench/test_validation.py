@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from memory.bench.data.languages import load_language
+from memory.bench.data.language import load_language
 from memory.bench.engine.roles import Reader
 
 FILE = Path(__file__).with_name("validation_sections.yaml")

@@ -1,12 +1,12 @@
 """Our own preference game: seeded people whose wishes for their assistant differ by context and change over time.
 
 The shape and the default size are MemPABench's: two contexts x 14 attributes, 94 accumulation sessions that are
-played, 5 forced changes with fixed transcripts, 36 test sessions. The text is ours. Generated from ``random()`` of
-:class:`random.Random` alone, the one method whose sequence Python promises to keep.
+played, 5 forced changes with fixed transcripts, 36 test sessions. The text is ours.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -14,14 +14,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from memory.bench.data.dice import Dice, opened
-from memory.bench.data.language import Language, LanguageName, Setting, World
-from memory.bench.data.languages import load_language
+from memory.bench.data.language import Dice, Language, LanguageName, Setting, World, load_language
 from memory.bench.data.nodes import canonical_hash
-from memory.bench.data.plan import TESTS_PER_CHANGE, Cell, Plan, PlannedChange, other_context
+from memory.bench.data.plan import TESTS_PER_CHANGE, Plan, PlannedChange, other_context
 from memory.bench.data.timeline import (
     Beat,
     BeatKind,
+    Cell,
     Preference,
     PreferenceTruth,
     Script,
@@ -29,10 +28,11 @@ from memory.bench.data.timeline import (
     TestSession,
     Timeline,
     TimelineSet,
+    exchange,
+    truth_at,
     turns_of,
 )
 from memory.contract.errors import ConfigError
-from memory.contract.events import Message
 
 _START = datetime(2026, 1, 5, tzinfo=UTC)
 _HOUR = {"work": 9, "personal": 19}
@@ -41,18 +41,15 @@ _HOUR = {"work": 9, "personal": 19}
 class GameSize(BaseModel):
     """How large a game is; the defaults are MemPABench's."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     users: Annotated[int, Field(ge=1, le=40)] = 4
-    """Personas."""
-    sessions: Annotated[int, Field(ge=10, le=400)] = 94
-    """Accumulation sessions of each persona, its forced changes apart."""
-    tests: Annotated[int, Field(ge=1, le=400)] = 36
-    """Test sessions of each persona. Below 21 there are fewer than five changes: four tests follow each."""
-    attributes: Annotated[int, Field(ge=4, le=14)] = 14
-    """Attributes of communication; each has a cell in either context."""
+    sessions: Annotated[int, Field(ge=10, le=400)] = (
+        94  # of accumulation, of each persona; forced changes apart
+    )
+    tests: Annotated[int, Field(ge=1, le=400)] = 36  # below 21 there are fewer than five changes
+    attributes: Annotated[int, Field(ge=4, le=14)] = 14  # each has a cell in either context
     language: LanguageName = "en"
-    """What everyone speaks."""
 
 
 def make_game(size: GameSize | None = None, *, seed: int = 7) -> TimelineSet:
@@ -67,29 +64,12 @@ def make_game(size: GameSize | None = None, *, seed: int = 7) -> TimelineSet:
         raise ConfigError(
             f"timeline.users: is {size.users}; in {language.name} there are {len(language.worlds)}"
         )
-    timelines = tuple(
-        _Life(language, world, seed, size).timeline() for world in language.worlds[: size.users]
-    )
+    worlds = language.worlds[: size.users]
+    timelines = tuple(_Life(language, world, seed, size).timeline() for world in worlds)
     notes = ["Synthetic data of memslot's own; a seed plays half of the wordings of each setting."]
     if size.tests <= TESTS_PER_CHANGE:
         notes.append(f"With {size.tests} tests, fewer than {TESTS_PER_CHANGE} follow a change.")
-    return TimelineSet(
-        name="game",
-        timelines=timelines,
-        data_hash=canonical_hash(timelines),
-        seed=seed,
-        notes=tuple(notes),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A preference, after how many sessions it is known, and the change that brought it."""
-
-    cell: Cell
-    value: str
-    since: int
-    change: str | None = None
+    return TimelineSet("game", timelines, canonical_hash(timelines), seed=seed, notes=tuple(notes))
 
 
 @dataclass
@@ -100,7 +80,7 @@ class _Life:
     world: World
     seed: int
     size: GameSize
-    history: list[_Known] = field(default_factory=list)
+    history: list[Preference] = field(default_factory=list)
     decoys: list[tuple[str, str, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -122,10 +102,7 @@ class _Life:
             persona_id=self.world.persona_id,
             sessions=sessions,
             probes=(),
-            preferences=tuple(
-                Preference(*known.cell, known.value, self._starts(known.since - 1), known.since)
-                for known in self.history
-            ),
+            preferences=tuple(self.history),
             canaries=tuple(sorted(self.world.names)),
             tests=tuple(self._tests()),
         )
@@ -146,16 +123,12 @@ class _Life:
             kind: BeatKind = "statement" if there else "elsewhere"
             said = self._stated(cell, values[cell], lead=None if there else True)
             self.beats[index].append(Beat("", kind, said, attribute=cell[1]))
-            self.history.append(_Known(cell, values[cell], index + 1))
+            self.history.append(Preference(*cell, values[cell], self._starts(index), index + 1))
         for index, change in self.changes.items():
-            name = f"{self.world.persona_id}:{change.cell[0]}:{change.cell[1]}:{index + 1}"
-            self.history.append(_Known(change.cell, change.value, index + 1, name))
+            self.history.append(Preference(*change.cell, change.value, self._starts(index), index + 1))
         self.history.sort(key=lambda known: known.since)
 
-    # -- what is said -------------------------------------------------------------------------------------
-
     def _setting(self, marker: str) -> Setting:
-        """A setting with the wordings that this game uses."""
         return self.language.in_play(marker, self.seed)
 
     def _stated(self, cell: Cell, marker: str, *, lead: bool | None) -> str:
@@ -165,15 +138,10 @@ class _Life:
         return self._lead(cell, lead) + self.dice.pick(self._setting(marker).implied)
 
     def _asked(self, forms: Sequence[str], cell: Cell, marker: str, *, lead: bool | None) -> str:
-        """A preference told outright."""
         phrase = self.dice.pick(self._setting(marker).explicit)
-        filled = self.dice.pick(forms).format(
-            lead=self._lead(cell, lead),
-            topic=self.language.by_name[cell[1]].topic,
-            marker=phrase,
-            Marker=opened(phrase),
-        )
-        return opened(filled)
+        form, topic = self.dice.pick(forms), self.language.by_name[cell[1]].topic
+        lead_in = self._lead(cell, lead)
+        return opened(form.format(lead=lead_in, topic=topic, marker=phrase, Marker=opened(phrase)))
 
     def _lead(self, cell: Cell, lead: bool | None) -> str:
         """What names the context of a sentence; by default in every second one."""
@@ -202,8 +170,8 @@ class _Life:
         beats = self.beats[index]
         if self.dice.chance(0.6):
             beats.insert(0, Beat("", "distraction", self._talk(context)))
-        if cell := self._some_known(context, index):
-            beats.append(self._task(cell, index, tested=False))
+        if cells := {known.cell for known in self._known(index) if known.context == context}:
+            beats.append(self._task(self.dice.pick(sorted(cells)), index, tested=False))
         if self.dice.chance(0.3) and (decoy := self._decoy(context, index)):
             beats.append(decoy)
         if not beats:
@@ -221,9 +189,8 @@ class _Life:
             beats=tuple(replace(beat, beat_id=f"b{number}") for number, beat in enumerate(beats, start=1)),
         )
 
-    def _some_known(self, context: str, sessions: int) -> Cell | None:
-        cells = {known.cell for known in self.history if known.since <= sessions and known.cell[0] == context}
-        return self.dice.pick(sorted(cells)) if cells else None
+    def _known(self, sessions: int) -> list[Preference]:
+        return [known for known in self.history if known.since <= sessions]
 
     def _decoy(self, context: str, index: int) -> Beat | None:
         """Hearsay or a single case, always with a setting that is nobody's preference here."""
@@ -248,20 +215,9 @@ class _Life:
         session_id = f"evolv_{number:02}"
         scenario = self.dice.pick(forms.scenarios[context])
         lines: tuple[tuple[str, str | None], ...] = ((self._talk(context), None), (said, cell[1]))
-        talk = [
-            (
-                (
-                    Message(role="user", content=text),
-                    Message(role="assistant", content=self.dice.pick(forms.replies)),
-                ),
-                attribute,
-            )
-            for text, attribute in lines
-        ]
+        talk = [(exchange(text, self.dice.pick(forms.replies)), attribute) for text, attribute in lines]
         turns = turns_of(self.world.persona_id, session_id, start, talk, scenario, context)
         return Session(session_id=session_id, turns=turns, change=True)
-
-    # -- what is tested -----------------------------------------------------------------------------------
 
     def _request(self, name: str, context: str, *, tested: bool, named: bool) -> str:
         attribute = self.language.by_name[name]
@@ -288,8 +244,8 @@ class _Life:
 
     def _neutral(self, context: str, sessions: int) -> Beat | None:
         """A request to which the user has a way of dealing in the other context alone, and has told it."""
-        known = {entry.cell for entry in self.history if entry.since <= sessions}
-        alone = [name for name in sorted(self._unwanted(context)) if (other_context(context), name) in known]
+        there = {known.attribute for known in self._known(sessions) if known.context != context}
+        alone = sorted(name for name in there if (context, name) not in self.plan.values)
         if not alone:
             return None
         name, forms = self.dice.pick(alone), self.language.forms
@@ -303,24 +259,9 @@ class _Life:
             truth=self._truth((context, name), sessions),
         )
 
-    def _unwanted(self, context: str) -> list[str]:
-        """Attributes without a preference in a context."""
-        return [entry.name for entry in self.attributes if (context, entry.name) not in self.plan.values]
-
     def _truth(self, cell: Cell, sessions: int) -> PreferenceTruth:
-        context, name = cell
-        known = [entry for entry in self.history if entry.cell[1] == name and entry.since <= sessions]
-        own = [entry for entry in known if entry.cell[0] == context]
-        current = own[-1] if own else None
-        mine = {entry.value for entry in own}
-        return PreferenceTruth(
-            current=current.value if current else None,
-            stale=_each(entry.value for entry in own[:-1] if current and entry.value != current.value),
-            other=_each(entry.value for entry in known if entry.value not in mine),
-            decoys=_each(marker for about, marker, at in self.decoys if about == name and at <= sessions),
-            change=current.change if current else None,
-            since=current.since if current else 0,
-        )
+        decoys = (marker for about, marker, at in self.decoys if about == cell[1] and at <= sessions)
+        return truth_at(self.world.persona_id, self.history, cell, sessions, decoys)
 
     def _tests(self) -> Iterable[TestSession]:
         for number, planned in enumerate(self.plan.tests, start=1):
@@ -339,12 +280,12 @@ class _Life:
 
     def _tested(self, context: str, after: int, first: Cell | None) -> list[Cell]:
         """Up to three cells that are known: the one that must be asked for, then one that changed."""
-        known = [entry for entry in self.history if entry.since <= after and entry.cell[0] == context]
-        changed = self.dice.shuffled(sorted({entry.cell for entry in known if entry.change} - {first}))
-        steady = self.dice.shuffled(sorted({entry.cell for entry in known} - set(changed) - {first}))
+        known = Counter(entry.cell for entry in self._known(after) if entry.context == context)
+        changed = self.dice.shuffled(sorted({cell for cell in known if known[cell] > 1} - {first}))
+        steady = self.dice.shuffled(sorted(known.keys() - set(changed) - {first}))
         return [*([first] if first else []), *changed[:1], *steady, *changed[1:]][:3]
 
 
-def _each(values: Iterable[str]) -> tuple[str, ...]:
-    """Each once, in their order."""
-    return tuple(dict.fromkeys(values))
+def opened(sentence: str) -> str:
+    """A sentence with a capital letter."""
+    return sentence[:1].upper() + sentence[1:]

@@ -2,37 +2,59 @@
 
 A user lets a setting be known in many ways: outright, or to be understood from a complaint, praise, an example or
 a correction. All wordings of a setting mean the same here; no provider sees which belong together, because nothing
-but the sentences reaches it.
+but the sentences reaches it. What is said stands in ``words_<language>.yaml``, ``worlds_...`` and ``forms_...``.
 """
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import islice
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
 
-from memory.bench.data.dice import Dice
-from memory.bench.data.timeline import CONTEXTS
+from pydantic import TypeAdapter
+
+from memory.bench.data.timeline import CONTEXTS, TimelineSet
+from memory.contract.errors import ConfigError
+from memory.plugins.blocks import load_yaml
 
 LanguageName = Literal["en", "zh"]
+_IMPLIED = ("complaint", "praise", "example", "correction")
+T = TypeVar("T")
+
+
+class Dice:
+    """Chance that a seed decides, the same on any machine: from ``random()`` of :class:`random.Random` alone, the
+    one method whose sequence Python promises to keep."""
+
+    def __init__(self, seed: str) -> None:
+        self._random = random.Random(seed)
+
+    def below(self, limit: int) -> int:
+        return int(self._random.random() * limit)
+
+    def chance(self, probability: float) -> bool:
+        return self._random.random() < probability
+
+    def pick(self, items: Sequence[T]) -> T:
+        return items[self.below(len(items))]
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        rest = list(items)
+        return [rest.pop(self.below(len(rest))) for _ in items]
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value of an attribute.
+    """One value of an attribute."""
 
-    Attributes:
-        acted: what a reply shows that follows it; no wording and no part of one.
-        explicit: phrases that ask for it outright, to be used in a sentence; the first one is its name.
-        implied: whole sentences from which it is to be understood.
-    """
-
-    acted: str
-    explicit: tuple[str, ...]
-    implied: tuple[str, ...] = ()
+    acted: str  # what a reply shows that follows it; no wording and no part of one
+    explicit: tuple[str, ...]  # phrases that ask for it outright, to be used in a sentence
+    implied: tuple[str, ...] = ()  # whole sentences from which it is to be understood
 
     @property
     def marker(self) -> str:
@@ -41,32 +63,23 @@ class Setting:
 
     @property
     def wordings(self) -> tuple[str, ...]:
-        """Every way in which it is said."""
         return (*self.explicit, *self.implied)
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One way in which an assistant can communicate.
+    """One way in which an assistant can communicate."""
 
-    Attributes:
-        name: short id, the same in all languages.
-        topic: how one speaks of it.
-        settings: its values.
-        requests: to which it matters, without naming it, filled with a matter or a person. The first half is made
-            in practice and the second in tests, so that no test repeats what was said before.
-        talk: sentences that share words with its wordings and mean none of them.
-    """
-
-    name: str
-    topic: str
+    name: str  # short id, the same in all languages
+    topic: str  # how one speaks of it
     settings: tuple[Setting, ...]
+    # To which it matters, without naming it, filled with a matter or a person. The first half is made in practice
+    # and the second in tests, so that no test repeats what was said before.
     requests: tuple[str, ...] = ()
-    talk: tuple[str, ...] = ()
+    talk: tuple[str, ...] = ()  # sentences that share words with its wordings and mean none of them
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """Names of its settings."""
         return tuple(setting.marker for setting in self.settings)
 
     def practised(self, *, tested: bool) -> tuple[str, ...]:
@@ -86,74 +99,49 @@ class World:
     @property
     def names(self) -> frozenset[str]:
         """Everything that belongs to this persona alone."""
-        return frozenset(
-            name for group in (self.matters, self.people) for names in group.values() for name in names
-        )
+        groups = (*self.matters.values(), *self.people.values())
+        return frozenset(name for names in groups for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """Sentences, filled with ``str.format``. ``{lead}`` names the context, or is empty.
+    """Sentences, filled with ``str.format``. ``{lead}`` names the context, or is empty; ``{marker}`` is an explicit
+    wording. What goes by context is a mapping."""
 
-    Attributes:
-        stated, announced, plain, reverted: a preference becomes known: at first, as a change, as a change that is
-            not called one, as a return to how it was. ``{marker}`` is an explicit wording.
-        corrected: after a behaviour that did not suit.
-        complaint: the same without saying what would.
-        hearsay, exception: somebody else's habit, and a single case.
-        disowned: what in a sentence says that it is not the user's own lasting wish.
-        filler: talk without any preference.
-        named: a request that names what matters to it; ``{request}`` and ``{topic}``.
-        not_mine: the complaint after the user's own way was shown where it does not belong.
-        leads: per context, how a sentence names it.
-        life: per context, the situation a session begins in, told to simulators that write.
-        scenarios: per context.
-        neutral_reply: a reply in no particular way.
-        replies: what the assistant says to statements and talk.
-        lead_in: how a reply begins.
-    """
-
-    stated: tuple[str, ...]
-    announced: tuple[str, ...]
-    plain: tuple[str, ...]
-    reverted: tuple[str, ...]
-    corrected: tuple[str, ...]
-    complaint: tuple[str, ...]
-    hearsay: tuple[str, ...]
-    exception: tuple[str, ...]
-    disowned: tuple[str, ...]
-    filler: tuple[str, ...]
-    named: tuple[str, ...]
-    not_mine: tuple[str, ...]
-    leads: Mapping[str, tuple[str, ...]]
-    life: Mapping[str, tuple[str, ...]]
+    stated: tuple[str, ...]  # a preference becomes known: at first,
+    announced: tuple[str, ...]  # as a change,
+    plain: tuple[str, ...]  # as a change that is not called one,
+    reverted: tuple[str, ...]  # as a return to how it was
+    corrected: tuple[str, ...]  # after a behaviour that did not suit
+    complaint: tuple[str, ...]  # the same without saying what would
+    hearsay: tuple[str, ...]  # somebody else's habit
+    exception: tuple[str, ...]  # a single case
+    disowned: tuple[str, ...]  # what in a sentence says that it is not the user's own lasting wish
+    filler: tuple[str, ...]  # talk without any preference
+    named: tuple[str, ...]  # a request that names what matters to it; {request} and {topic}
+    not_mine: tuple[str, ...]  # the complaint after the user's own way was shown where it does not belong
+    leads: Mapping[str, tuple[str, ...]]  # how a sentence names the context
+    life: Mapping[str, tuple[str, ...]]  # the situation a session begins in, told to simulators that write
     scenarios: Mapping[str, tuple[str, ...]]
-    neutral_reply: str
-    replies: tuple[str, ...]
-    lead_in: str
+    neutral_reply: str  # in no particular way
+    replies: tuple[str, ...]  # what the assistant says to statements and talk
+    lead_in: str  # how a reply begins
 
 
 @dataclass(frozen=True, eq=False)
 class Language:
-    """Everything said in one language.
-
-    Attributes:
-        name: ``en`` or ``zh``.
-        worlds: personas, each with matters and people of its own.
-        context_words: per context, the words by which a line names it.
-    """
+    """Everything said in one language."""
 
     name: LanguageName
     attributes: tuple[Attribute, ...]
     worlds: tuple[World, ...]
     forms: Forms
-    context_words: dict[str, tuple[str, ...]] = field(
-        default_factory=lambda: {context: (context,) for context in CONTEXTS}
-    )
+    context_words: Mapping[str, Sequence[str]]  # by which a line names a context
+    # Of data that is read: request -> the attribute that its beat names. None: by the words of the request.
+    named_requests: Mapping[str, str] | None = None
 
     @cached_property
     def by_name(self) -> dict[str, Attribute]:
-        """Attributes by name."""
         return {attribute.name: attribute for attribute in self.attributes}
 
     @cached_property
@@ -169,13 +157,16 @@ class Language:
     @cached_property
     def any_wording(self) -> re.Pattern[str]:
         """Finds the wordings in a text in lower case, also where they are broken over lines."""
+
+        def over_lines(text: str) -> str:
+            return r"\s+".join(map(re.escape, text.split(" ")))
+
         begins: dict[str, list[str]] = {}
         for wording in sorted(self.settings, key=len, reverse=True):
             begins.setdefault(wording[:2], []).append(wording[2:])
         # By their first letters, so that a position of the text is compared with few of them.
         groups = (
-            rf"{_over_lines(begin)}(?:{'|'.join(_over_lines(rest) for rest in rests)})"
-            for begin, rests in begins.items()
+            rf"{over_lines(begin)}(?:{'|'.join(map(over_lines, rests))})" for begin, rests in begins.items()
         )
         return re.compile("|".join(groups) or r"(?!)")
 
@@ -202,15 +193,9 @@ class Language:
         return known.settings[known.markers.index(marker)].acted
 
     def shown(self, attribute: str, reply: str) -> str | None:
-        """The setting of an attribute that a reply shows, as its marker; None where it shows none.
-
-        A reply that shows several shows the first.
-        """
-        text = reply.casefold()
-        places = [
-            (text.find(setting.acted.casefold()), setting.marker)
-            for setting in self.by_name[attribute].settings
-        ]
+        """The first setting of an attribute that a reply shows, as its marker; None where it shows none."""
+        text, settings = reply.casefold(), self.by_name[attribute].settings
+        places = [(text.find(setting.acted.casefold()), setting.marker) for setting in settings]
         return min(((at, marker) for at, marker in places if at >= 0), default=(0, None))[1]
 
     @cached_property
@@ -219,13 +204,14 @@ class Language:
         found = []
         for attribute in self.attributes:
             for request in attribute.requests:
-                parts = re.split(r"\{\w+\}", request)
-                pattern = ".+?".join(map(re.escape, parts))
+                pattern = ".+?".join(map(re.escape, re.split(r"\{\w+\}", request)))
                 found.append((re.compile(pattern, re.IGNORECASE), attribute.name))
         return found
 
     def matters_to(self, request: str) -> str | None:
         """The attribute that a request calls for, or None."""
+        if self.named_requests is not None:
+            return self.named_requests.get(request)
         return next((name for form, name in self._requests if form.search(request)), None)
 
     def says_context(self, text: str) -> str | None:
@@ -244,18 +230,78 @@ class Language:
         return re.compile(rf"\b{re.escape(word)}\b" if word.isascii() else re.escape(word), re.IGNORECASE)
 
 
-def _over_lines(text: str) -> str:
-    return r"\s+".join(map(re.escape, text.split(" ")))
+@cache
+def load_language(name: str) -> Language:
+    """A language by its short name.
 
-
-@dataclass(frozen=True, eq=False)
-class DataLanguage(Language):
-    """What deterministic roles make of data that is read: settings are told by the exact words of its truth, and
-    a request calls for the attribute that its beat names. Replies show a setting by a sign that is no word of it.
+    Raises:
+        ConfigError: the game is not written in it.
     """
+    for known in get_args(LanguageName):
+        if name == known:
+            given = _read(f"forms_{name}")
+            words = given.pop("context_words")
+            forms = TypeAdapter(Forms).validate_python(given)
+            return Language(known, _attributes(name), _worlds(name), forms, words)
+    raise ConfigError(f"language: is {name!r}; the game speaks en and zh")
 
-    requests: Mapping[str, str] = field(default_factory=dict)
 
-    def matters_to(self, request: str) -> str | None:
-        """The attribute of the beat that says this."""
-        return self.requests.get(request)
+def language_of(data: TimelineSet) -> Language:
+    """What deterministic roles make of data that is read: settings are told by the exact words of its truth, and
+    replies show a setting by a sign that is no word of it."""
+    values: dict[str, dict[str, None]] = {}
+    requests: dict[str, str] = {}
+    for timeline in data.timelines:
+        for known in timeline.preferences:
+            values.setdefault(known.attribute, {})[known.value] = None
+        scripts = [
+            *(session.script for session in timeline.sessions),
+            *(test.script for test in timeline.tests),
+        ]
+        for beat in (beat for script in scripts if script is not None for beat in script.beats):
+            if beat.attribute is not None:
+                requests[beat.goal] = beat.attribute
+    attributes = []
+    for name, markers in values.items():
+        signs = (f"(acts by setting {number} of {name})" for number in range(1, len(markers) + 1))
+        settings = (Setting(sign, (marker,)) for sign, marker in zip(signs, markers, strict=True))
+        attributes.append(Attribute(name, name, tuple(settings)))
+    return replace(load_language("en"), attributes=tuple(attributes), worlds=(), named_requests=requests)
+
+
+def _read(name: str) -> dict[str, Any]:
+    return load_yaml(Path(__file__).with_name(f"{name}.yaml"))[0]
+
+
+def _attributes(language: str) -> tuple[Attribute, ...]:
+    found = []
+    for name, given in _read(f"words_{language}").items():
+        settings = tuple(
+            Setting(
+                entry["acted"],
+                tuple(entry["explicit"]),
+                tuple(said for kind in _IMPLIED for said in entry[kind]),
+            )
+            for entry in given["settings"]
+        )
+        found.append(
+            Attribute(name, given["topic"], settings, tuple(given["requests"]), tuple(given["talk"]))
+        )
+    return tuple(found)
+
+
+def _worlds(language: str) -> tuple[World, ...]:
+    """Personas out of parts; what makes a name unique is used once."""
+    parts = _read(f"worlds_{language}")
+    worlds = []
+    for number, persona_id in enumerate(parts["personas"]):
+        matters: dict[str, tuple[str, ...]] = {}
+        people: dict[str, tuple[str, ...]] = {}
+        for context in CONTEXTS:
+            given = parts[context]
+            nouns = [given["matters"][(3 * number + step) % len(given["matters"])] for step in range(3)]
+            matters[context] = tuple(noun.format(given["places"][number]) for noun in nouns)
+            called = given["called"][number % len(given["called"])]
+            people[context] = (given["friends"][number], called.format(given["others"][number]))
+        worlds.append(World(persona_id, matters, people))
+    return tuple(worlds)

@@ -10,7 +10,7 @@ where a question of it has an ``answer`` all the same, that is the right one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from memory.bench.data.timeline import (
     Timeline,
     TimelineSet,
     Turn,
+    repeated,
 )
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
@@ -38,7 +39,6 @@ _USED = {
     "question": {"question", "category", "evidence", "answer", "adversarial_answer"},
 }
 _SESSION = re.compile(r"session_(\d+)\Z")
-_NUMBER = re.compile(r"\d+")
 _GAP = re.compile(r"[;,\s\[\](){}'\"]+")
 _TURN_ID = re.compile(r"D(\d+):(\d+)\Z", re.IGNORECASE)
 _DATE = re.compile(
@@ -53,10 +53,6 @@ def load_locomo(path: str | Path, *, limit_questions: int | None = None) -> Time
     Each dialogue turn becomes one event whose id is ``<sample_id>:<dia_id>``. LoCoMo's speakers are two
     people: ``speaker_a`` speaks as ``user``, ``speaker_b`` as ``assistant``, and the text opens with the
     speaker's name; what a shared photo shows follows in brackets. Turns are a second apart, UTC.
-
-    Args:
-        path: the JSON file.
-        limit_questions: ask only the first so many questions of each conversation.
 
     Raises:
         ConfigError: the file cannot be read, is not JSON, or lacks a field; the message says where.
@@ -85,22 +81,19 @@ def _unused(samples: list[Node]) -> Iterator[str]:
     """What the files hold and nobody reads, as a note."""
     found: set[str] = set()
 
-    def look(kind: str, fields: dict[str, Any], used: set[str]) -> None:
-        found.update(f"{_NUMBER.sub('N', name)} of {kind}" for name in fields if name not in used)
+    def look(kind: str, fields: dict[str, Any], used: Iterable[str] = ()) -> None:
+        unused = fields.keys() - _USED[kind] - {*used}
+        found.update(f"{re.sub(r'[0-9]+', 'N', name)} of {kind}" for name in unused)
 
     for sample in samples:
-        look("sample", sample.value, _USED["sample"])
+        look("sample", sample.value)
         conversation = sample.value["conversation"]
         held = {name for name in conversation if _SESSION.match(name) and conversation[name]}
-        look(
-            "conversation",
-            conversation,
-            _USED["conversation"] | held | {f"{entry}_date_time" for entry in held},
-        )
+        look("conversation", conversation, held | {f"{entry}_date_time" for entry in held})
         for turn in (turn for name in held for turn in conversation[name]):
-            look("turn", turn, _USED["turn"])
+            look("turn", turn)
         for question in sample.value["qa"]:
-            look("question", question, _USED["question"])
+            look("question", question)
         if any(entry["category"] == 5 and "answer" not in entry for entry in sample.value["qa"]):
             found.add("evidence of category 5, which holds the trap")
     if found:
@@ -131,13 +124,11 @@ def _sample(sample: Node, persona: str, limit: int | None) -> Timeline:
         raise sample.wrong("sample_id", "holds the wildcard '*'; it names the persona")
     conversation = sample.get("conversation")
     sessions = tuple(_sessions(conversation, persona))
-    dia_ids = [turn.turn_id for session in sessions for turn in session.turns]
-    known = set(dia_ids)
-    if len(known) != len(dia_ids):
-        twice = next(name for index, name in enumerate(dia_ids) if name in dia_ids[:index])
+    turns = [turn for session in sessions for turn in session.turns]
+    if (twice := repeated(turn.turn_id for turn in turns)) is not None:
         raise conversation.wrong("", f"has the dia_id {twice} twice; evidence would be ambiguous")
-    questions = sample.get("qa").items()[:limit]
-    now = max((turn.timestamp for session in sessions for turn in session.turns), default=None)
+    questions, known = sample.get("qa").items()[:limit], {turn.turn_id for turn in turns}
+    now = max((turn.timestamp for turn in turns), default=None)
     probes = tuple(
         Probe(
             probe_id=f"{persona}:q{number}",
@@ -164,33 +155,19 @@ def _sessions(conversation: Node, persona: str) -> Iterator[Session]:
         if turns := conversation.get(f"session_{number}").items():
             dated.append((_moment(conversation, f"session_{number}_date_time"), number, turns))
     for start, number, turns in sorted(dated, key=lambda item: item[:2]):
-        yield Session(
-            session_id=f"session_{number}",
-            turns=tuple(
-                _turn(turn, persona, first, start + timedelta(seconds=second))
-                for second, turn in enumerate(turns)
-            ),
-        )
+        moments = (start + timedelta(seconds=second) for second in range(len(turns)))
+        said = (_turn(turn, persona, first, at) for turn, at in zip(turns, moments, strict=True))
+        yield Session(session_id=f"session_{number}", turns=tuple(said))
 
 
 def _turn(turn: Node, persona: str, first: str, at: datetime) -> Turn:
-    dia_id = turn.text("dia_id")
-    speaker = turn.text("speaker")
+    dia_id, speaker = turn.text("dia_id"), turn.text("speaker")
     words = [f"{speaker}:", turn.get("text").typed(str).strip()]
     if turn.typed(dict).get("blip_caption"):
         words.append(f"[shares a photo: {turn.text('blip_caption')}]")
-    return Turn(
-        turn_id=dia_id,
-        event_id=f"{persona}:{dia_id}",
-        timestamp=at,
-        messages=(
-            Message(
-                role="user" if speaker == first else "assistant",
-                content=" ".join(word for word in words if word),
-                name=speaker,
-            ),
-        ),
-    )
+    role = "user" if speaker == first else "assistant"
+    said = Message(role=role, content=" ".join(filter(None, words)), name=speaker)
+    return Turn(dia_id, f"{persona}:{dia_id}", at, (said,))
 
 
 def _moment(conversation: Node, name: str) -> datetime:

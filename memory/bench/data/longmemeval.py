@@ -26,21 +26,12 @@ from memory.bench.data.timeline import (
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
-_WHAT = "a LongMemEval JSON file"
+_WHAT, _ABSTAINS = "a LongMemEval JSON file", "_abs"
 _DATE = re.compile(r"(\d{4})/(\d{2})/(\d{2})\s*(?:\([A-Za-z]+\))?\s*(?:(\d{1,2}):(\d{2}))?\s*\Z")
 _KNOWN = {
-    "question_id",
-    "question_type",
-    "question",
-    "question_date",
-    "answer",
-    "haystack_sessions",
-    "haystack_session_ids",
-    "haystack_dates",
-    "answer_session_ids",
+    *("question_id", "question_type", "question", "question_date", "answer", "answer_session_ids"),
+    *("haystack_sessions", "haystack_session_ids", "haystack_dates"),
 }
-
-
 _MESSAGE = {"role", "content", "has_answer"}
 
 
@@ -49,10 +40,6 @@ def load_longmemeval(path: str | Path, *, limit_questions: int | None = None) ->
 
     Gold are the turns marked ``has_answer``, or where none is marked, all of the sessions that hold the answer. A
     question that cannot be answered has none. It is asked at ``question_date``.
-
-    Args:
-        path: the JSON file.
-        limit_questions: read only the first so many questions.
 
     Raises:
         ConfigError: the file cannot be read, is not JSON, or lacks a field; the message says where.
@@ -69,13 +56,10 @@ def load_longmemeval(path: str | Path, *, limit_questions: int | None = None) ->
         if name in timelines or "*" in name:
             raise question.wrong("question_id", f"{name!r} occurs twice, or is no id")
         ignored |= set(question.typed(dict)) - _KNOWN
-        messages = (
-            entry for session in question.get("haystack_sessions").items() for entry in session.items()
-        )
-        ignored |= {
-            f"{name} of message" for entry in messages for name in entry.typed(dict) if name not in _MESSAGE
-        }
-        if _abstains(name):
+        for session in question.get("haystack_sessions").items():
+            for entry in session.items():
+                ignored |= {f"{field} of message" for field in entry.typed(dict).keys() - _MESSAGE}
+        if name.endswith(_ABSTAINS):
             ignored.add("has_answer and answer_session_ids of questions without an answer")
         timelines[name] = _timeline(question, name)
     unused = [f"not used: {', '.join(sorted(ignored))}"] if ignored else []
@@ -110,35 +94,24 @@ def _timeline(question: Node, name: str) -> Timeline:
         built.append(Session(f"s{number:03}", tuple(turns)))
     answer = question.get("answer").answer()
     truth: EvidenceTruth | AbstainTruth = AbstainTruth(reason=answer)
-    if not _abstains(name):
+    if not name.endswith(_ABSTAINS):
         truth = EvidenceTruth(turns=tuple(marked or whole), unresolved=len(answers - set(ids)), answer=answer)
-    return Timeline(
-        persona_id=name,
-        sessions=tuple(built),
-        probes=(
-            Probe(
-                probe_id=name,
-                after=len(built),
-                query=question.text("question"),
-                category=question.text("question_type"),
-                truth=truth,
-                session_id="question",
-                asked_at=_moment(question.get("question_date")),
-            ),
-        ),
+    probe = Probe(
+        probe_id=name,
+        after=len(built),
+        query=question.text("question"),
+        category=question.text("question_type"),
+        truth=truth,
+        session_id="question",
+        asked_at=_moment(question.get("question_date")),
     )
-
-
-def _abstains(name: str) -> bool:
-    return name.endswith("_abs")
+    return Timeline(persona_id=name, sessions=tuple(built), probes=(probe,))
 
 
 def _turns(session: Node, prefix: str, start: datetime) -> Iterator[tuple[Turn, bool]]:
     for place, message in enumerate(session.items()):
-        role, content = message.text("role"), message.get("content").typed(str)
-        if role not in ("user", "assistant", "system"):
-            raise message.wrong("role", f"is {role!r}")
-        if content.strip():
+        role = message.chosen("role", "user", "assistant", "system")
+        if (content := message.get("content").typed(str)).strip():
             at = start + timedelta(seconds=place)
             said = Message(role=role, content=content)
             turn = Turn(f"{prefix.rsplit(':', 1)[1]}.{place}", f"{prefix}.{place}", at, (said,))

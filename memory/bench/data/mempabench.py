@@ -17,16 +17,18 @@ they follow.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
-from memory.bench.data.nodes import canonical_hash
+from memory.bench.data.nodes import Node, canonical_hash
 from memory.bench.data.timeline import (
     CONTEXTS,
     Beat,
+    Cell,
     Preference,
     PreferenceTruth,
     Script,
@@ -34,6 +36,7 @@ from memory.bench.data.timeline import (
     TestSession,
     Timeline,
     TimelineSet,
+    truth_at,
     turns_of,
 )
 from memory.contract.errors import ConfigError
@@ -50,9 +53,6 @@ _SCRIPT = ("life_context", "scenario", "context", "beats")
 
 def load_mempabench(path: str | Path) -> TimelineSet:
     """One timeline for each user's directory below a path.
-
-    Args:
-        path: the data's directory.
 
     Raises:
         ConfigError: a file is missing or malformed; the message names file and line.
@@ -82,52 +82,38 @@ def load_mempabench(path: str | Path) -> TimelineSet:
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class _Node(Node):
     """A value of a YAML file, and the keys that lead to it."""
 
-    value: Any
-    file: str
-    lines: Lines
+    lines: Lines = field(default_factory=Lines)
     path: tuple[str, ...] = ()
     ignored: set[str] = field(default_factory=set)
 
-    def wrong(self, what: str) -> ConfigError:
-        line = self.lines.of(self.path)
+    def inner(self, key: str | int, value: Any) -> Self:
+        return replace(self, value=value, path=(*self.path, str(key)))
+
+    def wrong(self, name: str, what: str) -> ConfigError:
+        path = (*self.path, name) if name else self.path
+        line = self.lines.of(path)
         place = f", line {line}" if line is not None else ""
-        return ConfigError(f"{self.file}{place}: {'.'.join(self.path) or 'the file'} {what}")
+        return ConfigError(f"{self.file}{place}: {'.'.join(path) or 'the file'} {what}")
 
     def fields(self, *known: str) -> Mapping[str, Any]:
-        if not isinstance(self.value, Mapping):
-            raise self.wrong("must be a mapping")
+        found: dict[str, Any] = self.typed(dict)
         name = self.file.split("/")[-1].split("_")[0]
-        self.ignored.update(f"{key} of {name}" for key in self.value if known and key not in known)
-        return self.value
+        self.ignored.update(f"{key} of {name}" for key in found if known and key not in known)
+        return found
 
-    def get(self, name: str) -> Self:
-        if name not in self.fields():
-            raise replace(self, path=(*self.path, name)).wrong("is missing")
-        return replace(self, value=self.value[name], path=(*self.path, name))
+    def optional(self, name: str) -> str:
+        return "" if self.fields().get(name) is None else self.get(name).typed(str).strip()
 
-    def text(self, name: str, *, empty: bool = False) -> str:
-        if empty and self.fields().get(name) is None:
-            return ""
-        found = self.get(name)
-        if not isinstance(found.value, str) or not (found.value.strip() or empty):
-            raise found.wrong("must be text")
-        return found.value.strip()
-
-    def items(self) -> list[Self]:
-        if not isinstance(self.value, Sequence) or isinstance(self.value, str) or not self.value:
-            raise self.wrong("must be a list that is not empty")
-        return [
-            replace(self, value=item, path=(*self.path, str(place))) for place, item in enumerate(self.value)
-        ]
+    def filled(self) -> list[Self]:
+        if not self.value:
+            raise self.wrong("", "must be a list that is not empty")
+        return self.items()
 
     def context(self) -> str:
-        context = self.text("context")
-        if context not in CONTEXTS:
-            raise self.get("context").wrong(f"is {context!r}; it is work or personal")
-        return context
+        return self.chosen("context", *CONTEXTS)
 
 
 class _Files:
@@ -167,7 +153,7 @@ class _Files:
         content, lines = load_yaml(file)
         name = f"{self._user.name}/{file.name}"
         self.read[file.name] = content
-        return _Node(content, name, lines, ignored=self._ignored)
+        return _Node(content, name, kind="MemPABench's", lines=lines, ignored=self._ignored)
 
 
 class _User:
@@ -175,14 +161,18 @@ class _User:
         self.persona, self.files = persona, files
         self.order: list[str] = []  # names of scripts and changes, as they follow each other
         self.starts: dict[str, datetime] = {}
-        self.phases: dict[tuple[str, str], list[tuple[str, int]]] = {}
+        self.preferences: list[Preference] = []
 
     def timeline(self) -> Timeline:
         numbers = sorted(self.files.accumulation)
         if numbers != list(range(1, len(numbers) + 1)):
             gap = next(number for number in range(1, len(numbers) + 2) if number not in numbers)
             raise ConfigError(f"{self.persona}: acc_{gap:03}.yaml is missing")
-        changes = [self._change(number, file) for number, file in sorted(self.files.changes.items())]
+        changes = []
+        for number, file in sorted(self.files.changes.items()):
+            node = self.files.node(file)
+            node.fields("after", "context", "scenario", "attribute", "transcript")
+            changes.append((f"evolv_{number:02}", self._after(node), node))
         for number in range(len(numbers) + 1):
             if number:
                 self._place(f"acc_{number:03}", timedelta(days=number - 1))
@@ -198,7 +188,7 @@ class _User:
             persona_id=self.persona,
             sessions=sessions,
             probes=(),
-            preferences=tuple(self._preferences()),
+            preferences=tuple(self.preferences),
             tests=tuple(self._tests()),
         )
 
@@ -208,75 +198,62 @@ class _User:
 
     def _after(self, node: _Node) -> int:
         """Accumulation scripts that come before."""
-        found = node.get("after")
-        number = found.value
+        number = node.get("after").value
         if isinstance(number, str) and (match := re.fullmatch(r"(?:acc_)?(\d+)", number)):
             number = int(match[1])
         if not isinstance(number, int) or isinstance(number, bool):
-            raise found.wrong("must be the name of a script, such as acc_015, or a number of them")
+            raise node.wrong("after", "must be the name of a script, such as acc_015, or a number of them")
         if not 0 <= number <= len(self.files.accumulation):
-            raise found.wrong(f"is {number}; there are {len(self.files.accumulation)} accumulation scripts")
+            raise node.wrong(
+                "after", f"is {number}; there are {len(self.files.accumulation)} accumulation scripts"
+            )
         return number
-
-    def _change(self, number: int, file: Path) -> tuple[str, int, _Node]:
-        node = self.files.node(file)
-        node.fields("after", "context", "scenario", "attribute", "transcript")
-        return f"evolv_{number:02}", self._after(node), node
-
-    # -- sessions ---------------------------------------------------------------------------------------
 
     def _scripted(self, name: str) -> Session:
         node = self.files.node(self.files.accumulation[int(name[4:])])
         node.fields(*_SCRIPT)
-        sessions = self.order.index(name)
-        script = self._script(node, self.starts[name], sessions, tested=False)
+        script = self._script(node, self.starts[name], self.order.index(name), tested=False)
         return Session(session_id=name, script=script)
 
     def _script(self, node: _Node, start: datetime, sessions: int, *, tested: bool) -> Script:
         context = node.context()
         return Script(
             life_context=node.text("life_context"),
-            scenario=node.text("scenario", empty=True) or None,
+            scenario=node.optional("scenario") or None,
             context=context,
             start=start,
             beats=tuple(
                 self._beat(beat, f"b{number}", context, sessions, tested=tested)
-                for number, beat in enumerate(node.get("beats").items(), start=1)
+                for number, beat in enumerate(node.get("beats").filled(), start=1)
             ),
         )
 
     def _beat(self, node: _Node, beat_id: str, context: str, sessions: int, *, tested: bool) -> Beat:
         node.fields(*_BEAT)
-        attribute = node.text("attribute", empty=True) or None
-        truth = None
-        if attribute is not None:
-            truth = self._truth(context, attribute, sessions)
-            if truth is None and tested:
-                raise node.get("attribute").wrong(
-                    f"has no truth in resolved_gt for {context}.{attribute} by then"
-                )
+        attribute = node.optional("attribute") or None
+        truth = None if attribute is None else self._truth((context, attribute), sessions)
+        if truth is None and tested and attribute is not None:
+            raise node.wrong("attribute", f"has no truth in resolved_gt for {context}.{attribute} by then")
         return Beat(
             beat_id=beat_id,
             kind="task" if truth is not None else "other",
             goal=node.text("goal"),
-            constraint=node.text("constraint", empty=True),
-            branch=node.text("branch", empty=True),
-            hint=node.text("hint", empty=True),
+            constraint=node.optional("constraint"),
+            branch=node.optional("branch"),
+            hint=node.optional("hint"),
             attribute=attribute,
             truth=truth,
         )
 
     def _fixed(self, name: str, node: _Node) -> Session:
         context, start = node.context(), self.starts[name]
-        attribute = node.text("attribute", empty=True) or None
+        attribute = node.optional("attribute") or None
         said: list[tuple[tuple[Message, ...], str | None]] = []
-        for message in node.get("transcript").items():
+        for message in node.get("transcript").filled():
             message.fields("role", "content")
-            role = message.text("role")
-            if role not in ("user", "assistant"):
-                raise message.get("role").wrong(f"is {role!r}; it is user or assistant")
+            role = message.chosen("role", "user", "assistant")
             said.append(((Message(role=role, content=message.text("content")),), attribute))
-        scenario = node.text("scenario", empty=True) or None
+        scenario = node.optional("scenario") or None
         turns = turns_of(self.persona, name, start, said, scenario, context)
         return Session(session_id=name, turns=turns, change=True)
 
@@ -284,29 +261,21 @@ class _User:
         node = self.files.node(self.files.schedule)
         node.fields("sessions")
         found: list[TestSession] = []
-        for number, entry in enumerate(node.get("sessions").items(), start=1):
+        before = [*accumulate(name.startswith("acc_") for name in self.order)]
+        for number, entry in enumerate(node.get("sessions").filled(), start=1):
             entry.fields("id", "after", *_SCRIPT)
             after = self._after(entry)
             # Changes that follow the script an insertion point names come before it.
-            place = max(
-                (at + 1 for at, name in enumerate(self.order) if self._scripts_before(name) <= after),
-                default=0,
-            )
+            place = sum(scripts <= after for scripts in before)
             start = (self.starts[self.order[place - 1]] if place else _START) + timedelta(hours=2)
-            name = entry.text("id", empty=True) or f"test_{number:02}"
+            name = entry.optional("id") or f"test_{number:02}"
             if name in {*self.order, *(test.session_id for test in found)}:
-                raise entry.wrong(f"has the id {name}, which another session has")
+                raise entry.wrong("", f"has the id {name}, which another session has")
             script = self._script(entry, start, place, tested=True)
             if all(beat.truth is None for beat in script.beats):
-                raise entry.get("beats").wrong("name no attribute, so that nothing is tested")
+                raise entry.wrong("beats", "name no attribute, so that nothing is tested")
             found.append(TestSession(place, name, script))
         yield from sorted(found, key=lambda test: test.after)
-
-    def _scripts_before(self, name: str) -> int:
-        """Accumulation scripts up to and with this session."""
-        return sum(other.startswith("acc_") for other in self.order[: self.order.index(name) + 1])
-
-    # -- the truth --------------------------------------------------------------------------------------
 
     def _read_truth(self) -> None:
         node = self.files.node(self.files.truth)
@@ -314,55 +283,28 @@ class _User:
         for context in CONTEXTS:
             cells = node.get(context)
             for attribute in cells.fields():
-                self.phases[context, attribute] = list(self._phases(cells.get(attribute)))
+                self.preferences += self._phases(cells.get(attribute), (context, attribute))
+        self.preferences.sort(key=lambda entry: entry.since)
 
-    def _phases(self, node: _Node) -> Iterator[tuple[str, int]]:
-        """Values of a cell, and after how many sessions each is known."""
-        given = node.items() if isinstance(node.value, list) else [node]
+    def _phases(self, node: _Node, cell: Cell) -> Iterator[Preference]:
         last = -1
-        for entry in given:
-            phased = isinstance(entry.value, Mapping)
-            if phased:
+        for entry in node.filled() if isinstance(node.value, list) else [node]:
+            value, since = entry, 0
+            if isinstance(entry.value, Mapping):
                 entry.fields("value", "from")
-            value = entry.get("value") if phased else entry
-            if not isinstance(value.value, str) or not value.value.strip():
-                raise value.wrong("must be text")
-            since = 0
-            if phased and "from" in entry.value:
-                name = entry.text("from")
-                if name not in self.order:
-                    raise entry.get("from").wrong(f"names {name!r}, which is no script and no change")
-                since = self.order.index(name) + 1
+                value = entry.get("value")
+                if "from" in entry.value:
+                    name = entry.text("from")
+                    if name not in self.order:
+                        raise entry.wrong("from", f"names {name!r}, which is no script and no change")
+                    since = self.order.index(name) + 1
+            if not value.typed(str).strip():
+                raise value.wrong("", "must be text")
             if since <= last:
-                raise entry.wrong("does not follow the value before it; put them in order of time")
+                raise entry.wrong("", "does not follow the value before it; put them in order of time")
             last = since
-            yield value.value.strip(), since
+            yield Preference(*cell, value.value.strip(), self.starts[self.order[max(since - 1, 0)]], since)
 
-    def _preferences(self) -> Iterator[Preference]:
-        known = [
-            Preference(*cell, value, self.starts[self.order[max(since - 1, 0)]], since)
-            for cell, phases in self.phases.items()
-            for value, since in phases
-        ]
-        yield from sorted(known, key=lambda entry: entry.since)
-
-    def _truth(self, context: str, attribute: str, sessions: int) -> PreferenceTruth | None:
-        own = [entry for entry in self.phases.get((context, attribute), ()) if entry[1] <= sessions]
-        if not own:
-            return None
-        value, since = own[-1]
-        other = [
-            entry[0]
-            for name in CONTEXTS
-            if name != context
-            for entry in self.phases.get((name, attribute), ())
-            if entry[1] <= sessions
-        ]
-        mine = {entry[0] for entry in own}
-        return PreferenceTruth(
-            current=value,
-            stale=tuple(dict.fromkeys(entry[0] for entry in own[:-1] if entry[0] != value)),
-            other=tuple(dict.fromkeys(entry for entry in other if entry not in mine)),
-            change=f"{self.persona}:{context}:{attribute}:{since}" if len(own) > 1 else None,
-            since=since,
-        )
+    def _truth(self, cell: Cell, sessions: int) -> PreferenceTruth | None:
+        truth = truth_at(self.persona, self.preferences, cell, sessions)
+        return None if truth.current is None else truth

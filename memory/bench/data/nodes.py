@@ -18,15 +18,7 @@ T = TypeVar("T")
 
 
 def read_text(path: Path, what: str) -> str:
-    """A data file's text.
-
-    Args:
-        path: the file.
-        what: what it should be, for messages, such as ``a LoCoMo JSON file``.
-
-    Raises:
-        ConfigError: it cannot be read, or is not UTF-8.
-    """
+    """A data file's text; ``what`` it should be is for messages, such as ``a LoCoMo JSON file``."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -38,20 +30,11 @@ def read_text(path: Path, what: str) -> str:
 
 
 def read_json(path: Path, what: str) -> Any:
-    """A data file's content; arguments as for :func:`read_text`.
-
-    Raises:
-        ConfigError: as for :func:`read_text`, or it is not JSON; the message names line and column.
-    """
     return parse_json(read_text(path, what), path.name, what)
 
 
 def parse_json(text: str, name: str, what: str, first_line: int = 1) -> Any:
-    """JSON that stands in a file from some line on.
-
-    Raises:
-        ConfigError: it is not JSON; the message names line and column.
-    """
+    """JSON that stands in a file from some line on."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -65,18 +48,17 @@ def parse_json(text: str, name: str, what: str, first_line: int = 1) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value of a file, and where it stands.
-
-    Attributes:
-        file: the file's name, for messages.
-        place: path within it, such as ``.qa[3].question``, or a line.
-        kind: what the file should be, for messages.
-    """
+    """A value of a file, and where it stands."""
 
     value: Any
-    file: str
-    place: str = ""
-    kind: str = "such a file"
+    file: str  # its name, for messages
+    place: str = ""  # path within it, such as ``.qa[3].question``, or a line
+    kind: str = "such a file"  # what the file should be, for messages
+
+    def inner(self, key: str | int, value: Any) -> Self:
+        """A part of the value."""
+        place = f"{self.place}[{key}]" if isinstance(key, int) else f"{self.place}.{key}"
+        return replace(self, value=value, place=place)
 
     def wrong(self, name: str, what: str) -> ConfigError:
         """An error about a field, or about the value itself where the name is empty."""
@@ -97,7 +79,7 @@ class Node:
         fields = self.typed(dict)
         if name not in fields:
             raise self.wrong(name, f"is missing; is this {self.kind}?")
-        return replace(self, value=fields[name], place=f"{self.place}.{name}")
+        return self.inner(name, fields[name])
 
     def text(self, name: str) -> str:
         """A field that must not be blank."""
@@ -105,6 +87,13 @@ class Node:
         if not text:
             raise self.wrong(name, "is blank")
         return text
+
+    def chosen(self, name: str, *options: str) -> str:
+        """A field that must be one of these."""
+        found = self.text(name)
+        if found not in options:
+            raise self.wrong(name, f"is {found!r}; it is {' or '.join(options)}")
+        return found
 
     def answer(self) -> str:
         """The value as an answer, which may be a number, such as a year."""
@@ -114,11 +103,7 @@ class Node:
         return str(value)
 
     def items(self) -> list[Self]:
-        """The items of a list."""
-        return [
-            replace(self, value=item, place=f"{self.place}[{index}]")
-            for index, item in enumerate(self.typed(list))
-        ]
+        return [self.inner(index, item) for index, item in enumerate(self.typed(list))]
 
 
 def canonical_hash(data: Any) -> str:

@@ -24,13 +24,8 @@ from memory.contract.events import Message
 
 _WHAT = "PersonaMem's questions_32k.csv, beside shared_contexts_32k.jsonl"
 _NEEDED = (
-    "question_id",
-    "question_type",
-    "user_question_or_message",
-    "correct_answer",
-    "all_options",
-    "shared_context_id",
-    "end_index_in_shared_context",
+    *("question_id", "question_type", "user_question_or_message", "correct_answer", "all_options"),
+    *("shared_context_id", "end_index_in_shared_context"),
 )
 _START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -40,10 +35,6 @@ def load_personamem(path: str | Path, *, limit_questions: int | None = None) -> 
 
     Messages are paired to events, user and assistant; a system message, which opens a session, is an event of its
     own. They carry no times: events are a minute apart.
-
-    Args:
-        path: the directory, or the questions' file.
-        limit_questions: ask only the first so many questions of each context.
 
     Raises:
         ConfigError: a file is missing or malformed; the message names file and line.
@@ -123,11 +114,9 @@ def _contexts(
             if name in names:
                 messages = []
                 for entry in content.get(name).items():
-                    messages.append({"role": entry.text("role"), "content": entry.get("content").typed(str)})
+                    role = entry.chosen("role", "user", "assistant", "system")
+                    messages.append({"role": role, "content": entry.get("content").typed(str)})
                     ignored.update(f"{key} of message" for key in entry.value if key not in messages[-1])
-                for place, message in enumerate(messages):
-                    if message["role"] not in ("user", "assistant", "system"):
-                        raise content.wrong(f"{name}[{place}].role", f"is {message['role']!r}")
                 yield name, messages
 
 
@@ -155,8 +144,7 @@ def _timeline(context: str, messages: list[dict[str, str]], rows: Sequence[Node]
 def _turns(context: str, session: int, first: int, messages: Sequence[dict[str, str]]) -> Iterator[Turn]:
     groups: list[list[int]] = []
     for place, message in enumerate(messages):
-        paired = groups and messages[groups[-1][-1]]["role"] == "user" and message["role"] == "assistant"
-        if paired:
+        if groups and messages[groups[-1][-1]]["role"] == "user" and message["role"] == "assistant":
             groups[-1].append(place)
         else:
             groups.append([place])
@@ -173,8 +161,7 @@ def _turns(context: str, session: int, first: int, messages: Sequence[dict[str, 
 
 
 def _probe(row: Node, after: int, end: int) -> Probe:
-    options = _options(row)
-    letter = row.text("correct_answer").strip("() ").lower()
+    options, letter = _options(row), row.text("correct_answer").strip("() ").lower()
     right = ord(letter) - ord("a") if len(letter) == 1 else -1
     if not 0 <= right < len(options):
         raise row.wrong(

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from memory.bench.data.dice import Dice
-from memory.bench.data.language import Attribute
-from memory.bench.data.timeline import CONTEXTS
+from memory.bench.data.language import Attribute, Dice
+from memory.bench.data.timeline import CONTEXTS, Cell
 
 CHANGES = 5
 """Forced changes of a persona with room for them: announced; said as if it had always been so; told in the other
@@ -17,8 +16,6 @@ is not the first one: who never learns anything is wrong after every change."""
 TESTS_PER_CHANGE = 4
 """Tests that ask for what has changed before it changes again, or the game ends."""
 
-Cell = tuple[str, str]
-"""Context and attribute."""
 Way = Literal["announced", "plain", "elsewhere", "reverted"]
 
 
@@ -34,46 +31,32 @@ class PlannedChange:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTest:
-    """One test session: after how many sessions, where, and a cell that it must ask for, if any."""
+    """One test session."""
 
-    after: int
+    after: int  # sessions
     context: str
-    cell: Cell | None = None
+    cell: Cell | None = None  # that it must ask for
 
 
 @dataclass
 class Plan:
-    """One persona's plan.
-
-    Args:
-        dice: decides.
-        attributes: what there is to want.
-        sessions: played sessions; the changes come on top.
-        test_count: test sessions.
-
-    Attributes:
-        length: sessions, with the changes.
-        contexts: of each session.
-        values: what is wanted at first; a cell without one has no preference for good.
-        spare: per attribute, values that nobody wants at first.
-        changes: in their order.
-        tests: in their order.
-    """
+    """One persona's plan."""
 
     dice: Dice
     attributes: Sequence[Attribute]
-    sessions: int
+    sessions: int  # played ones; the changes come on top
     test_count: int
-    length: int = field(init=False)
-    contexts: list[str] = field(init=False)
-    values: dict[Cell, str] = field(default_factory=dict)
-    spare: dict[str, list[str]] = field(default_factory=dict)
+    length: int = field(init=False)  # sessions, with the changes
+    contexts: list[str] = field(init=False)  # of each session
+    values: dict[Cell, str] = field(default_factory=dict)  # at first; a cell without one never has any
+    spare: dict[str, list[str]] = field(default_factory=dict)  # per attribute, values nobody wants at first
     changes: list[PlannedChange] = field(default_factory=list)
     tests: list[PlannedTest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._choose_values()
-        names = self.dice.shuffled([name for name in self.spare if self._differs(name)])
+        wanted = {name: {self.values.get((context, name)) for context in CONTEXTS} for name in self.spare}
+        names = self.dice.shuffled([name for name, both in wanted.items() if len(both - {None}) == 2])
         ways = [(number, way) for number, way in self._ways() if number < len(names)]
         self.length = self.sessions + len(ways)
         first = self.dice.below(2)
@@ -127,21 +110,14 @@ class Plan:
             self.contexts[index] = other_context(cell[0]) if way == "elsewhere" else cell[0]
             self.changes.append(PlannedChange(index, cell, value, way))
 
-    def _differs(self, name: str) -> bool:
-        first, second = (self.values.get((context, name)) for context in CONTEXTS)
-        return first is not None and second is not None and first != second
-
-    def until(self, change: PlannedChange) -> int:
-        """Sessions up to which a change holds."""
-        later = [other.index for other in self.changes if other.cell == change.cell]
-        return min((index for index in later if index > change.index), default=self.length)
-
     def _place_tests(self) -> None:
         """Some for each change, while it holds; the others anywhere, and the last one at the end."""
         first, count = max(2, self.length // 8), self.test_count
         each = min(TESTS_PER_CHANGE, (count - 1) // len(self.changes))
         for change in self.changes:
-            room = range(change.index + 1, self.until(change) + 1)
+            later = (other.index for other in self.changes if other.cell == change.cell)
+            until = min((index for index in later if index > change.index), default=self.length)
+            room = range(change.index + 1, until + 1)
             for number in range(each):
                 # Spread over the time it holds, at a place of its own in each part.
                 part = room[len(room) * number // each : len(room) * (number + 1) // each] or room

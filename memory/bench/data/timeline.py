@@ -6,6 +6,7 @@ probes (what is retrieved) or by test sessions (how an assistant that uses it be
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,38 +19,28 @@ from memory.contract.events import MemoryEvent, Message
 from memory.contract.scope import MemoryScope
 
 CONTEXTS = ("work", "personal")
-"""The contexts of a preference game."""
+Cell = tuple[str, str]
+"""Context and attribute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One event of a session, not yet bound to a scope.
+    """One event of a session, not yet bound to a scope."""
 
-    Attributes:
-        turn_id: position within the conversation.
-        event_id: unique within the whole timeline set; scores refer to it.
-        timestamp: timezone-aware.
-        messages: one or more, in order.
-        scenario, context, attribute: CS fields, or None.
-        metadata: JSON-ready, handed to the backend as it is.
-    """
-
-    turn_id: str
-    event_id: str
-    timestamp: datetime
+    turn_id: str  # position within the conversation
+    event_id: str  # unique within the whole timeline set; scores refer to it
+    timestamp: datetime  # timezone-aware
     messages: tuple[Message, ...]
     scenario: str | None = None
     context: str | None = None
     attribute: str | None = None
-    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)  # handed to the backend as it is
 
     @property
     def text(self) -> str:
-        """Everything said in this turn."""
         return "\n".join(message.content for message in self.messages)
 
     def event(self, scope: MemoryScope, session_id: str) -> MemoryEvent:
-        """This turn as the event that is written."""
         return MemoryEvent(
             event_id=self.event_id,
             scope=scope,
@@ -62,6 +53,11 @@ class Turn:
             attribute=self.attribute,
             metadata=dict(self.metadata),
         )
+
+
+def exchange(user: str, assistant: str) -> tuple[Message, ...]:
+    """What is said in a turn of both."""
+    return Message(role="user", content=user), Message(role="assistant", content=assistant)
 
 
 def turns_of(
@@ -98,44 +94,26 @@ free text of a data set that says no more."""
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One thing the user wants of a session.
+    """One thing the user wants of a session."""
 
-    Attributes:
-        beat_id: unique within the session.
-        kind: what it is for.
-        goal: what the user wants, and opens with.
-        constraint: what has to hold for it to be done; for judges that read.
-        branch: what the user says where the behaviour does not suit. Empty: nothing.
-        hint: what the user says after that, if it still does not; names what is wanted. Empty: nothing.
-        attribute: which attribute of communication matters to it, or None.
-        truth: the preference in force when it is played; None where nothing is judged.
-    """
-
-    beat_id: str
+    beat_id: str  # unique within the session
     kind: BeatKind
-    goal: str
-    constraint: str = ""
-    branch: str = ""
-    hint: str = ""
-    attribute: str | None = None
-    truth: PreferenceTruth | None = None
+    goal: str  # what the user wants, and opens with
+    constraint: str = ""  # what has to hold for it to be done; for judges that read
+    branch: str = ""  # what the user says where the behaviour does not suit; empty: nothing
+    hint: str = ""  # what the user says after that, if it still does not; names what is wanted
+    attribute: str | None = None  # which attribute of communication matters to it
+    truth: PreferenceTruth | None = None  # in force when it is played; None where nothing is judged
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A session that is played: who the user is just now, and the beats.
+    """A session that is played: who the user is just now, and the beats."""
 
-    Attributes:
-        life_context: the user's situation in a sentence or more; for simulators that write.
-        scenario, context: CS fields of every turn.
-        start: timestamp of the first turn; the next ones are a minute apart.
-        beats: in order.
-    """
-
-    life_context: str
+    life_context: str  # the user's situation in a sentence or more; for simulators that write
     scenario: str | None
     context: str | None
-    start: datetime
+    start: datetime  # of the first turn; the next ones are a minute apart
     beats: tuple[Beat, ...]
 
 
@@ -146,12 +124,10 @@ class Session:
     session_id: str
     turns: tuple[Turn, ...] = ()
     script: Script | None = None
-    change: bool = False
-    """Whether it brings a forced change of a preference."""
+    change: bool = False  # whether it brings a forced change of a preference
 
     @property
     def start(self) -> datetime | None:
-        """When it begins; None for one without turns."""
         if self.script is not None:
             return self.script.start
         return self.turns[0].timestamp if self.turns else None
@@ -159,138 +135,117 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class TestSession:
-    """A session that is played while nothing is written, and judged.
-
-    Attributes:
-        after: how many sessions have been ingested when it begins: its insertion point.
-        session_id: unique within the timeline.
-        script: what is played; its beats have truths.
-    """
+    """A session that is played while nothing is written, and judged."""
 
     __test__: ClassVar[bool] = False
 
-    after: int
+    after: int  # how many sessions have been ingested when it begins
     session_id: str
     script: Script
 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A value that a persona's cell (context x attribute) takes from some moment on.
-
-    Attributes:
-        value: the setting, as the phrase by which it is told.
-        stated_at: timestamp of the turn that states it.
-        since: sessions of the timeline that had passed, that turn's included.
-    """
+    """A value that a persona's cell (context x attribute) takes from some moment on."""
 
     context: str
     attribute: str
-    value: str
+    value: str  # the setting, as the phrase by which it is told
     stated_at: datetime
-    since: int
+    since: int  # sessions of the timeline that had passed, the one that states it included
+
+    @property
+    def cell(self) -> Cell:
+        return self.context, self.attribute
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceTruth:
-    """Which turns hold the answer.
+    """Which turns hold the answer."""
 
-    Attributes:
-        turns: event ids of the gold turns that exist in the conversation, without repetition.
-        unresolved: gold ids that name no turn.
-        answer: the reference answer, for judges that read; evidence recall does not use it.
-    """
-
-    turns: tuple[str, ...]
-    unresolved: int = 0
-    answer: str | None = None
+    turns: tuple[str, ...]  # event ids of the gold turns that exist in the conversation, without repetition
+    unresolved: int = 0  # gold ids that name no turn
+    answer: str | None = None  # for judges that read; evidence recall does not use it
 
 
 @dataclass(frozen=True, slots=True)
 class AbstainTruth:
-    """A question that the conversation does not answer: the right reply says so.
+    """A question that the conversation does not answer: the right reply says so."""
 
-    Attributes:
-        trap: the wrong answer that the question suggests, or None where the data names none.
-        reason: what the data says of why there is no answer, or None.
-    """
-
-    trap: str | None = None
-    reason: str | None = None
+    trap: str | None = None  # the wrong answer that the question suggests
+    reason: str | None = None  # what the data says of why there is no answer
 
 
 @dataclass(frozen=True, slots=True)
 class PreferenceTruth:
-    """Which phrases tell a cell's preference apart at the time of the probe; compared ignoring case.
+    """Which phrases (markers) tell a cell's preference apart at the time of the probe; compared ignoring case."""
 
-    Attributes:
-        current: the marker of the value in force; None where the user has no preference here.
-        stale: markers this cell had before.
-        other: markers the other context has or had for this attribute; never one of the above.
-        decoys: markers that were mentioned, but as someone else's habit or a single exception.
-        change: names the change that brought the current value, or None if it is the first one.
-        since: as in :class:`Preference`, of the current value.
-    """
+    current: str | None  # of the value in force; None where the user has no preference here
+    stale: tuple[str, ...] = ()  # this cell had before
+    other: tuple[str, ...] = ()  # the other context has or had for this attribute; none of the above
+    decoys: tuple[str, ...] = ()  # were mentioned as someone else's habit or a single exception
+    change: str | None = None  # names the change that brought the current value; None: it is the first one
+    since: int = 0  # as in Preference, of the current value
 
-    current: str | None
-    stale: tuple[str, ...] = ()
-    other: tuple[str, ...] = ()
-    decoys: tuple[str, ...] = ()
-    change: str | None = None
-    since: int = 0
+
+def truth_at(
+    persona_id: str,
+    preferences: Iterable[Preference],
+    cell: Cell,
+    sessions: int,
+    decoys: Iterable[str] = (),
+) -> PreferenceTruth:
+    """What is true of a cell after so many sessions, of preferences in the order they became known."""
+    known = [entry for entry in preferences if entry.attribute == cell[1] and entry.since <= sessions]
+    own = [entry for entry in known if entry.cell == cell]
+    current = own[-1] if own else None
+    mine = {entry.value for entry in own}
+    return PreferenceTruth(
+        current=current.value if current else None,
+        stale=_each(entry.value for entry in own[:-1] if current and entry.value != current.value),
+        other=_each(entry.value for entry in known if entry.value not in mine),
+        decoys=_each(decoys),
+        change=f"{persona_id}:{':'.join(cell)}:{current.since}" if current and len(own) > 1 else None,
+        since=current.since if current else 0,
+    )
+
+
+def _each(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceTruth:
-    """A question with given answers.
+    """A question with given answers."""
 
-    Attributes:
-        options: the answers, in the order shown.
-        right: index of the right one.
-    """
-
-    options: tuple[str, ...]
-    right: int
+    options: tuple[str, ...]  # in the order shown
+    right: int  # index of the right one
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
     """A question put to the memory at one point of the timeline, with its ground truth.
 
-    Attributes:
-        probe_id: unique within the whole timeline set.
-        after: how many sessions have been ingested when it is asked.
-        query: what is asked, in the user's words.
-        category: for tables, such as ``temporal`` or ``task``.
-        truth: what a right retrieval holds; its type says how it is scored.
-        session_id: the session that asks.
-        scenario, context, attribute: where the question belongs. The runner's settings say which of them are
-            passed to the provider.
-        cross_context: ask across contexts on purpose (spec section 5.2): the provider filters by none of them.
-        asked_at: timezone-aware; what is "now" for the assistant. None: nobody says.
+    ``scenario``, ``context`` and ``attribute`` say where it belongs; the runner's settings say which of them are
+    passed to the provider.
     """
 
-    probe_id: str
-    after: int
+    probe_id: str  # unique within the whole timeline set
+    after: int  # how many sessions have been ingested when it is asked
     query: str
-    category: str
-    truth: EvidenceTruth | PreferenceTruth | ChoiceTruth | AbstainTruth
-    session_id: str
+    category: str  # for tables, such as "temporal" or "task"
+    truth: EvidenceTruth | PreferenceTruth | ChoiceTruth | AbstainTruth  # its type says how it is scored
+    session_id: str  # the session that asks
     scenario: str | None = None
     context: str | None = None
     attribute: str | None = None
-    cross_context: bool = False
-    asked_at: datetime | None = None
+    cross_context: bool = False  # on purpose (spec section 5.2): the provider filters by none of them
+    asked_at: datetime | None = None  # timezone-aware "now" of the assistant; None: nobody says
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """One persona's sessions, oldest first, and the probes along them, in the order they are asked.
-
-    Attributes:
-        preferences: the persona's true preferences in the order they become known; empty where there are none.
-        canaries: phrases that occur in this persona's turns and in nobody else's, so that a leak would show.
-        tests: the test sessions along it, in the order they are played.
 
     Raises:
         InputError: sessions or turns are out of order, an id repeats, or a probe or a test session points outside.
@@ -299,9 +254,11 @@ class Timeline:
     persona_id: str
     sessions: tuple[Session, ...]
     probes: tuple[Probe, ...]
-    preferences: tuple[Preference, ...] = ()
-    canaries: tuple[str, ...] = ()
-    tests: tuple[TestSession, ...] = ()
+    preferences: tuple[Preference, ...] = ()  # the true ones in the order they become known
+    canaries: tuple[
+        str, ...
+    ] = ()  # phrases of this persona's turns and nobody else's, so that a leak would show
+    tests: tuple[TestSession, ...] = ()  # in the order they are played
 
     def __post_init__(self) -> None:
         where = f"timeline {self.persona_id}"
@@ -316,36 +273,26 @@ class Timeline:
         known = set(ids)
         if len(known) != len(ids):
             raise InputError(f"{where}: an event id occurs twice")
-        positions = [probe.after for probe in self.probes]
-        if positions != sorted(positions) or any(not 0 <= at <= len(self.sessions) for at in positions):
-            raise InputError(f"{where}: a probe is out of order or past the last session")
-        self._check_tests(where)
-        asked: set[str] = set()
-        for probe in self.probes:
-            if probe.probe_id in asked:
-                raise InputError(f"{where}: the probe id {probe.probe_id} occurs twice")
-            asked.add(probe.probe_id)
-            if isinstance(probe.truth, ChoiceTruth) and not 0 <= probe.truth.right < len(probe.truth.options):
-                raise InputError(f"{where}: the truth of {probe.probe_id} is none of its options")
-            if isinstance(probe.truth, EvidenceTruth) and not known.issuperset(probe.truth.turns):
-                raise InputError(f"{where}: the truth of {probe.probe_id} names an unknown turn")
-
-    def _check_tests(self, where: str) -> None:
-        points = [test.after for test in self.tests]
-        if points != sorted(points) or any(not 0 <= at <= len(self.sessions) for at in points):
-            raise InputError(f"{where}: a test session is out of order or past the last session")
+        for what, along in (("probe", self.probes), ("test session", self.tests)):
+            points = [entry.after for entry in along]
+            if points != sorted(points) or any(not 0 <= at <= len(self.sessions) for at in points):
+                raise InputError(f"{where}: a {what} is out of order or past the last session")
         played: tuple[Session | TestSession, ...] = (*self.sessions, *self.tests)
-        names = [entry.session_id for entry in played]
-        if len(set(names)) != len(names):
-            twice = next(name for place, name in enumerate(names) if name in names[:place])
+        if (twice := repeated(entry.session_id for entry in played)) is not None:
             raise InputError(f"{where}: the session id {twice} occurs twice")
         for entry in played:
-            beats = [beat.beat_id for beat in entry.script.beats] if entry.script else []
-            if len(set(beats)) != len(beats):
+            if entry.script and repeated(beat.beat_id for beat in entry.script.beats) is not None:
                 raise InputError(f"{where}, {entry.session_id}: a beat id occurs twice")
         for test in self.tests:
             if all(beat.truth is None for beat in test.script.beats):
                 raise InputError(f"{where}: no beat of the test session {test.session_id} has a truth")
+        if (twice := repeated(probe.probe_id for probe in self.probes)) is not None:
+            raise InputError(f"{where}: the probe id {twice} occurs twice")
+        for probe in self.probes:
+            if isinstance(probe.truth, ChoiceTruth) and not 0 <= probe.truth.right < len(probe.truth.options):
+                raise InputError(f"{where}: the truth of {probe.probe_id} is none of its options")
+            if isinstance(probe.truth, EvidenceTruth) and not known.issuperset(probe.truth.turns):
+                raise InputError(f"{where}: the truth of {probe.probe_id} names an unknown turn")
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -358,35 +305,28 @@ class Timeline:
         return len(self.sessions) + len(self.tests) + len({probe.after for probe in self.probes})
 
     def probes_after(self, sessions: int) -> tuple[Probe, ...]:
-        """The probes asked once ``sessions`` sessions have been ingested."""
         return tuple(probe for probe in self.probes if probe.after == sessions)
 
     def tests_after(self, sessions: int) -> tuple[TestSession, ...]:
-        """The test sessions played once ``sessions`` sessions have been ingested."""
         return tuple(test for test in self.tests if test.after == sessions)
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineSet:
-    """Everything one run goes through.
+    """Everything one run goes through."""
 
-    Attributes:
-        name: the kind of timeline, such as ``locomo`` or ``game``.
-        timelines: one for each persona.
-        data_hash: SHA-256 of the data as canonical JSON, so that equal data in differing files compare equal.
-        data_name: file name of the data, without its directory; None for generated data.
-        seed: what generated it; None for data read from a file.
-        notes: what a reader of the scores must know about the data.
-    """
-
-    name: str
-    timelines: tuple[Timeline, ...]
-    data_hash: str
-    data_name: str | None = None
-    seed: int | None = None
-    notes: tuple[str, ...] = ()
+    name: str  # the kind of timeline, such as "locomo" or "game"
+    timelines: tuple[Timeline, ...]  # one for each persona
+    data_hash: str  # of the data as canonical JSON, so that equal data in differing files compare equal
+    data_name: str | None = None  # file name without its directory; None for generated data
+    seed: int | None = None  # None for data read from a file
+    notes: tuple[str, ...] = ()  # what a reader of the scores must know about the data
 
     def __post_init__(self) -> None:
-        personas = [timeline.persona_id for timeline in self.timelines]
-        if len(set(personas)) != len(personas):
+        if repeated(timeline.persona_id for timeline in self.timelines) is not None:
             raise InputError(f"{self.name}: two timelines share a persona id")
+
+
+def repeated(names: Iterable[str]) -> str | None:
+    """The first of some names that occurs twice; None where none does."""
+    return next((name for name, number in Counter(names).items() if number > 1), None)

@@ -9,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memory.bench.data.languages import load_language
-from memory.bench.data.timeline import Beat, Probe, Session, TestSession, Timeline, TimelineSet, turns_of
-from memory.contract.events import Message
+from memory.bench.data.language import load_language
+from memory.bench.data.timeline import (
+    Probe,
+    Session,
+    TestSession,
+    Timeline,
+    TimelineSet,
+    exchange,
+    turns_of,
+)
 
 
 def as_probes(data: TimelineSet) -> TimelineSet:
@@ -20,13 +27,11 @@ def as_probes(data: TimelineSet) -> TimelineSet:
 
 
 def _asked(timeline: Timeline) -> Timeline:
-    probes = [
-        *timeline.probes,
-        *(probe for test in timeline.tests for probe in _probes(timeline.persona_id, test)),
-    ]
+    persona_id = timeline.persona_id
+    probes = [*timeline.probes, *(probe for test in timeline.tests for probe in _probes(persona_id, test))]
     return replace(
         timeline,
-        sessions=tuple(_transcript(timeline.persona_id, session) for session in timeline.sessions),
+        sessions=tuple(_transcript(persona_id, session) for session in timeline.sessions),
         probes=tuple(sorted(probes, key=lambda probe: probe.after)),
         tests=(),
     )
@@ -37,19 +42,12 @@ def _transcript(persona_id: str, session: Session) -> Session:
     if script is None:
         return session
     replies = load_language("en").forms.replies
+    lines = [(beat, words) for beat in script.beats for words in (beat.goal, beat.branch, beat.hint) if words]
     said = []
-    for number, (beat, words) in enumerate(_lines(script.beats), start=1):
-        reply = Message(role="assistant", content=replies[number % len(replies)])
-        said.append(((Message(role="user", content=words), reply), beat.attribute))
+    for number, (beat, words) in enumerate(lines, start=1):
+        said.append((exchange(words, replies[number % len(replies)]), beat.attribute))
     turns = turns_of(persona_id, session.session_id, script.start, said, script.scenario, script.context)
     return replace(session, turns=turns, script=None)
-
-
-def _lines(beats: tuple[Beat, ...]) -> Iterator[tuple[Beat, str]]:
-    for beat in beats:
-        for words in (beat.goal, beat.branch, beat.hint):
-            if words:
-                yield beat, words
 
 
 def _probes(persona_id: str, test: TestSession) -> Iterator[Probe]:

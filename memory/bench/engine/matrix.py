@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from memory.bench.data.dice import Dice
+from memory.bench.data.language import Dice
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.context import CellSettings
 from memory.bench.engine.records import LeftOutRecord

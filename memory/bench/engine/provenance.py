@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
-from memory.bench.data.languages import load_language
+from memory.bench.data.language import load_language
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.records import (
     CheckRecord,

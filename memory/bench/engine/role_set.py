@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from memory.bench.data.languages import language_of, load_language
+from memory.bench.data.language import language_of, load_language
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.files import METER_FILE
 from memory.bench.engine.manifest import RoleRecord

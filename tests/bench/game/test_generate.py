@@ -10,7 +10,7 @@ import pytest
 
 from memory import ConfigError
 from memory.bench.data.generate import GameSize, make_game
-from memory.bench.data.languages import load_language
+from memory.bench.data.language import load_language
 from memory.bench.data.plan import CHANGES, TESTS_PER_CHANGE
 from memory.bench.data.timeline import Timeline
 

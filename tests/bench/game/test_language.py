@@ -8,8 +8,7 @@ import re
 import pytest
 
 from memory import ConfigError
-from memory.bench.data.language import Language
-from memory.bench.data.languages import load_language
+from memory.bench.data.language import Language, load_language
 from memory.bench.data.timeline import CONTEXTS
 
 

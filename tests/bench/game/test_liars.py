@@ -21,7 +21,7 @@ from conditions._control import ControlCondition
 from memory import BackendReadiness, MemoryEvent, MemoryScope, RetrieveRequest, RetrieveResult, WriteReceipt
 from memory.adapter import AdapterTraits, ContextEntry, ResetReceipt
 from memory.bench.data.generate import GameSize, make_game
-from memory.bench.data.languages import load_language
+from memory.bench.data.language import load_language
 from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.scores.figures import BY_NAME

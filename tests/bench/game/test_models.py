@@ -18,7 +18,7 @@ from model_server import chat
 from variants import plain
 
 from memory import BackendUnavailable, ConfigError, MemslotError
-from memory.bench.data.languages import load_language
+from memory.bench.data.language import load_language
 from memory.bench.data.timeline import Beat, PreferenceTruth, Script
 from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.models import (

@@ -14,7 +14,7 @@ from game_support import SIZE, begin, matrix
 
 from memory import BackendReadiness, BackendUnavailable, ContextBudget, MemoryScope, MemorySlot
 from memory.bench.data.generate import GameSize, make_game
-from memory.bench.data.languages import load_language
+from memory.bench.data.language import load_language
 from memory.bench.data.timeline import Beat, PreferenceTruth, Script
 from memory.bench.engine import test_session
 from memory.bench.engine.context import CellContext, CellSettings, CellState

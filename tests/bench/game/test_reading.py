@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from memory import ContextBudget, MemoryScope
-from memory.bench.data.languages import load_language
+from memory.bench.data.language import load_language
 from memory.bench.engine.models import load_prompt
 from memory.bench.engine.roles import Reader, RuleAssistant
 from memory.contract.events import Message
