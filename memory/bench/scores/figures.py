@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from memory.bench.scores.model import Better, Group, ProbeRecord, ProbeStatus, Sample
@@ -31,18 +31,14 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a preference: the requests that ask for it afterwards, in their order.
-
-    Attributes:
-        noticed: place of the first of two in a row that show it; None if no two do.
-    """
+    """A change of a preference: the requests that ask for it afterwards, in their order."""
 
     cluster: str
     replicate: int
     name: str
     since: int
     requests: tuple[ProbeRecord, ...]
-    noticed: int | None
+    noticed: int | None  # place of the first of two in a row that show it; None if no two do
 
     @property
     def status(self) -> ProbeStatus:
@@ -69,15 +65,11 @@ class Change:
         return 1 - alone - last
 
 
+@dataclass(frozen=True, eq=False)
 class Requests:
-    """The requests of one provider, over all its cells.
+    """The requests of one provider, over all its cells."""
 
-    Args:
-        samples: their records.
-    """
-
-    def __init__(self, samples: Sequence[Sample]) -> None:
-        self.samples = samples
+    samples: Sequence[Sample]
 
     @cached_property
     def changes(self) -> list[Change]:
@@ -93,15 +85,6 @@ class Requests:
             place = next((at for at in range(len(shown) - 1) if shown[at] and shown[at + 1]), None)
             changes.append(Change(cluster, replicate, name, since, tuple(records), place))
         return changes
-
-    @cached_property
-    def sessions(self) -> dict[tuple[str, int, str], list[ProbeRecord]]:
-        """Judged requests by persona, replicate and session; questions are none of a session."""
-        found: dict[tuple[str, int, str], list[ProbeRecord]] = {}
-        for cluster, record, replicate in self.samples:
-            if record.judged and record.kind != "question":
-                found.setdefault((cluster, replicate, record.session_id), []).append(record)
-        return found
 
 
 def suits(record: ProbeRecord) -> bool | None:
@@ -123,21 +106,14 @@ def worst_status(statuses: Iterable[ProbeStatus]) -> ProbeStatus:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure.
-
-    Attributes:
-        units: what it is over.
-    """
-
     name: str
     group: Group
     better: Better
     meaning: str
-    units: Callable[[Requests], Iterable[Unit]]
+    units: Callable[[Requests], Iterable[Unit]]  # what it is over
 
     @property
     def worst(self) -> float:
-        """The value that is as bad as can be."""
         return 0.0 if self.better == "higher" else 1.0
 
 
@@ -150,40 +126,30 @@ def of_requests(
     applies: Callable[[ProbeRecord], bool],
     value: Callable[[ProbeRecord], float | None],
 ) -> Figure:
-    """A figure over single requests.
-
-    Args:
-        name, group, better, meaning: as for :class:`Figure`.
-        applies: whether a request counts, by what was planned.
-        value: what an answered one is worth, between 0 and 1; None where its answer says nothing of this figure.
-    """
-    of_replies = group != "retrieval"
-    worst = 0.0 if better == "higher" else 1.0
+    """A figure over the single requests to which it ``applies``, by what was planned; ``value`` is what an answered
+    one is worth, between 0 and 1, or None where its answer says nothing of this figure."""
 
     def units(requests: Requests) -> Iterator[Unit]:
         for cluster, record, _ in requests.samples:
             if not applies(record):
                 continue
-            if is_missing(record, of_replies=of_replies):
+            if is_missing(record, of_replies=group != "retrieval"):
                 yield Unit(cluster, record.probe_id, None, "missing")
             elif record.status == "failed":
-                yield Unit(cluster, record.probe_id, worst, "failed")
+                yield Unit(cluster, record.probe_id, figure.worst, "failed")
             elif (found := value(record)) is not None:
                 yield Unit(cluster, record.probe_id, float(found), record.status)
 
-    return Figure(name, group, better, meaning, units)
+    figure = Figure(name, group, better, meaning, units)
+    return figure
 
 
 def _judged(record: ProbeRecord) -> bool:
     return record.judged and record.kind != "question"
 
 
-def _own(record: ProbeRecord) -> bool:
-    return _judged(record) and record.of_memory
-
-
 def _differing(record: ProbeRecord) -> bool:
-    return _own(record) and record.has_other
+    return _judged(record) and record.of_memory and record.has_other
 
 
 def _wanted(record: ProbeRecord) -> bool:
@@ -216,16 +182,12 @@ def _is_stale(record: ProbeRecord) -> bool:
     return bool(record.shows_stale) and not record.shows_current
 
 
-def _stale_reversion(requests: Requests) -> Iterator[Unit]:
-    yield from _after_noticing(requests, _is_stale)
-
-
-def _forgetting(requests: Requests) -> Iterator[Unit]:
-    yield from _after_noticing(requests, lambda record: not suits(record) and not _is_stale(record))
-
-
 def _overall(requests: Requests) -> Iterator[Unit]:
-    for (cluster, _, session), records in requests.sessions.items():
+    sessions: dict[tuple[str, int, str], list[ProbeRecord]] = {}
+    for cluster, record, replicate in requests.samples:
+        if _judged(record):
+            sessions.setdefault((cluster, replicate, record.session_id), []).append(record)
+    for (cluster, _, session), records in sessions.items():
         status = worst_status(record.status for record in records)
         missing = any(is_missing(record, of_replies=True) for record in records)
         value = None if missing else float(all(record.fit_first for record in records))
@@ -244,7 +206,7 @@ FIGURES: tuple[Figure, ...] = (
     of_requests(
         "style fit", "CS", "higher",
         "First replies that suit. Attributes met again in a session are left out.",
-        applies=_own, value=lambda item: item.fit_first,
+        applies=lambda item: _judged(item) and item.of_memory, value=lambda item: item.fit_first,
     ),
     of_requests(
         "discrimination", "CS", "higher",
@@ -267,13 +229,13 @@ FIGURES: tuple[Figure, ...] = (
         "stale reversion", "PET", "lower",
         "Of the requests after a change was noticed: first replies that show an older setting again; where nobody "
         "replies, sections that hold an older one and not the new one.",
-        _stale_reversion,
+        partial(_after_noticing, lost=_is_stale),
     ),
     Figure(
         "forgetting", "PET", "lower",
         "Of the same requests: first replies that do not suit for any other reason; where nobody replies, sections "
         "that hold neither.",
-        _forgetting,
+        partial(_after_noticing, lost=lambda record: not suits(record) and not _is_stale(record)),
     ),
     of_requests(
         "felt effort", "IQI", "lower",

@@ -50,11 +50,7 @@ to 98 % if it can be."""
 
 
 def estimate(values: Iterable[tuple[str, float]]) -> Estimate:
-    """The mean of shares with its 95 % interval.
-
-    Args:
-        values: cluster and value, between 0 and 1, of each probe.
-    """
+    """The mean of shares with its 95 % interval, from cluster and value, between 0 and 1, of each probe."""
     return of_clusters(_sums(values))
 
 
@@ -66,7 +62,11 @@ def of_clusters(sums: Sequence[tuple[float, int]]) -> Estimate:
     mean = math.fsum(total for total, _ in sums) / probes
     if clusters < MIN_CLUSTERS:
         return Estimate(value=mean, n=probes, clusters=clusters)
-    low, high = _wilson(mean, _effective(sums, probes, mean), _NORMAL)
+    # Wilson's interval
+    squared = _NORMAL**2 / _effective(sums, probes, mean)
+    middle = (mean + squared / 2) / (1 + squared)
+    half = math.sqrt(squared * (mean * (1 - mean) + squared / 4)) / (1 + squared)
+    low, high = max(middle - half, 0.0), min(middle + half, 1.0)
     return Estimate(value=mean, n=probes, clusters=clusters, low=min(low, mean), high=max(high, mean))
 
 
@@ -87,13 +87,8 @@ def _effective(sums: Sequence[tuple[float, int]], probes: int, mean: float) -> f
 
 
 def difference(figure: str, first: str, second: str, values: Iterable[tuple[str, float]]) -> Difference:
-    """How much more the first of two providers shows than the second, on the probes that both are scored on.
-
-    Args:
-        figure: name of what is compared.
-        first, second: labels of the providers.
-        values: cluster, and the first one's value less the second one's, between -1 and 1, of each probe.
-    """
+    """How much more the first of two providers shows than the second, on the probes that both are scored on:
+    ``values`` are cluster, and the first one's value less the second one's, of each probe."""
     found = list(values)
     sums = _sums(found)
     probes, clusters = sum(count for _, count in sums), len(sums)
@@ -122,17 +117,8 @@ def difference(figure: str, first: str, second: str, values: Iterable[tuple[str,
 
 
 def corrected(differences: Sequence[Difference], primary: Difference | None) -> list[Difference]:
-    """The primary comparison as it is, and the p values of all others corrected by Holm's step-down method.
-
-    Args:
-        differences: all that are shown, in their order.
-        primary: one of them, chosen before anything was played; None for none.
-    """
-    others = [
-        each_difference
-        for each_difference in differences
-        if each_difference is not primary and each_difference.p is not None
-    ]
+    """The primary comparison as it is, and the p values of all others corrected by Holm's step-down method."""
+    others = [item for item in differences if item is not primary and item.p is not None]
     others.sort(key=lambda item: item.p or 0.0)
     adjusted: dict[int, float] = {}
     so_far = 0.0
@@ -140,10 +126,8 @@ def corrected(differences: Sequence[Difference], primary: Difference | None) -> 
         so_far = max(so_far, min(1.0, (other.p or 0.0) * (len(others) - place)))
         adjusted[id(other)] = so_far
     return [
-        each_difference.model_copy(update={"primary": True})
-        if each_difference is primary
-        else each_difference.model_copy(update={"p": adjusted.get(id(each_difference))})
-        for each_difference in differences
+        item.model_copy(update={"primary": True} if item is primary else {"p": adjusted.get(id(item))})
+        for item in differences
     ]
 
 
@@ -178,27 +162,11 @@ def _sums(values: Iterable[tuple[str, float]]) -> list[tuple[float, int]]:
     return [(math.fsum(own), len(own)) for own in found.values()]
 
 
-def _wilson(mean: float, probes: float, quantile: float) -> tuple[float, float]:
-    squared = quantile**2 / probes
-    middle = (mean + squared / 2) / (1 + squared)
-    half = math.sqrt(squared * (mean * (1 - mean) + squared / 4)) / (1 + squared)
-    return max(middle - half, 0.0), min(middle + half, 1.0)
-
-
 class Waited(NamedTuple):
-    """One wait.
-
-    Attributes:
-        cluster: whose.
-        time: until it happened, or until nobody looked any more.
-        happened: which of the two.
-        weight: one, or less for a replicate among several.
-    """
-
     cluster: str
-    time: float
+    time: float  # until it happened, or until nobody looked any more
     happened: bool
-    weight: float = 1.0
+    weight: float = 1.0  # less for a replicate among several
 
 
 def latency(waits: Sequence[Waited]) -> Latency:

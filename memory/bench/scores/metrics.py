@@ -59,11 +59,9 @@ def experiment_metrics(
     alike: Mapping[str, object] | None = None,
     primary: tuple[str, str] | None = None,
 ) -> Metrics:
-    """The figures of an experiment.
+    """The figures of an experiment, from label and records of each provider; clusters as all of them share them.
 
     Args:
-        experiment_id: its id.
-        providers: label and records of each, in the order of the file; clusters as all of them share them.
         shown: label -> what tables are to show for it.
         alike: label -> what must be the same of two that are compared, such as group and budget.
         primary: labels of the two whose difference in the first headline figure was of interest before anything was
@@ -76,11 +74,9 @@ def experiment_metrics(
     }
     headlines = tuple(name for name in HEADLINES if any(found[name] for found in units.values()))
     differences = list(_differences(units, alike or {}))
-    chosen = (
-        item
-        for item in differences
-        if item.figure in headlines[:1] and {item.first, item.second} == set(primary or ())
-    )
+    wanted = set(primary or ())
+    decisive = (item for item in differences if item.figure in headlines[:1])
+    chosen = next((item for item in decisive if {item.first, item.second} == wanted), None)
     return Metrics(
         experiment_id=experiment_id,
         headlines=headlines,
@@ -88,7 +84,7 @@ def experiment_metrics(
             provider_metrics(label, request, headlines, (shown or {}).get(label), units[label])
             for label, request in requests.items()
         ),
-        differences=tuple(corrected(differences, next(chosen, None))),
+        differences=tuple(corrected(differences, chosen)),
     )
 
 
@@ -99,15 +95,7 @@ def provider_metrics(
     shown: str | None = None,
     units: Mapping[str, list[Unit]] | None = None,
 ) -> ProviderMetrics:
-    """The figures of one provider.
-
-    Args:
-        label: its name.
-        requests: of all its cells.
-        headlines: figures that parts are given of.
-        shown: the name as tables are to show it.
-        units: what each figure is over, replicates averaged, where the caller knows it.
-    """
+    """The figures of one provider; ``units``: what each is over, replicates averaged, where the caller knows it."""
     units = units or {figure.name: _averaged(figure.units(requests)) for figure in FIGURES}
     records = [record for _, record, _ in requests.samples]
     answered = [record for record in records if record.answered]
@@ -158,23 +146,15 @@ def _waits(requests: Requests) -> list[Waited]:
     """Waits for changes to be noticed; a change counts once, however often it was played."""
     known = [change for change in requests.changes if change.status != "missing"]
     often = Counter((change.cluster, change.name) for change in known)
+    weights = (1 / often[change.cluster, change.name] for change in known)
     return [
-        Waited(
-            change.cluster,
-            change.waited,
-            change.noticed is not None,
-            1 / often[change.cluster, change.name],
-        )
-        for change in known
+        Waited(change.cluster, change.waited, change.noticed is not None, weight)
+        for change, weight in zip(known, weights, strict=True)
     ]
 
 
-def estimated(figure: Figure, units: Iterable[Unit]) -> Estimate:
-    """A figure over units, each averaged over its replicates; bounds stand beside it where something went wrong."""
-    return _estimated(figure, _averaged(units))
-
-
 def _estimated(figure: Figure, averaged: Sequence[Unit]) -> Estimate:
+    """A figure over averaged units; bounds stand beside it where something went wrong."""
     known = [(unit.cluster, unit.value) for unit in averaged if unit.value is not None]
     found = estimate(known)
     counts = Counter(unit.status for unit in averaged)
@@ -226,13 +206,10 @@ def _parts(figure: Figure, requests: Requests) -> Iterator[Part]:
             if label := key(sample.record):
                 groups.setdefault(label, []).append(sample)
         for label, samples in sorted(groups.items()):
-            found = estimated(figure, figure.units(Requests(samples)))
+            found = _estimated(figure, _averaged(figure.units(Requests(samples))))
             if found.n or found.missing:
-                replies = [
-                    each_sample.record
-                    for each_sample in samples
-                    if each_sample.record.of_memory and each_sample.record.judged
-                ]
+                records = [sample.record for sample in samples]
+                replies = [record for record in records if record.of_memory and record.judged]
                 counts = Counter(record.first or record.status for record in replies)
                 shown = dict(sorted(counts.items()))
                 yield Part(figure=figure.name, by=by, label=label, estimate=found, shown=shown)
@@ -258,7 +235,7 @@ def _curve(
             points.setdefault(at, []).append(sample)
     for name in headlines[:1]:
         for at, samples in sorted(points.items()):
-            found = estimated(BY_NAME[name], BY_NAME[name].units(Requests(samples)))
+            found = _estimated(BY_NAME[name], _averaged(BY_NAME[name].units(Requests(samples))))
             if found.n or found.missing:
                 yield CurvePoint(at=at, estimate=found)
 
@@ -267,22 +244,18 @@ def _differences(
     units: Mapping[str, Mapping[str, list[Unit]]], alike: Mapping[str, object]
 ) -> Iterator[Difference]:
     for figure in FIGURES:
-        found = [
-            (
-                label,
-                {
-                    (unit.cluster, unit.key): unit.value
-                    for unit in each_unit[figure.name]
-                    if unit.value is not None
-                },
-            )
-            for label, each_unit in units.items()
-        ]
-        for place, (second, others) in enumerate(found):
-            for first, values in found[:place]:
+        values = {
+            label: {
+                (unit.cluster, unit.key): unit.value for unit in own[figure.name] if unit.value is not None
+            }
+            for label, own in units.items()
+        }
+        for place, second in enumerate(values):
+            for first in [*values][:place]:
                 if alike.get(first) != alike.get(second):
                     continue
-                if both := [(key[0], values[key] - others[key]) for key in values if key in others]:
+                mine, others = values[first], values[second]
+                if both := [(key[0], mine[key] - others[key]) for key in mine if key in others]:
                     yield difference(figure.name, first, second, both)
 
 
@@ -290,13 +263,10 @@ PHASES = ("ingest", "retrieve")
 
 
 def llm_use(traces: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int | None]]:
-    """Calls and tokens by phase; None once a trace does not say.
+    """Calls and tokens by phase, from the rows of ``traces.jsonl``; None once a trace does not say.
 
     The writes, with the waits and switches that may finish them, are ``ingest``; a diagnostic query belongs to
     neither phase.
-
-    Args:
-        traces: rows of ``traces.jsonl``.
     """
     sums: dict[str, dict[str, int | None]] = {phase: {"calls": 0, "tokens": 0} for phase in PHASES}
     for trace in traces:

@@ -26,68 +26,42 @@ class Record(BaseModel):
 class Estimate(Record):
     """A mean over requests, each averaged over its replicates first."""
 
-    value: float | None
-    """The mean; null where nothing could be counted, or where more than 2 % is missing."""
-    n: int
-    """Requests it is over, the missing ones aside."""
-    clusters: int = 0
-    """Personas these belong to."""
-    low: float | None = None
-    """Lower end of the 95 % interval by persona (see ``memory.bench.scores.intervals``); null with too few."""
+    value: float | None  # the mean; null where nothing could be counted, or where more than 2 % is missing
+    n: int  # requests it is over, the missing ones aside
+    clusters: int = 0  # personas these belong to
+    low: float | None = None  # end of the 95 % interval by persona (see intervals); null with too few
     high: float | None = None
-    """Upper end."""
-    failed: int = 0
-    """Of ``n``: the provider failed or refused them; they count as misses."""
-    unready: int = 0
-    """Of ``n``: asked while nobody knew that the memory was ready; they count as it behaved."""
-    missing: int = 0
-    """Not in ``n``: the harness broke."""
-    worst: float | None = None
-    """The mean if all that is missing had gone as badly as can be; null where nothing is."""
-    best: float | None = None
-    """The mean if all that failed, was unready or is missing had gone as well as can be; null where nothing did."""
+    failed: int = 0  # of n: the provider failed or refused them; they count as misses
+    unready: int = 0  # of n: asked while nobody knew that the memory was ready; they count as it behaved
+    missing: int = 0  # not in n: the harness broke
+    worst: float | None = None  # if all that is missing had gone as badly as can be; null where nothing is
+    best: float | None = None  # if all that failed, was unready or is missing had gone as well as can be
 
 
 class Difference(Record):
     """How much more one provider shows than another, on the requests that both have."""
 
     figure: str
-    """What is compared."""
-    first: str
-    """Label of the one provider."""
+    first: str  # label of a provider
     second: str
-    """Label of the other."""
-    value: float | None
-    """The first one's share less the second one's; null without a request in common."""
-    n: int
-    """Requests in common."""
-    clusters: int
-    """Personas they belong to."""
-    low: float | None
-    """Lower end of the 95 % interval by persona; null with too few of them."""
+    value: float | None  # the first one's share less the second one's; null without a request in common
+    n: int  # requests in common
+    clusters: int  # personas they belong to
+    low: float | None  # end of the 95 % interval by persona; null with too few of them
     high: float | None
-    """Upper end."""
-    p: float | None = None
-    """Two-sided p value by persona; of all but the primary comparison corrected by Holm's method."""
-    primary: bool = False
-    """Whether it is the one comparison that was chosen before anything was played."""
+    p: float | None = None  # two-sided, by persona; corrected by Holm's method, but for the primary one
+    primary: bool = False  # whether it is the one comparison that was chosen before anything was played
 
 
 class Latency(Record):
     """How long it takes until something is noticed, as Kaplan and Meier estimate it; null where nobody knows."""
 
-    median: float | None
-    """Sessions until half have happened; null where fewer did while anybody looked."""
-    n: int
-    """What was waited for."""
+    median: float | None  # sessions until half have happened; null where fewer did while anybody looked
+    n: int  # what was waited for
     clusters: int
-    """Personas."""
-    censored: int
-    """Of ``n``: had not happened when it was looked for last."""
-    low: float | None = None
-    """Lower end of the 95 % interval by persona."""
-    high: float | None = None
-    """Upper end; null where it may take longer than anybody looked."""
+    censored: int  # of n: had not happened when it was looked for last
+    low: float | None = None  # lower end of the 95 % interval by persona
+    high: float | None = None  # upper end; null where it may take longer than anybody looked
 
 
 class Spread(Record):
@@ -104,107 +78,66 @@ class Measure(Record):
     """One figure of one provider."""
 
     name: str
-    """Which."""
-    group: Group
-    """What it belongs to."""
-    better: Better
-    """Which way is good."""
-    estimate: Estimate
-    """The share; null where nothing could be counted."""
+    group: Group  # what it belongs to
+    better: Better  # which way is good
+    estimate: Estimate  # the share; null where nothing could be counted
 
 
 class Part(Record):
     """A figure of a part of the requests."""
 
     figure: str
-    """Which figure."""
-    by: PartName
-    """What the part shares."""
+    by: PartName  # what the part shares
     label: str
-    """Which."""
     estimate: Estimate
-    """The share."""
-    shown: dict[str, int]
-    """First replies by what they showed; empty where nobody replies."""
+    shown: dict[str, int]  # first replies by what they showed; empty where nobody replies
 
 
 class CurvePoint(Record):
     """The headline figure at one point."""
 
-    at: int
-    """Sessions ingested; or, after a change, sessions since then."""
-    estimate: Estimate
-    """The share, over all personas asked there."""
+    at: int  # sessions ingested; or, after a change, sessions since then
+    estimate: Estimate  # the share, over all personas asked there
 
 
 class ProviderMetrics(Record):
     """The figures of one provider with one setting."""
 
     label: str
-    """Its name in the experiment."""
-    shown: str
-    """The same as tables show it: a control under another name, and what stands in for a model, are in it."""
-    requests: int
-    """Requests planned."""
-    failed: int
-    """The provider failed or refused them; they count as misses."""
-    unready: int
-    """Asked while nobody knew that the memory was ready; they count as it behaved."""
-    missing: int
-    """Not known, because the harness broke; bounds stand in their place."""
-    unreadable: int
-    """Whose judgement could not be read: missing in figures of replies."""
-    leaks: int
-    """Requests whose section shows a phrase of another persona. Anything but 0 is a broken isolation."""
-    agreement: float | None
-    """Mean share of a judge's votes that say the same; null where nothing was judged."""
-    measures: tuple[Measure, ...]
-    """The figures."""
-    turns: Spread
-    """Replies until a request was done or given up."""
-    latency: Spread
-    """Of the changes that were noticed: sessions from the change to the first request that shows it."""
-    time_to_notice: Latency
-    """The same of all changes, those that were never noticed among them."""
-    detection_by_chance: float | None
-    """Share of the changes that replies at random would notice, one of four settings at a time."""
-    changes: int
-    """Changes that were tested."""
-    noticed: int
-    """Changes that some request shows."""
-    tokens: Spread
-    """Tokens of the section, per first reply."""
-    items: Spread
-    """Entries of it."""
-    first_relevant_tokens: Spread
-    """Tokens of it up to the end of the first entry that tells what is asked for; of those that have one."""
-    shortfall: Spread
-    """By how much sections stayed below ``budget.min_tokens``; null without one."""
-    cut: int
-    """Sections that would have been longer without the budget."""
-    parts: tuple[Part, ...]
-    """The headline figures by attribute, by category, by context, by persona."""
-    curve: tuple[CurvePoint, ...]
-    """The first headline figure along the timeline."""
-    after_change: tuple[CurvePoint, ...]
-    """The same of what has changed, by sessions since the change."""
-    shifts: tuple[int, ...]
-    """After how many sessions preferences changed, over all personas."""
+    shown: str  # the same as tables show it, with the control's own name and what stands in for a model
+    requests: int  # planned
+    failed: int  # the provider failed or refused them; they count as misses
+    unready: int  # asked while nobody knew that the memory was ready; they count as it behaved
+    missing: int  # not known, because the harness broke; bounds stand in their place
+    unreadable: int  # whose judgement could not be read: missing in figures of replies
+    leaks: int  # whose section shows a phrase of another persona: anything but 0 is a broken isolation
+    agreement: float | None  # mean share of a judge's votes that say the same; null where nothing was judged
+    measures: tuple[Measure, ...]  # the figures
+    turns: Spread  # replies until a request was done or given up
+    latency: Spread  # of the changes that were noticed: sessions to the first request that shows it
+    time_to_notice: Latency  # the same of all changes, those that were never noticed among them
+    detection_by_chance: float | None  # share of changes that replies at random, one of four, would notice
+    changes: int  # changes that were tested
+    noticed: int  # changes that some request shows
+    tokens: Spread  # tokens of the section, per first reply
+    items: Spread  # entries of it
+    first_relevant_tokens: Spread  # up to the end of the first entry that tells what is asked for, if any
+    shortfall: Spread  # by how much sections stayed below budget.min_tokens; null without one
+    cut: int  # sections that would have been longer without the budget
+    parts: tuple[Part, ...]  # the headline figures by attribute, by category, by context, by persona
+    curve: tuple[CurvePoint, ...]  # the first headline figure along the timeline
+    after_change: tuple[CurvePoint, ...]  # the same of what has changed, by sessions since the change
+    shifts: tuple[int, ...]  # after how many sessions preferences changed, over all personas
 
 
 class Metrics(Record):
     """The figures of an experiment, as ``metrics.json`` holds them: no times, so a resumed run has the same."""
 
-    format_version: Literal[2] = 2
-    """Version of this form."""
+    format_version: Literal[2] = 2  # version of this form
     experiment_id: str
-    """The experiment."""
-    headlines: tuple[str, ...]
-    """Figures that parts are given of; the first one decides."""
-    providers: tuple[ProviderMetrics, ...]
-    """In the order of the file."""
-    differences: tuple[Difference, ...]
-    """Of each figure, each provider against each before it, on the requests both have."""
+    headlines: tuple[str, ...]  # figures that parts are given of; the first one decides
+    providers: tuple[ProviderMetrics, ...]  # in the order of the file
+    differences: tuple[Difference, ...]  # of each figure, each provider against each before it
 
 
 ProbeStatus = Literal["scored", "unready", "failed", "missing"]
@@ -217,84 +150,53 @@ or a single case; any other; none."""
 
 @dataclass(frozen=True, slots=True)
 class ProbeRecord:
-    """A request of a test session, or a question to the memory. Every planned one has a record.
+    """A request of a test session, or a question to the memory. Every planned one has a record."""
 
-    Attributes:
-        probe_id: unique within the cell; a request's is ``<persona>:<test session>:<beat>``.
-        kind: of the beat (see :data:`memory.bench.data.timeline.BeatKind`), or ``question``.
-        category: for tables: of a data set's questions, or the kind.
-        after: sessions ingested when it was asked.
-        judged: whether a reply to it is judged; nobody replies where the memory alone is asked.
-        wanted: whether a preference is in force here that the section should show.
-        repeated: whether its session asked for this attribute before.
-        cross_context: whether it asked across contexts, so that no CS field was filtered by.
-        change, since: of the preference in force, as in :class:`memory.bench.data.timeline.PreferenceTruth`.
-        has_stale, has_other: whether the cell had an earlier value; whether the other context's differs.
-        first, last: what the first and the last reply showed; None where a judge that reads does not say.
-        fit_first, fit_last: whether they suited; None of a judged request: the judgement could not be read.
-        turns: replies it took.
-        coherent: whether the session had shown the same before; None where this attribute was not met before.
-        shows_current, shows_stale, shows_other, shows_decoy: whether the section holds such a setting.
-        shows_unlabelled: whether it holds the other context's in an entry that does not name that context.
-        leaks: whether it holds a phrase of another persona.
-        gold, unresolved: turns that hold the answer; ids of the data that name no turn.
-        found: of ``gold``, those whose words stand in the section.
-        overlapping: of ``gold``, those with which a sentence of the section shares its words.
-        claimed: of ``gold``, those that entries of the section name by id; None where no entry names any.
-        relevant_tokens: of the section, those of entries that hold evidence, or the setting in force.
-        first_relevant_tokens: up to the end of the first such entry; None without one.
-        items, retrieved, left_out: entries shown; native records returned; those the budget had no room for.
-        tokens, shortfall: of the section of the first reply.
-        readiness: the memory's state as the session began.
-        votes, agreement: of the judge on the first reply.
-        error: class name of the error that ended it, or None.
-    """
-
-    probe_id: str
+    probe_id: str  # unique within the cell; a request's is <persona>:<test session>:<beat>
     persona_id: str
     session_id: str
-    kind: str
-    after: int
+    kind: str  # of the beat (see memory.bench.data.timeline.BeatKind), or "question"
+    after: int  # sessions ingested when it was asked
     status: ProbeStatus = "scored"
-    category: str | None = None
+    category: str | None = None  # for tables: of a data set's questions, or the kind
     context: str | None = None
     attribute: str | None = None
-    judged: bool = True
-    wanted: bool = False
-    repeated: bool = False
-    cross_context: bool = False
-    change: str | None = None
+    judged: bool = True  # whether a reply to it is judged; nobody replies where the memory alone is asked
+    wanted: bool = False  # whether a preference is in force here that the section should show
+    repeated: bool = False  # whether its session asked for this attribute before
+    cross_context: bool = False  # asked across contexts, so that no CS field was filtered by
+    change: str | None = None  # this and since: as in memory.bench.data.timeline.PreferenceTruth
     since: int | None = None
-    has_stale: bool = False
-    has_other: bool = False
-    first: Shown | None = None
+    has_stale: bool = False  # whether the cell had an earlier value
+    has_other: bool = False  # whether the other context's differs
+    first: Shown | None = None  # what the first reply showed; None where a judge that reads does not say
     last: Shown | None = None
-    fit_first: bool | None = None
+    fit_first: bool | None = None  # whether it suited; None of a judged request: the judgement cannot be read
     fit_last: bool | None = None
-    turns: int = 0
-    coherent: bool | None = None
-    shows_current: bool | None = None
+    turns: int = 0  # replies it took
+    coherent: bool | None = None  # its session had shown the same before; None: attribute not met before
+    shows_current: bool | None = None  # whether the section holds such a setting
     shows_stale: bool | None = None
     shows_other: bool | None = None
-    shows_unlabelled: bool | None = None
+    shows_unlabelled: bool | None = None  # the other context's in an entry that does not name that context
     shows_decoy: bool | None = None
-    leaks: bool | None = None
-    gold: int = 0
-    unresolved: int = 0
-    found: int | None = None
-    overlapping: int | None = None
-    claimed: int | None = None
-    relevant_tokens: int | None = None
-    first_relevant_tokens: int | None = None
-    items: int | None = None
-    retrieved: int | None = None
-    left_out: int | None = None
-    tokens: int | None = None
+    leaks: bool | None = None  # whether it holds a phrase of another persona
+    gold: int = 0  # turns that hold the answer
+    unresolved: int = 0  # ids of the data that name no turn
+    found: int | None = None  # of gold, those whose words stand in the section
+    overlapping: int | None = None  # of gold, those with which a sentence of the section shares its words
+    claimed: int | None = None  # of gold, those that entries name by id; None where no entry names any
+    relevant_tokens: int | None = None  # of entries that hold evidence, or the setting in force
+    first_relevant_tokens: int | None = None  # up to the end of the first such entry; None without one
+    items: int | None = None  # entries shown
+    retrieved: int | None = None  # native records returned
+    left_out: int | None = None  # those the budget had no room for
+    tokens: int | None = None  # this and shortfall: of the section of the first reply
     shortfall: int | None = None
-    readiness: str = "not_offered"
-    votes: int = 1
+    readiness: str = "not_offered"  # the memory's state as the session began
+    votes: int = 1  # this and agreement: of the judge on the first reply
     agreement: float | None = None
-    error: str | None = None
+    error: str | None = None  # class name of the error that ended it
 
     @classmethod
     def load(cls, row: Mapping[str, Any]) -> ProbeRecord:
@@ -302,7 +204,6 @@ class ProbeRecord:
         return cls(**{name: row[name] for name in _FIELDS if name in row})
 
     def row(self) -> dict[str, Any]:
-        """As a line of ``results.jsonl``."""
         return {name: getattr(self, name) for name in _FIELDS}
 
     @property
@@ -317,9 +218,9 @@ class ProbeRecord:
 
 
 _FIELDS = tuple(field.name for field in fields(ProbeRecord))
+# What the section decides alone, whoever replies and judges.
 OF_SECTION = ("shows_current", "shows_stale", "shows_other", "shows_unlabelled", "shows_decoy", "leaks", "found",
               "overlapping", "claimed", "relevant_tokens", "first_relevant_tokens")  # fmt: skip
-"""What the section decides alone, whoever replies and judges."""
 
 
 class Sample(NamedTuple):

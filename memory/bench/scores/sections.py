@@ -24,11 +24,11 @@ _ABSTAINS = re.compile(
 )
 _CONTENT = re.compile(r"[^\W_]{4,}|\d+|[\u4e00-\u9fff]{2}")
 _SHARED = 3
+# When an extracted fact counts as telling of a turn: in the manifest, and under the figure.
 OVERLAP_RULE = (
     f"A sentence of the section shares at least {_SHARED} words with the turn, and half of its own; words are "
     "numbers, pairs of Chinese characters, and what has four letters or more."
 )
-"""When an extracted fact counts as telling of a turn: in the manifest, and under the figure."""
 _LONGEST_LABELS = 300
 _LABEL_END = re.compile(r"[:)\]>-] ")
 
@@ -73,14 +73,12 @@ def holds(text: str, phrases: Iterable[str]) -> bool:
     return any(_plain_phrase(phrase) in text for phrase in phrases)
 
 
+_plain_phrase = lru_cache(maxsize=4096)(plain)
+
+
 @lru_cache(maxsize=4096)
 def _content_words(text: str) -> frozenset[str]:
     return frozenset(_CONTENT.findall(text))
-
-
-@lru_cache(maxsize=4096)
-def _plain_phrase(phrase: str) -> str:
-    return plain(phrase)
 
 
 def sentences_with(section: str, phrases: Sequence[str]) -> tuple[list[str], str | None]:
@@ -107,12 +105,9 @@ class WholeTurns:
 
     A turn may stand on a line of its own or an entry of its own, after a label such as ``user:`` or a date in
     brackets, and its line breaks may have become blanks. What quotes a turn within another is that other one.
-
-    Args:
-        texts: event id -> text of the turn.
     """
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
+    def __init__(self, texts: Mapping[str, str]) -> None:  # event id -> text
         self._plain = {turn: plain(text) for turn, text in texts.items()}
         self._known = {text for text in self._plain.values() if text}
         lines = {len([line for line in text.splitlines() if line.strip()]) for text in texts.values()}
@@ -126,8 +121,7 @@ class WholeTurns:
         while at < len(lines):
             # The tallest first, so that the first line of a turn is not taken for a turn of one line.
             for height in (*self._heights, 1):
-                whole = self._whole(" ".join(lines[at : at + height]), len(lines[at]))
-                if whole is not None:
+                if whole := self._whole(" ".join(lines[at : at + height]), len(lines[at])):
                     found.add(whole)
                     break
             at += height
@@ -141,13 +135,12 @@ class WholeTurns:
             for said in _SENTENCE.split(plain(LABELS.sub("", entry.text, count=1)))
             if len(words := _content_words(said)) >= _SHARED
         ]
-        return frozenset(
-            turn
-            for turn in turns
-            if any(
-                len(fact & _content_words(self._plain[turn])) >= max(_SHARED, len(fact) / 2) for fact in facts
-            )
-        )
+
+        def shares(turn: str) -> bool:
+            words = _content_words(self._plain[turn])
+            return any(len(fact & words) >= max(_SHARED, len(fact) / 2) for fact in facts)
+
+        return frozenset(filter(shares, turns))
 
     def words(self, turn: str) -> str:
         """The text of a turn, as :func:`plain` has it."""
@@ -170,12 +163,8 @@ def settings_shown(
 ) -> dict[str, bool | None]:
     """Which settings of a cell a section holds: the fields of a record that begin with ``shows``, and ``leaks``.
 
-    Args:
-        truth: the cell's markers.
-        section: the context section.
-        other_context: name of the context that was not asked for; None where there is none.
-        foreign: phrases of other personas.
-        wordings: every way in which a setting is said.
+    ``other_context`` was not asked for, ``foreign`` are phrases of other personas, and ``wordings`` gives every way
+    in which a setting is said.
     """
     text = plain(section)
 
