@@ -19,9 +19,8 @@ _LATEX = str.maketrans(
         "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
     }
 )  # fmt: skip
-
+# What is markup in Markdown; an underscore within a word is none.
 _MARKDOWN = re.compile(r"[\\`*<>\[\]|~&]|(?<!\w)_|_(?!\w)")
-"""What is markup in Markdown; an underscore within a word is none."""
 
 
 def as_csv(results: Results) -> str:
@@ -40,15 +39,8 @@ def as_csv(results: Results) -> str:
             table.writerow((*head, "cost", figure, "" if value is None else value, *[""] * 9))
     shown = {entry.metrics.label: entry.shown for entry in results.entries}
     for difference in results.metrics.differences:
-        row = (
-            _no_formula(shown[difference.first]),
-            "",
-            "",
-            f"less {shown[difference.second]}",
-            difference.figure,
-            *_numbers(difference),
-        )
-        table.writerow(row)
+        first, less = _no_formula(shown[difference.first]), f"less {shown[difference.second]}"
+        table.writerow((first, "", "", less, difference.figure, *_numbers(difference)))
     return text.getvalue()
 
 
@@ -79,13 +71,10 @@ def _costs(entry: Entry) -> Iterator[tuple[str, float | None]]:
 
 
 def _numbers(item: Estimate | Difference) -> tuple[str, ...]:
-    more = (
-        (item.failed, item.unready, item.missing, item.worst, item.best)
-        if isinstance(item, Estimate)
-        else (None,) * 5
-    )
-    values = (item.value, item.low, item.high, item.n, item.clusters, *more)
-    return tuple("" if value is None else str(value) for value in values)
+    values: tuple[float | None, ...] = (item.value, item.low, item.high, item.n, item.clusters)
+    if isinstance(item, Estimate):
+        values += (item.failed, item.unready, item.missing, item.worst, item.best)
+    return tuple("" if value is None else str(value) for value in values) + ("",) * (10 - len(values))
 
 
 def as_markdown(results: Results) -> str:
@@ -93,9 +82,8 @@ def as_markdown(results: Results) -> str:
 
     def written(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
-        return "\n".join(
-            "| " + " | ".join(_MARKDOWN.sub(r"\\\g<0>", cell) for cell in line) + " |" for line in lines
-        )
+        escaped = ((_MARKDOWN.sub(r"\\\g<0>", cell) for cell in line) for line in lines)
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in escaped)
 
     return "\n\n".join(written(*table) for table in _tables(results)) + "\n"
 
@@ -104,21 +92,12 @@ def as_latex(results: Results) -> str:
     """The same as LaTeX tables: providers as rows, booktabs, a caption."""
 
     def written(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
-        body = [" & ".join(cell.translate(_LATEX) for cell in line) + r" \\" for line in (columns, *rows)]
-        return "\n".join(
-            (
-                r"\begin{table}",
-                rf"\caption{{{caption.translate(_LATEX)}}}",
-                rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
-                r"\toprule",
-                body[0],
-                r"\midrule",
-                *body[1:],
-                r"\bottomrule",
-                r"\end{tabular}",
-                r"\end{table}",
-            )
-        )
+        head, *body = [
+            " & ".join(cell.translate(_LATEX) for cell in line) + r" \\" for line in (columns, *rows)
+        ]
+        begin = [r"\begin{table}", rf"\caption{{{caption.translate(_LATEX)}}}"]
+        begin += [rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}", r"\toprule", head, r"\midrule"]
+        return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
 
     captions = (f"{results.name}: figures by provider, with 95 % intervals by persona", "Paired differences")
     parts = (written(*table, caption) for table, caption in zip(_tables(results), captions, strict=False))

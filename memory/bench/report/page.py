@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from memory.bench.engine.experiment import load_samples
@@ -48,54 +48,43 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole report.
-
-    Attributes:
-        badges: pairs of text and kind (``good``, ``bad`` or empty).
-        verdict: who won, in sentences.
-        quotes: whether it quotes texts.
-    """
+    """A whole report."""
 
     title: str
     heading: str
-    badges: Sequence[tuple[str, str]]
-    verdict: Sequence[str]
+    badges: Sequence[tuple[str, str]]  # text and kind: "good", "bad" or empty
+    verdict: Sequence[str]  # who won, in sentences
     lines: Sequence[str]
     cards: Sequence[Card]
     blocks: Sequence[Block]
     problems: Sequence[str] = ()
-    quotes: bool = False
+    quotes: bool = False  # whether it quotes texts
 
     def render(self) -> str:
         """The page as one HTML text; everything but our own plots is escaped."""
-        return _environment().get_template("report.html.j2").render(page=self, version=version("memslot"))
+        return _template().render(page=self, version=version("memslot"))
 
 
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    return Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=False,
+@cache
+def _template() -> Template:
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template(
+        "report.html.j2"
     )
 
 
 def share(value: float | None) -> str:
-    """A share as per cent."""
     return "–" if value is None else f"{value:.1%}"
 
 
 def stacked(estimate: Estimate) -> str:
     """A share, its interval in a second line."""
-    known = share(estimate.value)
     if estimate.low is None or estimate.high is None:
-        return known
-    return f"{known}\n{estimate.low:.0%} to {estimate.high:.0%}"
+        return share(estimate.value)
+    return f"{share(estimate.value)}\n{estimate.low:.0%} to {estimate.high:.0%}"
 
 
 def interval(estimate: Estimate | Difference) -> str:
-    """From where to where."""
     if estimate.low is None or estimate.high is None:
         return "–"
     sign = "+" if isinstance(estimate, Difference) else ""
@@ -109,7 +98,6 @@ def spanned(estimate: Estimate) -> str:
 
 
 def count(value: float | None) -> str:
-    """A number of things."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
@@ -123,44 +111,36 @@ INSTEAD = {
     "nothing": "none",
 }
 """What a reply shows in place of the setting in force, in words."""
-_MAX_SHOWN = 500
-_MAX_BYTES = 1_000_000
-"""Of a page, for the requests of all providers together, so that it opens at once."""
-_MAX_TEXT = 4_000
-"""Characters of a section or a reply; a longer one stands there by its beginning and its end."""
+_MAX_SHOWN, _MAX_BYTES = (
+    500,
+    1_000_000,
+)  # of a page, for the requests of all providers, so that it opens at once
+_MAX_TEXT = (
+    4_000  # characters of a section or a reply; a longer one stands there by its beginning and its end
+)
 Judged = tuple[int, str, ProbeRecord, Sequence[Mapping[str, Any]]]
 """How well it went, 0 being worst, the same in words, the record, and what was said."""
 
 
 def request_blocks(entry: Entry, providers: int) -> Iterator[Block]:
-    """A block of a provider's requests, those that lost first; none where no texts were kept.
-
-    Raises:
-        ConfigError: results or texts cannot be read.
-    """
-    if any((directory / "texts.jsonl").exists() for directory, _ in entry.cells):
-        found = judged_requests(entry)
-        details: list[tuple[str, str]] = []
-        room = _MAX_BYTES // providers
-        for _, verdict, record, said in found[: max(1, _MAX_SHOWN // providers)]:
-            title, text = _detail(verdict, record, said)
-            room -= len(escape(title + text).encode())
-            if details and room < 0:
-                break
-            details.append((title, text))
-        left = len(found) - len(details)
-        note = f" {left:,} further ones are in the cells' texts.jsonl and results.jsonl." if left else ""
-        yield Block(
-            f"Request by request: {entry.shown}", details=details, note=f"Those that lost first.{note}"
-        )
+    """A block of a provider's requests, those that lost first; none where no texts were kept."""
+    if not any((directory / "texts.jsonl").exists() for directory, _ in entry.cells):
+        return
+    found, details, room = judged_requests(entry), list[tuple[str, str]](), _MAX_BYTES // providers
+    for _, verdict, record, said in found[: max(1, _MAX_SHOWN // providers)]:
+        title, text = _detail(verdict, record, said)
+        room -= len(escape(title + text).encode())
+        if details and room < 0:
+            break
+        details.append((title, text))
+    note, left = "Those that lost first.", len(found) - len(details)
+    if left:
+        note += f" {left:,} further ones are in the cells' texts.jsonl and results.jsonl."
+    yield Block(f"Request by request: {entry.shown}", details=details, note=note)
 
 
 def judged_requests(entry: Entry) -> list[Judged]:
-    """A provider's requests, those that lost first.
-
-    Raises:
-        ConfigError: results or texts cannot be read.
-    """
+    """A provider's requests, those that lost first."""
     found: list[Judged] = []
     for directory, cell in entry.cells:
         kept: dict[str, list[Mapping[str, Any]]] = {}
@@ -172,13 +152,10 @@ def judged_requests(entry: Entry) -> list[Judged]:
 
 
 def _verdict(record: ProbeRecord) -> tuple[int, str]:
-    if record.status == "missing":
-        return 0, f"missing ({record.error})"
-    if record.status == "failed":
-        return 0, f"no memory ({record.error})"
-    unready = ", memory not known to be ready" if record.status == "unready" else ""
+    if record.status in ("missing", "failed"):
+        return 0, f"{'missing' if record.status == 'missing' else 'no memory'} ({record.error})"
     rank, words = _outcome(record)
-    return rank, words + unready
+    return rank, words + (", memory not known to be ready" if record.status == "unready" else "")
 
 
 def _outcome(record: ProbeRecord) -> tuple[int, str]:
@@ -207,9 +184,8 @@ def _detail(verdict: str, record: ProbeRecord, said: Sequence[Mapping[str, Any]]
     what = ", ".join(filter(None, (record.persona_id, record.attribute, record.category or record.kind)))
     title = f"{verdict}: {asked or record.probe_id} ({what}, after {record.after} sessions)"
     section = (said[0].get("context") if said else None) or "nothing"
-    lines = [
-        f"{name}: {_shortened(row[name])}" for row in said for name in ("user", "reply") if row.get(name)
-    ]
+    spoken = ((name, row.get(name)) for row in said for name in ("user", "reply"))
+    lines = [f"{name}: {_shortened(text)}" for name, text in spoken if text]
     return title, "\n".join([*lines, "", "Shown to the first reply:", _shortened(section)]).strip()
 
 

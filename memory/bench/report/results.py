@@ -12,24 +12,17 @@ from memory.bench.engine.manifest import CellRecord, Manifest, VariantRecord, re
 from memory.bench.scores.metrics import experiment_metrics
 from memory.bench.scores.model import Estimate, Measure, Metrics, ProviderMetrics
 
+# The conditions that show nothing, and the truth: references, and nobody's rivals.
 FLOOR, CEILING = "no_memory", "oracle_ipas"
-"""The conditions that show nothing, and the truth: references, and nobody's rivals."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A provider with one setting, in one experiment.
-
-    Attributes:
-        variant: its record; the label is the one that tables use.
-        metrics: its figures.
-        cells: of each cell its directory and its record.
-        manifest: of its experiment.
-    """
+    """A provider with one setting, in one experiment."""
 
     variant: VariantRecord
     metrics: ProviderMetrics
-    cells: tuple[tuple[Path, CellRecord], ...]
+    cells: tuple[tuple[Path, CellRecord], ...]  # of each its directory and its record
     manifest: Manifest
 
     @property
@@ -44,30 +37,20 @@ class Entry:
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is the floor or the ceiling."""
         return self.variant.provider.condition in (FLOOR, CEILING)
 
     def estimate(self, figure: str) -> Estimate:
-        """One of its figures."""
         return self.measure(figure).estimate
 
     def measure(self, figure: str) -> Measure:
-        """One of its figures, with its name and group."""
-        return next(each_measure for each_measure in self.metrics.measures if each_measure.name == figure)
+        return next(measure for measure in self.metrics.measures if measure.name == figure)
 
 
 @dataclass(frozen=True)
 class Results:
-    """Experiments that are shown together, architectures first.
+    """Experiments that are shown together, architectures first."""
 
-    Attributes:
-        name: of the page.
-        manifests: of the experiments.
-        entries: their providers.
-        metrics: their figures.
-    """
-
-    name: str
+    name: str  # of the page
     manifests: tuple[Manifest, ...]
     entries: tuple[Entry, ...]
     metrics: Metrics
@@ -78,15 +61,13 @@ class Results:
         return next(iter(self.metrics.headlines), None)
 
     def entry(self, label: str) -> Entry:
-        """The provider of a label."""
         return next(entry for entry in self.entries if entry.metrics.label == label)
 
 
 def results_of(directory: Path, manifest: Manifest, metrics: Metrics) -> Results:
     """One experiment, whose figures are known."""
-    return Results(
-        manifest.experiment_id, (manifest,), _entries([(directory, manifest)], [{}], metrics), metrics
-    )
+    entries = _entries([(directory, manifest)], [{}], metrics)
+    return Results(manifest.experiment_id, (manifest,), entries, metrics)
 
 
 def read_results(directories: Sequence[Path]) -> Results:
@@ -100,23 +81,18 @@ def read_results(directories: Sequence[Path]) -> Results:
         ((directory, manifest),) = parts
         return results_of(directory, manifest, measure(directory, manifest))
     often = Counter(variant.label for _, manifest in parts for variant in manifest.variants)
-    labels = [
-        {
-            label: label if often[label] == 1 else f"{label}, {manifest.experiment_id}"
-            for label in (variant.label for variant in manifest.variants)
-        }
-        for _, manifest in parts
-    ]
-    every = [
-        (load_samples(directory, manifest.cells_of(variant.label)), variant, names[variant.label])
-        for (directory, manifest), names in zip(parts, labels, strict=True)
-        for variant in manifest.variants
-    ]
-    metrics = experiment_metrics(
-        "several",
-        [(name, samples) for samples, _, name in every],
-        shown={name: variant.shown.replace(variant.label, name, 1) for _, variant, name in every},
-    )
+    labels: list[dict[str, str]] = []
+    samples, shown = [], {}
+    for directory, manifest in parts:
+        labels.append({})
+        for variant in manifest.variants:
+            name = (
+                variant.label if often[variant.label] == 1 else f"{variant.label}, {manifest.experiment_id}"
+            )
+            labels[-1][variant.label] = name
+            samples.append((name, load_samples(directory, manifest.cells_of(variant.label))))
+            shown[name] = variant.shown.replace(variant.label, name, 1)
+    metrics = experiment_metrics("several", samples, shown=shown)
     data = {tuple(sorted(item.sha256 for item in manifest.data.values())) for _, manifest in parts}
     if len(data) > 1:  # requests of the same name are not the same
         metrics = metrics.model_copy(update={"differences": ()})

@@ -14,20 +14,10 @@ BEHAVIOUR = tuple(
     figure.name for figure in FIGURES if figure.group in ("CS", "PET", "IQI", "over-personalisation")
 )
 ANSWERS = ("right answers",)
-_SHOWN = (
-    "shown",
-    "shown alone",
-    "stale rate",
-    "mixed contexts",
-    "decoys",
-    "detection",
-    "stale reversion",
-    "forgetting",
-    "nothing shown",
-)
+_SHOWN = ("shown", "shown alone", "stale rate", "mixed contexts", "decoys", "detection", "stale reversion",
+          "forgetting", "nothing shown")  # fmt: skip
 _EVIDENCE = ("evidence recall", "evidence recall, pooled", "any evidence", "all evidence", "evidence overlap",
-             "claimed recall",
-             "relevant tokens", "nothing shown")  # fmt: skip
+             "claimed recall", "relevant tokens", "nothing shown")  # fmt: skip
 
 Table = tuple[list[str], list[list[str]]]
 """Columns and rows."""
@@ -35,12 +25,10 @@ Table = tuple[list[str], list[list[str]]]
 
 def main_figures(results: Results) -> list[str]:
     """The figures that say most: on behaviour, else on answers, and where nothing was answered, on retrieval."""
-    headline = results.headline
-    if headline == BEHAVIOUR[0]:
-        return [*BEHAVIOUR]
-    if headline == ANSWERS[0]:
-        return [*ANSWERS]
-    names = _SHOWN if headline == _SHOWN[0] else _EVIDENCE
+    for names in (BEHAVIOUR, ANSWERS):
+        if results.headline == names[0]:
+            return [*names]
+    names = _SHOWN if results.headline == _SHOWN[0] else _EVIDENCE
     return [name for name in names if known(results, name)]
 
 
@@ -54,17 +42,11 @@ def retrieval_figures(results: Results) -> list[str]:
 
 
 def known(results: Results, name: str) -> bool:
-    """Whether anything is known of a figure."""
     return any(entry.estimate(name).n for entry in results.entries)
 
 
 def summary(results: Results, figure: Callable[[Estimate], str] = spanned) -> Table:
-    """The figures that say most, side by side.
-
-    Args:
-        results: what.
-        figure: how each is written.
-    """
+    """The figures that say most, side by side, each written by ``figure``."""
     names = main_figures(results)
     columns = ["provider", "kind", *names, "tokens", "requests in trouble", "personas"]
     return columns, [
@@ -116,14 +98,10 @@ def differences(results: Results, figures: list[str] | None = None) -> Table:
 
 def by_part(results: Results, figure: str, by: str) -> Table:
     """A figure by attribute, category, context or persona."""
-    parts = {
-        entry.shown: {
-            part.label: part.estimate
-            for part in entry.metrics.parts
-            if (part.figure, part.by) == (figure, by)
-        }
-        for entry in results.entries
-    }
+    parts: dict[str, dict[str, Estimate]] = {}
+    for entry in results.entries:
+        found = (part for part in entry.metrics.parts if (part.figure, part.by) == (figure, by))
+        parts[entry.shown] = {part.label: part.estimate for part in found}
     labels = sorted({label for found in parts.values() for label in found})
     return [by, *parts], [
         [label, *(share(found[label].value) if label in found else "–" for found in parts.values())]
@@ -133,13 +111,7 @@ def by_part(results: Results, figure: str, by: str) -> Table:
 
 COUNTS = {"events": "events", "written_tokens": "tokens written", "asked_tokens": "tokens asked",
           "context_tokens": "tokens shown"}  # fmt: skip
-TIMES = {
-    "write": "write",
-    "wait": "until ready",
-    "retrieve": "retrieve",
-    "answer": "answer",
-    "judge": "judge",
-}
+TIMES = {name: name for name in ("write", "wait", "retrieve", "answer", "judge")} | {"wait": "until ready"}
 
 
 def costs(results: Results) -> Table:
@@ -170,7 +142,6 @@ def times(results: Results) -> Table:
 
 
 def counted(entry: Entry, name: str) -> int:
-    """A count over a provider's cells."""
     return sum(cell.counts.get(name, 0) for _, cell in entry.cells)
 
 
