@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from memory.bench.data.timeline import Timeline
-from memory.bench.engine.context import CellContext, CellState
+from memory.bench.engine.context import CellContext, CellState, looked_for
 from memory.bench.engine.files import (
     AppendedLines,
     CellJournal,
@@ -22,6 +21,7 @@ from memory.bench.engine.files import (
     StoreFingerprint,
     TraceFile,
     drop_torn_line,
+    each_line,
     exclusively,
     file_hashes,
     json_lines,
@@ -37,7 +37,7 @@ from memory.bench.engine.provenance import wire_truth
 from memory.bench.engine.records import ErrorRecord, error_record
 from memory.bench.engine.role_set import RoleSet
 from memory.bench.scores.metrics import llm_use, percentile
-from memory.bench.scores.sections import WholeTurns
+from memory.bench.scores.model import ProbeRecord
 from memory.contract.errors import ConfigError, MemslotError
 from memory.contract.receipts import BackendHealth
 from memory.contract.scope import MemoryScope
@@ -47,46 +47,40 @@ from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
 from memory.slot.slot import MemorySlot
 
-Progress = Callable[[str, int, int], None]
-"""Called with a cell's id, its steps ended, and how many it has."""
+Progress = Callable[[str, int, int], None]  # told a cell's id, its steps ended, and how many it has
 Fault = Literal["provider", "harness"]
-_MAX_WARNINGS = 40
 
 
 @dataclass(frozen=True)
 class Job:
-    """A cell to be played. Can be sent to another process, and to another machine that sees ``directory``.
-
-    Attributes:
-        workers: how many cells are played at a time, which share what a model's server grants.
-    """
+    """A cell to be played. Can be sent to another process, and to another machine that sees ``directory``."""
 
     experiment: Experiment
     spec: CellSpec
     directory: Path
     scope_run_id: str
-    workers: int = 1
+    workers: int = 1  # cells that are played at a time, which share what a model's server grants
 
     @property
     def cell_directory(self) -> Path:
-        """Where the cell keeps everything."""
         return self.directory / "cells" / self.spec.cell_id
 
     @property
     def timeline(self) -> Timeline:
-        """What the persona goes through."""
         return self.experiment.timelines(self.spec.seed).timelines[self.spec.persona]
 
-    @property
-    def answers(self) -> bool:
-        """Whether the assistant answers questions in words of its own."""
-        return self.experiment.settings.roles.assistant.provider is not None
+    def write_results(
+        self, records: Iterable[ProbeRecord], fault: Fault | None, error: ErrorRecord | None
+    ) -> None:
+        """These, and those of the requests that nobody got to ask: nothing leaves a denominator."""
+        answers = self.experiment.settings.roles.assistant.provider is not None
+        rows = completed(records, self.timeline, answers=answers, fault=fault, error=error)
+        write_whole(self.cell_directory / "results.jsonl", json_lines(rows))
 
 
 def open_record(job: Job) -> CellRecord:
     """What is known of a cell before it is played."""
-    spec = job.spec
-    given = job.experiment.scope
+    spec, given = job.spec, job.experiment.scope
     return CellRecord(
         cell_id=spec.cell_id,
         label=spec.label,
@@ -102,42 +96,13 @@ def open_record(job: Job) -> CellRecord:
     )
 
 
-def fault_of(error: BaseException) -> Fault:
-    """Whose fault it is that a cell ended. A defect in what runs a plugin's code counts as the plugin's."""
-    return "harness" if isinstance(error, (HarnessFailed, ConfigError, OSError)) else "provider"
-
-
-def state_fields(state: CellState) -> dict[str, Any]:
-    """The fields of a cell's record that its journal decides."""
-    counts = state.counts
-    observed = "dated" if counts["dated"] else "versioned" if counts["versioned"] else "weak"
-    return {
-        "sessions": state.sessions,
-        "tests": state.tests,
-        "probes": state.probes,
-        "counts": dict(sorted(counts.items())),
-        "writes": dict(sorted(state.writes.items())),
-        "readiness": dict(sorted(state.readiness.items())),
-        "store": dict(sorted(state.store.items())),
-        "pet_observability": observed if counts["recalled"] else None,
-        "models": {role: dict(spent) for role, spent in sorted(state.models.items())},
-        "warnings": tuple(f"{text} ({count}x)" for text, count in state.warnings.most_common(_MAX_WARNINGS)),
-        "resumed": state.resumed,
-    }
-
-
-def kept_texts(state: CellState, persona_id: str) -> list[dict[str, Any]]:
-    """What was said and shown in test sessions, as ``texts.jsonl`` keeps it."""
-    return [{"persona_id": persona_id, **text} for text in state.texts]
-
-
 def timings(directory: Path) -> dict[str, PhaseRecord]:
     """Time by phase, as far as a cell's directory says."""
-    phases: dict[str, list[float]] = {}
-    with contextlib.suppress(OSError, ValueError):
-        for line in (directory / "times.jsonl").read_text(encoding="utf-8").splitlines():
-            for phase, values in json.loads(line).items():
-                phases.setdefault(phase, []).extend(values)
+    phases: defaultdict[str, list[float]] = defaultdict(list)
+    with contextlib.suppress(ConfigError):
+        for row in each_line(directory / "times.jsonl"):
+            for phase, values in row.items():
+                phases[phase] += values
     return {
         phase: PhaseRecord(
             calls=len(values),
@@ -146,7 +111,7 @@ def timings(directory: Path) -> dict[str, PhaseRecord]:
             p95=percentile(values, 0.95),
             p99=percentile(values, 0.99),
         )
-        for phase, values in sorted((phase, sorted(values)) for phase, values in phases.items())
+        for phase, values in sorted(phases.items())
     }
 
 
@@ -156,29 +121,12 @@ def run_job(
     registry: MemoryAdapterRegistry | None = None,
     models: Mapping[str, Provider] | None = None,
 ) -> CellRecord:
-    """Play a cell on an event loop of its own; see :func:`play_cell`."""
+    """Play a cell from where its journal ends, on an event loop of its own, and write its record.
+
+    One that is completed stays as it is; one that fails does not raise: its record says why.
+    """
     import anyio
 
-    return anyio.run(play_cell, job, progress, registry, models)
-
-
-async def play_cell(
-    job: Job,
-    progress: Progress | None = None,
-    registry: MemoryAdapterRegistry | None = None,
-    models: Mapping[str, Provider] | None = None,
-) -> CellRecord:
-    """Play a cell from where its journal ends, and write its record. One that is completed stays as it is.
-
-    Args:
-        job: the cell.
-        progress: told how far it is.
-        registry: in place of the installed plugins.
-        models: in place of those that the settings name, by role.
-
-    Returns:
-        The record. A cell that fails does not raise: its record says why.
-    """
     directory = job.cell_directory
     if (directory / CELL_FILE).exists():
         with contextlib.suppress(MemslotError):
@@ -188,16 +136,16 @@ async def play_cell(
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with exclusively(directory, "cell"):  # a worker that was given up for lost may still be at it
-            record = await _Cell(job, progress, registry or MemoryAdapterRegistry(), models).run()
+            record = anyio.run(_Cell(job, progress, registry or MemoryAdapterRegistry(), models).run)
             write_record(record, directory / CELL_FILE)
             return record
     except (ConfigError, HarnessFailed) as error:  # without its record a cell has not ended
-        return ended_record(job, "failed", error_record(error), "harness")
+        return ended_record(job, "failed", error_record(error))
 
 
-def ended_record(job: Job, status: str, error: ErrorRecord, fault: Fault) -> CellRecord:
+def ended_record(job: Job, status: str, error: ErrorRecord) -> CellRecord:
     """The record of a cell that ended without one of its own."""
-    return open_record(job).model_copy(update={"status": status, "error": error, "fault": fault})
+    return open_record(job).model_copy(update={"status": status, "error": error, "fault": "harness"})
 
 
 class _Cell:
@@ -227,14 +175,16 @@ class _Cell:
         except Interrupted as reached:
             status, error, fault = "stopped", self._error(reached), "harness"
         except Exception as failure:  # one cell's defect must not cost the others their night
-            status, error, fault = "failed", self._error(failure), fault_of(failure)
+            # A defect in what runs a plugin's code counts as the plugin's.
+            harness = isinstance(failure, (HarnessFailed, ConfigError, OSError))
+            status, error, fault = "failed", self._error(failure), "harness" if harness else "provider"
         finally:
             self._note_times()
             self.times.close()
         with contextlib.suppress(OSError):
             drop_torn_line(self.directory / "traces.jsonl")  # of a disk that was full
         try:
-            self._write_results(fault, error)
+            self.job.write_results(self.state.records, fault, error)
         except HarnessFailed as failure:
             status, error, fault = "failed", error or self._error(failure), fault or "harness"
         return CellRecord.model_validate(
@@ -245,7 +195,7 @@ class _Cell:
                 "status": status,
                 "error": error,
                 "fault": fault,
-                **state_fields(self.state),
+                **self.state.of_record(),
                 "usage": llm_use(read_lines(self.directory / "traces.jsonl")),
                 "timings": timings(self.directory),
                 "wall_ms": round((time.perf_counter() - began) * 1000, 3),
@@ -260,8 +210,9 @@ class _Cell:
         """Without what the configuration hides and this machine's paths."""
         if self.scrub is None:
             return record
-        shown = {"message": self.scrub(record.message), "diagnostics": self.scrub(record.diagnostics)}
-        return record.model_copy(update=shown)
+        return record.model_copy(
+            update={"message": self.scrub(record.message), "diagnostics": self.scrub(record.diagnostics)}
+        )
 
     async def _play(self) -> None:
         job, experiment = self.job, self.job.experiment
@@ -271,8 +222,7 @@ class _Cell:
         info = self.registry.selected(config)
         data = experiment.timelines(job.spec.seed)
         config, _ = wire_truth(config, info, data)
-        here = {str(job.directory): "<run>"}
-        self.scrub = config.scrubber(config.parse_options(info.options), here)
+        self.scrub = config.scrubber(config.parse_options(info.options), {str(job.directory): "<run>"})
         journal = CellJournal(self.directory / "journal.jsonl")
         roles = RoleSet(
             experiment.settings,
@@ -299,8 +249,7 @@ class _Cell:
                     slot=slot,
                     roles=roles.roles,
                     journal=journal,
-                    turns=WholeTurns({turn.event_id: turn.text for turn in self.timeline.turns}),
-                    foreign=foreign_phrases(data.timelines, self.timeline),
+                    **looked_for(self.timeline, data.timelines),
                     fingerprint=StoreFingerprint(self.directory / "store"),
                     mark_probe=traces.mark_probe,
                     check=traces.check,
@@ -313,7 +262,9 @@ class _Cell:
                 player = CellPlayer(context, self.timeline, scope, experiment.cell_settings(variant, config))
                 self.state = player.state
                 try:
-                    await self._check_health(slot)
+                    with context.timed("health"):
+                        health = await slot.health()
+                    self._check_health(health, self.scrub)
                     await player.play()
                     await self._diagnose(slot, scope)
                     traces.check()
@@ -325,26 +276,8 @@ class _Cell:
         self._add_time("close", (time.perf_counter() - closing) * 1000)
         self._finish(journal)
 
-    def _write_results(self, fault: Fault | None, error: ErrorRecord | None) -> None:
-        records = completed(
-            self.state.records,
-            self.timeline,
-            answers=self.job.answers,
-            fault=fault,
-            error=error.type if error else None,
-        )
-        write_whole(self.directory / "results.jsonl", json_lines(records))
-
-    async def _check_health(self, slot: MemorySlot) -> None:
-        assert self.scrub is not None
-        began = time.perf_counter()
-        health = await slot.health()
-        self._add_time("health", (time.perf_counter() - began) * 1000)
-        shown = {
-            "details": self.scrub(health.details),
-            "warnings": self.scrub(health.warnings),
-            "latency_ms": None,
-        }
+    def _check_health(self, health: BackendHealth, scrub: Scrubber) -> None:
+        shown = {"details": scrub(health.details), "warnings": scrub(health.warnings), "latency_ms": None}
         self.health = health.model_copy(update=shown)
         if health.status == "unavailable":
             why = "; ".join(health.warnings)
@@ -353,28 +286,18 @@ class _Cell:
     async def _diagnose(self, slot: MemorySlot, scope: MemoryScope) -> None:
         """Ask what the settings name, after the last probe of all."""
         settings = self.job.experiment.settings
-        if not settings.diagnostics:
-            return
-        rows = [
-            await diagnosed(
-                slot, scope, operation, arguments, keep_texts=settings.texts_kept, clean=self._clean
-            )
-            for operation, arguments in settings.diagnostics.items()
-        ]
-        write_whole(self.directory / "diagnostics.jsonl", json_lines(rows))
+        if queries := settings.diagnostics.items():
+            texts = settings.texts_kept
+            rows = [await diagnosed(slot, scope, *query, texts, self._clean) for query in queries]
+            write_whole(self.directory / "diagnostics.jsonl", json_lines(rows))
 
     def _finish(self, journal: CellJournal) -> None:
         """Write what was said in test sessions where texts are kept, else forget it."""
-        if not self.job.experiment.settings.texts_kept:
-            try:
-                journal.without_texts()
-            except OSError as error:
-                raise HarnessFailed.full(journal.path.name, error) from error
-            return
-        texts = kept_texts(self.state, self.job.spec.persona_id)
-        write_whole(self.directory / "texts.jsonl", json_lines(texts))
-
-    # -- time -------------------------------------------------------------------------------------------
+        if self.job.experiment.settings.texts_kept:
+            texts = self.state.texts_of(self.job.spec.persona_id)
+            write_whole(self.directory / "texts.jsonl", json_lines(texts))
+        else:
+            journal.without_texts()
 
     def _add_time(self, phase: str, ms: float) -> None:
         self.spent[phase].append(ms)
@@ -392,10 +315,3 @@ class _Cell:
                     {phase: [round(ms, 3) for ms in each] for phase, each in self.spent.items()}
                 )
             self.spent.clear()
-
-
-def foreign_phrases(timelines: tuple[Timeline, ...], own: Timeline) -> tuple[str, ...]:
-    """Phrases that belong to other personas."""
-    return tuple(
-        phrase for other in timelines if other.persona_id != own.persona_id for phrase in other.canaries
-    )

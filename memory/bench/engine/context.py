@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Unpack, cast
 
-from memory.bench.data.timeline import Beat, Probe, Script
+from memory.bench.data.timeline import Beat, Probe, Script, Timeline
 from memory.bench.engine.files import NO_ANSWER, CellJournal, HarnessFailed, Interrupted
 from memory.bench.engine.roles import Exchange, Roles, Verdict
 from memory.bench.engine.settings import CsField, EventContext
 from memory.bench.scores.model import ProbeRecord
 from memory.bench.scores.sections import WholeTurns
-from memory.contract.adapter import SupportsReadiness
 from memory.contract.errors import BackendError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import RetrieveResult
@@ -33,39 +32,20 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
 
 @dataclass(frozen=True, slots=True)
 class CellSettings:
-    """How a cell is played.
-
-    Attributes:
-        budget: of every retrieval.
-        event_context: how an event tells its context.
-        cs: which CS fields a retrieval names.
-        read_only: whether test sessions close the slot for writes.
-        wait_timeout_s: longest wait for readiness before a test session.
-        bulk: write fixed transcripts session by session, where the provider can.
-    """
+    """How a cell is played; see :class:`memory.bench.engine.settings.ExperimentSettings`."""
 
     budget: ContextBudget
     event_context: EventContext = "field"
     cs: tuple[CsField, ...] = ("context",)
-    read_only: bool = True
+    read_only: bool = True  # whether test sessions close the slot for writes
     wait_timeout_s: float = 120.0
     bulk: bool = False
 
 
 @dataclass
 class CellState:
-    """What is known of a cell; the sum of its journal's lines.
-
-    Attributes:
-        sessions, tests, probes: ended, of the timeline's sessions, test sessions, and points where it asks probes.
-        counts: ``events``, ``native_records``, ``turns``, ``retrieve_errors``, ``written_tokens``,
-            ``asked_tokens``, ``context_tokens``; of test sessions ``skipped`` (writes that were refused, as they
-            should be), ``recalled``, and of those ``dated`` and ``versioned``.
-        writes, readiness, store: receipts, readiness answers and comparisons of the store by state.
-        records, texts: of test sessions, what requests were worth, and what was said and shown where that is kept.
-        models: calls, tokens and unread answers of the roles' models, by role.
-        resumed: how often the cell was taken up again.
-    """
+    """What is known of a cell, the sum of its journal's lines: what :class:`CellRecord` says of it, and of test
+    sessions ``records``, what requests were worth, and ``texts``, what was said and shown where that is kept."""
 
     sessions: int = 0
     tests: int = 0
@@ -82,8 +62,25 @@ class CellState:
 
     @property
     def steps(self) -> int:
-        """Steps of the timeline that have ended."""
         return self.sessions + self.tests + self.probes
+
+    def of_record(self) -> dict[str, Any]:
+        """The fields of a cell's record that its journal decides."""
+        counts = self.counts
+        observed = "dated" if counts["dated"] else "versioned" if counts["versioned"] else "weak"
+        return {
+            **{name: getattr(self, name) for name in ("sessions", "tests", "probes", "resumed")},
+            **{
+                name: dict(sorted(getattr(self, name).items()))
+                for name in ("counts", "writes", "readiness", "store", "models")
+            },
+            "pet_observability": observed if counts["recalled"] else None,
+            "warnings": tuple(f"{text} ({count}x)" for text, count in self.warnings.most_common(40)),
+        }
+
+    def texts_of(self, persona_id: str) -> list[dict[str, Any]]:
+        """The texts, as ``texts.jsonl`` keeps them."""
+        return [{"persona_id": persona_id, **text} for text in self.texts]
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Take one line of the journal into account."""
@@ -123,41 +120,26 @@ class CellState:
 
 @dataclass(frozen=True)
 class CellContext:
-    """What a cell needs from outside.
+    """What a cell needs from outside."""
 
-    Attributes:
-        slot: open, in accumulation mode; left as it is with its scope.
-        roles: who plays.
-        journal: what was done, and where it is noted.
-        turns: those of the timeline's fixed transcripts, to be found in sections.
-        foreign: phrases of other personas, so that a leak shows.
-        fingerprint: the native store's state, to be compared, or None where it cannot be counted.
-        mark_probe: names the probe that the traces of what follows belong to, or None.
-        check: raises where what happened cannot be kept; called before it is noted.
-        add_time: called with a phase and its milliseconds.
-        progress: called after each step.
-        take_usage: what the roles' models cost since it was asked last, by role.
-        keep_texts: put what test sessions said and were shown into the journal.
-        scrub: cleans warnings.
-    """
-
-    slot: MemorySlot
+    slot: MemorySlot  # open, in accumulation mode; left as it is with its scope
     roles: Roles
     journal: CellJournal
     turns: WholeTurns = field(default_factory=lambda: WholeTurns({}))
-    foreign: tuple[str, ...] = ()
-    fingerprint: Callable[[], object] = lambda: None
-    mark_probe: Callable[[str | None], None] = lambda _: None
-    check: Callable[[], None] = lambda: None
+    foreign: tuple[str, ...] = ()  # phrases of other personas, so that a leak shows
+    fingerprint: Callable[[], object] = lambda: None  # of the native store; None where it cannot be counted
+    mark_probe: Callable[[str | None], None] = lambda _: None  # to which the traces of what follows belong
+    check: Callable[[], None] = lambda: None  # raises where what happened cannot be kept; before it is noted
     add_time: Callable[[str, float], None] = lambda phase, ms: None
     progress: Callable[[CellState], None] = lambda _: None
-    take_usage: Callable[[], Mapping[str, Mapping[str, int]]] = dict
+    take_usage: Callable[[], Mapping[str, Mapping[str, int]]] = (
+        dict  # of the roles' models since the last call
+    )
     keep_texts: bool = True
     scrub: Callable[[str], str] = str
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Measure a phase, also one that fails."""
         began = time.perf_counter()
         try:
             yield
@@ -178,26 +160,25 @@ class CellContext:
         return [_NUMBER.sub("…", self.scrub(text)) for text in warnings]
 
 
-_MAX_FAILURES = 5
-"""Retrievals that may fail one after another before a cell is abandoned."""
+def looked_for(own: Timeline, timelines: Iterable[Timeline]) -> dict[str, Any]:
+    """What sections are searched for: the persona's turns, and the phrases of the others."""
+    others = (each for each in timelines if each.persona_id != own.persona_id)
+    return {
+        "turns": WholeTurns({turn.event_id: turn.text for turn in own.turns}),
+        "foreign": tuple(phrase for other in others for phrase in other.canaries),
+    }
+
+
+_MAX_FAILURES = 5  # retrievals that may fail one after another before a cell is abandoned
 _POLICY = TurnPolicy(recall_s=3600, open_after=_MAX_FAILURES)  # calls have deadlines of their own
 
 
 class CellMemory(TurnMemory):
-    """The slot as the session loop has it here. What the loop records is kept for the cell.
-
-    Args:
-        slot: the memory.
-
-    Attributes:
-        recall_fields: how recalls ask.
-        turn_fields: time, ids and CS fields of the turn that is recorded next.
-        event: what was recorded last.
-    """
+    """The slot as the session loop has it here. What the loop records is kept for the cell."""
 
     recall_fields: RecallFields
-    turn_fields: TurnFields
-    event: MemoryEvent
+    turn_fields: TurnFields  # of the turn that is recorded next
+    event: MemoryEvent  # what was recorded last
 
     def __init__(self, slot: MemorySlot) -> None:
         super().__init__(slot, _POLICY)
@@ -205,7 +186,6 @@ class CellMemory(TurnMemory):
     def recall(
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
     ) -> Coroutine[Any, Any, Recall]:
-        """As any host recalls, by the matrix's budget and CS fields."""
         fields.update(self.recall_fields)
         return super().recall(user, session_id=session_id, scope=scope, **fields)
 
@@ -220,12 +200,7 @@ class CellMemory(TurnMemory):
 
 @contextmanager
 def role_calls(role: str) -> Iterator[None]:
-    """What a role's model raises becomes the harness's failure: the memory has no part in it.
-
-    Raises:
-        Interrupted: the model did not answer.
-        HarnessFailed: it failed for good.
-    """
+    """What a role's model raises becomes the harness's failure: the memory has no part in it."""
     try:
         yield
     except BackendError as error:
@@ -234,30 +209,18 @@ def role_calls(role: str) -> Iterator[None]:
 
 
 class SessionDriver:
-    """Carries a cell's sessions out.
-
-    Args:
-        context: what there is.
-        scope: the persona's.
-        settings: how it is asked.
-
-    Attributes:
-        readiness: says whether what was written is retrievable; None where the memory cannot.
-    """
+    """Carries a cell's sessions out."""
 
     def __init__(self, context: CellContext, scope: MemoryScope, settings: CellSettings) -> None:
         self.context, self.scope, self.settings = context, scope, settings
-        self.readiness = context.slot.capability(SupportsReadiness)
         self._memory = CellMemory(context.slot)
         self._failures_in_a_row = 0
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
-        """What the user says next, or None."""
         with self.context.timed("simulate"), role_calls("simulator"):
             return await self.context.roles.simulator.say(script, beat, exchanges)
 
     async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
-        """What the judge says of the last exchange."""
         with self.context.timed("judge"), role_calls("judge"):
             return await self.context.roles.judge.judge(script, beat, exchanges)
 

@@ -26,15 +26,9 @@ from memory.slot.turns import TurnFields, event_from_turn
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One turn.
+    """One turn; ``event`` is what the loop hands to the memory."""
 
-    Attributes:
-        reply: what the assistant said; empty where it said nothing.
-        recall: what the memory gave.
-        event: what the loop hands to the memory.
-    """
-
-    reply: str
+    reply: str  # empty where the assistant said nothing
     recall: Recall
     event: MemoryEvent
 
@@ -43,10 +37,6 @@ class Conversation:
     """A session of the assistant's.
 
     Args:
-        driver: with whom, and how the memory is asked.
-        persona_id: begins the ids of events.
-        session_id: as the memory knows it.
-        script: where and when it takes place.
         earlier: what was said in it before, where it is taken up again.
         turns: before its first one, for ids and times; by default those of ``earlier``.
         probe: in place of the script, what the memory is asked about.
@@ -65,7 +55,7 @@ class Conversation:
         self._driver, self._persona_id, self._script = driver, persona_id, script
         self.turns = len(earlier) if turns is None else turns
         self._memory = driver.memory(probe or script)
-        identity = load_prompt("assistant").filled(
+        identity = load_prompt("assistant").text.format(
             context=script.context or "usual", now=script.start.isoformat(" ", "minutes")[:16]
         )
         self._session = AgentSession(
@@ -86,15 +76,9 @@ class Conversation:
         return recall
 
     async def turn(self, user: str, attribute: str | None = None, answers: str = "") -> Said:
-        """One turn.
+        """One turn, which may state an attribute; MemslotError where the assistant failed, or nothing was said.
 
-        Args:
-            user: what the user says.
-            attribute: which the turn states, if any; of the event alone.
-            answers: to choose from; shown to the assistant, and no part of the question to the memory.
-
-        Raises:
-            MemslotError: the assistant failed, or nothing was said.
+        ``answers``, to choose from, are shown to the assistant, and no part of the question to the memory.
         """
         self.turns += 1
         session_id = self._session.session_id

@@ -12,8 +12,9 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from itertools import takewhile
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -25,9 +26,8 @@ from memory.contract.errors import ConfigError
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
 
-_CONNECT_S = 15
-_REPORT_EVERY_S = 0.2
-_ORPHANED = 3
+_CONNECT_S, _REPORT_EVERY_S = 15, 0.2
+_ORPHANED = 3  # exit code of a worker whose run is gone
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -37,13 +37,7 @@ class Executor(Protocol):
     def run(
         self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
     ) -> Iterator[CellRecord]:
-        """The records of the jobs, as they end.
-
-        Args:
-            jobs: the cells, each once.
-            progress: told how far cells are, where the executor can.
-            may_begin: asked before a cell is begun; False leaves the rest out.
-        """
+        """The records of the jobs, as they end. ``may_begin`` is asked before each; False leaves the rest out."""
         ...
 
 
@@ -52,11 +46,7 @@ def make_executor(
     registry: MemoryAdapterRegistry | None = None,
     models: Mapping[str, Provider] | None = None,
 ) -> Executor:
-    """The executor that the settings name; ``registry`` and ``models`` are of use in this process alone.
-
-    Raises:
-        ConfigError: it needs a package that is not installed.
-    """
+    """The executor that the settings name; ``registry`` and ``models`` are of use in this process alone."""
     if settings.kind == "processes":
         return ProcessExecutor(settings.workers)
     if settings.kind == "dask":
@@ -65,27 +55,16 @@ def make_executor(
 
 
 class LocalExecutor:
-    """One after another, in this process.
+    """One after another, in this process."""
 
-    Args:
-        registry: in place of the installed plugins.
-        models: in place of those that the settings name, by role.
-    """
-
-    def __init__(
-        self,
-        registry: MemoryAdapterRegistry | None = None,
-        models: Mapping[str, Provider] | None = None,
-    ) -> None:
+    def __init__(self, registry: MemoryAdapterRegistry | None, models: Mapping[str, Provider] | None) -> None:
         self._registry, self._models = registry, models
 
     def run(
         self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
     ) -> Iterator[CellRecord]:
-        """The records of the jobs, in their order."""
-        for job in jobs:
-            if not may_begin():
-                return
+        """In their order."""
+        for job in takewhile(lambda _: may_begin(), jobs):
             yield run_job(job, progress, self._registry, self._models)
 
 
@@ -123,7 +102,7 @@ def _reporter(pipe: Connection) -> Progress:
 
 def _ended(job: Job, why: str, status: str) -> CellRecord:
     error = ErrorRecord(type="WorkerEnded" if status == "died" else "WorkerFailed", message=why)
-    return ended_record(job, status, error, "harness")
+    return ended_record(job, status, error)
 
 
 @contextmanager
@@ -162,11 +141,7 @@ class _Worker:
 
 
 class ProcessExecutor:
-    """Worker processes on this machine, each with one cell at a time.
-
-    Args:
-        workers: how many.
-    """
+    """Worker processes on this machine, each with one cell at a time."""
 
     def __init__(self, workers: int) -> None:
         self._count = workers
@@ -177,7 +152,7 @@ class ProcessExecutor:
     def run(
         self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
     ) -> Iterator[CellRecord]:
-        """The records of the jobs, as they end."""
+        """As they end."""
         waiting = [replace(job, workers=self._count) for job in jobs]
         try:
             while True:
@@ -231,17 +206,11 @@ class ProcessExecutor:
 class DaskExecutor:
     """A ``dask.distributed`` cluster, whose workers see the experiment's directory under the same path.
 
-    A cell whose worker is lost is begun again on another one, and goes on from its journal.
-
-    Args:
-        workers: of the cluster that is started on this machine, where no address is given.
-        address: of a scheduler.
-
-    Raises:
-        ConfigError: ``distributed`` is not installed, or no scheduler answers at the address.
+    A cell whose worker is lost is begun again on another one, and goes on from its journal. Without a scheduler's
+    address, a cluster of so many workers is started on this machine.
     """
 
-    def __init__(self, workers: int, address: str | None = None) -> None:
+    def __init__(self, workers: int, address: str | None) -> None:
         try:
             import distributed
         except ImportError:
@@ -254,10 +223,10 @@ class DaskExecutor:
     def run(
         self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
     ) -> Iterator[CellRecord]:
-        """The records of the jobs, as they end; how far they are is not told before that."""
+        """As they end; how far they are is not told before that."""
         if not jobs:
             return
-        with self._cluster() as where, self._client(where) as client:
+        with self._client() as client:
             room = max(1, sum(client.nthreads().values()))
             waiting, running = deque(replace(job, workers=room) for job in jobs), dict[Any, Job]()
 
@@ -277,22 +246,20 @@ class DaskExecutor:
                     ended.add(submit())
 
     @contextmanager
-    def _cluster(self) -> Iterator[Any]:
-        if self._address is not None:
-            yield self._address
-            return
-        with self._distributed.LocalCluster(
-            n_workers=self._workers, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster:
-            yield cluster
-
-    def _client(self, where: Any) -> Any:
-        try:
-            return self._distributed.Client(where, timeout=_CONNECT_S, set_as_default=False)
-        except (OSError, TimeoutError):
-            raise ConfigError(
-                "bench.executor.address: no dask scheduler answers there; start one, or leave the address out"
-            ) from None
+    def _client(self) -> Iterator[Any]:
+        with ExitStack() as stack:
+            where = self._address or stack.enter_context(
+                self._distributed.LocalCluster(
+                    n_workers=self._workers, threads_per_worker=1, processes=True, dashboard_address=":0"
+                )
+            )
+            try:
+                client = self._distributed.Client(where, timeout=_CONNECT_S, set_as_default=False)
+            except (OSError, TimeoutError):
+                raise ConfigError(
+                    "bench.executor.address: no dask scheduler answers there; start one, or leave the address out"
+                ) from None
+            yield stack.enter_context(client)
 
     def _record(self, future: Any, job: Job) -> CellRecord:
         try:

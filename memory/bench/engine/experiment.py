@@ -25,11 +25,9 @@ from memory.bench.engine.files import (
     each_line,
     exclusively,
     file_hashes,
-    json_lines,
     make_directory,
     new_id,
     write_record,
-    write_whole,
 )
 from memory.bench.engine.first_manifest import first_manifest, without_broken
 from memory.bench.engine.manifest import (
@@ -43,7 +41,6 @@ from memory.bench.engine.manifest import (
     read_manifest,
 )
 from memory.bench.engine.matrix import Experiment
-from memory.bench.engine.probe_session import completed
 from memory.bench.engine.provenance import check_records, wire_truth
 from memory.bench.engine.records import CheckRecord, ErrorRecord, error_record
 from memory.bench.engine.settings import Variant
@@ -80,27 +77,22 @@ class Outcome:
 
     @property
     def report(self) -> Path:
-        """The report's file."""
         return self.directory / "report.html"
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who is told what while an experiment runs.
-
-    Attributes:
-        progress: called as steps end.
-        on_directory: called with the directory once it is made.
-        on_wait: called while the doctor takes its time.
-        on_error: called with each error of a provider that becomes a line of the manifest, for its traceback.
-        write_page: called with the outcome before the manifest says that it has ended.
-    """
+    """Who is told what while an experiment runs."""
 
     progress: Callable[[Position], None] | None = None
-    on_directory: Callable[[Path], None] | None = None
-    on_wait: Callable[[Waiting], None] | None = None
-    on_error: Callable[[Exception], None] | None = None
-    write_page: Callable[[Path, Manifest, Metrics], object] | None = None
+    on_directory: Callable[[Path], None] | None = None  # once it is made
+    on_wait: Callable[[Waiting], None] | None = None  # while the doctor takes its time
+    on_error: Callable[[Exception], None] | None = (
+        None  # that becomes a line of the manifest, for its traceback
+    )
+    write_page: Callable[[Path, Manifest, Metrics], object] | None = (
+        None  # before the manifest says that it ended
+    )
 
 
 def begin(
@@ -113,36 +105,24 @@ def begin(
 ) -> Outcome:
     """Play an experiment. Not to be called from within an event loop.
 
-    Args:
-        experiment: what :func:`memory.bench.engine.matrix.load_experiment` returned.
-        registry: in place of the installed plugins, in this process.
-        executor: in place of the one that the settings name.
-        models: in place of those that the settings name, by role, in this process.
-        listeners: who is told what.
-
-    Raises:
-        ConfigError, PluginError: it cannot begin; nothing was written.
-
-    A cell that fails does not raise: it is marked with its reason, and the others are played.
+    The registry, the executor and models by role stand in for those that are installed and that the settings name,
+    in this process. What raises, ConfigError or PluginError, has written nothing. A cell that fails does not raise:
+    it is marked with its reason, and the others are played.
     """
     registry, listeners = registry or MemoryAdapterRegistry(), listeners or Listeners()
     experiment, variants = without_broken(experiment, registry)
     created = datetime.now(UTC)
-    experiment_id = new_id(_label(experiment), created)
-    directory = experiment.settings.directory / experiment_id
+    settings = experiment.settings
+    who = settings.providers[0].label if len(settings.providers) == 1 else "bench"
+    experiment_id = new_id(f"{settings.timeline}-{who}", created)
+    directory = settings.directory / experiment_id
     manifest = first_manifest(experiment, variants, registry, experiment_id, created)
     make_directory(directory, experiment.problem.place((experiment.block, "output")))
     if listeners.on_directory is not None:
         listeners.on_directory(directory)
-    executor = executor or make_executor(experiment.settings.executor, registry, models)
+    executor = executor or make_executor(settings.executor, registry, models)
     with exclusively(directory):
         return _Run(experiment, directory, manifest, registry, executor, listeners).go_through()
-
-
-def _label(experiment: Experiment) -> str:
-    settings = experiment.settings
-    who = settings.providers[0].label if len(settings.providers) == 1 else "bench"
-    return f"{settings.timeline}-{who}"
 
 
 def resume(
@@ -154,12 +134,7 @@ def resume(
     models: Mapping[str, Provider] | None = None,
     listeners: Listeners | None = None,
 ) -> Outcome:
-    """Take an experiment up again: cells that are not completed go on from their journals.
-
-    Args:
-        experiment: its matrix, as it is now.
-        directory: the experiment's.
-        registry, executor, models, listeners: as for :func:`begin`.
+    """Take an experiment up again: cells that are not completed go on from their journals; else as :func:`begin`.
 
     Raises:
         ConfigError: the directory holds no experiment, or one whose journals this version does not continue, or
@@ -190,11 +165,7 @@ def resume(
 
 
 def load_samples(directory: Path, cells: Sequence[CellRecord]) -> list[Sample]:
-    """The records of cells, with their clusters.
-
-    Raises:
-        ConfigError: a line is damaged.
-    """
+    """The records of cells, with their clusters; ConfigError where a line is damaged."""
     found: list[Sample] = []
     for cell in cells:
         file = directory / "cells" / cell.cell_id / "results.jsonl"
@@ -208,11 +179,7 @@ def load_samples(directory: Path, cells: Sequence[CellRecord]) -> list[Sample]:
 
 
 def measure(directory: Path, manifest: Manifest) -> Metrics:
-    """The figures of an experiment, from the results its cells have written.
-
-    Raises:
-        ConfigError: results are damaged.
-    """
+    """The figures of an experiment, from the results its cells have written."""
     variants = manifest.variants
     return experiment_metrics(
         manifest.experiment_id,
@@ -241,11 +208,7 @@ def _primary(manifest: Manifest) -> tuple[str, str] | None:
 
 
 def read_metrics(directory: Path) -> Metrics:
-    """The figures that an experiment left.
-
-    Raises:
-        ConfigError: there are none, or they are damaged.
-    """
+    """The figures that an experiment left."""
     file = directory / METRICS_FILE
     try:
         return Metrics.model_validate_json(file.read_text(encoding="utf-8"))
@@ -281,7 +244,10 @@ class _Run:
         self._update()
         self._examine(jobs)
         ready = [job for job in jobs if self.manifest.variants[job.spec.variant].error is None]
-        self._count_done(jobs)
+        for spec in self.experiment.cells():
+            self.totals[spec.cell_id] = self.experiment.timelines(spec.seed).timelines[spec.persona].steps
+        open_cells = {job.spec.cell_id for job in jobs}
+        self.done = {name: total for name, total in self.totals.items() if name not in open_cells}
         for record in self.executor.run(ready, self._report, lambda: not self.stopped):
             ceiling = record.error is not None and record.error.type == CeilingReached.__name__
             self.stopped = self.stopped or ceiling  # no other cell would get further
@@ -295,16 +261,11 @@ class _Run:
         """Cells that left no results have records all the same: nothing leaves a denominator."""
         for job in jobs:
             file = job.cell_directory / "results.jsonl"
-            if file.exists():
-                continue
-            cell, variant = self.cells[job.spec.cell_id], self.manifest.variants[job.spec.variant]
-            error = cell.error or variant.error
-            fault = cell.fault or ("provider" if variant.error else "harness")
-            records = completed(
-                (), job.timeline, answers=job.answers, fault=fault, error=error.type if error else None
-            )
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(file, json_lines(records))
+            if not file.exists():
+                cell, variant = self.cells[job.spec.cell_id], self.manifest.variants[job.spec.variant]
+                file.parent.mkdir(parents=True, exist_ok=True)
+                fault = cell.fault or ("provider" if variant.error else "harness")
+                job.write_results((), fault, cell.error or variant.error)
 
     def _finish(self, runs: tuple[RunRecord, ...]) -> Outcome:
         """Figures and page, and only then the word that it has ended."""
@@ -336,8 +297,6 @@ class _Run:
             if self.cells[spec.cell_id].status != "completed":
                 jobs.append(job)
         return jobs
-
-    # -- the doctor -------------------------------------------------------------------------------------
 
     def _examine(self, jobs: Sequence[Job]) -> None:
         """The doctor's checks of every provider that has cells left, in this process."""
@@ -373,15 +332,6 @@ class _Run:
             )
             checks, failure = check_records(report, place, scrub)
         return checks, error_record(failure) if failure else None
-
-    # -- progress ---------------------------------------------------------------------------------------
-
-    def _count_done(self, jobs: Sequence[Job]) -> None:
-        for spec in self.experiment.cells():
-            timeline = self.experiment.timelines(spec.seed).timelines[spec.persona]
-            self.totals[spec.cell_id] = timeline.steps
-        open_cells = {job.spec.cell_id for job in jobs}
-        self.done = {name: total for name, total in self.totals.items() if name not in open_cells}
 
     def _report(self, cell_id: str, done: int, total: int) -> None:
         self.done[cell_id], self.totals[cell_id] = done, total

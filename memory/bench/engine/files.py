@@ -44,7 +44,6 @@ class HarnessFailed(MemslotError):
 
     @classmethod
     def full(cls, file: str, error: OSError) -> HarnessFailed:
-        """A file cannot be written."""
         return cls(f"{file} cannot be written ({error.strerror}); make room and resume")
 
 
@@ -56,30 +55,20 @@ class CeilingReached(Interrupted):
     """The models' calls or tokens have reached their limit; the run stops, and can be resumed with a higher one."""
 
 
-JOURNAL_VERSION = 2
-"""Counts up when a journal of before could not be continued."""
+JOURNAL_VERSION = 2  # counts up when a journal of before could not be continued
 METER_FILE = "calls.log"
 _HASHED = (METER_FILE, "diagnostics.jsonl", "journal.jsonl", "results.jsonl", "texts.jsonl", "times.jsonl",
            "traces.jsonl")  # fmt: skip
-_UNSAFE = re.compile(r"[^A-Za-z0-9_]+")
 
 
 def new_id(label: str, at: datetime) -> str:
     """A fresh id that reads well and is safe as a file name and in native ids."""
-    readable = _UNSAFE.sub("-", label).strip("-")[:80] or "run"
+    readable = re.sub(r"[^A-Za-z0-9_]+", "-", label).strip("-")[:80] or "run"
     return f"{readable}-{at:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 def make_directory(path: Path, place: str = "output") -> None:
-    """Make a new directory, with its parents.
-
-    Args:
-        path: which.
-        place: of the setting that names it, for messages.
-
-    Raises:
-        ConfigError: it cannot be made, or exists.
-    """
+    """Make a new directory, with its parents; ``place`` is the setting that names it, for messages."""
     try:
         path.mkdir(parents=True)
     except FileExistsError:
@@ -90,13 +79,10 @@ def make_directory(path: Path, place: str = "output") -> None:
 
 @contextmanager
 def exclusively(directory: Path, what: str = "experiment") -> Iterator[None]:
-    """Work in the directory of an experiment or a cell alone.
-
-    Raises:
-        ConfigError: another process does.
-    """
-    what = f"the {what} {directory.name}"
-    lock = FileLock(directory / ".lock", what=what, instead="wait until it has ended")
+    """Work in the directory of an experiment or a cell alone; ConfigError where another process does."""
+    lock = FileLock(
+        directory / ".lock", what=f"the {what} {directory.name}", instead="wait until it has ended"
+    )
     try:
         lock.acquire()
     except BackendUnavailable as error:
@@ -129,11 +115,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file of an experiment, whole or not at all.
-
-    Raises:
-        HarnessFailed: it cannot be written.
-    """
+    """Write a file of an experiment, whole or not at all: then HarnessFailed."""
     try:
         write_atomic(path, content)
     except OSError as error:
@@ -141,25 +123,16 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def write_record(record: BaseModel, path: Path) -> None:
-    """Write a record, whole or not at all.
-
-    Raises:
-        HarnessFailed: it cannot be written.
-    """
+    """The same of a record."""
     write_whole(path, record.model_dump_json(indent=2) + "\n")
 
 
 def json_lines(rows: Iterable[object]) -> bytes:
-    """One JSON object a line."""
     return b"".join(to_json(row) + b"\n" for row in rows)
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON lines file; none where there is no file.
-
-    Raises:
-        ConfigError: a line is damaged; the message says which.
-    """
+    """The rows of a JSON lines file; none where there is no file. ConfigError names a damaged line."""
     return list(each_line(file))
 
 
@@ -190,40 +163,30 @@ def drop_torn_line(path: Path) -> None:
         os.truncate(path, end)
 
 
-def append_whole(file: IO[bytes], line: bytes) -> None:
-    """Append one line with one ``write``.
+def _opened(path: Path) -> IO[bytes]:
+    drop_torn_line(path)
+    return open(path, "ab", buffering=0)
 
-    Raises:
-        OSError: it could not be written whole.
-    """
+
+def append_whole(file: IO[bytes], line: bytes) -> None:
+    """Append one line with one ``write``; OSError where it could not be written whole."""
     if file.write(line) != len(line):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class AppendedLines:
-    """A file to which JSON objects are appended, one a line and one ``write``.
-
-    Args:
-        path: the file; made when the first line is added.
-    """
+    """A file to which JSON objects are appended, one a line and one ``write``; the first one makes it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: IO[bytes] | None = None
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Append one line.
-
-        Raises:
-            OSError: it could not be written whole.
-        """
         if self._file is None:
-            drop_torn_line(self.path)
-            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+            self._file = _opened(self.path)
         append_whole(self._file, to_json(row) + b"\n")
 
     def close(self) -> None:
-        """Close the file. Idempotent."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -237,11 +200,7 @@ class CellJournal(AppendedLines):
     """
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """What is there.
-
-        Raises:
-            ConfigError: a line other than the last is damaged.
-        """
+        """What is there; ConfigError where a line other than the last is damaged."""
         drop_torn_line(self.path)
         try:
             yield from each_line(self.path)
@@ -249,28 +208,14 @@ class CellJournal(AppendedLines):
             raise ConfigError(f"{error}; start the cell again in a new run") from None
 
     def add(self, kind: str, **row: Any) -> None:
-        """Append one line.
-
-        Raises:
-            OSError: it could not be written whole.
-        """
         self.append({"kind": kind, **row})
 
     def without_texts(self) -> None:
-        """Write the file anew without what was said, once it is needed no more.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write the file anew without what was said, once it is needed no more."""
         self.close()
-        kept = (
-            {name: value for name, value in row.items() if name not in ("user", "reply", "texts")}
-            for row in self.lines()
-        )
-        write_atomic(self.path, json_lines(kept))
-
-
-_UNSTABLE = re.compile(r"(-wal|-shm|-journal|\.lock|\.tmp|\.part)\Z")
+        texts = ("user", "reply", "texts")
+        kept = ({name: row[name] for name in row if name not in texts} for row in self.lines())
+        write_whole(self.path, json_lines(kept))
 
 
 class TraceFile:
@@ -283,8 +228,7 @@ class TraceFile:
         self._lost: OSError | None = None
 
     def __enter__(self) -> TraceFile:
-        drop_torn_line(self._path)
-        self._file = open(self._path, "ab", buffering=0)
+        self._file = _opened(self._path)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -292,7 +236,6 @@ class TraceFile:
             self._file.close()
 
     def emit(self, trace: Trace) -> None:
-        """Append one trace, with the probe it belongs to."""
         if self._file is None or self._file.closed or self._lost:
             return
         if trace.warnings:
@@ -305,17 +248,16 @@ class TraceFile:
             self._lost = error
 
     def check(self) -> None:
-        """Refuse to go on where a trace is lost: what it tells could never be checked.
-
-        Raises:
-            HarnessFailed: one could not be written.
-        """
+        """Refuse to go on where a trace is lost: what it tells could never be checked."""
         if self._lost:
             raise HarnessFailed.full(self._path.name, self._lost) from self._lost
 
     def mark_probe(self, probe_id: str | None) -> None:
         """Traces of the calls that follow name the probe."""
         self._probe_id = probe_id
+
+
+_UNSTABLE = re.compile(r"(-wal|-shm|-journal|\.lock|\.tmp|\.part)\Z")
 
 
 class StoreFingerprint:

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,29 +23,23 @@ import anyio
 
 from memory.bench.data.timeline import Beat, Script
 from memory.bench.engine.files import NO_ANSWER, CeilingReached, HarnessFailed, append_whole
-from memory.bench.engine.roles import Exchange, RoleName, Verdict
+from memory.bench.engine.roles import Exchange, RoleName, Verdict, WholeAnswers
 from memory.contract.errors import BackendError, BackendRateLimited, ConfigError
-from memory.contract.events import Message, Role
-from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, Provider, Usage
+from memory.contract.events import Message
+from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, Usage
 
 
 class Pace:
     """Spreads calls evenly, so that no minute has more requests or tokens than the server grants.
 
-    Args:
-        requests, tokens: a minute; None is no limit. Tokens are known once a call is answered, and delay the next.
+    Tokens are known once a call is answered, and delay the next.
     """
 
     def __init__(self, requests: float | None = None, tokens: float | None = None) -> None:
         self._request_s = 60 / requests if requests else 0.0
-        self._token_s = 60 / tokens if tokens else 0.0
+        self.token_s = 60 / tokens if tokens else 0.0
         self._lock = threading.Lock()  # a dask worker may play cells in several threads
         self._next_request = self._next_token = 0.0
-
-    @property
-    def limits_tokens(self) -> bool:
-        """Whether tokens are limited."""
-        return self._token_s > 0
 
     async def wait(self) -> None:
         """Until the next call may be made."""
@@ -57,9 +51,8 @@ class Pace:
             await anyio.sleep(due - now)
 
     def spent(self, tokens: int) -> None:
-        """Note what a call took."""
         with self._lock:
-            self._next_token = max(time.monotonic(), self._next_token) + tokens * self._token_s
+            self._next_token = max(time.monotonic(), self._next_token) + tokens * self.token_s
 
     def hold(self, seconds: float) -> None:
         """Make no call for so long, because the server asked for it."""
@@ -73,12 +66,9 @@ def pace_of(endpoint: str, requests: float | None, tokens: float | None) -> Pace
     return Pace(requests, tokens)
 
 
-_PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
-"""After refusals in a row for a rate limit, where the server does not say how long."""
-_RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0, *(8.0,) * 6)
-"""After attempts without an answer."""
-_LONGEST_S = 900.0
-"""A server that asks for more is not waited for; the cell ends, and can be resumed."""
+# After refusals in a row for a rate limit, where the server does not say how long; after no answer.
+_PAUSES_S, _RETRY_PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0), (0.5, 1.0, 2.0, 4.0, *(8.0,) * 6)
+_LONGEST_S = 900.0  # a server that asks for more is not waited for; the cell ends, and can be resumed
 _OBJECT = re.compile(r"\{[^{}]{0,500}\}")
 _DONE = re.compile(r"\A\W*+DONE\W*+\Z")
 
@@ -91,14 +81,9 @@ class Prompt:
     version: int
     sha256: str
 
-    def filled(self, **fields: str) -> str:
-        """With its places filled in."""
-        return self.text.format(**fields)
-
 
 @cache
 def load_prompt(role: RoleName) -> Prompt:
-    """The prompt of a role."""
     raw = (Path(__file__).parent / "prompts" / f"{role}.md").read_bytes()
     first, _, text = raw.decode("utf-8").partition("\n")
     return Prompt(text.strip(), int(first.removeprefix("version:")), hashlib.sha256(raw).hexdigest())
@@ -109,10 +94,6 @@ class Meter:
 
     A file to which every call appends one line; appending is atomic, so nobody waits. Calls that are under way at
     the same time may each see the last place free: one for each cell that is being played.
-
-    Args:
-        file: the experiment's.
-        max_calls, max_tokens: the limits; None is none.
     """
 
     def __init__(self, file: Path, max_calls: int | None, max_tokens: int | None) -> None:
@@ -121,25 +102,17 @@ class Meter:
         self.calls = self.tokens = 0
 
     def check(self) -> None:
-        """Refuse another call where a limit is reached.
-
-        Raises:
-            CeilingReached: it is.
-        """
+        """Refuse another call where a limit is reached."""
         self._catch_up()
-        for name, limit, spent in (
+        calls, tokens = (
             ("max_calls", self._max_calls, self.calls),
             ("max_tokens", self.max_tokens, self.tokens),
-        ):
+        )
+        for name, limit, spent in (calls, tokens):
             if limit is not None and spent >= limit:
                 raise CeilingReached(f"bench.limits.{name}: {limit} is reached; set it higher and resume")
 
     def add(self, tokens: int) -> None:
-        """Note one call.
-
-        Raises:
-            HarnessFailed: it cannot be noted.
-        """
         line = b" %d\n" % tokens  # apart from one that a full disk has torn
         try:
             with open(self._file, "ab", buffering=0) as file:
@@ -160,31 +133,24 @@ class Meter:
         self.tokens += sum(spent)
 
 
-@dataclass
-class RoleModel:
-    """A model in a role: a provider that counts its calls, and for which the limits hold.
+def _nothing() -> Counter[str]:
+    """Attempts, tokens as far as the model says, answers that are no use, and those of which it does not say."""
+    return Counter(calls=0, tokens=0, unread=0, unmetered=0)
 
-    Attributes:
-        provider: the model.
-        meter: of the experiment.
-        temperature: what it is asked with; None leaves it to the model.
-        seed: what it is asked with; None is none.
-        pace: how fast.
-        retries: attempts after one without an answer; the SDK makes none of its own, so that each is counted.
-        calls, tokens, unread, unmetered: attempts, tokens as far as the model says, answers that could not be read,
-            and answers of which it does not say what they took.
-    """
+
+@dataclass
+class RoleModel(WholeAnswers):
+    """A model in a role: a provider that counts its calls, and for which the limits hold."""
 
     provider: Provider
     meter: Meter
-    temperature: float | None = None
+    temperature: float | None = None  # None leaves it to the model
     seed: int | None = None
     pace: Pace = field(default_factory=Pace)
-    retries: int = 0
-    calls: int = 0
-    tokens: int = 0
-    unread: int = 0
-    unmetered: int = 0
+    retries: int = (
+        0  # after an attempt without an answer; the SDK makes none of its own, so that each is counted
+    )
+    spent: Counter[str] = field(default_factory=_nothing)
 
     def __post_init__(self) -> None:
         self.id = self.provider.id
@@ -196,7 +162,6 @@ class RoleModel:
 
         Raises:
             CeilingReached: a limit is reached; nothing was asked.
-            ConfigError: tokens are limited, and the model does not say what it takes.
             BackendError: the model does not answer, or refuses, again and again.
         """
         asked = options or CompletionOptions()
@@ -207,20 +172,19 @@ class RoleModel:
         tokens = (result.usage.input_tokens or 0) + (result.usage.output_tokens or 0)
         self._count(tokens)
         if result.usage == Usage():
-            self.unmetered += 1
-            if self.meter.max_tokens is not None or self.pace.limits_tokens:
+            self.spent["unmetered"] += 1
+            if self.meter.max_tokens is not None or self.pace.token_s:
                 raise ConfigError(
                     f"bench.limits: the model of {self.provider.id} does not say how many tokens it takes, so they "
                     "cannot be limited; limit max_calls and requests_per_minute"
                 )
         said = result.content.strip()
-        self.unread += not said
+        self.spent["unread"] += not said
         return result.model_copy(update={"content": said})
 
     def _count(self, tokens: int) -> None:
         self.pace.spent(tokens)
-        self.calls += 1
-        self.tokens += tokens
+        self.spent.update(calls=1, tokens=tokens)
         self.meter.add(tokens)
 
     async def _at_pace(self, messages: Sequence[Message], options: CompletionOptions) -> CompletionResult:
@@ -244,18 +208,8 @@ class RoleModel:
                     raise
                 self.pace.hold(wait_s)
 
-    async def stream(
-        self, messages: Sequence[Message], options: CompletionOptions | None = None
-    ) -> AsyncIterator[CompletionChunk]:
-        """The same, in one piece."""
-        yield CompletionChunk(result=await self.complete(messages, options))
-
     async def available(self) -> bool:
-        """Whether the model's server answers."""
         return await self.provider.available()
-
-    async def aclose(self) -> None:
-        """Nothing: whoever made the provider closes it."""
 
     async def ask(self, system: str, messages: Sequence[Message], time: int = 0) -> str:
         """What the model says to a prompt, the first time or a later one; errors as for :meth:`complete`."""
@@ -264,9 +218,7 @@ class RoleModel:
 
     def take_usage(self) -> dict[str, int]:
         """What it counted since it was asked last."""
-        counted = ("calls", "tokens", "unread", "unmetered")
-        found = {name: getattr(self, name) for name in counted}
-        self.calls = self.tokens = self.unread = self.unmetered = 0
+        found, self.spent = dict(self.spent), _nothing()
         return found
 
 
@@ -282,7 +234,7 @@ class ModelSimulator:
             return beat.goal
         if len(exchanges) > sum(bool(line) for line in (beat.branch, beat.hint)):
             return None
-        system = self._prompt.filled(
+        system = self._prompt.text.format(
             life_context=script.life_context,
             goal=beat.goal,
             constraint=beat.constraint or "your request is dealt with",
@@ -290,16 +242,19 @@ class ModelSimulator:
             hint=beat.hint or "(nothing)",
         )
         # From the user's side, what the assistant said is what is answered.
-        said = await self._model.ask(system, _seen(exchanges, "assistant", "user"))
-        return None if not said or _DONE.match(said) else said
+        seen = [
+            Message(role=role, content=content)
+            for said in exchanges
+            for role, content in (("assistant", said.user), ("user", said.reply))
+        ]
+        answer = await self._model.ask(system, seen)
+        return None if not answer or _DONE.match(answer) else answer
 
 
 class ModelJudge:
-    """A judge that reads; ``votes`` judgements of each reply, and their majority.
+    """A judge that reads; ``votes`` judgements of each reply, and their majority, of which a tie has none.
 
-    Args:
-        model: each vote takes a seed of its own, counted up from the model's.
-        votes: how many; a tie counts as unreadable.
+    Each vote takes a seed of its own, counted up from the model's.
     """
 
     def __init__(self, model: RoleModel, votes: int = 1) -> None:
@@ -309,7 +264,7 @@ class ModelJudge:
         """The majority of the votes that can be read; none where there is no majority."""
         wish = beat.truth.current if beat.truth is not None else None
         talk = "\n".join(f"user: {said.user}\nassistant: {said.reply}" for said in exchanges)
-        system = self._prompt.filled(
+        system = self._prompt.text.format(
             goal=beat.goal, wish=wish or "none; nothing personal belongs into the reply", conversation=talk
         )
         votes: Counter[bool] = Counter()
@@ -318,21 +273,13 @@ class ModelJudge:
             said = await self._model.ask(system, asked, vote)
             fit = _read(said)
             if fit is None:
-                self._model.unread += bool(said)  # one that says nothing is counted
+                self._model.spent["unread"] += bool(said)  # one that says nothing is counted
             else:
                 votes[fit] += 1
         if votes[True] == votes[False]:
             return Verdict(fit=None, votes=self._votes, agreement=0.0)
         fit, count = votes.most_common(1)[0]
         return Verdict(fit=fit, votes=self._votes, agreement=count / self._votes)
-
-
-def _seen(exchanges: Sequence[Exchange], user: Role, assistant: Role) -> list[Message]:
-    return [
-        message
-        for said in exchanges
-        for message in (Message(role=user, content=said.user), Message(role=assistant, content=said.reply))
-    ]
 
 
 def _read(said: str) -> bool | None:

@@ -30,19 +30,11 @@ from memory.contract.requests import AdapterMode, NativeQueryRequest
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
 
-_PROBES_AT_A_TIME = 50
-"""Probes whose answers are noted together: so many are asked again after a crash."""
+_PROBES_AT_A_TIME = 50  # whose answers are noted together: so many are asked again after a crash
 
 
 class CellPlayer:
-    """Takes one persona through its timeline.
-
-    Args:
-        context: slot, roles and journal.
-        timeline: what the persona goes through.
-        scope: its own; as in the journal, where there is one.
-        settings: how.
-    """
+    """Takes one persona through its timeline."""
 
     def __init__(
         self, context: CellContext, timeline: Timeline, scope: MemoryScope, settings: CellSettings
@@ -57,11 +49,7 @@ class CellPlayer:
         self._last: MemoryEvent | None = None
 
     async def play(self) -> None:
-        """Go through the timeline, from where the journal ends.
-
-        Raises:
-            MemslotError: the cell cannot go on; what was done stands in the journal.
-        """
+        """Go through the timeline, from where the journal ends; of what raises, all that was done stands there."""
         self._read_journal()
         try:
             await self._play()
@@ -86,7 +74,10 @@ class CellPlayer:
                 await self._session(number, session)
             while state.tests < len(tests) and tests[state.tests].after == number:
                 await self._remind()
-                await self._test(TestSessionRun(self._driver, self._timeline.persona_id, tests[state.tests]))
+                run = TestSessionRun(self._driver, self._timeline.persona_id, tests[state.tests])
+                await run.play()
+                self._note("test", **run.row())
+                self._context.progress(state)
             if number in points[state.probes :]:
                 await self._remind()
                 await self._ask(number)
@@ -112,13 +103,6 @@ class CellPlayer:
             raise HarnessFailed.full(self._context.journal.path.name, error) from error
         self.state.add({"kind": kind, **row})
 
-    # -- test sessions and probes -------------------------------------------------------------------------
-
-    async def _test(self, run: TestSessionRun) -> None:
-        await run.play()
-        self._note("test", **run.row())
-        self._context.progress(self.state)
-
     async def _ask(self, number: int) -> None:
         """The probes of one point, some at a time; those that a crash or a failure has left are asked alone."""
         answered = {record.probe_id for record in self.state.records}
@@ -138,8 +122,6 @@ class CellPlayer:
                 raise
             self._note("probes", **run.row(), last=last)
         self._context.progress(self.state)
-
-    # -- accumulation -----------------------------------------------------------------------------------
 
     async def _session(self, number: int, session: Session) -> None:
         noted = number <= self.state.sessions
@@ -208,8 +190,6 @@ class CellPlayer:
         self._note("turn", **row)
         return row, said.event
 
-    # -- writing ----------------------------------------------------------------------------------------
-
     async def _deliver_all(self, events: Sequence[MemoryEvent]) -> None:
         """Write the events that are not known to be written, and note what became of each."""
         if self._driver.settings.event_context == "text":
@@ -253,12 +233,8 @@ class CellPlayer:
 
 def _with_context(event: MemoryEvent) -> MemoryEvent:
     """The event with its context before its words."""
-    if event.context is None:
-        return event
-    said = [
-        message.model_copy(update={"content": f"[{event.context}] {message.content}"})
-        for message in event.messages
-    ]
+    before = f"[{event.context}] " if event.context is not None else ""
+    said = (each.model_copy(update={"content": f"{before}{each.content}"}) for each in event.messages)
     return event.model_copy(update={"messages": tuple(said)})
 
 
@@ -267,18 +243,11 @@ async def diagnosed(
     scope: MemoryScope,
     operation: str,
     arguments: Mapping[str, Any],
-    *,
     keep_texts: bool,
     clean: Callable[[ErrorRecord], ErrorRecord],
 ) -> dict[str, Any]:
-    """A line of ``diagnostics.jsonl``: the answer of one native query, or why there is none (spec 10.3).
-
-    Args:
-        slot, scope: whom to ask about which persona; the slot is open.
-        operation, arguments: of the query.
-        keep_texts: keep arguments and answer as they are; else the answer's shape alone.
-        clean: takes out of an error what must not be published.
-    """
+    """A line of ``diagnostics.jsonl``: the answer of one native query, without texts its shape alone, or why there
+    is none (spec 10.3)."""
     row: dict[str, Any] = {"persona_id": scope.persona_id, "operation": operation}
     start = time.perf_counter()
     try:

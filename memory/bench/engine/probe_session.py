@@ -8,10 +8,10 @@ by the reference answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from memory.bench.data.timeline import (
     AbstainTruth,
@@ -26,24 +26,21 @@ from memory.bench.data.timeline import (
 )
 from memory.bench.engine.context import SessionDriver
 from memory.bench.engine.conversation import Conversation
+from memory.bench.engine.records import ErrorRecord
 from memory.bench.engine.roles import Exchange, RuleJudge
-from memory.bench.engine.test_session import TestSessionRun, planned_requests
+from memory.bench.engine.test_session import TestSessionRun, of_truth, of_verdicts, planned_requests
 from memory.bench.scores.model import ProbeRecord, ProbeStatus
 from memory.bench.scores.sections import abstains, plain
 from memory.contract.receipts import RetrieveResult
 
 _LETTER = re.compile(r"\(([a-z])\)")
-_WHEN = datetime(2026, 1, 1, tzinfo=UTC)
-"""When a question is asked of which the data says nothing."""
+_WHEN = datetime(2026, 1, 1, tzinfo=UTC)  # when a question is asked of which the data does not say
 
 
 def planned_probe(persona_id: str, probe: Probe, *, answers: bool) -> ProbeRecord:
     """What the record of a probe says before it is asked.
 
-    Args:
-        persona_id: whose.
-        probe: what.
-        answers: whether the assistant answers in words of its own, and the judge reads them.
+    ``answers``: the assistant answers in words of its own, and the judge reads them.
     """
     record = ProbeRecord(
         probe_id=probe.probe_id,
@@ -64,26 +61,12 @@ def planned_probe(persona_id: str, probe: Probe, *, answers: bool) -> ProbeRecor
         judged = answers and truth.answer is not None
         return replace(record, judged=judged, gold=len(truth.turns), unresolved=truth.unresolved)
     if isinstance(truth, PreferenceTruth):
-        return replace(
-            record,
-            kind=probe.category,
-            wanted=truth.current is not None,
-            change=truth.change,
-            since=truth.since,
-            has_stale=bool(truth.stale),
-            has_other=bool(truth.other),
-        )
+        return replace(record, kind=probe.category, **of_truth(truth))
     return record
 
 
 class ProbeSession(TestSessionRun):
-    """The probes of one point of the timeline while they are asked, each by itself: none sees another.
-
-    Args:
-        driver: with whom and how.
-        persona_id: who.
-        probes: what is asked.
-    """
+    """The probes of one point of the timeline while they are asked, each by itself: none sees another."""
 
     def __init__(self, driver: SessionDriver, persona_id: str, probes: Sequence[Probe]) -> None:
         beats = tuple(Beat(probe.probe_id, "other", probe.query) for probe in probes)
@@ -91,13 +74,11 @@ class ProbeSession(TestSessionRun):
         super().__init__(driver, persona_id, TestSession(probes[0].after, probes[0].session_id, script))
         self._probes = probes
 
-    async def ask_all(self, readiness: str, ready: bool) -> tuple[list[ProbeRecord], list[dict[str, Any]]]:
-        """Ask every probe; arguments as for :meth:`TestSessionRun.ask_all`."""
+    async def _ask_all(self) -> None:
         for probe in self._probes:
-            await self._ask(probe, readiness, ready)
-        return self.records, self._texts
+            await self._ask(probe)
 
-    async def _ask(self, probe: Probe, readiness: str, ready: bool) -> None:
+    async def _ask(self, probe: Probe) -> None:
         planned = planned_probe(self._persona_id, probe, answers=self._context.roles.answers)
         script = Script("", probe.scenario, probe.context, probe.asked_at or _WHEN, ())
         conversation = Conversation(
@@ -109,16 +90,10 @@ class ProbeSession(TestSessionRun):
             probe=probe,
         )
         truth, fields = probe.truth, dict[str, Any]()
-        if isinstance(truth, ChoiceTruth):
-            result, error = await self._turn(conversation, probe.probe_id, probe.query, _lettered(truth))
-            fields = {} if error else _chosen(truth, self._earlier[-1].reply)
-        elif planned.judged and isinstance(truth, EvidenceTruth):
-            result, error = await self._turn(conversation, probe.probe_id, probe.query)
-            wish = f"the reply says: {truth.answer}"
-            fields = {} if error else await self._judged_answer(script, probe, wish)
-        elif planned.judged and isinstance(truth, AbstainTruth):
-            result, error = await self._turn(conversation, probe.probe_id, probe.query)
-            fields = {} if error else await self._judged_abstention(script, probe, truth)
+        if planned.judged:
+            answers = _lettered(truth) if isinstance(truth, ChoiceTruth) else ""
+            result, error = await self._turn(conversation, probe.probe_id, probe.query, answers)
+            fields = {} if error else await self._reply_judged(script, probe)
         else:
             result, error = await self._retrieved(conversation, probe)
         if result is not None:
@@ -127,8 +102,7 @@ class ProbeSession(TestSessionRun):
                 fields |= self._evidence(truth, result)
             elif isinstance(truth, PreferenceTruth):
                 fields |= self._settings_shown(truth, result, probe.context)
-        status: ProbeStatus = "failed" if error else "scored" if ready else "unready"
-        self.records.append(replace(planned, status=status, readiness=readiness, error=error, **fields))
+        self._add_record(planned, error, fields)
 
     def _evidence(self, truth: EvidenceTruth, result: RetrieveResult) -> dict[str, Any]:
         """Gold turns by their words in the section, and by the ids that entries name."""
@@ -162,35 +136,29 @@ class ProbeSession(TestSessionRun):
             self._keep(probe.probe_id, Exchange(probe.query, ""), recall)
         return recall.result, error
 
-    async def _judged_abstention(self, script: Script, probe: Probe, truth: AbstainTruth) -> dict[str, Any]:
-        """Whether the last reply says that this was never mentioned: by the judge if it reads, else by rules."""
-        if isinstance(self._context.roles.judge, RuleJudge):
-            fit = abstains(self._earlier[-1].reply, truth.trap)
-            return {"turns": 1, "fit_first": fit, "fit_last": fit}
-        wish = "the reply says that this was not mentioned or is not known"
-        if truth.trap:
-            wish += f", and does not claim: {truth.trap}"
-        return await self._judged_answer(script, probe, wish)
-
-    async def _judged_answer(self, script: Script, probe: Probe, wish: str) -> dict[str, Any]:
-        """What the judge says of the last reply, by what a right one says."""
-        beat = Beat(
-            probe.probe_id, "other", probe.query, constraint=wish, truth=PreferenceTruth(current=wish)
-        )
+    async def _reply_judged(self, script: Script, probe: Probe) -> dict[str, Any]:
+        """What the last reply is worth: by the judge if it reads, told what a right one says, else by rules."""
+        truth, reply = probe.truth, self._earlier[-1].reply
+        if isinstance(truth, ChoiceTruth):
+            return _chosen(truth, reply)
+        if isinstance(truth, AbstainTruth):
+            if isinstance(self._context.roles.judge, RuleJudge):
+                fit = abstains(reply, truth.trap)
+                return {"turns": 1, "fit_first": fit, "fit_last": fit}
+            wish = "the reply says that this was not mentioned or is not known"
+            wish += f", and does not claim: {truth.trap}" if truth.trap else ""
+        else:
+            assert isinstance(truth, EvidenceTruth)
+            wish = f"the reply says: {truth.answer}"
+        told = PreferenceTruth(current=wish)
+        beat = Beat(probe.probe_id, "other", probe.query, constraint=wish, truth=told)
         verdict = await self._driver.judge(script, beat, self._earlier[-1:])
-        return {
-            "turns": 1,
-            "fit_first": verdict.fit,
-            "fit_last": verdict.fit,
-            "votes": verdict.votes,
-            "agreement": verdict.agreement,
-        }
+        return {"turns": 1, **of_verdicts(verdict, verdict)}
 
 
 def _lettered(truth: ChoiceTruth) -> str:
-    """Given answers, lettered from a."""
     lines = [
-        f"({chr(ord('a') + number)}) {' '.join(text.split())}" for number, text in enumerate(truth.options)
+        f"({chr(ord('a') + place)}) {' '.join(text.split())}" for place, text in enumerate(truth.options)
     ]
     return "\n".join([*lines, "Answer with the letter of the reply that suits me best."])
 
@@ -205,44 +173,25 @@ def _chosen(truth: ChoiceTruth, reply: str) -> dict[str, Any]:
     return {"turns": 1, "fit_first": right, "fit_last": right, "first": shown, "last": shown}
 
 
-def planned_records(timeline: Timeline, *, answers: bool) -> Iterator[ProbeRecord]:
-    """The records of a timeline's requests, in the order they are asked.
-
-    Args:
-        timeline: of one persona.
-        answers: whether the assistant answers questions in words of its own.
-    """
-    for after in range(len(timeline.sessions) + 1):
-        for test in timeline.tests_after(after):
-            for _, record in planned_requests(timeline.persona_id, test):
-                yield record
-        for probe in timeline.probes_after(after):
-            yield planned_probe(timeline.persona_id, probe, answers=answers)
-
-
 def completed(
     records: Iterable[ProbeRecord],
     timeline: Timeline,
     *,
     answers: bool,
-    fault: Literal["provider", "harness"] | None,
-    error: str | None,
+    fault: str | None,
+    error: ErrorRecord | None,
 ) -> list[ProbeRecord]:
-    """Records of a cell, with those of the requests it did not get to.
-
-    Args:
-        records: of those it got to.
-        timeline: what was planned.
-        answers: as for :func:`planned_records`.
-        fault: whose fault it was that it ended; None where it did not.
-        error: class name of what ended it.
-    """
-    known = list(records)
-    seen = {record.probe_id for record in known}
-    status: Literal["failed", "missing"] = "failed" if fault == "provider" else "missing"
-    rest = (
-        replace(record, status=status, error=error)
-        for record in planned_records(timeline, answers=answers)
-        if record.probe_id not in seen
-    )
-    return [*known, *rest]
+    """Records of a cell, with those of the requests it did not get to because of its error, in their order."""
+    found = list(records)
+    seen = {record.probe_id for record in found}
+    status: ProbeStatus = "failed" if fault == "provider" else "missing"
+    persona_id, why = timeline.persona_id, error.type if error else None
+    for after in range(len(timeline.sessions) + 1):
+        tests = timeline.tests_after(after)
+        planned = [record for test in tests for _, record in planned_requests(persona_id, test)]
+        probes = timeline.probes_after(after)
+        planned += (planned_probe(persona_id, probe, answers=answers) for probe in probes)
+        found += (
+            replace(record, status=status, error=why) for record in planned if record.probe_id not in seen
+        )
+    return found

@@ -15,13 +15,12 @@ from typing import Any, Unpack
 from pydantic import BaseModel, ValidationError
 
 from memory.bench.data.timeline import Beat, Probe, Script, Timeline
-from memory.bench.engine.context import CellContext, CellMemory, CellSettings, SessionDriver
+from memory.bench.engine.context import CellContext, CellMemory, CellSettings, SessionDriver, looked_for
 from memory.bench.engine.files import CellJournal, read_lines
 from memory.bench.engine.manifest import CellRecord, VariantRecord
 from memory.bench.engine.roles import Exchange, Roles, Verdict
-from memory.bench.scores.sections import WholeTurns
 from memory.contract.errors import BackendError, ConfigError
-from memory.contract.formatting import TokenCounter
+from memory.contract.formatting import Utf8TokenCounter
 from memory.contract.receipts import RetrieveResult, Trace
 from memory.contract.requests import RetrieveRequest
 from memory.contract.scope import MemoryScope
@@ -30,15 +29,13 @@ from memory.slot.slot import MemorySlot
 from memory.slot.turns import RecallFields, request_of
 from memory.testing import FakeBackend
 
-Row = Mapping[str, Any]
-"""A line of a JSON lines file."""
+Row = Mapping[str, Any]  # a line of a JSON lines file
 
 
 class SilentJudge:
     """In place of roles that are models and not asked again: no verdict, so that one reply ends each request."""
 
     async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
-        """None."""
         return Verdict(fit=None)
 
 
@@ -51,18 +48,16 @@ class ReplayDriver(SessionDriver):
         variant: VariantRecord,
         roles: Roles,
         timeline: Timeline,
-        foreign: Sequence[str],
+        timelines: Iterable[Timeline],
         texts: Iterable[Row],
         retrieved: Mapping[str, Sequence[Trace]],
-        counter: TokenCounter,
     ) -> None:
         # Of the slot the session loop counts tokens alone; nothing is asked of it, and nothing offered to it.
         context = CellContext(
-            MemorySlot(FakeBackend(), token_counter=counter),
+            MemorySlot(FakeBackend(), token_counter=Utf8TokenCounter()),
             roles,
             CellJournal(Path()),
-            turns=WholeTurns({turn.event_id: turn.text for turn in timeline.turns}),
-            foreign=tuple(foreign),
+            **looked_for(timeline, timelines),
             mark_probe=self._mark_probe,
         )
         super().__init__(context, record.scope, CellSettings(budget=variant.budget, read_only=False))
@@ -76,11 +71,9 @@ class ReplayDriver(SessionDriver):
         self._probe = probe_id or self._probe
 
     def memory(self, where: Script | Probe) -> CellMemory:
-        """A memory that shows it."""
         return _ShownAgain(self.context.slot, self._section)
 
     def event_ids(self, result: RetrieveResult) -> list[str] | None:
-        """As they were named then."""
         return self._event_ids
 
     def _section(self, request: RetrieveRequest) -> Recall:
@@ -89,13 +82,11 @@ class ReplayDriver(SessionDriver):
             return Recall("", failure=BackendError("nothing was shown"))
         answered = [item for item in self._retrieved.get(self._probe, ()) if item.error is None]
         trace, row = answered[-len(rows)], rows.popleft()
-        self._event_ids = row["event_ids"]
-        section = row["context"]
+        self._event_ids, section = row["event_ids"], row["context"]
         result = RetrieveResult(request=request, raw=None, formatted_context=section, trace=trace)
         return Recall(section, result=result)
 
     def outcome(self, recall: Recall) -> str | None:
-        """What its trace names."""
         if recall.failure is None:
             return None
         traces = self._retrieved.get(self._probe)
@@ -111,9 +102,6 @@ class _ShownAgain(CellMemory):
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
     ) -> Recall:
         return self._section(request_of(user, session_id, self.slot.scope_or_default(scope)))
-
-
-_MAX_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +123,7 @@ class Verified:
 
 
 def read_traces(file: Path) -> list[tuple[Trace, str | None]]:
-    """Traces, each with the probe it belongs to.
-
-    Raises:
-        ConfigError: they cannot be read.
-    """
+    """Traces, each with the probe it belongs to; ConfigError where they cannot be read."""
     found = []
     for row in read_lines(file):
         probe = row.pop("probe_id", None)
@@ -151,7 +135,6 @@ def read_traces(file: Path) -> list[tuple[Trace, str | None]]:
 
 
 def same(where: str, recorded: object, computed: object) -> Iterator[Deviation]:
-    """A value against what it was computed from."""
     if recorded != computed:
         yield Deviation(where, str(recorded), str(computed))
 
@@ -181,7 +164,6 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def rows_differ(
     where: str, recorded: Sequence[Mapping[str, Any]], computed: Sequence[Mapping[str, Any]]
 ) -> Iterator[Deviation]:
-    """Rows against rows, as JSON has them."""
     for number, (item, other) in enumerate(zip_longest(recorded, computed), start=1):
         yield from compared(f"{where}, line {number}", item, json.loads(json.dumps(other)))
 
@@ -202,7 +184,7 @@ def few(found: Iterable[Deviation]) -> Iterator[Deviation]:
     """The first ones, and how many more there are."""
     more: Counter[str] = Counter()
     for number, item in enumerate(found):
-        if number < _MAX_LINES:
+        if number < 20:
             yield item
         else:
             more[item.where.split(",")[0].split(":")[0]] += 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, Protocol
@@ -25,32 +25,22 @@ from memory.runtime._provider import CompletionChunk, CompletionOptions, Complet
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2})?")
 _SPACE = re.compile(r"\s+")
-_NEAR = 160
-"""How far around a phrase its entry is read for what else it says; letters."""
+_NEAR = 160  # letters around a phrase that are read for what else its entry says
 
 
 @dataclass(frozen=True, slots=True)
 class SettingMention:
     """One place of a section that names a setting.
 
-    Attributes:
-        context: the context that the line names, or its labels; None where they name none.
-        moment: the date on the line, as text that sorts; empty where there is none.
-        rank: of two of one moment, the higher one counts: the later one where the section goes forward in time, the
-            earlier one elsewhere, because what a memory ranks it ranks best first.
+    Of two of one moment, the higher rank counts: the later one where the section goes forward in time, the earlier
+    one elsewhere, because what a memory ranks it ranks best first.
     """
 
     attribute: str
     marker: str
-    context: str | None
-    moment: str
+    context: str | None  # that the line names, or its labels
+    moment: str  # the date on the line, as text that sorts; empty where there is none
     rank: int
-
-
-@lru_cache(maxsize=4)
-def reader_of(language: Language) -> Reader:
-    """The one reader of a language: what one cell has read, those beside it need not read again."""
-    return Reader(language)
 
 
 class Reader:
@@ -62,9 +52,9 @@ class Reader:
         self._words = [
             (context, language.word(word)) for context in CONTEXTS for word in language.context_words[context]
         ]
-        self._objections = tuple(line.casefold() for line in (*forms.complaint, *forms.not_mine))
-        # How corrections begin: what stands between the lead and the setting.
-        self._corrections = [form.replace("{lead}", "").split("{")[0].casefold() for form in forms.corrected]
+        # A correction begins with what stands between the lead and the setting.
+        corrections = [form.replace("{lead}", "").split("{")[0] for form in forms.corrected]
+        self._objections = [line.casefold() for line in (*forms.complaint, *forms.not_mine, *corrections)]
         # Sections show the same entries, and users say the same, again and again.
         self._entry = lru_cache(maxsize=4096)(self._read_entry)
         self._said = lru_cache(maxsize=4096)(lambda text: tuple(self._mentions(text, "", None, "")))
@@ -111,9 +101,7 @@ class Reader:
     def choose(self, mentions: Sequence[SettingMention], attribute: str, context: str | None) -> str | None:
         """The setting to act by: the newest that is not said of the other context; of equals the highest rank."""
         fitting = [
-            mention
-            for mention in mentions
-            if mention.attribute == attribute and mention.context in (None, context)
+            each for each in mentions if each.attribute == attribute and each.context in (None, context)
         ]
         return max(fitting, key=lambda mention: (mention.moment, mention.rank)).marker if fitting else None
 
@@ -128,11 +116,10 @@ class Reader:
     def objects(self, said: str) -> bool:
         """Whether the user objects to what was just done: by a complaint, or by a correction."""
         text = said.casefold()
-        if any(line in text for line in self._objections):
-            return True
-        return any(opening in text for opening in self._corrections)
+        return any(line in text for line in self._objections)
 
 
+reader_of = lru_cache(maxsize=4)(Reader)  # what one cell has read, those beside it need not read again
 _OPTION = re.compile(r"^\(([a-z])\) (.*)$", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 _CHANNEL = re.compile(r"through the (\w+) channel")  # as prompts/assistant.md has it
@@ -154,19 +141,14 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a judge says of one reply.
+    """What a judge says of one reply."""
 
-    Attributes:
-        fit: whether the behaviour suits the preference in force; None where the judge's answer could not be read.
-        shown: the setting that the reply shows, as its marker; None where it shows none or the judge cannot say.
-        votes: how many judgements it rests on.
-        agreement: share of them that say the same.
-    """
-
-    fit: bool | None
-    shown: str | None = None
+    fit: (
+        bool | None
+    )  # whether it suits the preference in force; None where the judge's answer could not be read
+    shown: str | None = None  # the setting that it shows, as its marker; None where the judge cannot say, too
     votes: int = 1
-    agreement: float = 1.0
+    agreement: float = 1.0  # share of the votes that say the same
 
 
 class Simulator(Protocol):
@@ -175,10 +157,7 @@ class Simulator(Protocol):
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
         """What the user says next within a beat that is not done, or None where there is nothing left to say.
 
-        Args:
-            script: the session.
-            beat: what the user wants just now.
-            exchanges: of this beat so far; empty when it begins.
+        ``exchanges`` are those of this beat; none when it begins.
         """
         ...
 
@@ -198,13 +177,34 @@ class Roles:
     assistant: Provider
     simulator: Simulator
     judge: Judge
-    answers: bool = False
-    """Whether the assistant answers questions in words of its own, and the judge reads them."""
-    wordings: Callable[[str], Sequence[str]] = lambda marker: (marker,)
-    """Every way in which a setting is said, by its name."""
+    answers: bool = (
+        False  # whether the assistant answers questions in its own words, and the judge reads them
+    )
+    wordings: Callable[[str], Sequence[str]] = lambda marker: (
+        marker,
+    )  # every way in which a setting is said
 
 
-class RuleAssistant:
+class WholeAnswers:
+    """Of a provider what is the same for each that answers in one piece, and holds nothing."""
+
+    complete: Callable[..., Awaitable[CompletionResult]]
+
+    async def stream(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> AsyncIterator[CompletionChunk]:
+        """The answer."""
+        yield CompletionChunk(result=await self.complete(messages, options))
+
+    async def available(self) -> bool:
+        """Always."""
+        return True
+
+    async def aclose(self) -> None:
+        """Nothing to close here."""
+
+
+class RuleAssistant(WholeAnswers):
     """A provider that picks, for what the request calls for, the setting it can read, and acts by it.
 
     What the user said in this session counts most, then the memory's section in the system prompt. It does nothing
@@ -220,7 +220,6 @@ class RuleAssistant:
     async def complete(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> CompletionResult:
-        """What it says: no model, no chance."""
         instructions, fence, section = ((options and options.system_prompt) or "").partition(
             "<memory-context"
         )
@@ -228,24 +227,11 @@ class RuleAssistant:
         said = [message.content for message in messages if message.role == "user"]
         return CompletionResult(content=self._reply(fence + section, said, channel[1] if channel else None))
 
-    async def stream(
-        self, messages: Sequence[Message], options: CompletionOptions | None = None
-    ) -> AsyncIterator[CompletionChunk]:
-        """The same, in one piece."""
-        yield CompletionChunk(result=await self.complete(messages, options))
-
-    async def available(self) -> bool:
-        """Always."""
-        return True
-
-    async def aclose(self) -> None:
-        """Nothing is held."""
-
     def _reply(self, section: str, said: Sequence[str], context: str | None) -> str:
         if options := _OPTION.findall(said[-1]):
             return _likeliest(section, options)
         forms, reader = self._language.forms, self._reader
-        attribute, _ = self._called_for(said)
+        attribute = self._called_for(said)
         if attribute is None:
             return forms.replies[zlib.crc32(said[-1].encode()) % len(forms.replies)]
         setting = reader.own_words(said, attribute, context) or reader.choose(
@@ -254,15 +240,13 @@ class RuleAssistant:
         shown = self._language.acted(attribute, setting) if setting else forms.neutral_reply
         return f"{forms.lead_in} {shown}"
 
-    def _called_for(self, said: Sequence[str]) -> tuple[str | None, str]:
-        """The attribute that the newest thing said calls for, and the request it stands in."""
-        request = said[-1]
-        if attribute := self._reader.matters_to(request):
-            return attribute, request
+    def _called_for(self, said: Sequence[str]) -> str | None:
+        """The attribute that the newest thing said calls for."""
+        attribute = self._reader.matters_to(said[-1])
         # A complaint or a correction goes back to the request before it.
-        if len(said) > 1 and self._reader.objects(request):
+        if attribute is None and len(said) > 1 and self._reader.objects(said[-1]):
             return self._called_for(said[:-1])
-        return None, request
+        return attribute
 
 
 def _likeliest(section: str, options: Sequence[tuple[str, str]]) -> str:
@@ -278,7 +262,6 @@ class RuleSimulator:
     """Says the goal; where the reply does not suit, the beat's complaint, then what is wanted; then gives up."""
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
-        """The next of the lines that the beat holds."""
         lines = [beat.goal, *(line for line in (beat.branch, beat.hint) if line)]
         return lines[len(exchanges)] if len(exchanges) < len(lines) else None
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -14,15 +14,11 @@ from memory.bench.engine.files import Stopped
 from memory.bench.engine.roles import Exchange, Verdict
 from memory.bench.scores.model import ProbeRecord, ProbeStatus, Shown
 from memory.bench.scores.sections import sentences_with, settings_shown
+from memory.contract.adapter import SupportsReadiness
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.receipts import ConsistencyModel, RetrieveResult
 from memory.contract.requests import AdapterMode
 from memory.runtime._policy import Recall
-
-
-def is_ready(state: str, consistency: ConsistencyModel) -> bool:
-    """Whether a memory in this state is known to be ready: it says so, or need not be waited for."""
-    return state == "ready" or (state == "not_offered" and consistency == "immediate")
 
 
 def planned_requests(persona_id: str, test: TestSession) -> Iterator[tuple[Beat, ProbeRecord]]:
@@ -42,26 +38,27 @@ def planned_requests(persona_id: str, test: TestSession) -> Iterator[tuple[Beat,
                 after=test.after,
                 context=test.script.context,
                 attribute=beat.attribute,
-                wanted=truth.current is not None,
                 repeated=attribute in met,
-                change=truth.change,
-                since=truth.since,
-                has_stale=bool(truth.stale),
-                has_other=bool(truth.other),
+                **of_truth(truth),
             ),
         )
         if attribute is not None:
             met.add(attribute)
 
 
-class TestSessionRun:
-    """A test session while it is played.
+def of_truth(truth: PreferenceTruth) -> dict[str, Any]:
+    """The fields of a record that are known before anything is asked."""
+    return {
+        "wanted": truth.current is not None,
+        "change": truth.change,
+        "since": truth.since,
+        "has_stale": bool(truth.stale),
+        "has_other": bool(truth.other),
+    }
 
-    Args:
-        driver: with whom and how.
-        persona_id: who.
-        test: what.
-    """
+
+class TestSessionRun:
+    """A test session while it is played."""
 
     __test__: ClassVar[bool] = False
 
@@ -71,26 +68,25 @@ class TestSessionRun:
         self._persona_id, self._test = persona_id, test
         self._earlier: list[Exchange] = []
         self.records: list[ProbeRecord] = []
-        self._texts: list[dict[str, Any]] = []
+        self.texts: list[dict[str, Any]] = []
         self._warnings: list[str] = []
         self._counts = {"skipped": 0, "recalled": 0, "dated": 0, "versioned": 0}
         self._seen: dict[str, tuple[Shown | None, str | None]] = {}
-        self._readiness, self._store = "not_offered", "not_counted"
+        self._readiness, self._ready, self._store = "not_offered", False, "not_counted"
 
     async def play(self) -> None:
         """Ready, closed, played, judged, offered, opened again.
 
         Raises:
             Stopped: the memory failed to process what was written, or a test session's artefact was written.
-            HarnessFailed: a role's model failed.
-            MemslotError: the mode could not be switched, or the backend failed time and again.
+            MemslotError: a role's model failed, the mode could not be switched, or the backend failed too often.
         """
-        self._readiness, ready = await self._wait()
+        readiness = await self._wait()
         try:
             if self._settings.read_only:  # a switch that fails leaves the slot read-only all the same
                 await self._switch(AdapterMode(read_only=True, reason="test_session"))
             before = self._fingerprint()
-            await self.ask_all(self._readiness, ready)
+            await self.ask_all(readiness, self._slot.traits.consistency)
             if self._settings.read_only:
                 await self._offer_artefacts()
             after = self._fingerprint()
@@ -102,7 +98,6 @@ class TestSessionRun:
             self._warnings.append("the store's files differed after a test session")
 
     def row(self) -> dict[str, Any]:
-        """The journal's line."""
         return {
             "session": self._test.session_id,
             "readiness": self._readiness,
@@ -110,21 +105,21 @@ class TestSessionRun:
             **self._counts,
             "records": self.records,
             "warnings": self._context.clean(self._warnings),
-            **({"texts": self._texts} if self._context.keep_texts else {}),
+            **({"texts": self.texts} if self._context.keep_texts else {}),
         }
 
-    async def ask_all(self, readiness: str, ready: bool) -> tuple[list[ProbeRecord], list[dict[str, Any]]]:
-        """The requests alone: what they are worth, and what was said and shown.
+    async def ask_all(self, readiness: str, consistency: ConsistencyModel) -> None:
+        """The requests alone, of a memory in this state."""
+        # It is known to be ready where it says so, or need not be waited for.
+        self._ready = readiness == "ready" or (readiness == "not_offered" and consistency == "immediate")
+        self._readiness = readiness
+        await self._ask_all()
 
-        Args:
-            readiness: the memory's state as they begin.
-            ready: whether it is known to be ready.
-        """
+    async def _ask_all(self) -> None:
         conversation = Conversation(self._driver, self._persona_id, self._test.session_id, self._test.script)
         planned = {beat.beat_id: record for beat, record in planned_requests(self._persona_id, self._test)}
         for beat in self._test.script.beats:
-            await self._play_beat(conversation, beat, planned.get(beat.beat_id), readiness, ready)
-        return self.records, self._texts
+            await self._play_beat(conversation, beat, planned.get(beat.beat_id))
 
     async def _switch(self, mode: AdapterMode) -> None:
         with self._context.timed("mode"):
@@ -134,13 +129,11 @@ class TestSessionRun:
         with self._context.timed("fingerprint"):
             return self._context.fingerprint()
 
-    async def _wait(self) -> tuple[str, bool]:
-        """State of the memory, and whether it is known to be ready."""
-        consistency = self._slot.traits.consistency
-        if (waiting := self._driver.readiness) is None:
-            if consistency != "immediate":
+    async def _wait(self) -> str:
+        if (waiting := self._slot.capability(SupportsReadiness)) is None:
+            if self._slot.traits.consistency != "immediate":
                 self._warnings.append("writes become retrievable later, and the provider cannot say when")
-            return "not_offered", is_ready("not_offered", consistency)
+            return "not_offered"
         with self._context.timed("wait"):
             answer = await waiting.wait_until_ready(self._driver.scope, self._settings.wait_timeout_s)
         why = f": {answer.detail}" if answer.detail else ""
@@ -148,11 +141,9 @@ class TestSessionRun:
             raise Stopped(f"the backend failed to process what was written{why}")
         if answer.state != "ready":
             self._warnings.append(f"a test session began while readiness was {answer.state}{why}")
-        return answer.state, is_ready(answer.state, consistency)
+        return answer.state
 
-    async def _play_beat(
-        self, conversation: Conversation, beat: Beat, planned: ProbeRecord | None, readiness: str, ready: bool
-    ) -> None:
+    async def _play_beat(self, conversation: Conversation, beat: Beat, planned: ProbeRecord | None) -> None:
         script = self._test.script
         probe_id = planned.probe_id if planned else f"{self._persona_id}:{script.context}:{beat.beat_id}"
         exchanges: list[Exchange] = []
@@ -172,13 +163,16 @@ class TestSessionRun:
                 break
         if beat.truth is None or planned is None:
             return
-        fields: dict[str, Any] = {"turns": len(exchanges), "readiness": readiness, "error": error}
+        fields: dict[str, Any] = {"turns": len(exchanges)}
         if first is not None and not error:
             fields |= self._measured(first) | self._settings_shown(beat.truth, first, script.context)
         if verdicts:
             fields |= self._judged(planned, beat.truth, verdicts[0], verdicts[-1])
-        status: ProbeStatus = "failed" if error else "scored" if ready else "unready"
-        self.records.append(replace(planned, status=status, **fields))
+        self._add_record(planned, error, fields)
+
+    def _add_record(self, planned: ProbeRecord, error: str | None, fields: Mapping[str, Any]) -> None:
+        status: ProbeStatus = "failed" if error else "scored" if self._ready else "unready"
+        self.records.append(replace(planned, status=status, readiness=self._readiness, error=error, **fields))
 
     async def _turn(
         self, conversation: Conversation, probe_id: str, user: str, answers: str = ""
@@ -204,15 +198,8 @@ class TestSessionRun:
             counts["recalled"] += 1
             counts["dated"] += trace.newest_retrieved_at is not None
             counts["versioned"] += bool(trace.representation_version or trace.last_derived_at)
-        self._texts.append(
-            {
-                "probe_id": probe_id,
-                "user": said.user,
-                "reply": said.reply,
-                "context": recall.section,
-                "event_ids": names,
-            }
-        )
+        shown = {"context": recall.section, "event_ids": names}
+        self.texts.append({"probe_id": probe_id, **asdict(said), **shown})
 
     @staticmethod
     def _measured(result: RetrieveResult) -> dict[str, Any]:
@@ -231,11 +218,9 @@ class TestSessionRun:
     ) -> dict[str, Any]:
         section = result.formatted_context
         other = next((name for name in CONTEXTS if name != context), None) if context else None
-        wordings = self._context.roles.wordings
+        wordings, foreign = self._context.roles.wordings, self._context.foreign
         fields: dict[str, Any] = dict(
-            settings_shown(
-                truth, section, other_context=other, foreign=self._context.foreign, wordings=wordings
-            )
+            settings_shown(truth, section, other_context=other, foreign=foreign, wordings=wordings)
         )
         if truth.current is not None:
             relevant, before = sentences_with(section, wordings(truth.current))
@@ -279,10 +264,7 @@ class TestSessionRun:
         fields: dict[str, Any] = {
             "first": _relation(truth, first),
             "last": _relation(truth, last),
-            "fit_first": first.fit,
-            "fit_last": last.fit,
-            "votes": first.votes,
-            "agreement": first.agreement,
+            **of_verdicts(first, last),
         }
         if planned.attribute is not None and planned.kind != "neutral":
             if planned.attribute in self._seen:
@@ -292,15 +274,25 @@ class TestSessionRun:
         return fields
 
 
+def of_verdicts(first: Verdict, last: Verdict) -> dict[str, Any]:
+    """The fields of a record that every judge decides."""
+    return {
+        "fit_first": first.fit,
+        "fit_last": last.fit,
+        "votes": first.votes,
+        "agreement": first.agreement,
+    }
+
+
 def _relation(truth: PreferenceTruth, verdict: Verdict) -> Shown:
     if verdict.shown is None:
         # A judge that reads says whether it suits, not always what it saw.
         return "current" if verdict.fit and truth.current is not None else "nothing"
     if verdict.shown == truth.current:
         return "current"
-    relations: tuple[tuple[Shown, tuple[str, ...]], ...] = (
-        ("stale", truth.stale),
-        ("other", truth.other),
-        ("decoy", truth.decoys),
-    )
-    return next((name for name, markers in relations if verdict.shown in markers), "unknown")
+    relations: dict[Shown, tuple[str, ...]] = {
+        "stale": truth.stale,
+        "other": truth.other,
+        "decoy": truth.decoys,
+    }
+    return next((name for name, markers in relations.items() if verdict.shown in markers), "unknown")

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 
 from memory.bench.data.timeline import Timeline, TimelineSet
-from memory.bench.engine.cell import foreign_phrases, kept_texts, state_fields, timings
+from memory.bench.engine.cell import timings
 from memory.bench.engine.context import CellState
 from memory.bench.engine.files import CellJournal, file_hashes, read_lines
 from memory.bench.engine.manifest import CELL_FILE, MANIFEST_FILE, CellRecord, Manifest, read_cell
@@ -29,7 +29,7 @@ from memory.bench.engine.replay import (
     same,
 )
 from memory.bench.engine.roles import Roles
-from memory.bench.engine.test_session import TestSessionRun, is_ready
+from memory.bench.engine.test_session import TestSessionRun
 from memory.bench.scores.metrics import llm_use
 from memory.bench.scores.model import OF_SECTION, ProbeRecord
 from memory.contract.errors import ConfigError
@@ -40,32 +40,23 @@ Traces = Sequence[tuple[Trace, str | None]]
 
 
 class CellCheck:
-    """A cell that is looked at.
-
-    Args:
-        directory: of the experiment.
-        manifest: the experiment's.
-        record: the cell's, as the manifest has it.
-        data: the timelines; None where they are not known.
-        roles: who played; None where that cannot be repeated.
-        unchecked: takes what could not be looked at, and why.
-    """
+    """A cell that is looked at. ``unchecked`` takes what could not be looked at, and why."""
 
     def __init__(
         self,
-        directory: Path,
+        directory: Path,  # of the experiment
         manifest: Manifest,
-        record: CellRecord,
+        record: CellRecord,  # as the manifest has it
         data: TimelineSet | None,
-        roles: Roles | None,
+        roles: Roles | None,  # None where what they did cannot be repeated
         unchecked: list[str],
     ) -> None:
         self._manifest, self._record, self._roles, self._unchecked = manifest, record, roles, unchecked
-        self._directory = directory / "cells" / record.cell_id
         self._name = f"cells/{record.cell_id}"
+        self._directory = directory / self._name
         self._timelines = data.timelines if data else ()
-        own = [timeline for timeline in self._timelines if timeline.persona_id == record.persona_id]
-        self._timeline: Timeline | None = own[0] if own else None
+        own = (each for each in self._timelines if each.persona_id == record.persona_id)
+        self._timeline: Timeline | None = next(own, None)
         variants = manifest.variants
         self._variant = next((variant for variant in variants if variant.label == record.label), variants[0])
 
@@ -77,7 +68,6 @@ class CellCheck:
         return once and record.status == "completed" and not record.resumed
 
     def deviations(self) -> Iterator[Deviation]:
-        """What is not what it was computed from."""
         record = self._record
         if not (self._directory / CELL_FILE).exists():
             if record.status in ("completed", "stopped"):
@@ -115,40 +105,32 @@ class CellCheck:
             why = f"{type(error).__name__}: {error}".splitlines()[0][:120]
             yield Deviation(f"{self._name}/journal.jsonl", "cannot be used", why)
 
-    # -- the record, the results and the texts from the journal ---------------------------------------------
-
     def _state(self, state: CellState) -> Iterator[Deviation]:
         record = self._record
-        usage = llm_use(read_lines(self._directory / "traces.jsonl"))
         computed = CellRecord.model_validate(
             {
                 **record.model_dump(),
-                **state_fields(state),
+                **state.of_record(),
                 "timings": timings(self._directory),
-                "usage": usage,
+                "usage": llm_use(read_lines(self._directory / "traces.jsonl")),
             }
         )
         yield from compared(f"{MANIFEST_FILE}: {self._name}", record, computed)
         yield from self._results(state)
         if (self._directory / "texts.jsonl").exists():
-            texts = kept_texts(state, record.persona_id)
             kept = read_lines(self._directory / "texts.jsonl")
-            yield from rows_differ(f"{self._name}/texts.jsonl", kept, texts)
-        elif self._texts_kept and record.status == "completed" and state.records:
-            yield Deviation(f"{self._name}/texts.jsonl", "missing", "what was said and shown")
-
-    @property
-    def _texts_kept(self) -> bool:
-        keep = self._manifest.settings.get("keep_texts")
-        return self._manifest.settings.get("timeline") == "game" if keep is None else bool(keep)
+            yield from rows_differ(f"{self._name}/texts.jsonl", kept, state.texts_of(record.persona_id))
+        elif record.status == "completed" and state.records:
+            keep, timeline = (self._manifest.settings.get(name) for name in ("keep_texts", "timeline"))
+            if timeline == "game" if keep is None else keep:
+                yield Deviation(f"{self._name}/texts.jsonl", "missing", "what was said and shown")
 
     def _results(self, state: CellState) -> Iterator[Deviation]:
         where, record = f"{self._name}/results.jsonl", self._record
         kept, known = read_lines(self._directory / "results.jsonl"), state.records
         if self._timeline is not None:
             answers = any(role.role == "assistant" and role.kind == "model" for role in self._manifest.roles)
-            error = record.error.type if record.error else None
-            known = completed(known, self._timeline, answers=answers, fault=record.fault, error=error)
+            known = completed(known, self._timeline, answers=answers, fault=record.fault, error=record.error)
         yield from rows_differ(where, kept[: len(known)], [item.row() for item in known])
         rest = {row.get("status") for row in kept[len(known) :]}
         if rest:
@@ -168,29 +150,20 @@ class CellCheck:
         expected = {(provider.name, provider.kind)} if seen else set()
         yield from same(f"{MANIFEST_FILE}: {self._variant.label}: provider and kind", expected, seen)
 
-    # -- the journal against the traces -----------------------------------------------------------------------
-
     def _calls(self, rows: Sequence[Row], traces: Traces) -> Iterator[Deviation]:
         """Turns in their order, writes, and what test sessions offered."""
         where = f"{self._name}/journal.jsonl"
-        asked = [
-            (trace.token_count, trace.error)
-            for trace, probe in traces
-            if _is(trace, "retrieve") and not probe
-        ]
+        asked = [(each.token_count, each.error) for each, probe in traces if _asks(each) and not probe]
         turns = [(row["tokens"], row["error"]) for row in rows if row["kind"] == "turn"]
         yield from self._within(f"{where}: turns", turns, asked)
         # A provider that keeps nothing is reminded of its clock, without a line in the journal.
-        sent = {
-            (trace.event_id, trace.consistency or "unknown")
-            for trace, _ in traces
-            if _is(trace, "record_event")
-        }
+        writes = [trace for trace, _ in traces if trace.operation == "record_event"]
+        sent = {(trace.event_id, trace.consistency or "unknown") for trace in writes}
         written = {(row["event"], row["status"]) for row in rows if row["kind"] == "written"}
-        in_bulk = any(_is(trace, "record_events") for trace, _ in traces)
+        in_bulk = any(trace.operation == "record_events" for trace, _ in traces)
         for event, status in sorted(written - sent) if self._every_call_counts and not in_bulk else ():
             yield Deviation(f"{where}: {event}", status, "no such write in traces.jsonl")
-        refused = sum(_is(trace, "record_event") and bool(trace.read_only) for trace, _ in traces)
+        refused = sum(bool(trace.read_only) for trace in writes)
         tests = sum(row["skipped"] for row in rows if row["kind"] in ("test", "probes"))
         if tests > refused or (tests < refused and self._every_call_counts):
             yield Deviation(f"{where}: skipped", str(tests), f"{refused} in traces.jsonl")
@@ -210,12 +183,10 @@ class CellCheck:
         if len(seen) > len(kept):
             yield Deviation(where, str(len(kept)), f"{len(seen)} in traces.jsonl")
 
-    # -- verdicts and scores from what was shown --------------------------------------------------------------
-
     def _verdicts(self, rows: Sequence[Row], traces: Traces) -> Iterator[Deviation]:
         retrieved: dict[str, list[Trace]] = {}
         for trace, probe in traces:
-            if probe is not None and _is(trace, "retrieve"):
+            if probe is not None and _asks(trace):
                 retrieved.setdefault(probe, []).append(trace)
         tests = [row for row in rows if row["kind"] in ("test", "probes")]
         for record in (ProbeRecord.load(item) for row in tests for item in row["records"]):
@@ -263,28 +234,20 @@ class CellCheck:
         self, row: Row, retrieved: Mapping[str, Sequence[Trace]], timeline: Timeline, roles: Roles
     ) -> list[Deviation]:
         """A test session once more, with the sections that were shown then."""
-        ready = is_ready(row["readiness"], self._variant.traits.consistency)
         driver = ReplayDriver(
-            self._record,
-            self._variant,
-            roles,
-            timeline,
-            foreign_phrases(self._timelines, timeline),
-            row["texts"],
-            retrieved,
-            Utf8TokenCounter(),
+            self._record, self._variant, roles, timeline, self._timelines, row["texts"], retrieved
         )
         run: TestSessionRun
         if row["kind"] == "test":
-            test = next(each_test for each_test in timeline.tests if each_test.session_id == row["session"])
+            test = next(each for each in timeline.tests if each.session_id == row["session"])
             run = TestSessionRun(driver, timeline.persona_id, test)
         else:
             wanted = {record["probe_id"] for record in row["records"]}
             probes = [probe for probe in timeline.probes if probe.probe_id in wanted]
             run = ProbeSession(driver, timeline.persona_id, probes)
-        records, texts = await run.ask_all(row["readiness"], ready)
+        await run.ask_all(row["readiness"], self._variant.traits.consistency)
         where = f"{self._name}/journal.jsonl, {row['session']}"
-        rows = [record.row() for record in records]
+        rows = [record.row() for record in run.records]
         if isinstance(roles.judge, SilentJudge):
             kept, again = (
                 [{name: item[name] for name in OF_SECTION} for item in items if item["error"] is None]
@@ -293,9 +256,9 @@ class CellCheck:
             return list(rows_differ(f"{where}: records", kept, again))
         return [
             *rows_differ(f"{where}: records", row["records"], rows),
-            *rows_differ(f"{where}: texts", row["texts"], texts),
+            *rows_differ(f"{where}: texts", row["texts"], run.texts),
         ]
 
 
-def _is(trace: Trace, operation: str) -> bool:
-    return trace.operation == operation
+def _asks(trace: Trace) -> bool:
+    return trace.operation == "retrieve"

@@ -181,7 +181,7 @@ def judged(*answers: str, votes: int = 1) -> Any:
     seat.meter.add = lambda tokens: None  # type: ignore[method-assign]
     judge = ModelJudge(seat, votes)
     verdict = asyncio.run(judge.judge(SCRIPT, BEAT, [Exchange("What?", "So.")]))
-    return verdict.fit, verdict.agreement, seat.unread
+    return verdict.fit, verdict.agreement, seat.spent["unread"]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_simulator_opens_with_the_goal_and_ends(tmp_path: Path) -> None:
         return said
 
     assert asyncio.run(talk()) == [BEAT.goal, "Shorter!", None, None]
-    assert seat.calls == 2
+    assert seat.spent["calls"] == 2
 
 
 def test_a_limit_stops_the_run_and_a_higher_one_goes_on(tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_a_rate_limit_is_waited_for_as_the_server_asks(
     seat = RoleModel(model, Meter(tmp_path / "calls", None, None))
     assert asyncio.run(seat.ask("s", [])) == "At last."
     assert clock.slept == [7.5, 5.0, 10.0]
-    assert (seat.calls, len(model.requests)) == (4, 4), "each attempt is one"
+    assert (seat.spent["calls"], len(model.requests)) == (4, 4), "each attempt is one"
     # One that asks for an hour is not waited for, and neither is one that refuses without end.
     for endless in (
         [limited(3600)],

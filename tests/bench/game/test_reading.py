@@ -100,7 +100,7 @@ def test_eight_times_the_text_takes_about_eight_times_the_time(piece: str) -> No
 
 
 def reply(shown: str, said: str, *earlier: str, context: str = "work") -> str:
-    identity = load_prompt("assistant").filled(context=context, now="2026-01-09 00:00")
+    identity = load_prompt("assistant").text.format(context=context, now="2026-01-09 00:00")
     options = CompletionOptions(system_prompt=f"{identity}\n\n{shown}")
     messages = [Message(role="user", content=one) for one in (*earlier, said)]
     return asyncio.run(RuleAssistant(ENGLISH).complete(messages, options)).content
