@@ -150,8 +150,8 @@ class ProbeSession(TestSessionRun):
         else:
             assert isinstance(truth, EvidenceTruth)
             wish = f"the reply says: {truth.answer}"
-        told = PreferenceTruth(current=wish)
-        beat = Beat(probe.probe_id, "other", probe.query, constraint=wish, truth=told)
+        wanted = PreferenceTruth(current=wish)
+        beat = Beat(probe.probe_id, "other", probe.query, constraint=wish, truth=wanted)
         verdict = await self._driver.judge(script, beat, self._earlier[-1:])
         return {"turns": 1, **of_verdicts(verdict, verdict)}
 
