@@ -38,8 +38,8 @@ from memory.slot.slot import MemorySlot
 _OPENING_S = 30.0
 _PAUSE_S = 0.05
 _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+# How often the scope of the event that is being written was reset when it was accepted; None: it is just now.
 _accepted: ContextVar[int | None] = ContextVar("accepted", default=None)
-"""How often the scope of the event that is being written was reset when it was accepted; None: it is just now."""
 
 
 class _Erased(MemslotError):
@@ -90,13 +90,12 @@ class _Attached:
         method = METHODS[name]
         call = {"method": name, "arguments": to_jsonable_python(arguments)}
         for attempt in (1, 2):
-            slot, connection = await self._reached()
-            if slot is not None:
-                answer = await answered(slot, call, self._owner.resets)
+            reached = await self._reached()
+            if isinstance(reached, MemorySlot):
+                answer = await answered(reached, call, self._owner.resets)
             else:
-                assert connection is not None
                 try:
-                    answer = await self._asked(connection, call)
+                    answer = await self._asked(reached, call)
                 except OSError as error:
                     self._close_idle()  # its other connections have ended with it
                     if method.repeatable and attempt == 1:
@@ -107,40 +106,38 @@ class _Attached:
             return method.result.validate_python(answer["result"])
         raise AssertionError
 
-    async def _reached(self) -> tuple[MemorySlot | None, _Connection | None]:
+    async def _reached(self) -> MemorySlot | _Connection:
         """The store itself, where this process owns it by now; else a connection to its owner."""
         with anyio.move_on_after(_OPENING_S):
             while True:
                 if self._owner.slot is not None:
-                    return self._owner.slot, None
+                    return self._owner.slot
                 while self._idle:
                     lines, writer = self._idle.pop()
                     if not (lines.at_eof() or writer.is_closing()):
-                        return None, (lines, writer)
+                        return lines, writer
                     writer.close()
                 try:
                     path = self._owner.place.note.read_text("utf-8")
-                    return None, await asyncio.open_unix_connection(path, limit=MAX_LINE)
+                    return await asyncio.open_unix_connection(path, limit=MAX_LINE)
                 except OSError:
                     if (slot := await self._owner.succeed()) is not None:
-                        return slot, None
+                        return slot
                 await anyio.sleep(_PAUSE_S)  # its owner is still opening it
         raise self._unavailable("the process that has it open does not answer", sent=False)
 
     async def _asked(self, connection: _Connection, call: dict[str, Any]) -> dict[str, Any]:
         lines, writer = connection
-        answer: dict[str, Any] | None = None
         try:
             await send(writer, call)
             line = await lines.readline()
             if not line.endswith(b"\n"):
                 raise ConnectionResetError("the connection ended without an answer")
-            answer = json.loads(line)
-        finally:
-            if answer is not None:
-                self._idle.append(connection)
-            else:
-                writer.close()
+            answer: dict[str, Any] = json.loads(line)
+        except BaseException:
+            writer.close()
+            raise
+        self._idle.append(connection)
         return answer
 
     def _unavailable(self, why: str, *, sent: bool) -> BackendUnavailable:
@@ -205,12 +202,10 @@ def _attached(native: MemoryAdapter, owner: Owner) -> Any:
 
         return call
 
-    withheld: dict[str, Any] = {
-        "withheld_capabilities": getattr(native, "withheld_capabilities", frozenset())
-    }
     asked = METHODS.keys() - vars(_Attached).keys()
-    methods = {name: remote(name) for name in asked if hasattr(native, name)}
-    return type("Attached", (_Attached,), {**methods, **withheld})(native, owner)
+    members: dict[str, Any] = {name: remote(name) for name in asked if hasattr(native, name)}
+    members["withheld_capabilities"] = getattr(native, "withheld_capabilities", frozenset())
+    return type("Attached", (_Attached,), members)(native, owner)
 
 
 @asynccontextmanager
@@ -237,8 +232,7 @@ async def open_shared(
     scope = scope or settings.memory.scope
     async with AsyncExitStack() as stack:
         # A shared state makes every process a server of its own.
-        alone = settings.memory.state is not None
-        if hasattr(socket, "AF_UNIX") and not on_trio() and not alone:
+        if hasattr(socket, "AF_UNIX") and not on_trio() and settings.memory.state is None:
             slot = await stack.enter_async_context(_shared(settings, scope))
         else:
             slot = build_slot(settings, scope=scope)

@@ -21,17 +21,10 @@ import anyio
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from memory.contract import errors
+from memory.contract import errors, receipts
 from memory.contract.adapter import CAPABILITIES
 from memory.contract.errors import BackendError, BackendProtocolError, BackendUnavailable, MemslotError
 from memory.contract.events import MemoryEvent
-from memory.contract.receipts import (
-    BackendHealth,
-    ContextEntry,
-    ResetReceipt,
-    RetrieveResult,
-    WriteReceipt,
-)
 from memory.contract.requests import RetrieveRequest
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
@@ -43,14 +36,13 @@ from memory.slot.host_store import HOST_FILE, HostStore
 from memory.slot.lockfile import FileLock
 from memory.slot.slot import MemorySlot
 
-MAX_LINE = 64_000_000
-"""Bytes of a call, or of its answer."""
+MAX_LINE = 64_000_000  # bytes of a call, or of its answer
 
 
-class _ReceivedResult(RetrieveResult):
+class _ReceivedResult(receipts.RetrieveResult):
     """Read from the wire, with what the contract leaves unchecked for an adapter's sake."""
 
-    entries: tuple[ContextEntry, ...] = ()
+    entries: tuple[receipts.ContextEntry, ...] = ()
     included: tuple[int, ...] = ()
 
 
@@ -75,12 +67,12 @@ def _declared(function: Callable[..., Any]) -> Method:
 _READS = frozenset({"readiness", "wait_until_ready", "provenance", "native_query"})
 METHODS: Mapping[str, Method] = {
     "setup_scope": _method(MemoryScope, result=None, repeatable=True),
-    "health": _method(result=BackendHealth, repeatable=True),
+    "health": _method(result=receipts.BackendHealth, repeatable=True),
     "keep_event": _method(MemoryEvent, result=bool | None, repeatable=True),
-    "record_event": _method(MemoryEvent, result=WriteReceipt),
-    "record_accepted": _method(MemoryEvent, int, result=WriteReceipt | None),
+    "record_event": _method(MemoryEvent, result=receipts.WriteReceipt),
+    "record_accepted": _method(MemoryEvent, int, result=receipts.WriteReceipt | None),
     "retrieve": _method(RetrieveRequest, result=_ReceivedResult, repeatable=True),
-    "reset_scope": _method(MemoryScope, result=ResetReceipt),
+    "reset_scope": _method(MemoryScope, result=receipts.ResetReceipt),
     "find_event": _method(MemoryEvent, result=tuple[str, ...] | None, repeatable=True),
     **{
         name: _declared(function)
@@ -96,16 +88,13 @@ async def answered(slot: MemorySlot, call: Any, resets: Callable[[MemoryScope], 
     try:
         method = METHODS[call["method"]]
         arguments = method.arguments.validate_python(call["arguments"])
-        result = await _carried_out(slot, call["method"], arguments, resets)
-        return {"result": to_jsonable_python(result)}
+        return {"result": to_jsonable_python(await _carried_out(slot, call["method"], arguments, resets))}
     except MemslotError as error:
         sent, details = getattr(error, "sent", None), dict(getattr(error, "diagnostics", {}))
         return {"error": type(error).__name__, "message": str(error), "sent": sent, "diagnostics": details}
     except Exception as error:
-        return {
-            "error": "BackendProtocolError",
-            "message": f"an attached call failed ({type(error).__name__})",
-        }
+        message = f"an attached call failed ({type(error).__name__})"
+        return {"error": "BackendProtocolError", "message": message}
 
 
 async def _carried_out(
@@ -162,11 +151,7 @@ class Place:
 
     @classmethod
     def of(cls, config: MemslotConfig) -> Place:
-        """By what is configured: two configurations of one store that differ do not attach to each other.
-
-        Raises:
-            OSError: the directory cannot be made.
-        """
+        """By what is configured: two configurations of one store that differ do not attach to each other."""
         store = [config.provider, str(config.data_dir.resolve()), config.options, str(config.journal)]
         what = json.dumps(store, sort_keys=True, default=str)
         name = sha256(what.encode()).hexdigest()[:16]
@@ -199,11 +184,7 @@ class Owner:
         self._store: HostStore | None = None
 
     def resets(self, scope: MemoryScope | None = None) -> int:
-        """How often a scope, or any, was reset since a process first attached, whoever owned the memory then.
-
-        Raises:
-            StoreError: the host store cannot be used.
-        """
+        """How often a scope, or any, was reset since a process first attached, whoever owned the memory then."""
         if self._store is None:
             self._store = HostStore(self.backend_name, self._settings.data_dir / HOST_FILE)
         return self._store.resets(scope)
@@ -226,8 +207,7 @@ class Owner:
 
     async def serve(self, slot: MemorySlot) -> MemorySlot:
         self.slot, self.backend_name = slot, slot.backend_name
-        with suppress(FileNotFoundError):
-            self.place.socket.unlink()
+        self.place.socket.unlink(missing_ok=True)
         path = str(self.place.socket)
         self._server = await asyncio.start_unix_server(self._converse, path, limit=MAX_LINE)
         self.place.socket.chmod(0o600)  # in a directory that nobody else may enter
@@ -256,20 +236,18 @@ class Owner:
     async def aclose(self) -> None:
         if self._server is not None:
             self._server.close()
-            conversations = dict(self._conversations)
-            for writer in conversations.values():
+            for writer in self._conversations.values():
                 writer.close()  # what is in work is finished, and its answer lost
-            if conversations:
-                await asyncio.wait(conversations, timeout=_CLOSING_S)
+            if self._conversations:
+                await asyncio.wait(list(self._conversations), timeout=_CLOSING_S)
         try:
             if self.slot is not None:
                 await self.slot.aclose()
         finally:
             if self._store is not None:
                 self._store.close()
-            with suppress(FileNotFoundError):
-                if self.slot is not None:
-                    self.place.socket.unlink()
+            if self.slot is not None:
+                self.place.socket.unlink(missing_ok=True)
             self._lock.release()
 
 

@@ -140,11 +140,9 @@ class CommandLine(_Closing):
             self._out.flush()
         except OSError as error:
             self.close()
-            # Who stops reading has read enough; whatever else happens, the answer is lost.
-            reason = (
-                () if isinstance(error, BrokenPipeError) else (f"cannot write an answer: {error.strerror}",)
-            )
-            raise ChannelClosed(*reason) from None
+            if isinstance(error, BrokenPipeError):  # who stops reading has read enough
+                raise ChannelClosed from None
+            raise ChannelClosed(f"cannot write an answer: {error.strerror}") from None
 
 
 def _line() -> str:
@@ -226,11 +224,10 @@ class HttpChannel(_Closing):
         with answers:
             try:
                 await self._turns.send((turn, pieces))
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            except BaseException as error:
                 pieces.close()
-                raise ChannelClosed from None
-            except BaseException:
-                pieces.close()
+                if isinstance(error, (anyio.BrokenResourceError, anyio.ClosedResourceError)):
+                    raise ChannelClosed from None
                 raise
             async for output in answers:  # to its end: the loop closes it behind the last piece
                 yield sent(output)

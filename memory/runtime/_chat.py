@@ -33,6 +33,8 @@ _READ_ONLY = AdapterMode(read_only=True, reason="asked for in the chat")
 class Chat:
     """One chat: a model, and a memory that may be switched. ``say`` prints what is no answer."""
 
+    session: AgentSession
+
     def __init__(
         self,
         config: MemslotConfig,
@@ -42,27 +44,20 @@ class Chat:
         say: Callable[[str], None],
         interruptible: bool = False,
     ) -> None:
-        self._config = config
+        self._config, self._settings, self._provider, self._channel = config, settings, provider, channel
         self._interruptible = interruptible
-        self._settings = settings
-        self._provider = provider
-        self._channel = channel
         self._say: Callable[[str], None] = lambda text: say(without_controls(text))
         self._open = AsyncExitStack()
         self._forgetting = False
         self._lost: LifecycleError | None = None  # said at a switch, and once more at the end
-        self.session: AgentSession
 
     async def run(self, session_key: str | None = None) -> None:
-        """Until the channel is closed.
-
-        Raises:
-            LifecycleError: what was said could neither be written nor kept for the next start.
-        """
+        """Until the channel is closed; what was said and can neither be written nor kept is an error."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._provider.aclose)
-            stack.push_async_callback(self._close)
+            stack.push_async_callback(lambda: self._open.aclose())
             await self._attach(self._config, session_key)
+            stack.push_async_callback(lambda: self.session.end())
             await self.session.start()
             self._say(f"{self._provider.id} with {self._name}; /help lists what else you can say")
             try:
@@ -126,13 +121,6 @@ class Chat:
             self._lost = error
             raise
 
-    async def _close(self) -> None:
-        try:
-            if hasattr(self, "session"):
-                await self.session.end()
-        finally:
-            await self._open.aclose()
-
     async def _command(self, line: str) -> bool:
         """Do what a line beginning with a slash asks for; False to leave."""
         self._forgetting = False
@@ -151,14 +139,12 @@ class Chat:
             elif name == "/switch" and argument == self._name:
                 self._say(f"it is {argument} already")
             elif name == "/switch" and argument:
-                await self._attach(
-                    load_config(self._config.problem.source, provider=argument, named_by=("/switch",))
-                )
+                source = self._config.problem.source
+                await self._attach(load_config(source, provider=argument, named_by=("/switch",)))
                 self._say(f"now with {self._name}")
             elif name == "/forget":
                 self._forgetting = True
-                scope = self.session.scope.label
-                self._say(f"delete everything {self._name} keeps of {scope}? Type yes")
+                self._say(f"delete everything {self._name} keeps of {self.session.scope.label}? Type yes")
             else:
                 self._say(_HELP if name == "/help" else f"{line.rstrip()} is not understood\n{_HELP}")
         except MemslotError as error:
@@ -206,7 +192,7 @@ async def chat(
     channel: CommandLine | None = None,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Chat with the configuration's memory and model until the input ends; errors as :meth:`Chat.run`."""
+    """Chat with the configuration's memory and model until the input ends."""
     settings = config.section("agent", AgentSettings)
     provider = settings.model(config)
     read = _reader() if channel is None else None
@@ -223,8 +209,4 @@ def _reader() -> Callable[[], str] | None:
     except ImportError:
         return None
     session: Any = PromptSession()
-
-    def read() -> str:
-        return str(session.prompt("> "))
-
-    return read
+    return lambda: str(session.prompt("> "))

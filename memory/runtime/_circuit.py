@@ -28,10 +28,7 @@ class SetUpLate(BackendTimeout):
 class Circuit:
     """Counts failures in a row. Open, it refuses every attempt until its pause is over, and then all but one.
 
-    Args:
-        what: what it guards, for messages, such as ``mem0: recall``.
-        open_after: failures in a row that open it.
-        pause_s: seconds it stays open; then one attempt decides.
+    ``what`` it guards, such as ``mem0: recall``, is named in messages.
     """
 
     def __init__(self, what: str, open_after: int, pause_s: float) -> None:
@@ -56,19 +53,21 @@ class Circuit:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Around one attempt, whose outcome is noted. One that is given up says nothing about the memory.
-
-        Raises:
-            CircuitOpen: the memory is left alone.
-        """
+        """Around one attempt, whose outcome is noted. One that is given up says nothing about the memory."""
         state = self.state
         if state == "open" or (state == "half-open" and self._trying):
             raise CircuitOpen(f"{self._what} is left alone after {self._failures} failures in a row")
-        trial, self._trying = state == "half-open", state == "half-open"
+        trial = self._trying = state == "half-open"
         try:
             yield
         except Exception as error:
-            self._failed(error)
+            # A request that was refused, or made wrongly by the host, says nothing about the next one.
+            if isinstance(error, BackendError) and not isinstance(error, (BackendRejected, SetUpLate)):
+                self._failures += 1
+                if self._failures >= self._open_after:
+                    if not self._until or self.left_s <= 0:
+                        log.warning("%s is left alone for %g s: %s", self._what, self._pause_s, error)
+                    self._until = time.monotonic() + self._pause_s
             raise
         else:
             if self._failures >= self._open_after:
@@ -77,16 +76,6 @@ class Circuit:
         finally:
             if trial:
                 self._trying = False
-
-    def _failed(self, error: Exception) -> None:
-        # A request that was refused, or made wrongly by the host, says nothing about the next one.
-        if not isinstance(error, BackendError) or isinstance(error, (BackendRejected, SetUpLate)):
-            return
-        self._failures += 1
-        if self._failures >= self._open_after:
-            if not self._until or self.left_s <= 0:
-                log.warning("%s is left alone for %g s: %s", self._what, self._pause_s, error)
-            self._until = time.monotonic() + self._pause_s
 
 
 class Background:

@@ -8,7 +8,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -68,11 +67,7 @@ class AgentSettings(PluginOptions):
     """What the agent grants its memory, see ``TurnPolicy``."""
 
     def model(self, config: MemslotConfig) -> Provider:
-        """The model, whose block stands in ``config``; whoever asks for it closes it.
-
-        Raises:
-            ConfigError, PluginError: it cannot be used.
-        """
+        """The model, whose block stands in ``config``; whoever asks for it closes it."""
         return create_provider(self.provider, self.options, problem=config.problem)
 
     def session(self, provider: Provider, memory: TurnMemory, **given: Any) -> AgentSession:
@@ -90,8 +85,7 @@ class AgentSettings(PluginOptions):
 log = logging.getLogger(__name__)
 
 Place = tuple[MemoryScope, str]
-_IDLE_BESIDE_OTHERS_S = 0.2
-"""What another server answered next is read anew: by then a conversation is forgotten here."""
+_IDLE_BESIDE_OTHERS_S = 0.2  # what another server answered next is read anew
 
 
 class Conversations:
@@ -134,13 +128,11 @@ class Conversations:
         await self._tasks.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> bool | None:
+    async def __aexit__(self, *raised: Any) -> bool | None:
         for channel in list(self._open.values()):
             channel.close()
         self._tasks.cancel_scope.deadline = anyio.current_time() + self._grace_s
-        return await self._tasks.__aexit__(kind, error, where)
+        return await self._tasks.__aexit__(*raised)
 
     async def turn(
         self, scope: MemoryScope, key: str, turn: UserTurn, project: str = ""
@@ -183,10 +175,8 @@ class Conversations:
         return channel
 
     async def _run(self, place: Place, channel: HttpChannel, session: AgentSession) -> None:
-        scope, key = place
-
         def keep(checkpoint: Checkpoint) -> None:
-            self._store.put(StoredObject("conversation", scope, key, checkpoint.model_dump(mode="json")))
+            self._store.put(StoredObject("conversation", *place, checkpoint.model_dump(mode="json")))
 
         try:
             await run_session(session, channel, keep)

@@ -27,17 +27,11 @@ def drop_turns(spool: Path) -> bool:
 
 @dataclass
 class Forgotten:
-    """What became of a person's events.
+    """What became of a person's events."""
 
-    Attributes:
-        scopes: how many held events of theirs.
-        recorded: whether anything was.
-        left: what is still somewhere, each as a phrase for the user.
-    """
-
-    scopes: int = 0
+    scopes: int = 0  # that held events of theirs
     recorded: bool = False
-    left: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)  # what is still somewhere, each as a phrase for the user
 
 
 async def forget_person(
@@ -48,15 +42,11 @@ async def forget_person(
 ) -> Forgotten:
     """Reset a person's scopes, then remove their events from the journal for good.
 
-    In this order, so that a backend that is down leaves the list of what to reset.
-
-    ``open_slot`` opens the memory of ``provider``; None leaves it as it is.
-
-    Raises:
-        MemslotError: the memory cannot be opened or reset; nothing was removed.
+    In this order, so that a backend that is down leaves the list of what to reset. ``open_slot`` opens the memory
+    of ``provider``; None leaves it as it is.
     """
-    scopes = {entry.event.scope for entry in journal.entries(everything=True)}
-    scopes = {scope for scope in scopes if scope.persona_id == persona_id}
+    events = (entry.event for entry in journal.entries(everything=True))
+    scopes = {event.scope for event in events if event.scope.persona_id == persona_id}
     forgotten = Forgotten(scopes=len(scopes))
     reset: set[JournalKey] = set()
     if scopes and open_slot is not None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskStatus
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from memory.contract.errors import ConfigError
 
@@ -48,13 +47,11 @@ def listening_socket(host: str, port: int, *, field: str) -> socket.socket:
 
 
 def bounded_protocol(header_s: float, max_per_address: int) -> type[asyncio.Protocol]:
-    """uvicorn's protocol for HTTP, for its option ``http``.
-
-    Args:
-        header_s: seconds from the opening of a connection, or from the first byte of a further request, until the
-            head of the request has arrived; then the connection is closed.
-        max_per_address: connections of one address; further ones are closed at once.
+    """uvicorn's protocol for HTTP: ``header_s`` after its opening, or the first byte of a further request, a
+    connection that has not sent the head of a request is closed, and one too many of an address at once.
     """
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
     connections: Counter[str] = Counter()
 
     class Bounded(AutoHTTPProtocol):  # type: ignore[misc, valid-type]

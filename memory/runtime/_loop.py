@@ -31,7 +31,7 @@ from memory.runtime._items import MemoryItems
 from memory.runtime._policy import Recall, TurnMemory
 from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, ToolCall
 from memory.runtime._sections import Part, digest_of, fit_parts
-from memory.runtime._tools import ToolContext, ToolRegistry, ToolResult
+from memory.runtime._tools import ToolContext, ToolRegistry, ToolResult, failed_call
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,9 @@ class AgentSession:
         if (window := self.settings.window_tokens) is not None:
             await self._fit(said, window)  # before recall, which leaves out what is still shown
         recall, research = await self._research(turn.content)
-        system = self._system(recall, research)
+        results_before = [f"Result of {result.name}:\n{result.content}" for result in research]
+        known = (self.settings.identity, self.settings.soul, self._remembered(recall), *results_before)
+        system = "\n\n".join(filter(None, known))
         before_ms = (time.perf_counter() - started) * 1000
         conversation = [*self.history, said]
         results: list[ToolResult] = []
@@ -224,26 +226,18 @@ class AgentSession:
         names = self.tools.before_generation() if self.tools else ()
         if not names:
             return await self._recall(text), ()
-        found: dict[str, Any] = {}
-
-        async def recall() -> None:
-            found["recall"] = await self._recall(text)
+        found: dict[str, ToolResult] = {}
 
         async def call(name: str) -> None:
             assert self.tools is not None
             asked = ToolCall(id=f"research-{name}", name=name, arguments={"query": text})
-            found[f"tool {name}"] = await self.tools.execute(asked, self._context)
+            found[name] = await self.tools.execute(asked, self._context)
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(recall)
             for name in names:
                 tasks.start_soon(call, name)
-        return found["recall"], tuple(found[f"tool {name}"] for name in names)
-
-    def _system(self, recall: Recall, research: Sequence[ToolResult]) -> str:
-        results = [f"Result of {result.name}:\n{result.content}" for result in research]
-        memory = self._remembered(recall)
-        return "\n\n".join(filter(None, (self.settings.identity, self.settings.soul, memory, *results)))
+            recall = await self._recall(text)
+        return recall, tuple(found[name] for name in names)
 
     def _remembered(self, recall: Recall) -> str:
         """What the turn recalled, and before the first turn what the session's start did: each memory once."""
@@ -253,7 +247,7 @@ class AgentSession:
         slot, recalled = self.memory.slot, {digest_of(entry) for entry in turn.context_entries}
         parts = [Part("user", opening), Part("user", turn)]
         return fit_parts(
-            slot, parts, slot.budget, lambda part, entry: part == 0 and digest_of(entry) in recalled
+            slot, parts, slot.budget, lambda part, entry: not part and digest_of(entry) in recalled
         )
 
     def _options(self, system: str, *, tools: bool = True) -> CompletionOptions:
@@ -286,10 +280,8 @@ class AgentSession:
         results = []
         for number, call in enumerate(calls):
             if self.tools is None or number >= self.settings.max_tool_calls:
-                why = (
-                    "error: not called; there are no tools" if self.tools is None else "error: too many calls"
-                )
-                result = ToolResult(call_id=call.id, name=call.name, content=why, is_error=True)
+                why = "not called; there are no tools" if self.tools is None else "too many calls"
+                result = failed_call(call, why)
             else:
                 result = await self.tools.execute(call, self._context)
             conversation.append(Message(role="tool", tool_call_id=call.id, content=result.content))

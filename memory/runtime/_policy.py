@@ -13,7 +13,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from functools import partial
-from types import TracebackType
 from typing import Annotated, Any, Literal, Self, Unpack
 
 import anyio
@@ -129,8 +128,10 @@ class TurnMemory:
         self.arriving: set[Future[bool]] = set()
         self._on_trouble = on_trouble
         self._background = Background()
-        self._reading = self._circuit("recall")
-        self._writing = self._circuit("writing")
+        self._reading, self._writing = (
+            Circuit(f"{slot.backend_name}: {what}", self.policy.open_after, self.policy.pause_s)
+            for what in ("recall", "writing")
+        )
         self._writes = WriteBehind(
             slot,
             self._writing,
@@ -146,16 +147,11 @@ class TurnMemory:
         self._last_failure: str | None = None
         self._new: set[MemoryScope] = set()  # scopes that one recall has waited for in vain
 
-    def _circuit(self, what: str) -> Circuit:
-        return Circuit(f"{self.slot.backend_name}: {what}", self.policy.open_after, self.policy.pause_s)
-
     async def __aenter__(self) -> Self:
         await self._writes.resume()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def recall(
@@ -193,12 +189,8 @@ class TurnMemory:
             if self.policy.on_failure == "raise":
                 raise
             return Recall("", error, None, took_ms)
-        return Recall(
-            relabel_section(result.formatted_context, "user"),
-            None,
-            result,
-            (time.perf_counter() - started) * 1000,
-        )
+        section = relabel_section(result.formatted_context, "user")
+        return Recall(section, None, result, (time.perf_counter() - started) * 1000)
 
     async def record(self, event: MemoryEvent) -> bool:
         """Hand an event to the writer behind; returns at once unless ``queue_size`` events wait.
@@ -326,10 +318,7 @@ class TurnMemory:
             await asyncio.wait([asyncio.wrap_future(sent) for sent in tuple(self.arriving)])
 
     async def _within_deadline(self, request: RetrieveRequest) -> RetrieveResult:
-        """Ask in a task of its own: an adapter that cannot be cancelled delays nobody.
-
-        A scope that is being set up goes on being set up, so that the next turn finds it ready.
-        """
+        """Ask in a task of its own: an adapter that cannot be cancelled delays nobody; a set-up goes on."""
         slot, answered, stop = self.slot, anyio.Event(), anyio.CancelScope()
         answer: list[RetrieveResult | Exception] = []
         late = begun = False

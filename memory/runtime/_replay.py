@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -38,31 +38,18 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class ReplayedScope:
-    """What became of one scope.
-
-    Attributes:
-        scope: whose events.
-        events: events of it in the journal.
-        earlier: of these, written by an earlier replay to the same target.
-        written: written now.
-        found_written: of ``written``, found in the target before they were sent.
-        unknown: ids of events sent without an answer, now or by an earlier replay; they may or may not be stored.
-        resolved: of what an earlier replay had no answer for, what is there now.
-        readiness: what the target said when all was sent; None where it does not say.
-        asked: events asked for afterwards, each by its own words where it has any.
-        recalled: of these, how many came back with their own event id, or unlabelled from a target that derives.
-    """
+    """What became of the events of one scope."""
 
     scope: MemoryScope
-    events: int
-    earlier: int
-    written: int
-    found_written: int
-    unknown: tuple[str, ...]
-    resolved: int
-    readiness: BackendReadiness | None
-    asked: int
-    recalled: int
+    events: int  # in the journal
+    earlier: int  # of these, written by an earlier replay to the same target
+    written: int  # now
+    found_written: int  # of these, found in the target before they were sent
+    unknown: tuple[str, ...]  # ids of what was sent without an answer, now or earlier, and may be stored
+    resolved: int  # of what an earlier replay had no answer for, what is there now
+    readiness: BackendReadiness | None  # when all was sent
+    asked: int  # afterwards, for events by their own words
+    recalled: int  # of these, with their own event id, or unlabelled from a target that derives
 
     @property
     def complete(self) -> bool:
@@ -73,7 +60,7 @@ class ReplayedScope:
 @dataclass(frozen=True)
 class ReplayReport:
     target: str
-    scopes: tuple[ReplayedScope, ...] = field(default_factory=tuple)
+    scopes: tuple[ReplayedScope, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -96,21 +83,11 @@ async def replay(
     progress: Progress | None = None,
     ready_timeout_s: float = 60.0,
 ) -> ReplayReport:
-    """Write the past that a journal keeps into another memory.
+    """Write the past that a journal keeps, of one person or all, into another memory, open and without a journal.
 
-    Args:
-        slot: the target, open, without a journal of its own.
-        target: see :func:`target_of`.
-        persona_id: only this person's scopes; all by default.
-        anew: from the beginning, whatever an earlier replay has written.
-        retry_unknown: send again what an earlier replay had no answer for, where the target cannot be asked for it;
-            it may be stored twice then.
-        progress: told (scope label, events done, events in all).
-        ready_timeout_s: how long to wait for a target that derives, per scope, in seconds.
-
-    Raises:
-        InputError: the journal holds nothing of this person, or the target is read-only.
-        BackendError: the target failed; a second call goes on where this one stopped.
+    ``target``: see :func:`target_of`. ``anew`` begins anew, whatever an earlier replay has written. With
+    ``retry_unknown`` what an earlier one had no answer for is sent again, and may be stored twice. ``progress`` is
+    told (scope label, events done, events in all). After a BackendError a second call goes on where this stopped.
     """
     scopes = [(scope, count) for scope, count in journal.scopes() if persona_id in (None, scope.persona_id)]
     if not scopes:
@@ -163,28 +140,16 @@ class _Replay:
             self.progress(scope.label, earlier + self.written, self.count)
             resumed = False
             took_s = time.monotonic() - began
-            size = (
-                min(2 * size, max_size)
-                if took_s < _QUICK_S
-                else max(size // 2, 1)
-                if took_s > _SLOW_S
-                else size
-            )
+            if took_s < _QUICK_S:
+                size = min(2 * size, max_size)
+            elif took_s > _SLOW_S:
+                size = max(size // 2, 1)
         readiness = self.slot.capability(SupportsReadiness)
         state = await readiness.wait_until_ready(scope, ready_timeout_s) if readiness else None
         asked, recalled = await self._ask()
-        return ReplayedScope(
-            scope,
-            self.count,
-            earlier,
-            self.written,
-            self.found,
-            journal.unanswered(self.target, scope),
-            self.resolved,
-            state,
-            asked,
-            recalled,
-        )
+        unknown = journal.unanswered(self.target, scope)
+        counts = (self.count, earlier, self.written, self.found)
+        return ReplayedScope(scope, *counts, unknown, self.resolved, state, asked, recalled)
 
     async def _resolve(self, uncertain: tuple[str, ...]) -> None:
         """What an earlier replay had no answer for: looked up, and sent again where it is not there."""
@@ -247,14 +212,7 @@ def exported(journal: Journal, persona_id: str | None = None) -> Iterator[str]:
 
 
 def read_export(file: Path) -> Iterator[tuple[MemoryEvent, JournalStatus, str]]:
-    """What an export holds, line by line, so that a file of any size can be read.
-
-    Returns:
-        Events, each with its status and the destination it was meant for.
-
-    Raises:
-        InputError: the file is no export, or a line of it is malformed; names file and line.
-    """
+    """Events, statuses and destinations of an export, line by line, so that a file of any size can be read."""
     if not file.stat().st_size:
         raise InputError(f"{file}: holds no head; is it an export of a journal?")
     with file.open("rb") as lines:

@@ -17,18 +17,11 @@ from memory.slot.slot import MemorySlot
 
 @dataclass(slots=True)
 class Part:
-    """What one scope has for a prompt.
-
-    Attributes:
-        label: a short word that says of what it is, such as ``user`` or ``project``.
-        result: the retrieval.
-        chosen: indices of the entries that :func:`fit_parts` has chosen, in the backend's order.
-        section: with them; empty where none was chosen.
-    """
+    """What one scope, by a label such as ``user`` or ``project``, has for a prompt."""
 
     label: str
     result: RetrieveResult
-    chosen: tuple[int, ...] = ()
+    chosen: tuple[int, ...] = ()  # of its entries, by :func:`fit_parts`, in the backend's order
     section: str = field(default="", repr=False)
 
     @property
@@ -81,13 +74,7 @@ def fit_parts(
     """Choose entries for every part, each text once, and join their sections.
 
     Every part has an equal share of the tokens, and what one does not need goes to the others. Whole entries are
-    left out, from the end of each part.
-
-    Args:
-        slot: renders, and counts tokens.
-        parts: changed in place.
-        budget: of all sections together.
-        hidden: given the number of a part and an entry of it: whether it is left out.
+    left out, from the end of each part; first of all those that are ``hidden``, of the part of a number.
     """
     seen: set[str] = set()
 
@@ -103,9 +90,8 @@ def fit_parts(
 
     @cache
     def tokens(number: int, count: int) -> int:
-        return (
-            slot.token_counter.count(_render(slot, parts[number], candidates[number][:count])) if count else 0
-        )
+        chosen = candidates[number][:count]
+        return slot.token_counter.count(_render(slot, parts[number], chosen)) if chosen else 0
 
     def fitting(number: int, room: float) -> int:
         whole = len(candidates[number])
@@ -117,9 +103,8 @@ def fit_parts(
     room = float("inf") if budget.max_tokens is None else float(budget.max_tokens)
     counts: dict[int, int] = {}
     # Whoever needs less than an equal share is served first.
-    for place, number in enumerate(
-        sorted(wanting, key=lambda number: tokens(number, len(candidates[number])))
-    ):
+    wanting.sort(key=lambda number: tokens(number, len(candidates[number])))
+    for place, number in enumerate(wanting):
         counts[number] = fitting(number, room / (len(wanting) - place))
         room -= tokens(number, counts[number])
     for number, part in enumerate(parts):
@@ -132,13 +117,12 @@ def _candidates(result: RetrieveResult, is_new: Callable[[ContextEntry], bool]) 
     """Entries that were included and are new, and as many further ones as were not."""
     included = [index for index in result.included if result.entries[index].text.strip()]
     chosen = [index for index in included if is_new(result.entries[index])]
-    missing = len(included) - len(chosen)
-    if missing:
-        known = set(included)
-        for index, entry in enumerate(result.entries):
-            if missing and index not in known and entry.text.strip() and is_new(entry):
-                chosen.append(index)
-                missing -= 1
+    known = set(included)
+    for index, entry in enumerate(result.entries):
+        if len(chosen) == len(included):
+            break
+        if index not in known and entry.text.strip() and is_new(entry):
+            chosen.append(index)
     return sorted(chosen)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from importlib.metadata import EntryPoint
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -77,11 +76,7 @@ class _TokensFile(PluginOptions):
 
 
 def read_tokens(file: Path) -> list[TokenSettings]:
-    """The tokens of a YAML file, below ``tokens:``, as they are.
-
-    Raises:
-        ConfigError: it cannot be read, or a token is wrong; values are not repeated.
-    """
+    """The tokens of a YAML file, below ``tokens:``; of one that is wrong no value is repeated."""
     content, lines = load_yaml(file)
     return parse_block(_TokensFile, content, "serve.tokens_file", Problems(file.name, lines)).tokens
 
@@ -91,10 +86,9 @@ async def watch_tokens(file: Path, changed: Callable[[list[TokenSettings]], None
     seen = _stamp(file)
     while True:
         await anyio.sleep(_LOOK_S)
-        now = _stamp(file)
-        if now == seen:
+        before, seen = seen, _stamp(file)
+        if seen == before:
             continue
-        seen = now
         try:
             changed(read_tokens(file))
             log.warning("serve.tokens_file was changed; its tokens are known from now on, and no others")
@@ -112,13 +106,13 @@ def _stamp(file: Path) -> tuple[int, int, int] | None:
 
 log = logging.getLogger(__name__)
 
+# Entry points of what is served beside Signet's endpoints, at a path of their name. Each is called with
+# :meth:`RuntimeAdapterServer.reaches`, and gives a context manager of a function: a caller's scope, and whether it
+# may only read -> the ASGI application that answers it.
 ENDPOINTS = "memslot.endpoints"
-"""Entry points of what is served beside Signet's endpoints, at a path of their name. Each is called with
-:meth:`RuntimeAdapterServer.reaches`, and gives a context manager of a function: a caller's scope, and whether it
-may only read -> the ASGI application that answers it."""
 _GRACE_S = 10
+# For :func:`anyio.run`: a prompt costs a tenth less on uvloop, which is used where it is installed.
 FAST_LOOP: dict[str, Any] = {"use_uvloop": find_spec("uvloop") is not None}
-"""For :func:`anyio.run`: a prompt costs a tenth less on uvloop, which is used where it is installed."""
 
 
 class ServedPolicy(TurnPolicy):
@@ -192,12 +186,7 @@ class ServeSettings(PluginOptions):
 
 
 async def serve(config: MemslotConfig, settings: ServeSettings, ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; then finish what is in work, send what waits, and close the memory.
-
-    Raises:
-        ConfigError: the address cannot be used, or would be open to everyone.
-        PluginLoadError: FastAPI or uvicorn is not installed.
-    """
+    """Serve until SIGTERM or SIGINT; then finish what is in work, send what waits, and close the memory."""
     if not settings.tokens and not is_loopback(settings.host):
         raise ConfigError(f"serve.host: {settings.host} is not this machine's alone; set serve.tokens first")
     with listening_socket(settings.host, settings.port, field="serve.host, serve.port") as listener:
@@ -218,11 +207,7 @@ async def answer(
     ready: Callable[[str], None],
     agent: tuple[AgentSettings, Provider] | None = None,
 ) -> None:
-    """Serve an open slot on a socket, as :func:`serve`; what waits is written, or kept, when this returns.
-
-    Raises:
-        LifecycleError: acknowledged events could neither be written nor kept for the next start.
-    """
+    """Serve an open slot on a socket; acknowledged events that can neither be written nor kept are an error."""
     try:
         import uvicorn
 
@@ -271,23 +256,28 @@ async def answer(
                 watch_tokens, settings.tokens_file, lambda tokens: server.grant(_grants(tokens, slot.scope))
             )
         for point in sorted(entry_points(group=ENDPOINTS), key=lambda point: point.name):
-            opened = await stack.enter_async_context(_loaded(point)(server.reaches()))
-            server.mount(f"/{point.name}", opened)
-        host = settings.host
+            try:
+                opened = point.load()
+            except ImportError as error:
+                log.info("endpoint %s is left out: %s is not installed", point.name, error.name)
+                continue
+            server.mount(f"/{point.name}", await stack.enter_async_context(opened(server.reaches())))
         server.endpoints.port = port = listener.getsockname()[1]
-        options: dict[str, Any] = {
-            "log_level": "warning",
-            "access_log": False,
-            "server_header": False,
-            "proxy_headers": False,  # nothing is decided by a client's address
-            "ws": "none",
-            "http": bounded_protocol(settings.header_s, settings.max_connections_per_address),
-        }
-        running = uvicorn.Server(
-            uvicorn.Config(server.app, lifespan="off", timeout_graceful_shutdown=_GRACE_S, **options)
+        options = uvicorn.Config(
+            server.app,
+            lifespan="off",
+            timeout_graceful_shutdown=_GRACE_S,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,  # nothing is decided by a client's address
+            ws="none",
+            http=bounded_protocol(settings.header_s, settings.max_connections_per_address),
         )
+        running = uvicorn.Server(options)
         stop_at_signals(running, settings.leave_s, server.endpoints.leave)
-        ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        ready(f"http://{host}:{port}")
         await running.serve(sockets=[listener])
     memory.check_none_lost()
 
@@ -308,28 +298,10 @@ def _grants(tokens: list[TokenSettings], default: MemoryScope | None) -> dict[st
     }
 
 
-@asynccontextmanager
-async def _nothing(callers: object) -> AsyncIterator[None]:
-    yield None
-
-
-def _loaded(point: EntryPoint) -> Any:
-    """What an endpoint is opened by; one whose package is not installed is left out."""
-    try:
-        return point.load()
-    except ImportError as error:
-        log.info("endpoint %s is left out: %s is not installed", point.name, error.name)
-        return _nothing
-
-
 def settings_of(
     config: MemslotConfig, host: str | None, port: int | None, *, read_only: bool = False
 ) -> ServeSettings:
-    """The ``serve:`` block, with what the command line gives in its place, and the tokens of its file.
-
-    Raises:
-        ConfigError: the block or the file cannot be used.
-    """
+    """The ``serve:`` block, with what the command line gives in its place, and the tokens of its file."""
     settings = config.section("serve", ServeSettings)
     tokens = read_tokens(settings.tokens_file) if settings.tokens_file else None
     given = {"host": host, "port": port, "read_only": read_only or None, "tokens": tokens}

@@ -139,19 +139,19 @@ class ToolRegistry:
         """Call a tool; whatever goes wrong is a result that says so."""
         if call.name not in self._tools:
             known = ", ".join(self._tools) or "none"
-            return _failed(call, f"there is no tool of this name; there are: {known}")
+            return failed_call(call, f"there is no tool of this name; there are: {known}")
         tool, validator = self._tools[call.name]
         try:
             wrong = call.problem or _wrong(validator, call.arguments)
             if wrong:
-                return _failed(call, wrong)
+                return failed_call(call, wrong)
             with anyio.move_on_after(self._timeout_s):
                 return self._result(call, await tool.execute(call.arguments, context))
-            return _failed(call, f"it did not end within {self._timeout_s:g} s")
+            return failed_call(call, f"it did not end within {self._timeout_s:g} s")
         except MemslotError as error:
-            return _failed(call, f"{type(error).__name__}: {error}")
+            return failed_call(call, f"{type(error).__name__}: {error}")
         except Exception as error:
-            return _failed(call, f"it failed ({type(error).__name__})")
+            return failed_call(call, f"it failed ({type(error).__name__})")
 
     def _result(self, call: ToolCall, answer: Any) -> ToolResult:
         text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
@@ -162,7 +162,7 @@ class ToolRegistry:
         )
 
 
-def _failed(call: ToolCall, why: str) -> ToolResult:
+def failed_call(call: ToolCall, why: str) -> ToolResult:
     return ToolResult(call_id=call.id, name=call.name, content=f"error: {why}", is_error=True)
 
 

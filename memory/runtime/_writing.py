@@ -27,7 +27,6 @@ from memory.contract.errors import (
     StoreError,
 )
 from memory.contract.events import MemoryEvent
-from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime._circuit import Background, Circuit, CircuitOpen
 from memory.slot.bounded_queue import BoundedQueue, Lease, RecentKeys
@@ -46,21 +45,12 @@ _UNSENT = "unsent"
 
 @dataclass(slots=True)
 class WriteCounts:
-    """What became of the events handed over so far.
+    """What became of the events handed over so far. A failure's words hold no user text."""
 
-    Attributes:
-        recorded: with a receipt, whatever it says; with a journal, those that are in it.
-        unknown: of these, sent without an answer.
-        skipped: of these, not sent because the slot is read-only.
-        not_recorded: refused, not taken in time, or lost when this was closed.
-        left_for_next_start: not sent when this was closed, and kept in the host store.
-        last_failure: of a write, in words that hold no user text.
-    """
-
-    recorded: int = 0
-    unknown: int = 0
-    skipped: int = 0
-    not_recorded: int = 0
+    recorded: int = 0  # with a receipt, whatever it says; with a journal, those that are in it
+    unknown: int = 0  # of these, sent without an answer
+    skipped: int = 0  # of these, not sent because the slot is read-only
+    not_recorded: int = 0  # refused, not taken in time, or lost when this was closed
     left_for_next_start: int = 0
     last_failure: str | None = None
 
@@ -80,12 +70,8 @@ class _Pending:
 class WriteBehind:
     """Events on their way to a slot.
 
-    Args:
-        circuit: of writes; while it is open events wait.
-        size: events that may wait over all scopes, without a journal.
-        queue_timeout_s: seconds an event may wait for its place among them.
-        host_file: keeps what could not be sent before the end; None keeps nothing.
-        on_failure: counts an event that is not recorded; called with why.
+    Without a journal ``size`` of them may wait over all scopes, each ``queue_timeout_s`` seconds for its place.
+    ``host_file`` keeps what could not be sent before the end; ``on_failure`` is told why an event is not recorded.
     """
 
     def __init__(
@@ -186,15 +172,8 @@ class WriteBehind:
     async def add(self, event: MemoryEvent) -> bool:
         """Hand an event over: with a journal, once it is durable there; else when there is room for it.
 
-        Cancelled while it waits for room, it is taken back.
-
-        Returns:
-            False where an event of this id and scope was handed over before.
-
-        Raises:
-            LifecycleError: this is closed.
-            StoreError, BackendError: it could not be made durable; it is not recorded.
-            BackendUnavailable: there was no room in time; it is not recorded.
+        False where an event of this id and scope was handed over before. Cancelled while it waits for room, it is
+        taken back; what could not be made durable, or found no room in time, is not recorded and raised.
         """
         if self._queue.closed:
             raise LifecycleError("this memory is closed; the event was not recorded")
@@ -231,14 +210,10 @@ class WriteBehind:
         return True
 
     async def drained(self, within_s: float) -> bool:
-        """Wait until nothing waits here; whether that came true within so many seconds."""
         return await self._queue.emptied(within_s)
 
     async def close(self, within_s: float) -> int:
-        """Take no more events, and send what waits, for so many seconds; how many events are lost all the same.
-
-        What is in a journal, or could be put into the host store, is not lost.
-        """
+        """Take no more events, and send what waits, for so many seconds; how many are lost all the same."""
         self._queue.close()
         if self._closing is not None:
             self._closing.set()
@@ -318,23 +293,23 @@ class WriteBehind:
                             return True
                         receipt = await self._slot.record_accepted(event, pending.resets)
             except MemslotError as error:
-                open_now = isinstance(error, CircuitOpen)
-                again = open_now or _may_go_again(error)
-                if again and closing:
-                    self._unsent.append(pending)
-                    return False
-                if not again:
+                if not _may_go_again(error):
                     self._note_failure(pending, str(error))
                     return False
+                if closing:
+                    self._unsent.append(pending)
+                    return False
                 self.counts.last_failure = str(error)
-                if open_now:
+                if isinstance(error, CircuitOpen):
                     await self._pause(max(self._circuit.left_s, 0.05))
                     continue
                 await self._pause(getattr(error, "retry_after_s", None) or pause_s)
                 pause_s = min(pause_s * 2, 30.0)
             else:
                 if receipt is not None:
-                    self._count(receipt)
+                    self.counts.recorded += 1
+                    self.counts.unknown += receipt.status == "unknown"
+                    self.counts.skipped += receipt.status == "skipped_read_only"
                 return True
 
     async def _pause(self, seconds: float) -> None:
@@ -342,11 +317,6 @@ class WriteBehind:
             self._closing = self._closing or anyio.Event()
             with anyio.move_on_after(seconds):
                 await self._closing.wait()
-
-    def _count(self, receipt: WriteReceipt) -> None:
-        self.counts.recorded += 1
-        self.counts.unknown += receipt.status == "unknown"
-        self.counts.skipped += receipt.status == "skipped_read_only"
 
     def _note_failure(self, pending: _Pending, why: str) -> None:
         self._seen.discard(pending.key)  # it may be handed over again
@@ -370,19 +340,15 @@ class WriteBehind:
         why = "there is no file for it"
         if self._host_file is not None:
             try:
+                kept = [
+                    StoredObject(_UNSENT, event.scope, event.event_id, event.model_dump(mode="json"))
+                    for event in unsent
+                ]
                 with self._store() as store:
-                    store.put(
-                        *(
-                            StoredObject(_UNSENT, event.scope, event.event_id, event.model_dump(mode="json"))
-                            for event in unsent
-                        )
-                    )
-                self.counts.left_for_next_start = len(unsent)
-                log.warning(
-                    "%s: %d events could not be sent; the next start delivers them",
-                    self._slot.backend_name,
-                    len(unsent),
-                )
+                    store.put(*kept)
+                self.counts.left_for_next_start = len(kept)
+                what = "events could not be sent; the next start delivers them"
+                log.warning("%s: %d %s", self._slot.backend_name, len(kept), what)
                 return
             except StoreError as error:
                 why = str(error)

@@ -16,7 +16,7 @@ from signet_support import daemon, pair
 from memory import BackendError, BackendUnavailable, ConfigError, InputError
 from memory.contract.errors import BackendProtocolError, BackendRejected, BackendTimeout
 from memory.runtime.signet.client import AdapterClient, create_adapter
-from memory.runtime.signet.parity import _ABSENT, _WORDS, parity
+from memory.runtime.signet.parity import _names, parity
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
     PreCompactionParams,
@@ -360,8 +360,9 @@ async def test_the_parity_table_says_what_is_there(routes: set[str]) -> None:
     assert {
         row.endpoint for row in rows if row.endpoint.startswith(("GET", "POST", "PATCH", "DELETE"))
     } == routes
-    assert set(_WORDS) <= routes
-    assert not [area for area in _ABSENT if any(f" {area[1]}" in route for route in routes)]
+    names = _names()
+    assert set(names["served"]) <= routes
+    assert not [area for area in names["absent"] if any(f" {area['endpoint']}" in route for route in routes)]
     for row in rows:
         assert (
             hasattr(AdapterClient, row.method) == (row.client != "absent")
@@ -369,7 +370,8 @@ async def test_the_parity_table_says_what_is_there(routes: set[str]) -> None:
             else row.client == "absent"
         )
         assert row.reason or (row.client, row.server) == ("covered", "covered"), row
-    methods = " ".join((*(words.sdk for words in _WORDS.values()), *(area[2] for area in _ABSENT))).split()
+    named = [row.get("sdk", "") for row in (*names["served"].values(), *names["absent"])]
+    methods = ", ".join(filter(None, named)).split(", ")
     assert len(methods) == len(set(methods)) == 133, "every method of the SDK stands in one row"
 
 

@@ -79,14 +79,10 @@ def create_provider(
         raise PluginLoadError(f"provider {name}: could not be made ({type(error).__name__})") from error
 
 
-def _points() -> dict[str, Any]:
+def _plugin(name: str, where: str, problem: Problems = NO_FILE) -> ProviderPlugin:
     from memory.plugins.installed import entry_points
 
-    return {point.name: point for point in entry_points(group=GROUP)}
-
-
-def _plugin(name: str, where: str, problem: Problems = NO_FILE) -> ProviderPlugin:
-    points = _points()
+    points = {point.name: point for point in entry_points(group=GROUP)}
     if name not in points:
         path = (*where.removesuffix(".options").removesuffix(".provider").split("."), "provider")
         raise PluginNotFound(f"{problem.place(path)}: no provider is named {name!r}{nearest(name, points)}")

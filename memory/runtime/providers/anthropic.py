@@ -23,6 +23,7 @@ from memory.runtime._provider import (
 from memory.runtime.providers import ProviderPlugin
 from memory.runtime.providers.options import ServiceOptions, ServiceProvider, key_of
 
+_SYSTEM = ("system", "developer")
 _STOPS: dict[str, StopReason] = {
     "tool_use": "tool_use",
     "max_tokens": "max_tokens",
@@ -30,13 +31,11 @@ _STOPS: dict[str, StopReason] = {
     "stop_sequence": "stop_sequence",
 }
 
-
-_ERRORS = {
+_ERRORS = {  # the two SDKs are made by one generator
     name.replace("openai.", "anthropic."): meaning
     for name, meaning in OPENAI_ERRORS.items()
     if "FinishReason" not in name and name != "openai.OpenAIError"
 } | {"anthropic.AnthropicError": NativeError(BackendUnavailable, sent=True)}
-"""The two SDKs are made by one generator."""
 
 
 class AnthropicOptions(ServiceOptions):
@@ -53,12 +52,7 @@ class AnthropicOptions(ServiceOptions):
 
 
 class AnthropicProvider(ServiceProvider):
-    """A model behind ``messages``.
-
-    Raises:
-        ImportError: the SDK is not installed.
-        ConfigError: there is no key.
-    """
+    """A model behind ``messages``."""
 
     operation = "messages"
     errors = _ERRORS
@@ -96,7 +90,7 @@ class AnthropicProvider(ServiceProvider):
 
     def _request(self, messages: Sequence[Message], options: CompletionOptions | None) -> dict[str, Any]:
         options = options or CompletionOptions()
-        systems = [message.content for message in messages if message.role in ("system", "developer")]
+        systems = [message.content for message in messages if message.role in _SYSTEM]
         request: dict[str, Any] = {
             "model": options.model or self._options.model,
             "max_tokens": options.max_tokens or self._options.max_tokens,
@@ -123,7 +117,7 @@ def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """The API knows two roles that take turns: results of tools are the user's, neighbours of a role are one."""
     turns: list[dict[str, Any]] = []
     for message in messages:
-        if message.role in ("system", "developer"):
+        if message.role in _SYSTEM:
             continue
         role = "assistant" if message.role == "assistant" else "user"
         blocks: list[dict[str, Any]] = []
@@ -134,14 +128,8 @@ def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:
         elif message.content.strip():
             blocks.append({"type": "text", "text": message.content})
         for call in message.tool_calls or ():
-            blocks.append(
-                {
-                    "type": "tool_use",
-                    "id": call.get("id"),
-                    "name": call.get("name"),
-                    "input": call.get("arguments") or {},
-                }
-            )
+            named = {name: call.get(name) for name in ("id", "name")}
+            blocks.append({"type": "tool_use", **named, "input": call.get("arguments") or {}})
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"].extend(blocks)
         else:
@@ -154,11 +142,11 @@ def _result(answer: Any) -> CompletionResult:
         raise BackendProtocolError(
             "anthropic: the answer is no message", backend_name="anthropic", operation="messages"
         )
-    blocks = list(answer.content)
-    calls = [tool_call(block.id, block.name, block.input) for block in blocks if block.type == "tool_use"]
+    texts = [block.text for block in answer.content if block.type == "text"]
+    calls = [block for block in answer.content if block.type == "tool_use"]
     return CompletionResult(
-        content=encodable("".join(block.text for block in blocks if block.type == "text")),
-        tool_calls=tuple(calls),
+        content=encodable("".join(texts)),
+        tool_calls=tuple(tool_call(call.id, call.name, call.input) for call in calls),
         stop_reason=_STOPS.get(answer.stop_reason or "", "end_turn"),
         usage=Usage(
             input_tokens=getattr(answer.usage, "input_tokens", None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Self
 
@@ -54,16 +55,7 @@ class OpenAIOptions(CompatibleOptions):
 
 
 class OpenAIProvider(ServiceProvider):
-    """A model behind ``chat/completions``.
-
-    Args:
-        options: which, and where.
-        own: it is OpenAI's own service, whose newer models take ``max_completion_tokens`` alone.
-
-    Raises:
-        ImportError: the SDK is not installed.
-        ConfigError: OpenAI's own service without a key.
-    """
+    """A model behind ``chat/completions``; OpenAI's ``own`` newer ones take ``max_completion_tokens`` alone."""
 
     operation = "chat.completions"
     errors = OPENAI_ERRORS
@@ -90,18 +82,15 @@ class OpenAIProvider(ServiceProvider):
             if not getattr(answer, "choices", None) or answer.choices[0].message is None:
                 raise self._unusable("no choice")
             message = answer.choices[0].message
-            calls = [
-                (call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
-            ]
+            called = ((call.id, call.function) for call in message.tool_calls or ())
+            calls = [(call_id, function.name, function.arguments) for call_id, function in called]
             return _result(message.content, calls, answer.choices[0].finish_reason, answer)
 
     async def stream(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> AsyncIterator[CompletionChunk]:
-        request = self._request(messages, options) | {
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
+        request = self._request(messages, options)
+        request |= {"stream": True, "stream_options": {"include_usage": True}}
         pieces: list[str] = []
         calls: dict[int, list[str]] = {}
         finish, last = None, None
@@ -118,7 +107,7 @@ class OpenAIProvider(ServiceProvider):
                         yield CompletionChunk(text=pieces[-1])
             if finish is None:
                 raise self._unusable("the stream broke off")
-            given = [(part[0], part[1], part[2]) for _, part in sorted(calls.items())]
+            given = [parts for _, parts in sorted(calls.items())]
             yield CompletionChunk(result=_result("".join(pieces), given, finish, last))
 
     def _request(self, messages: Sequence[Message], options: CompletionOptions | None) -> dict[str, Any]:
@@ -140,22 +129,13 @@ class OpenAIProvider(ServiceProvider):
             request["stop"] = list(options.stop_sequences)
         if options.tools:
             request["tools"] = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": tool.name,
-                        "description": tool.description,
-                        "parameters": tool.input_schema,
-                    },
-                }
+                _function(name=tool.name, description=tool.description, parameters=tool.input_schema)
                 for tool in options.tools
             ]
         return request
 
 
 def _native(message: Message) -> dict[str, Any]:
-    import json
-
     native: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.name:
         native["name"] = message.name
@@ -163,14 +143,15 @@ def _native(message: Message) -> dict[str, Any]:
         native["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
         native["tool_calls"] = [
-            {
-                "id": call.get("id"),
-                "type": "function",
-                "function": {"name": call.get("name"), "arguments": json.dumps(call.get("arguments") or {})},
-            }
+            {"id": call.get("id")}
+            | _function(name=call.get("name"), arguments=json.dumps(call.get("arguments") or {}))
             for call in message.tool_calls
         ]
     return native
+
+
+def _function(**fields: Any) -> dict[str, Any]:
+    return {"type": "function", "function": fields}
 
 
 def _gather(calls: dict[int, list[str]], deltas: Sequence[Any]) -> None:
@@ -184,7 +165,7 @@ def _gather(calls: dict[int, list[str]], deltas: Sequence[Any]) -> None:
 
 
 def _result(
-    content: str | None, calls: Sequence[tuple[str, str, Any]], finish: str | None, answer: Any
+    content: str | None, calls: Sequence[Sequence[Any]], finish: str | None, answer: Any
 ) -> CompletionResult:
     usage = getattr(answer, "usage", None)
     read = [

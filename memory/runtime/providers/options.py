@@ -41,10 +41,7 @@ class ServiceOptions(PluginOptions):
 
 
 class ServiceProvider:
-    """Base of the providers over an official SDK's asynchronous client.
-
-    ``operation`` is the SDK's call, and ``errors`` what its exceptions mean.
-    """
+    """Base of the providers over an SDK's client: ``operation`` is its call, ``errors`` what it raises."""
 
     operation: ClassVar[str]
     errors: ClassVar[ErrorTable]
@@ -88,11 +85,6 @@ class ServiceProvider:
 
 
 def key_of(options: ServiceOptions, variable: str, provider: str) -> str:
-    """The key, of the configuration or the environment.
-
-    Raises:
-        ConfigError: there is none.
-    """
     key = options.api_key.get_secret_value() if options.api_key else os.environ.get(variable)
     if not key:
         raise ConfigError(f"provider {provider}: has no key; set api_key, or {variable} in the environment")

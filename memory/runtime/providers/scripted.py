@@ -26,23 +26,17 @@ Script = Callable[[Sequence[Message], CompletionOptions], Line]
 
 
 class ScriptedProvider:
-    """Answers with its lines in turn, and by rules once they are used up.
+    """Answers with its lines in turn: texts, calls of tools, whole results, or errors to raise; then by ``script``.
 
-    The rules are those of the scripted language model (:mod:`memory.testing._scripted_rules`): the remembered entry
-    that shares most words with the question, else what the user said of it before, else an acknowledgement.
-
-    Args:
-        lines: texts, calls of tools, whole results, or errors to raise.
-        script: in place of the rules; also asked in place of the lines where there are none.
-
-    Attributes:
-        requests: what it was asked last, in order; a thousand at most.
+    By default that are the rules of the scripted language model (:mod:`memory.testing._scripted_rules`): the
+    remembered entry that shares most words with the question, else what the user said of it before, else an
+    acknowledgement.
     """
 
     id = "scripted"
 
     def __init__(self, lines: Iterable[Line] = (), script: Script | None = None) -> None:
-        self.requests: list[tuple[tuple[Message, ...], CompletionOptions]] = []
+        self.requests: list[tuple[tuple[Message, ...], CompletionOptions]] = []  # the last _KEPT of them
         self._lines = list(lines)
         self._script = script or _by_rules
 
@@ -63,14 +57,12 @@ class ScriptedProvider:
     async def stream(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> AsyncIterator[CompletionChunk]:
-        """The same, word by word."""
         result = await self.complete(messages, options)
         for piece in re.findall(r"\s*+\S++|\s++$", result.content):
             yield CompletionChunk(text=piece)
         yield CompletionChunk(result=result)
 
     async def available(self) -> bool:
-        """Always."""
         return True
 
     async def aclose(self) -> None:
@@ -81,28 +73,21 @@ _NO_TOKENS = Usage(input_tokens=0, output_tokens=0)
 
 
 def _by_rules(messages: Sequence[Message], options: CompletionOptions) -> Line:
-    from memory.testing._scripted_rules import (
-        NOT_KNOWN,
-        ChatMessage,
-        ChatRequest,
-        Choice,
-        answer,
-        general_rules,
-    )
-    from memory.testing._scripted_rules import ToolCall as Call
+    from memory.testing import _scripted_rules as rules
     from memory.testing._scripted_text import is_question, lexical_overlap
 
-    said = tuple(ChatMessage(message.role, message.content) for message in messages)
+    said = tuple(rules.ChatMessage(message.role, message.content) for message in messages)
     if options.system_prompt:
-        said = (ChatMessage("system", options.system_prompt), *said)
-    reply = answer(ChatRequest(messages=said, max_tokens=options.max_tokens), general_rules)
-    if reply == NOT_KNOWN:  # by the memory; what it was just told, any model knows
+        said = (rules.ChatMessage("system", options.system_prompt), *said)
+    request = rules.ChatRequest(messages=said, max_tokens=options.max_tokens)
+    reply = rules.answer(request, rules.general_rules)
+    if reply == rules.NOT_KNOWN:  # by the memory; what it was just told, any model knows
         *before, asked = (message.content for message in messages if message.role == "user")
         known = [text for text in before if not is_question(text) and lexical_overlap(asked, text)]
-        return max(reversed(known), key=lambda text: lexical_overlap(asked, text), default=NOT_KNOWN)
-    if isinstance(reply, Call):
+        return max(reversed(known), key=lambda text: lexical_overlap(asked, text), default=rules.NOT_KNOWN)
+    if isinstance(reply, rules.ToolCall):
         return tool_call("call-1", reply.name, dict(reply.arguments))
-    if isinstance(reply, Choice):
+    if isinstance(reply, rules.Choice):
         return reply.ranked[0][0]
     return reply if isinstance(reply, str) else json.dumps(dict(reply))
 

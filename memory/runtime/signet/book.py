@@ -17,16 +17,10 @@ _PREFIX = re.compile(r"\A\s*+(?:(?P<critical>critical:)|\[(?P<tags>[^\[\]\n]{1,5
 
 @dataclass(slots=True)
 class Note:
-    """About one memory.
-
-    Attributes:
-        content: its text when it was last seen.
-        stored_as: digest of the words it was stored with here; None once they were corrected, and of a memory that
-            was merely seen.
-    """
+    """About one memory."""
 
     id: str
-    content: str
+    content: str  # when it was last seen
     type: str = "fact"
     tags: str | None = None
     importance: float = 0.5
@@ -35,7 +29,7 @@ class Note:
     project: str | None = None
     version: int = 1
     deleted: bool = False
-    stored_as: str | None = None
+    stored_as: str | None = None  # digest of the words; None once corrected, and where it was merely seen
     created_at: datetime | None = field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -93,8 +87,7 @@ class Filters:
     def of(cls, body: Mapping[str, Any]) -> Filters:
         """Those of a request; what is blank is absent.
 
-        Raises:
-            ValueError: one cannot be read. It would let everything pass, and be forgotten by ``memory/forget``.
+        One that cannot be read is a ValueError: it would let all pass, and be forgotten by ``memory/forget``.
         """
         asked = {}
         for name, (what, read) in _FILTERS.items():
@@ -125,8 +118,7 @@ class Filters:
 class Book:
     """Notes by scope and id, and what was remembered under a key of the client's own.
 
-    What is read is a copy: :meth:`put` keeps what was changed in it. Where the store cannot be used, everything
-    raises :class:`StoreError`.
+    What is read is a copy: :meth:`put` keeps what was changed in it. A store that cannot be used raises StoreError.
     """
 
     def __init__(self, store: HostStore) -> None:
@@ -136,18 +128,18 @@ class Book:
         return _note(self.store.get("note", scope, item_id))
 
     def deleted(self, scope: MemoryScope, item_ids: Iterable[str | None]) -> set[str]:
-        """Which of these memories were deleted."""
         known = self.store.get_many("note", scope, [item_id for item_id in item_ids if item_id])
         return {item_id for item_id, note in known.items() if note["deleted"]}
 
     def put(self, scope: MemoryScope, note: Note, key: str | None = None, event_id: str = "") -> None:
         """Keep a note, and find it again by a key of the client's, and by the words it was stored with."""
-        found_by = [StoredObject("key", scope, key, {"id": note.id})] if key else []
+        rows = [StoredObject("note", scope, note.id, note.kept())]
+        if key:
+            rows.append(StoredObject("key", scope, key, {"id": note.id}))
         if event_id and note.stored_as:
-            found_by.append(
-                StoredObject("stored_as", scope, note.stored_as, {"id": note.id, "event_id": event_id})
-            )
-        self.store.put(StoredObject("note", scope, note.id, note.kept()), *found_by)
+            stored = {"id": note.id, "event_id": event_id}
+            rows.append(StoredObject("stored_as", scope, note.stored_as, stored))
+        self.store.put(*rows)
 
     def by_key(self, scope: MemoryScope, key: str) -> Note | None:
         known = self.store.get("key", scope, key)
@@ -195,7 +187,7 @@ class Book:
         self.put(scope, Note(note.id, "", version=note.version, deleted=True))
 
     def listed(self, scope: MemoryScope) -> list[Note]:
-        """Those of a scope, newest first."""
+        """Newest first."""
         notes = (_note(kept) for kept in self.store.all("note", scope))
         return [note for note in notes if note is not None and not note.deleted]
 
@@ -217,11 +209,11 @@ def labelled(content: str) -> tuple[str, bool, str | None]:
 
 def importance_of(given: Any) -> float | None:
     """A number, brought within 0 and 1; None for anything else."""
-    number = _number(given)
+    number = number_of(given)
     return None if number is None else float(min(max(number, 0), 1))
 
 
-def _number(given: Any) -> int | float | None:
+def number_of(given: Any) -> int | float | None:
     return given if isinstance(given, (int, float)) and not isinstance(given, bool) else None
 
 
@@ -246,8 +238,8 @@ _FILTERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "who": ("a text", _kind(str)),
     "pinned": ("true or false", _kind(bool)),
     "tags": ("a text or a list", tags_of),
-    "importance_min": ("a number", _number),
-    "min_score": ("a number", _number),
+    "importance_min": ("a number", number_of),
+    "min_score": ("a number", number_of),
     "since": ("a time by ISO 8601", _moment),
     "until": ("a time by ISO 8601", _moment),
 }

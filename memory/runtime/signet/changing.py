@@ -83,40 +83,22 @@ class Changes:
         if self._memories.is_read_only(caller):
             return _READ_ONLY | {"id": item_id}
         async with self._memories.alone(caller.scope, item_id):
-            return await self._patched(caller, scope, item_id, patch.get("if_version"), content, labels)
-
-    async def _patched(
-        self,
-        caller: Caller,
-        scope: MemoryScope,
-        item_id: str,
-        if_version: Any,
-        content: str | None,
-        labels: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        found = await self._memories.find(caller, scope, item_id)
-        if found is None:
-            return {"id": item_id, "status": "not_found"}
-        scope, note = found
-        if if_version not in (None, note.version):
-            return {"id": item_id, "status": "version_conflict", "currentVersion": note.version}
-        if content is not None:
-            failed = await self._natively(scope, note, "modify", content)
-            if failed:
-                return failed
-            note.content = content
-            await anyio.to_thread.run_sync(self._book.unlike_its_words, scope, note)
-        for name, value in labels.items():
-            setattr(note, name, value)
-        note.version += 1
-        self._book.put(scope, note)
-        return {
-            "id": item_id,
-            "status": "updated",
-            "currentVersion": note.version - 1,
-            "newVersion": note.version,
-            "contentChanged": content is not None,
-        }
+            found = await self._memories.find(caller, scope, item_id)
+            if found is None:
+                return {"id": item_id, "status": "not_found"}
+            scope, note = found
+            if patch.get("if_version") not in (None, note.version):
+                return {"id": item_id, "status": "version_conflict", "currentVersion": note.version}
+            if content is not None:
+                if failed := await self._natively(scope, note, content):
+                    return failed
+                note.content = content
+                await anyio.to_thread.run_sync(self._book.unlike_its_words, scope, note)
+            for name, value in labels.items():
+                setattr(note, name, value)
+            note.version += 1
+            self._book.put(scope, note)
+            return _changed(note, "updated", contentChanged=content is not None)
 
     async def forgotten(
         self, caller: Caller, scope: MemoryScope, item_id: str, *, force: bool
@@ -137,23 +119,16 @@ class Changes:
     async def _deleted(
         self, scope: MemoryScope, note: Note, force: bool, *, gone: bool = False
     ) -> dict[str, Any]:
-        item_id = note.id
         if note.pinned and not force:
-            return {"id": item_id, "status": "pinned_requires_force", "currentVersion": note.version}
-        failed = None if gone else await self._natively(scope, note, "forget", "")
-        if failed:
+            return {"id": note.id, "status": "pinned_requires_force", "currentVersion": note.version}
+        if not gone and (failed := await self._natively(scope, note, None)):
             return failed
         note.version += 1
         await anyio.to_thread.run_sync(self._book.unlike_its_words, scope, note)
         await anyio.to_thread.run_sync(self._memories.sessions.forget_words, scope)
         # Last: until it is noted as deleted, it may be forgotten again.
         await anyio.to_thread.run_sync(self._book.forget, scope, note)
-        return {
-            "id": item_id,
-            "status": "deleted",
-            "currentVersion": note.version - 1,
-            "newVersion": note.version,
-        }
+        return _changed(note, "deleted")
 
     async def forget(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/memory/forget``: a preview, unless ``mode`` is ``execute``."""
@@ -182,11 +157,7 @@ class Changes:
         return {"mode": "execute", "requested": len(results), "deleted": deleted, "results": results}
 
     async def rated(self, caller: Caller, session_key: str, ratings: Mapping[str, float]) -> int:
-        """Hand ratings of memories to the backend; how many of them it took.
-
-        Raises:
-            CapabilityNotSupported: the backend takes no feedback.
-        """
+        """Hand ratings of memories to the backend; how many of them it took."""
         feedback = self._slot.capability(SupportsFeedback)
         if feedback is None:
             raise CapabilityNotSupported(f"{self._slot.backend_name} takes no feedback; nothing was recorded")
@@ -199,17 +170,16 @@ class Changes:
             if found is None:
                 continue
             verdict = "of use" if rating > 0 else "harmful" if rating < 0 else "not used"
+            sent = MemoryFeedback(
+                feedback_id=uuid.uuid4().hex,
+                scope=found[0],
+                session_id=session_key,
+                timestamp=datetime.now(UTC),
+                content=f"This memory was {verdict} ({rating:g}).",
+                native_ids=(item_id,),
+            )
             async with self._slot.leases.lease(found[0]):
-                receipt = await feedback.apply_feedback(
-                    MemoryFeedback(
-                        feedback_id=uuid.uuid4().hex,
-                        scope=found[0],
-                        session_id=session_key,
-                        timestamp=datetime.now(UTC),
-                        content=f"This memory was {verdict} ({rating:g}).",
-                        native_ids=(item_id,),
-                    )
-                )
+                receipt = await feedback.apply_feedback(sent)
             taken += receipt.status not in ("skipped_read_only", "unknown")
         return taken
 
@@ -225,27 +195,18 @@ class Changes:
             scores = {row["id"]: row["score"] for row in await self._memories.recall(caller, body)}
         else:
             raise Refused(400, "ids or query is required")
-        holders = self._memories.sessions.holders(caller, scope)
-        found = {item_id: self._memories.noted(holders, item_id) for item_id in scores}
-        return [
-            {
-                "id": item_id,
-                "score": score,
-                "pinned": bool(noted and noted[1].pinned),
-                "version": noted[1].version if noted else None,
-            }
-            for item_id, score in scores.items()
-            if (noted := found[item_id]) or isinstance(ids, list)
-        ]
+        holders, rows = self._memories.sessions.holders(caller, scope), []
+        for item_id, score in scores.items():
+            if (noted := self._memories.noted(holders, item_id)) or isinstance(ids, list):
+                pinned, version = (noted[1].pinned, noted[1].version) if noted else (False, None)
+                rows.append({"id": item_id, "score": score, "pinned": pinned, "version": version})
+        return rows
 
-    async def _natively(
-        self, scope: MemoryScope, note: Note, what: str, content: str
-    ) -> dict[str, Any] | None:
-        """Change the backend's record; the result to answer where that failed."""
+    async def _natively(self, scope: MemoryScope, note: Note, content: str | None) -> dict[str, Any] | None:
+        """Change the backend's record, or delete it; the result to answer where that failed."""
         items = MemoryItems(self._slot, scope)
-        receipt: NativeMutationReceipt
         try:
-            receipt = await (items.modify(note.id, content) if what == "modify" else items.forget(note.id))
+            receipt = await (items.forget(note.id) if content is None else items.modify(note.id, content))
         except (ScopeError, BackendRejected):
             if await items.gone(note.id):
                 return {"id": note.id, "status": "not_found"}
@@ -258,6 +219,11 @@ class Changes:
         if receipt.status == "unknown":
             return {"id": note.id, "status": "unknown", "error": "the backend did not answer"}
         return None
+
+
+def _changed(note: Note, status: str, **more: Any) -> dict[str, Any]:
+    versions = {"currentVersion": note.version - 1, "newVersion": note.version}
+    return {"id": note.id, "status": status, **versions, **more}
 
 
 def _labels(patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,8 +279,7 @@ class ReachItems(MemoryItems):
     async def readiness(self) -> BackendReadiness | None:
         """Of the scope that is least ready."""
         scopes = self._memories.sessions.reach(self._caller, self.scope)
-        states = [await MemoryItems(self.slot, scope).readiness() for scope in scopes]
-        known = [readiness for readiness in states if readiness is not None]
+        known = filter(None, [await MemoryItems(self.slot, scope).readiness() for scope in scopes])
         return min(known, key=lambda readiness: _WORST_FIRST.index(readiness.state), default=None)
 
     async def provenance(self, item_id: str) -> ProvenanceResult:
@@ -360,10 +325,9 @@ async def only_read(slot: MemorySlot, sessions: Sessions, callers: Iterable[Call
 def _receipt(result: Mapping[str, Any]) -> NativeMutationReceipt:
     """What became of a change; what went wrong with it is raised."""
     status = result["status"]
-    if status in ("updated", "deleted"):
-        return NativeMutationReceipt(status="committed", native_ids=(str(result["id"]),))
-    if status == "unknown":
-        return NativeMutationReceipt(status="unknown", native_ids=(str(result["id"]),))
+    if status in ("updated", "deleted", "unknown"):
+        became: WriteStatus = "unknown" if status == "unknown" else "committed"
+        return NativeMutationReceipt(status=became, native_ids=(str(result["id"]),))
     if status == "not_supported":
         raise CapabilityNotSupported(str(result["error"]))
     words = {

@@ -4,45 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import quote, urlsplit
 
 import anyio
 
 from memory.adapter._bounded import MAX_ANSWER_BYTES, is_loopback, server_address
-from memory.contract.errors import (
-    BackendError,
-    BackendProtocolError,
-    BackendTimeout,
-    ConfigError,
-    InputError,
-    PluginLoadError,
-)
+from memory.contract import errors
 from memory.runtime._provider import encodable
-from memory.runtime.signet.types import (
-    CompactionCompleteParams,
-    CompactionResult,
-    PreCompactionParams,
-    PreCompactionResult,
-    PromptSubmitParams,
-    PromptSubmitResult,
-    RuntimeAdapter,
-    SessionEndParams,
-    SessionEndResult,
-    SessionParams,
-    SessionStartParams,
-    SessionStartResult,
-    WireT,
-    read,
-)
+from memory.runtime.signet import types
 
-DEFAULT_URL = "http://127.0.0.1:3850"
-"""Where a daemon listens unless it is configured otherwise."""
+DEFAULT_URL = "http://127.0.0.1:3850"  # where a daemon listens unless it is configured otherwise
 _POLL_S = 0.25
 
 
-class AdapterClient(RuntimeAdapter):
+class AdapterClient(types.RuntimeAdapter):
     """A daemon, as a harness calls it.
 
     Args:
@@ -77,15 +53,15 @@ class AdapterClient(RuntimeAdapter):
         try:
             from memory.adapter._http import JsonHttp, bearer, none_if_404
         except ImportError as error:
-            raise PluginLoadError("the Signet client needs: pip install 'memslot[signet]'") from error
+            raise errors.PluginLoadError("the Signet client needs: pip install 'memslot[signet]'") from error
         try:
             self.url = server_address(url, DEFAULT_URL)
         except ValueError as error:
-            raise ConfigError(f"daemon_url: {error}") from error
+            raise errors.ConfigError(f"daemon_url: {error}") from error
         if not harness.strip():
-            raise ConfigError("harness: is blank; name the program that calls")
+            raise errors.ConfigError("harness: is blank; name the program that calls")
         if token and not _trusted(self.url, trusted_origins):
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"token: would leave this machine for {urlsplit(self.url).netloc}; name it in trusted_origins"
             )
         self.harness = harness
@@ -108,34 +84,34 @@ class AdapterClient(RuntimeAdapter):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
         """Close the connections. Idempotent."""
         await self._http.aclose()
 
-    async def on_session_start(self, params: SessionStartParams) -> SessionStartResult:
+    async def on_session_start(self, params: types.SessionStartParams) -> types.SessionStartResult:
         """``POST /api/hooks/session-start``"""
-        return await self._hook("session-start", params, SessionStartResult)
+        return await self._hook("session-start", params, types.SessionStartResult)
 
-    async def on_user_prompt_submit(self, params: PromptSubmitParams) -> PromptSubmitResult:
+    async def on_user_prompt_submit(self, params: types.PromptSubmitParams) -> types.PromptSubmitResult:
         """``POST /api/hooks/user-prompt-submit``; test ``memory_count``, not whether ``inject`` is empty."""
         if not (params.user_message or "").strip():
-            raise InputError("PromptSubmitParams.user_message: is blank; the daemon requires it")
-        return await self._hook("user-prompt-submit", params, PromptSubmitResult)
+            raise errors.InputError("PromptSubmitParams.user_message: is blank; the daemon requires it")
+        return await self._hook("user-prompt-submit", params, types.PromptSubmitResult)
 
-    async def on_session_end(self, params: SessionEndParams) -> SessionEndResult:
+    async def on_session_end(self, params: types.SessionEndParams) -> types.SessionEndResult:
         """``POST /api/hooks/session-end``; what is extracted is never counted at once."""
-        return await self._hook("session-end", params, SessionEndResult)
+        return await self._hook("session-end", params, types.SessionEndResult)
 
-    async def checkpoint(self, params: SessionEndParams) -> bool:
+    async def checkpoint(self, params: types.SessionEndParams) -> bool:
         """``POST /api/hooks/session-checkpoint-extract`` on the way: whether anything was new."""
         if not params.session_key:
-            raise InputError("SessionEndParams.session_key: is missing; a checkpoint belongs to a session")
-        answer = await self._hook("session-checkpoint-extract", params, SessionEndResult)
+            raise errors.InputError(
+                "SessionEndParams.session_key: is missing; a checkpoint belongs to a session"
+            )
+        answer = await self._hook("session-checkpoint-extract", params, types.SessionEndResult)
         return answer.queued
 
     async def bypass(self, session_key: str, enabled: bool = True) -> bool:
@@ -143,15 +119,15 @@ class AdapterClient(RuntimeAdapter):
         path = f"/api/sessions/{quote(session_key, safe='')}/bypass"
         return (await self._call("POST", path, {"enabled": enabled})).get("bypassed") is True
 
-    async def on_pre_compaction(self, params: PreCompactionParams) -> PreCompactionResult:
+    async def on_pre_compaction(self, params: types.PreCompactionParams) -> types.PreCompactionResult:
         """``POST /api/hooks/pre-compaction``"""
-        return await self._hook("pre-compaction", params, PreCompactionResult)
+        return await self._hook("pre-compaction", params, types.PreCompactionResult)
 
-    async def on_compaction_complete(self, params: CompactionCompleteParams) -> CompactionResult:
+    async def on_compaction_complete(self, params: types.CompactionCompleteParams) -> types.CompactionResult:
         """``POST /api/hooks/compaction-complete``"""
         if not (params.summary or "").strip():
-            raise InputError("CompactionCompleteParams.summary: is blank; the daemon requires it")
-        return await self._hook("compaction-complete", params, CompactionResult)
+            raise errors.InputError("CompactionCompleteParams.summary: is blank; the daemon requires it")
+        return await self._hook("compaction-complete", params, types.CompactionResult)
 
     async def remember(self, content: str, **fields: Any) -> str | None:
         """``POST /api/hooks/remember``; the new memory's id, where the daemon tells it.
@@ -259,7 +235,7 @@ class AdapterClient(RuntimeAdapter):
                 if "code" in answer or answer.get("status") not in ("queued", "pending", "running", None):
                     return answer
                 await anyio.sleep(_POLL_S)
-        raise BackendTimeout(
+        raise errors.BackendTimeout(
             f"signet: the command is not done within {within_s:g} s",
             backend_name="signet",
             operation="secrets/exec",
@@ -273,13 +249,13 @@ class AdapterClient(RuntimeAdapter):
         """Whether a daemon answers there."""
         try:
             await self.health()
-        except BackendError:
+        except errors.BackendError:
             return False
         return True
 
-    async def _hook(self, name: str, params: SessionParams, result: type[WireT]) -> WireT:
+    async def _hook(self, name: str, params: types.SessionParams, result: type[types.WireT]) -> types.WireT:
         body = {"harness": self.harness, **params.to_wire()}
-        return read(result, await self._call("POST", f"/api/hooks/{name}", body))
+        return types.read(result, await self._call("POST", f"/api/hooks/{name}", body))
 
     async def _call(
         self,
@@ -292,7 +268,7 @@ class AdapterClient(RuntimeAdapter):
         with anyio.move_on_after(self._timeout_s) as limit:
             found = await self._http.request(method, path, json=body, params=params, headers=self._headers)
         if limit.cancelled_caught:
-            raise BackendTimeout(
+            raise errors.BackendTimeout(
                 f"signet: no whole answer within {self._timeout_s:g} s",
                 backend_name="signet",
                 operation=method,
@@ -309,8 +285,8 @@ class AdapterClient(RuntimeAdapter):
         return [row for row in rows if isinstance(row, dict)]
 
     @staticmethod
-    def _nonsense(operation: str, what: str) -> BackendProtocolError:
-        return BackendProtocolError(
+    def _nonsense(operation: str, what: str) -> errors.BackendProtocolError:
+        return errors.BackendProtocolError(
             f"signet: the answer cannot be used: {what}", backend_name="signet", operation=operation
         )
 

@@ -23,6 +23,7 @@ from memory.runtime._channel import UserTurn
 from memory.runtime._conversations import Conversations
 from memory.runtime._metrics import CONTENT_TYPE, Metrics
 from memory.runtime.signet import types
+from memory.runtime.signet.book import number_of
 from memory.runtime.signet.changing import Changes
 from memory.runtime.signet.http import Callers, Sent, Who, Work
 from memory.runtime.signet.secrets_exec import SecretCommands
@@ -128,7 +129,7 @@ class Endpoints:
         given = body.get("feedback")
         if not text_of(body, "sessionKey") or not given:
             raise Refused(400, "sessionKey and feedback required")
-        if not isinstance(given, Mapping) or not all(_is_rating(score) for score in given.values()):
+        if not isinstance(given, Mapping) or None in map(number_of, given.values()):
             raise Refused(400, "Invalid feedback format: expected a map of ID to number (-1 to 1)")
         ratings = {item_id: max(-1.0, min(1.0, score)) for item_id, score in given.items()}
         recorded = await self._changes.rated(caller, text_of(body, "sessionKey") or "", ratings)
@@ -276,8 +277,7 @@ class Endpoints:
         return JSONResponse(readiness, 503 if readiness["status"] == "unavailable" else 200)
 
     def leave(self) -> None:
-        """The server is about to end: it is ready for nothing new."""
-        self.leaving = True
+        self.leaving = True  # ready for nothing new
 
     async def figures(self) -> Response:
         """What this server does, in Prometheus' form."""
@@ -301,10 +301,6 @@ class Endpoints:
         except StoreError as error:
             answer |= {"status": "unavailable", "labels": str(error)}
         return answer | ({"status": "unavailable", "leaving": True} if self.leaving else {})
-
-
-def _is_rating(score: Any) -> bool:
-    return isinstance(score, (int, float)) and not isinstance(score, bool)
 
 
 def _one_result(result: dict[str, Any]) -> dict[str, Any]:

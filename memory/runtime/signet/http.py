@@ -30,20 +30,14 @@ _PATHS = ("plugin", "legacy")
 
 @dataclass(frozen=True)
 class Limits:
-    """What the server takes.
-
-    Attributes:
-        body_bytes: of one request.
-        body_s: seconds for a body to arrive.
-        at_once: requests in work, those for what is mounted beside included; more are answered 503 with
-            ``Retry-After``.
-        per_caller: of these, for one token; by default half, so that there is room for others.
-    """
+    """What the server takes."""
 
     body_bytes: int = 2_000_000
-    body_s: float = 10.0
-    at_once: int = 256
-    per_caller: int | None = None
+    body_s: float = 10.0  # for a body to arrive
+    at_once: int = 256  # requests in work, those for what is mounted included; more are answered 503
+    per_caller: int | None = (
+        None  # of these, for one token; by default half, so that there is room for others
+    )
 
 
 @dataclass(frozen=True)
@@ -55,12 +49,9 @@ class TokenGrant:
 
 
 class Callers:
-    """Who may ask, and whose memory they are answered from.
+    """Who may ask, and whose memory they are answered from: by ``grants``, else ``own`` for who is on this machine.
 
-    Args:
-        grants: bearer token -> what it opens; empty asks for none. Compared in constant time, kept as hashes.
-        own: whose memory is opened to whoever is on this machine, where there are no tokens.
-        read_only: nobody may change anything.
+    Tokens are compared in constant time, and kept as hashes.
     """
 
     def __init__(
@@ -86,27 +77,19 @@ class Callers:
         return Caller(grant.scope, client, path, grant.read_only or self._read_only)
 
     def of(self, request: Request) -> Caller:
-        """Who sent a request.
-
-        Raises:
-            Refused: nobody this server knows, or a web page of somewhere else.
-        """
-        origin = request.headers.get("origin")
-        if origin and not _of_this_machine(origin):
+        """Who sent a request; refused where that is nobody this server knows, or a web page of somewhere else."""
+        headers = request.headers
+        if (origin := headers.get("origin")) and not _of_this_machine(origin):
             raise Refused(403, "requests of web pages are not answered")
-        path = request.headers.get("x-signet-runtime-path")
-        path = path if path in _PATHS else None  # as the daemon does with one it does not know
-        client = request.headers.get("x-signet-actor", "")[:200]
-        if not self.by_token:
-            # Without tokens the address is all that protects; a name that was rebound to it is not loopback's.
-            if not _of_this_machine(str(request.url)):
-                raise Refused(403, "without tokens only requests to a loopback address are answered")
-            assert self._own is not None
-            return self._caller(self._own, client, path)
-        grant = self._find(request.headers.get("authorization", ""))
+        grant = self._find(headers.get("authorization", "")) if self.by_token else self._own
+        # Without tokens the address is all that protects; a name that was rebound to it is not loopback's.
+        if not self.by_token and not _of_this_machine(str(request.url)):
+            raise Refused(403, "without tokens only requests to a loopback address are answered")
         if grant is None:
             raise Refused(401, "a bearer token is required")
-        return self._caller(grant, client, path)
+        path = headers.get("x-signet-runtime-path")
+        path = path if path in _PATHS else None  # as the daemon does with one it does not know
+        return self._caller(grant, headers.get("x-signet-actor", "")[:200], path)
 
     def _find(self, header: str) -> TokenGrant | None:
         kind, _, token = header.partition(" ")
@@ -121,11 +104,7 @@ class Callers:
 
 
 async def body_of(request: Request, limits: Limits) -> Body:
-    """The JSON object a request carries; empty where its method has none.
-
-    Raises:
-        Refused: it is longer or slower than the limits allow, or no JSON object.
-    """
+    """The JSON object a request carries; empty where its method has none."""
     if request.method == "GET":
         return {}
     raw = await _bytes_of(request, limits)
@@ -173,11 +152,7 @@ class Work:
 
     @contextmanager
     def request(self, caller: Caller, *, admitted: bool = False) -> Iterator[None]:
-        """Around a request; one that was ``admitted`` before is no more than counted.
-
-        Raises:
-            Busy: there are too many.
-        """
+        """Around a request; one that was ``admitted`` before is no more than counted."""
         mine = self._now[caller.scope]
         if not admitted and (mine >= self._per_caller or self._now.total() >= self._max_requests):
             raise Busy(503, "too many requests at once; try again")
@@ -196,10 +171,7 @@ class Busy(Refused):
 
 @dataclass(frozen=True)
 class Mounted:
-    """An ASGI application for known callers, each answered by that of their scope.
-
-    A POST is within the limits; what a client merely listens to has none.
-    """
+    """An ASGI application for known callers. A POST is within the limits; what a client listens to has none."""
 
     caller: Callable[[Request], Caller]
     limits: Limits

@@ -18,7 +18,7 @@ from memory.contract.errors import MemslotError, StoreError
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
-from memory.runtime.signet.book import Book, Filters, Note, importance_of, labelled, tags_of
+from memory.runtime.signet.book import Book, Filters, Note, importance_of, labelled, number_of, tags_of
 from memory.runtime.signet.sessions import MAX_SCOPES, Caller, Sessions
 from memory.runtime.signet.types import Refused, SessionParams, read, text_of
 from memory.slot.host_store import HostStore
@@ -26,6 +26,7 @@ from memory.slot.slot import MemorySlot
 
 _STORING_S, _LOOK_S = 3.0, 0.05  # until a server that stores the same words is taken for dead
 _DEFAULT_LIMIT, _MAX_LIMIT = 10, 1000
+_LONGEST = {"session_key": MAX_ID_LENGTH - 12, "project": 4096, "agent_id": MAX_ID_LENGTH}
 
 
 class Memories:
@@ -41,11 +42,7 @@ class Memories:
         self._locks: WeakValueDictionary[tuple[MemoryScope, str], anyio.Lock] = WeakValueDictionary()
 
     def sound(self, params: SessionParams) -> SessionParams:
-        for name, longest in (
-            ("session_key", MAX_ID_LENGTH - 12),
-            ("project", 4096),
-            ("agent_id", MAX_ID_LENGTH),
-        ):
+        for name, longest in _LONGEST.items():
             given = getattr(params, name)
             if given is not None and len(given) > longest:
                 raise Refused(400, f"{to_camel(name)} is longer than {longest} characters")
@@ -75,10 +72,7 @@ class Memories:
     async def remember(
         self, caller: Caller, body: Mapping[str, Any], *, needs_harness: bool = False
     ) -> tuple[Note, WriteReceipt | None]:
-        """Store one memory; no receipt where it was stored before.
-
-        Of two calls with one ``idempotencyKey``, or the same words for one scope, the second answers as the first.
-        """
+        """Store one memory; no receipt where it was stored before, by its ``idempotencyKey`` or the same words."""
         content = self.checked(body.get("content"))
         if not content or (needs_harness and not text_of(body, "harness")):
             raise Refused(400, f"{'harness and content are' if needs_harness else 'content is'} required")
@@ -122,13 +116,11 @@ class Memories:
         return await self.known(scope, note.id) is not None if there is None else there
 
     async def _store(self, scope: MemoryScope, note: Note, key: str | None, event_id: str) -> WriteReceipt:
-        kept = {"type": note.type, "tags": note.tags, "who": note.who}
+        labels = {"type": note.type, "tags": note.tags, "who": note.who}
+        labels = {name: value for name, value in labels.items() if value}
         self.book.store.check()  # before there is a memory whose labels could not be kept
-        receipt = await MemoryItems(self.slot, scope).store(
-            note.content,
-            event_id=event_id,
-            metadata={name: value for name, value in kept.items() if value},
-        )
+        items = MemoryItems(self.slot, scope)
+        receipt = await items.store(note.content, event_id=event_id, metadata=labels)
         if receipt.status == "skipped_read_only":
             raise Refused(403, "this memory is read-only; nothing was stored")
         if receipt.status == "unknown":
@@ -148,9 +140,8 @@ class Memories:
             raise Refused(400, str(error)) from None
         if not limit:
             return []
-        found = await self.search(
-            self.sessions.reach(caller, self.scope_of(caller, body)), query, limit, filters
-        )
+        scopes = self.sessions.reach(caller, self.scope_of(caller, body))
+        found = await self.search(scopes, query, limit, filters)
         return [note.found(item.score) for item, note in found]
 
     async def search(
@@ -207,13 +198,10 @@ class Memories:
         notes = [note for reached in sessions.reach(caller, scope) for note in self.book.listed(reached)]
         notes.sort(key=lambda note: note.created or "", reverse=True)
         wanted = [note for note in notes if query.get("type") in (None, "", note.type)]
+        critical = sum(note.pinned for note in wanted)
         return {
             "memories": [note.row() for note in wanted[offset : offset + limit]],
-            "stats": {
-                "total": len(wanted),
-                "withEmbeddings": 0,
-                "critical": sum(note.pinned for note in wanted),
-            },
+            "stats": {"total": len(wanted), "withEmbeddings": 0, "critical": critical},
         }
 
     def noted(self, scopes: Sequence[MemoryScope], item_id: str) -> tuple[MemoryScope, Note] | None:
@@ -226,10 +214,7 @@ class Memories:
         """A memory of this caller and the scope it is in; first where it was seen, then where a backend has it."""
         holders = self.sessions.holders(caller, scope)
         seen = self.noted(holders, item_id)
-        if seen is not None:
-            note = await self.known(seen[0], item_id)
-            return None if note is None else (seen[0], note)
-        for holder in holders[:MAX_SCOPES]:
+        for holder in [seen[0]] if seen else holders[:MAX_SCOPES]:
             note = await self.known(holder, item_id)
             if note is not None:
                 return holder, note
@@ -260,9 +245,10 @@ def _limit_of(given: Any) -> int:
         return _DEFAULT_LIMIT
     if isinstance(given, str) and given.strip().isdecimal():
         given = int(given[:6])
-    if not isinstance(given, (int, float)) or isinstance(given, bool) or given < 0:
+    number = number_of(given)
+    if number is None or number < 0:
         raise Refused(400, "limit must be a number, 0 or more")
-    return int(min(given, _MAX_LIMIT))
+    return int(min(number, _MAX_LIMIT))
 
 
 def _first(errors: BaseExceptionGroup[MemslotError]) -> MemslotError:

@@ -20,35 +20,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
-from memory.contract.errors import (
-    BackendError,
-    CapabilityNotSupported,
-    ConfigError,
-    InputError,
-    IsolationError,
-    MemslotError,
-    ReadOnlyError,
-    ScopeError,
-    StoreError,
-)
+from memory.contract import errors
+from memory.contract.errors import ConfigError, MemslotError
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import Isolate
 from memory.runtime._conversations import Conversations
 from memory.runtime._items import MemoryItems
 from memory.runtime._policy import TurnMemory
-from memory.runtime.signet import types
+from memory.runtime.signet import http, types
 from memory.runtime.signet.changing import Changes, ReachItems
 from memory.runtime.signet.endpoints import HOOKS, ROUTES, Endpoints
-from memory.runtime.signet.http import (
-    Callers,
-    Limits,
-    Mounted,
-    TokenGrant,
-    Work,
-    body_of,
-    error_answer,
-    refused_answer,
-)
 from memory.runtime.signet.memories import Memories
 from memory.runtime.signet.secrets_exec import SecretCommands, SecretsExecSettings
 from memory.runtime.signet.service import ServiceSettings, SignetService
@@ -59,13 +40,13 @@ from memory.slot.host_store import HostStore
 log = logging.getLogger("memslot.signet")
 
 _STATUS: tuple[tuple[type[MemslotError], int], ...] = (
-    (IsolationError, 500),
-    (InputError, 400),
-    (ScopeError, 400),
-    (ReadOnlyError, 403),
-    (CapabilityNotSupported, 501),
-    (BackendError, 503),
-    (StoreError, 503),
+    (errors.IsolationError, 500),
+    (errors.InputError, 400),
+    (errors.ScopeError, 400),
+    (errors.ReadOnlyError, 403),
+    (errors.CapabilityNotSupported, 501),
+    (errors.BackendError, 503),
+    (errors.StoreError, 503),
 )
 
 
@@ -93,20 +74,20 @@ class _SignetRoute(APIRoute):
                         return JSONResponse({"inject": "", "memories": []})
                     given: dict[str, Any] = {"request": request, "caller": caller, **request.path_params}
                     if "body" in wanted:
-                        given["body"] = await body_of(request, server.limits)
+                        given["body"] = await http.body_of(request, server.limits)
                     found = await self.endpoint(**{name: given[name] for name in wanted})
                     return found if isinstance(found, Response) else JSONResponse(found)
             except Refused as refused:
-                return refused_answer(refused)
+                return http.refused_answer(refused)
             except MemslotError as error:
                 status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
                 log.warning("%s: %s", self.path, error)
-                return error_answer(status, str(error))
+                return http.error_answer(status, str(error))
             except ClientDisconnect:
-                return error_answer(499, "the client went away")
+                return http.error_answer(499, "the client went away")
             except Exception as error:
                 log.error("%s: unexpected %s", self.path, type(error).__name__)
-                return error_answer(500, "internal error")
+                return http.error_answer(500, "internal error")
 
         return answered
 
@@ -134,10 +115,10 @@ class RuntimeAdapterServer:
         self,
         memory: TurnMemory,
         *,
-        tokens: Mapping[str, TokenGrant] | None = None,
+        tokens: Mapping[str, http.TokenGrant] | None = None,
         isolate: Isolate = "shared",
         settings: ServiceSettings | None = None,
-        limits: Limits | None = None,
+        limits: http.Limits | None = None,
         store: HostStore | None = None,
         agent: Conversations | None = None,
         secrets_exec: SecretsExecSettings | None = None,
@@ -150,25 +131,34 @@ class RuntimeAdapterServer:
             )
         commands = None if secrets_exec is None else SecretCommands(secrets_exec)
         settings = settings or ServiceSettings()
-        self.limits = limits or Limits()
+        self.limits = limits or http.Limits()
         self.store = store or HostStore(memory.slot.backend_name)
-        self._memories = Memories(
-            memory.slot,
-            Sessions(isolate, self.store, memory.slot.resets),
-            self.store,
-            settings.longest_prompt,
-        )
+        sessions = Sessions(isolate, self.store, memory.slot.resets)
+        self._memories = Memories(memory.slot, sessions, self.store, settings.longest_prompt)
         self._changes = Changes(self._memories)
-        self._callers = Callers(tokens or {}, memory.slot.scope, read_only=memory.slot.read_only)
+        self._callers = http.Callers(tokens or {}, memory.slot.scope, read_only=memory.slot.read_only)
         self.grant = self._callers.grant
-        max_requests = self.limits.at_once
-        per_caller = self.limits.per_caller or (
-            max(1, max_requests // 2) if len(tokens or ()) > 1 else max_requests
-        )
-        self.work = Work(max_requests, per_caller)
+        at_once = self.limits.at_once
+        half = max(1, at_once // 2) if len(tokens or ()) > 1 else at_once
+        self.work = http.Work(at_once, self.limits.per_caller or half)
         self.service = SignetService(memory, self._memories, settings)
         self.endpoints = Endpoints(self.service, self._changes, self._callers, self.work, agent, commands)
-        self.app = self._application()
+        self.app = FastAPI(
+            title="memslot: Signet's endpoints",
+            version=version("memslot"),
+            docs_url=None,
+            redoc_url=None,
+            openapi_url=None,
+        )
+        self.app.state.server = self
+        router = APIRouter(route_class=_SignetRoute)
+        for name, hook, params in HOOKS:
+            _add(router, "POST", f"/api/hooks/{name}", getattr(self.service, hook), params)
+        for method, path, handler, body in ROUTES:
+            _add(router, method, path, getattr(self.endpoints, handler), body)
+        self.app.include_router(router)
+        self.app.add_api_route("/health", self.endpoints.health, methods=["GET"])
+        self.app.exception_handler(HTTPException)(_not_here)
 
     def caller(self, request: Request) -> Caller:
         """Who sent a request; also for what is mounted beside these endpoints, see :meth:`Callers.of`."""
@@ -184,28 +174,8 @@ class RuntimeAdapterServer:
     def mount(self, path: str, app_for: Callable[[MemoryScope, bool], Any] | None) -> None:
         """Serve something else at ``path``: callers are checked here, and answered by their scope's application."""
         if app_for is not None:
-            self.app.router.routes.append(
-                Route(path, endpoint=Mounted(self.caller, self.limits, self.work, app_for))
-            )
-
-    def _application(self) -> FastAPI:
-        app = FastAPI(
-            title="memslot: Signet's endpoints",
-            version=version("memslot"),
-            docs_url=None,
-            redoc_url=None,
-            openapi_url=None,
-        )
-        app.state.server = self
-        router = APIRouter(route_class=_SignetRoute)
-        for name, hook, params in HOOKS:
-            _add(router, "POST", f"/api/hooks/{name}", getattr(self.service, hook), params)
-        for method, path, handler, body in ROUTES:
-            _add(router, method, path, getattr(self.endpoints, handler), body)
-        app.include_router(router)
-        app.add_api_route("/health", self.endpoints.health, methods=["GET"])
-        app.exception_handler(HTTPException)(_not_here)
-        return app
+            mounted = http.Mounted(self.caller, self.limits, self.work, app_for)
+            self.app.router.routes.append(Route(path, endpoint=mounted))
 
 
 def _add(
@@ -227,4 +197,6 @@ def _add(
 
 
 async def _not_here(request: Request, error: HTTPException) -> JSONResponse:
-    return error_answer(error.status_code, "not found" if error.status_code == 404 else str(error.detail))
+    return http.error_answer(
+        error.status_code, "not found" if error.status_code == 404 else str(error.detail)
+    )

@@ -17,25 +17,12 @@ from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime._policy import Recall, TurnMemory
 from memory.runtime._sections import Part, digest_of, fit_parts
+from memory.runtime.signet import types
 from memory.runtime.signet.book import Note
 from memory.runtime.signet.http import Sent, Who
 from memory.runtime.signet.memories import Memories, id_of
 from memory.runtime.signet.sessions import Caller, Session
-from memory.runtime.signet.types import (
-    CompactionCompleteParams,
-    CompactionResult,
-    PreCompactionParams,
-    PreCompactionResult,
-    PromptSubmitParams,
-    PromptSubmitResult,
-    Refused,
-    SessionEndParams,
-    SessionEndResult,
-    SessionParams,
-    SessionStartParams,
-    SessionStartResult,
-    read,
-)
+from memory.runtime.signet.types import Refused, SessionParams, read
 from memory.slot.turns import RecallFields
 
 GUIDELINES = """Summarize this session focusing on:
@@ -46,9 +33,9 @@ GUIDELINES = """Summarize this session focusing on:
 
 Be concise but complete. Write in the first person, from the agent's perspective."""
 _OPENING = "What is known about the user and this project?"
+# Harness -> whether it goes on showing what a session's start was given, and what a prompt was. Signet's plugins
+# (0.58.1) drop the first; OpenCode's shows the second to a single request. Others keep both, as Claude Code does.
 _SHOWS: Mapping[str, tuple[bool, bool]] = {"opencode": (False, False), "openclaw": (False, True)}
-"""Harness -> whether it goes on showing what a session's start was given, and what a prompt was. Signet's plugins
-(0.58.1) drop the first; OpenCode's shows the second to a single request. Others keep both, as Claude Code does."""
 _TURN = re.compile(r"^(?P<role>User|Assistant): ", re.M)
 _MAX_TRANSCRIPT_BYTES = 5_000_000
 _WRITTEN = ("committed", "queued", "pending")
@@ -56,35 +43,24 @@ _WRITTEN = ("committed", "queued", "pending")
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """How the daemon's part is played.
-
-    Attributes:
-        identity: ``name`` and ``description`` of the agent, told at a session's start.
-        transcripts: directory whose files ``transcriptPath`` may name; None reads none.
-        longest_prompt: characters.
-    """
+    """How the daemon's part is played."""
 
     identity: Mapping[str, str] = field(default_factory=lambda: {"name": "Agent"})
-    transcripts: Path | None = None
-    longest_prompt: int = 200_000
+    transcripts: Path | None = None  # directory of files that ``transcriptPath`` may name; None reads none
+    longest_prompt: int = 200_000  # characters
 
 
 class SignetService:
     """The hooks over one slot: each takes the caller and the request's body, answers JSON-ready, and may raise."""
 
-    def __init__(
-        self,
-        memory: TurnMemory,
-        memories: Memories,
-        settings: ServiceSettings,
-    ) -> None:
+    def __init__(self, memory: TurnMemory, memories: Memories, settings: ServiceSettings) -> None:
         self.memory = memory
         self.memories = memories
         self.sessions, self.book, self.settings = memories.sessions, memories.book, settings
 
     async def session_start(self, caller: Who, body: Sent) -> dict[str, Any]:
         """``POST /api/hooks/session-start``: what the memory has for a session that begins."""
-        params = read(SessionStartParams, body)
+        params = read(types.SessionStartParams, body)
         session = self._entered(caller, params)
         if session.bypassed:
             return {"inject": "", "memories": [], "bypassed": True}
@@ -95,7 +71,7 @@ class SignetService:
         section = "\n".join(filter(None, (self._checkpoint(session), recalled.section)))
         resumed, session.resumed = session.resumed, False
         self.sessions.keep(caller, session)
-        return SessionStartResult(
+        return types.SessionStartResult(
             identity=dict(self.settings.identity),
             memories=[note.short() for note in recalled.notes],
             inject=section,
@@ -106,7 +82,7 @@ class SignetService:
 
     async def prompt_submit(self, caller: Who, body: Sent) -> dict[str, Any]:
         """``POST /api/hooks/user-prompt-submit``: recall for a prompt, then record it."""
-        params = read(PromptSubmitParams, body)
+        params = read(types.PromptSubmitParams, body)
         said = self._prompt(params, body)
         if not params.harness or said is None:
             raise Refused(400, "harness and userMessage or userPrompt are required")
@@ -122,7 +98,7 @@ class SignetService:
             warnings.append("another client of this session has reported this prompt; it is recorded once")
         elif not kept and not self.memories.is_read_only(caller):
             warnings.append("too many writes wait; this prompt was not recorded")
-        return PromptSubmitResult(
+        return types.PromptSubmitResult(
             inject=recalled.section,
             memory_count=len(recalled.notes),
             engine=self.memory.slot.backend_name,
@@ -132,7 +108,7 @@ class SignetService:
 
     async def session_end(self, caller: Who, body: Sent) -> dict[str, Any]:
         """``POST /api/hooks/session-end``: record what of the transcript was not yet, and forget the session."""
-        params = read(SessionEndParams, body)
+        params = read(types.SessionEndParams, body)
         if not params.session_key and isinstance(body.get("sessionId"), str):
             params = params.model_copy(update={"session_key": body["sessionId"]})
         session = self._entered(caller, params)
@@ -141,11 +117,11 @@ class SignetService:
             return {"memoriesSaved": 0, "bypassed": True}
         queued, warnings = await self._record_transcript(caller, session, params)
         self.sessions.end(caller, session)
-        return SessionEndResult(queued=queued, warnings=warnings).to_wire()
+        return types.SessionEndResult(queued=queued, warnings=warnings).to_wire()
 
     async def checkpoint_extract(self, caller: Who, body: Sent) -> dict[str, Any]:
         """``POST /api/hooks/session-checkpoint-extract``: record what is new in a transcript."""
-        params = read(SessionEndParams, body)
+        params = read(types.SessionEndParams, body)
         if not params.harness or not params.session_key:
             raise Refused(400, "harness and sessionKey are required")
         session = self._entered(caller, params)
@@ -157,7 +133,7 @@ class SignetService:
 
     async def pre_compaction(self, caller: Who, body: Sent) -> dict[str, Any]:
         """``POST /api/hooks/pre-compaction``: what the host's model is asked to keep."""
-        params = read(PreCompactionParams, body)
+        params = read(types.PreCompactionParams, body)
         session = self._entered(caller, params)
         if session.bypassed:
             return {"instructions": "", "bypassed": True}
@@ -167,11 +143,11 @@ class SignetService:
         prompt = f"Store durable memories now.\n\n{GUIDELINES}\n"
         if known:
             prompt += f"\nRecent memories for reference:\n{known}\n"
-        return PreCompactionResult(summary_prompt=prompt, guidelines=GUIDELINES).to_wire()
+        return types.PreCompactionResult(summary_prompt=prompt, guidelines=GUIDELINES).to_wire()
 
     async def compaction_complete(self, caller: Who, body: Sent) -> dict[str, Any]:
         """``POST /api/hooks/compaction-complete``: keep the summary."""
-        params = read(CompactionCompleteParams, body)
+        params = read(types.CompactionCompleteParams, body)
         summary = self.memories.checked(params.summary)
         if not params.harness or not summary:
             raise Refused(400, "harness and summary are required")
@@ -182,25 +158,25 @@ class SignetService:
             compacted.epoch, compacted.shown = compacted.epoch + 1, []
             self.sessions.keep(caller, compacted)
         if self.memories.is_read_only(caller):
-            return CompactionResult(success=False).to_wire()
+            return types.CompactionResult(success=False).to_wire()
         items = MemoryItems(self.memory.slot, session.scope)
-        receipt = await items.store(
-            f"Summary of the session: {summary}",
-            metadata={"type": "session_summary"},
-        )
+        kind = {"type": "session_summary"}
+        receipt = await items.store(f"Summary of the session: {summary}", metadata=kind)
         written = receipt.status in _WRITTEN
         if written:
             session.summary, session.words = id_of(receipt), []
             self.book.put(session.scope, Note(session.summary, summary, "session_summary", importance=0.8))
         self.sessions.keep(caller, session)
-        return CompactionResult(success=written, memory_id=session.summary if written else None).to_wire()
+        return types.CompactionResult(
+            success=written, memory_id=session.summary if written else None
+        ).to_wire()
 
     def _entered(self, caller: Caller, params: SessionParams) -> Session:
         if not params.harness:
             raise Refused(400, "harness is required")
         return self.sessions.enter(caller, self.memories.sound(params))
 
-    def _prompt(self, params: PromptSubmitParams, body: Mapping[str, Any]) -> str | None:
+    def _prompt(self, params: types.PromptSubmitParams, body: Mapping[str, Any]) -> str | None:
         """What the user said, under any of the names that clients use."""
         named = (params.user_message, body.get("userPrompt"), body.get("prompt"))
         return next((text for given in named if (text := self.memories.checked(given))), None)
@@ -215,26 +191,21 @@ class SignetService:
         recalls: dict[MemoryScope, Recall] = {}
 
         async def recall(scope: MemoryScope) -> None:
-            recalls[scope] = await self.memory.recall(
-                text, session_id=session.session_id, scope=scope, **fields
-            )
+            known = await self.memory.recall(text, session_id=session.session_id, scope=scope, **fields)
+            recalls[scope] = known
 
         scopes = self.sessions.reach(caller, session.scope)
         async with anyio.create_task_group() as tasks:
             for scope in scopes[1:]:
                 tasks.start_soon(recall, scope)
             await recall(scopes[0])
-        failures = (recalls[scope].failure for scope in scopes)
-        warnings = [
-            f"recall failed: {type(error).__name__}: {error}" for error in failures if error is not None
-        ]
+        failures = filter(None, (recalls[scope].failure for scope in scopes))
+        warnings = [f"recall failed: {type(error).__name__}: {error}" for error in failures]
         answered = [(scope, result) for scope in scopes if (result := recalls[scope].result) is not None]
         parts = [Part("user" if scope == caller.scope else "project", result) for scope, result in answered]
         shown = frozenset() if afresh else frozenset(session.shown)
-        gone = [
-            self.book.deleted(scope, (entry.native_id for entry in result.entries))
-            for scope, result in answered
-        ]
+        ids = [(scope, [entry.native_id for entry in result.entries]) for scope, result in answered]
+        gone = [self.book.deleted(scope, native_ids) for scope, native_ids in ids]
 
         def hidden(number: int, entry: ContextEntry) -> bool:
             return digest_of(entry) in shown or entry.native_id in gone[number]
@@ -258,22 +229,20 @@ class SignetService:
         summary = self.book.get(session.scope, session.summary) if session.summary else None
         lines = [f"Summary: {summary.content}"] if summary and not summary.deleted else []
         lines += [f"- {clean_text(words)}" for words in session.words]
-        return (
-            wrap_section("checkpoint", "session", ["Where this session left off:", *lines]) if lines else ""
-        )
+        title = "Where this session left off:"
+        return wrap_section("checkpoint", "session", [title, *lines]) if lines else ""
 
-    async def _record(self, caller: Caller, session: Session, said: str, params: PromptSubmitParams) -> bool:
+    async def _record(
+        self, caller: Caller, session: Session, said: str, params: types.PromptSubmitParams
+    ) -> bool:
         """The last answer, where the client tells it, and the prompt, in the order they were said."""
         answer = self.memories.checked(params.last_assistant_message)
-        messages: list[Message] = []
-        if answer and session.is_new(answer):
-            messages.append(Message(role="assistant", content=answer))
-        messages.append(Message(role="user", content=said))
+        new = [Message(role="assistant", content=answer)] if answer and session.is_new(answer) else []
         session.heard += 1
-        return await self._write(caller, session, messages)
+        return await self._write(caller, session, [*new, Message(role="user", content=said)])
 
     async def _record_transcript(
-        self, caller: Caller, session: Session, params: SessionEndParams
+        self, caller: Caller, session: Session, params: types.SessionEndParams
     ) -> tuple[bool, list[str]]:
         """What of a transcript was not recorded; of a session whose prompts were heard, its last answer at most."""
         transcript, warnings = params.transcript, []

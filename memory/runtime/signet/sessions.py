@@ -35,60 +35,39 @@ _MAX_SHOWN = 500
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sent a request.
+    """Who sent a request."""
 
-    Attributes:
-        scope: whose memory that is; projects and agents divide it.
-        client: the program, as it calls itself.
-        runtime_path: from the request's header, which wins over its body.
-        read_only: it may recall and change nothing.
-    """
-
-    scope: MemoryScope
-    client: str = ""
-    runtime_path: str | None = None
+    scope: MemoryScope  # whose memory; projects and agents divide it
+    client: str = ""  # the program, as it calls itself
+    runtime_path: str | None = None  # from the request's header, which wins over its body
     read_only: bool = False
 
 
 @dataclass(slots=True)
 class Session:
-    """One conversation of one caller.
+    """One conversation of one caller."""
 
-    Attributes:
-        key: as the client names it; empty where it names none.
-        named: project and agent, as its first call named them.
-        epoch: one more after each compaction, and each time it is taken up after its end: what was said before is
-            not shown by the host any more.
-        heard: prompts since then.
-        read: messages of its transcript that were recorded.
-        answered: hash of the answer that was recorded last.
-        ended: its client has ended it.
-        resumed: it was taken up from what was kept of it.
-        summary: id of the memory that holds the last compaction's summary.
-        words: the last things said, shortened: where it left off.
-        shown: digests of the memories that the host still shows: injected since the session began, was resumed or
-            compacted. They are not injected again.
-        prompted_by: client and digest of the prompt recorded last; hooks and a plugin of one host may both send it.
-        resets: how often its scope was reset by when its words were said, in this process.
-    """
-
-    key: str
+    key: str  # empty where the client names none
     scope: MemoryScope
     runtime_path: str | None = None
-    named: tuple[str | None, str | None] = (None, None)
+    named: tuple[str | None, str | None] = (None, None)  # project and agent, by its first call
     claimed_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     bypassed: bool = False
+    # One more after each compaction, and when it is taken up after its end: its host shows nothing of before.
     epoch: int = 1
-    heard: int = 0
-    read: int = 0
-    answered: str | None = None
+    heard: int = 0  # prompts since then
+    read: int = 0  # messages of its transcript that were recorded
+    answered: str | None = None  # hash of the answer that was recorded last
     ended: bool = False
     resumed: bool = False
-    summary: str | None = None
-    words: list[str] = field(default_factory=list)
-    shown: list[str] = field(default_factory=list)
+    summary: str | None = None  # id of the memory that holds the last compaction's
+    words: list[str] = field(default_factory=list)  # said last, shortened: where it left off
+    shown: list[str] = field(
+        default_factory=list
+    )  # digests of memories the host still shows: not injected again
+    # Client and digest of the prompt recorded last; hooks and a plugin of one host may both send it.
     prompted_by: tuple[str, str] = ("", "")
-    resets: int = 0
+    resets: int = 0  # of its scope, by when its words were said, in this process
 
     @property
     def session_id(self) -> str:
@@ -179,12 +158,7 @@ class Sessions:
         return self._store.on_server and not caller.read_only
 
     def enter(self, caller: Caller, params: SessionParams) -> Session:
-        """The session a lifecycle call belongs to, begun where it is not known.
-
-        Raises:
-            Refused: it was claimed on another runtime path.
-            StoreError: what is kept cannot be read.
-        """
+        """The session a lifecycle call belongs to, begun where it is not known."""
         path = caller.runtime_path or params.runtime_path
         key = params.session_key or ""
         place = _place(caller, key)
@@ -208,11 +182,6 @@ class Sessions:
         return known
 
     def keep(self, caller: Caller, session: Session) -> None:
-        """Keep what a session has come to, unless its caller is read-only.
-
-        Raises:
-            StoreError: it cannot be kept.
-        """
         if session.key and not caller.read_only:
             self._store.put(
                 StoredObject("session", caller.scope, session.key, session.kept(), session.scope),
@@ -220,11 +189,7 @@ class Sessions:
             )
 
     def end(self, caller: Caller, session: Session) -> None:
-        """A session's client has ended it; the next call with its key takes it up again.
-
-        Raises:
-            StoreError: it cannot be kept.
-        """
+        """Its client has ended it; the next call with its key takes it up again."""
         self._sessions.pop(_place(caller, session.key), None)
         session.ended = True
         self.keep(caller, session)
@@ -237,11 +202,7 @@ class Sessions:
         self._store.drop("words", scope)
 
     def scope(self, caller: Caller, project: str | None = None, agent_id: str | None = None) -> MemoryScope:
-        """Where a call that names this project and agent writes; ``strict`` alone keeps agents apart.
-
-        Raises:
-            StoreError: a new project cannot be noted.
-        """
+        """Where a call that names this project and agent writes; ``strict`` alone keeps agents apart."""
         agent_id = agent_id if self.isolate == "strict" else None
         if not project and not agent_id:
             return caller.scope
@@ -258,10 +219,7 @@ class Sessions:
         return scope
 
     def reach(self, caller: Caller, scope: MemoryScope) -> tuple[MemoryScope, ...]:
-        """The scopes a call in ``scope`` recalls from, the most specific first.
-
-        In a project: it, and what is outside of projects. Outside of projects: that, and the projects used last.
-        """
+        """Where a call in ``scope`` recalls from, the most specific first; in a project, and outside of them."""
         if self.isolate == "strict":
             return (scope,)
         return (scope, caller.scope) if scope != caller.scope else self.holders(caller, scope)[:MAX_SCOPES]
@@ -274,9 +232,8 @@ class Sessions:
 
     def used(self, caller: Caller) -> tuple[MemoryScope, ...]:
         """Every scope of a token: what is outside of projects, and the projects used last first."""
-        kept = sorted(
-            self._store.all("project", caller.scope), key=lambda row: row.get("used", ""), reverse=True
-        )
+        kept = self._store.all("project", caller.scope)
+        kept.sort(key=lambda row: row.get("used", ""), reverse=True)
         return (caller.scope, *(MemoryScope(**row["scope"]) for row in kept))
 
     def _kept(self, caller: Caller, key: str) -> Session | None:

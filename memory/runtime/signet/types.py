@@ -33,13 +33,7 @@ class Wire(BaseModel):
 
 
 class Refused(MemslotError):
-    """A request that is answered with an error.
-
-    Args:
-        status: HTTP status.
-        why: what is wrong and the fix; never user text.
-        more: further fields of the answer.
-    """
+    """A request that is answered with an HTTP status, why, never in words of a user, and ``more`` fields."""
 
     def __init__(self, status: int, why: str, more: Mapping[str, Any] | None = None) -> None:
         super().__init__(why)
@@ -63,15 +57,8 @@ def read(model: type[WireT], data: Mapping[str, Any]) -> WireT:
 
 
 class SessionParams(Wire):
-    """What every lifecycle call may name.
-
-    Attributes:
-        harness: who calls; the daemon requires it.
-        session_key: the conversation. May be absent: OpenCode leaves it out of half its calls.
-        project, agent_id: whose memory. The original daemon ignores both.
-        runtime_path: ``plugin`` or ``legacy``; a session is claimed by one of them.
-
-    What is blank is absent: hooks send an empty text for what their host did not say.
+    """What every lifecycle call may name. What is blank is absent: hooks send an empty text for what their host did
+    not say. OpenCode leaves the session out of half its calls; the original daemon ignores project and agent.
     """
 
     harness: str | None = None
