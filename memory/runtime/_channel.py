@@ -153,7 +153,6 @@ def _line() -> str:
 
 
 def sent(output: AgentOutput) -> str:
-    """An output as a server-sent event."""
     return f"data: {output.model_dump_json()}\n\n"
 
 

@@ -192,7 +192,6 @@ async def chat(
     channel: CommandLine | None = None,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Chat with the configuration's memory and model until the input ends."""
     settings = config.section("agent", AgentSettings)
     provider = settings.model(config)
     read = _reader() if channel is None else None

@@ -71,13 +71,8 @@ class AgentSettings(PluginOptions):
         return create_provider(self.provider, self.options, problem=config.problem)
 
     def session(self, provider: Provider, memory: TurnMemory, **given: Any) -> AgentSession:
-        settings = SessionSettings(
-            identity=self.identity,
-            soul=self.soul.read_text("utf-8") if self.soul else "",
-            window_tokens=self.window_tokens,
-            max_tool_rounds=self.max_tool_rounds,
-            turn_s=self.turn_s,
-        )
+        own = self.model_dump(include={"identity", "window_tokens", "max_tool_rounds", "turn_s"})
+        settings = SessionSettings(**own, soul=self.soul.read_text("utf-8") if self.soul else "")
         tools = ToolRegistry(memory_tools(memory.slot)) if self.tools else None
         return AgentSession(provider, memory, tools, settings=settings, **given)
 

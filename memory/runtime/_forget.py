@@ -27,8 +27,6 @@ def drop_turns(spool: Path) -> bool:
 
 @dataclass
 class Forgotten:
-    """What became of a person's events."""
-
     scopes: int = 0  # that held events of theirs
     recorded: bool = False
     left: list[str] = field(default_factory=list)  # what is still somewhere, each as a phrase for the user

@@ -10,15 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from memory.contract import receipts
 from memory.contract.adapter import SupportsNativeMutation, SupportsProvenance, SupportsReadiness
 from memory.contract.errors import BackendRejected, CapabilityNotSupported, ScopeError
-from memory.contract.receipts import (
-    BackendReadiness,
-    ContextEntry,
-    NativeMutationReceipt,
-    ProvenanceResult,
-    WriteReceipt,
-)
+from memory.contract.receipts import WriteReceipt
 from memory.contract.requests import ContextBudget, NativeMutationRequest, ProvenanceRequest
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
@@ -44,7 +39,7 @@ class Item:
     event_ids: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, entry: ContextEntry) -> Item:
+    def of(cls, entry: receipts.ContextEntry) -> Item:
         return cls(entry.native_id, entry.text, entry.score, entry.timestamp, entry.event_ids)
 
 
@@ -63,20 +58,15 @@ class MemoryItems:
     @property
     def offered(self) -> tuple[str, ...]:
         """Which of search, store, get, modify and forget this backend, configured as it is, has."""
-        has = self.slot.capabilities()
-        names = ["search", "store"]
-        if "provenance" in has:
-            names.append("get")
-        names += [name for name in _CHANGES if self._can(name)]
-        return tuple(names)
+        get = ["get"] if "provenance" in self.slot.capabilities() else []
+        return ("search", "store", *get, *filter(self._can, _CHANGES))
 
     def _can(self, name: str) -> bool:
         """Whether the backend has what changes a memory so; one that declares no operations may have any."""
         if "native_mutation" not in self.slot.capabilities():
             return False
         operation, arguments = _CHANGES[name]
-        declared = self.slot.traits.native_mutations
-        if declared is None:
+        if (declared := self.slot.traits.native_mutations) is None:
             return True
         known = declared.get(operation)
         return known is not None and known.native_id and known.problem(arguments) is None
@@ -142,7 +132,7 @@ class MemoryItems:
         """Whether a memory that could not be changed is not there; taken for it where the backend cannot tell."""
         return "get" not in self.offered or await self.get(item_id) is None
 
-    async def provenance(self, item_id: str) -> ProvenanceResult:
+    async def provenance(self, item_id: str) -> receipts.ProvenanceResult:
         """The history and sources of one memory, in the backend's own words.
 
         Raises:
@@ -155,7 +145,7 @@ class MemoryItems:
         async with self.slot.leases.lease(self.scope):
             return await provenance.provenance(ProvenanceRequest(scope=self.scope, native_id=item_id))
 
-    async def readiness(self) -> BackendReadiness | None:
+    async def readiness(self) -> receipts.BackendReadiness | None:
         """Whether everything written can be retrieved; None where the backend does not tell."""
         readiness = self.slot.capability(SupportsReadiness)
         if readiness is None:
@@ -163,7 +153,7 @@ class MemoryItems:
         async with self.slot.leases.lease(self.scope):
             return await readiness.readiness(self.scope)
 
-    async def modify(self, item_id: str, content: str) -> NativeMutationReceipt:
+    async def modify(self, item_id: str, content: str) -> receipts.NativeMutationReceipt:
         """Give one memory another text.
 
         Raises:
@@ -172,11 +162,13 @@ class MemoryItems:
         """
         return await self._mutate("modify", item_id, {"text": content})
 
-    async def forget(self, item_id: str) -> NativeMutationReceipt:
+    async def forget(self, item_id: str) -> receipts.NativeMutationReceipt:
         """Delete one memory; errors as for :meth:`modify`."""
         return await self._mutate("forget", item_id, {})
 
-    async def _mutate(self, name: str, item_id: str, arguments: dict[str, Any]) -> NativeMutationReceipt:
+    async def _mutate(
+        self, name: str, item_id: str, arguments: dict[str, Any]
+    ) -> receipts.NativeMutationReceipt:
         operation, _ = _CHANGES[name]
         mutation = self.slot.capability(SupportsNativeMutation)
         if mutation is None or not self._can(name):

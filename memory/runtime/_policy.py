@@ -311,7 +311,6 @@ class TurnMemory:
         )
 
     async def _arrived(self) -> None:
-        """Wait for what was handed over from other threads."""
         if self.arriving:
             import asyncio
 

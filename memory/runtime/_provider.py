@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import BeforeValidator, Field
 
 from memory.contract._model import Frozen, Id, JsonObject, Text, check_number
 from memory.contract.events import Message
@@ -21,16 +21,12 @@ Seed = Annotated[int, BeforeValidator(check_number), Field(ge=0, lt=2**31)]
 Temperature = Annotated[float, BeforeValidator(check_number), Field(ge=0, le=2, allow_inf_nan=False)]
 
 
-def _anything() -> dict[str, JsonValue]:
-    return {"type": "object"}
-
-
 class ToolDefinition(Frozen):
     """What a model is told of a tool; ``input_schema`` is a JSON Schema of an object."""
 
     name: Id
     description: Text = ""
-    input_schema: JsonObject = Field(default_factory=_anything)
+    input_schema: JsonObject = Field(default_factory=lambda: {"type": "object"})
 
 
 class ToolCall(Frozen):

@@ -38,8 +38,6 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class ReplayedScope:
-    """What became of the events of one scope."""
-
     scope: MemoryScope
     events: int  # in the journal
     earlier: int  # of these, written by an earlier replay to the same target
@@ -53,7 +51,6 @@ class ReplayedScope:
 
     @property
     def complete(self) -> bool:
-        """Whether every event is known to be in the target."""
         return self.earlier + self.written == self.events and not self.unknown
 
 

@@ -13,7 +13,7 @@ import anyio
 from memory.contract._model import Frozen, Id, Text
 from memory.contract.errors import ConfigError, InputError, MemslotError, PluginLoadError
 from memory.contract.scope import MemoryScope
-from memory.runtime._items import Item, MemoryItems
+from memory.runtime._items import MemoryItems
 from memory.runtime._provider import ToolCall, ToolDefinition, encodable
 from memory.slot.slot import MemorySlot
 
@@ -157,9 +157,8 @@ class ToolRegistry:
         text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
         if len(text) > self._longest:
             text = f"{text[: self._longest]}\n[cut; it was {len(text)} characters long]"
-        return ToolResult(
-            call_id=call.id, name=call.name, content=encodable(text) if text.strip() else "(nothing)"
-        )
+        text = encodable(text) if text.strip() else "(nothing)"
+        return ToolResult(call_id=call.id, name=call.name, content=text)
 
 
 def failed_call(call: ToolCall, why: str) -> ToolResult:
@@ -177,15 +176,12 @@ def _wrong(validator: Any, arguments: Mapping[str, Any]) -> str | None:
     return f"{where}: does not fit {error.validator}: {json.dumps(error.validator_value)}"
 
 
-Execute = Callable[[MemoryItems, Mapping[str, Any], ToolContext], Awaitable[Any]]
-
-
 @dataclass(frozen=True)
 class _MemoryTool:
     name: str
     description: str
     input_schema: Mapping[str, Any]
-    work: Execute
+    work: Callable[[MemoryItems, Mapping[str, Any], ToolContext], Awaitable[Any]]
     run_before_generation: bool = False
 
     async def execute(self, input: Mapping[str, Any], context: ToolContext) -> Any:
@@ -194,31 +190,25 @@ class _MemoryTool:
 
 def memory_tools(slot: MemorySlot) -> list[Tool]:
     """``memory_search``, ``_store``, ``_get``, ``_modify`` and ``_forget``, each where this backend has it."""
-    offered = {f"memory_{name}" for name in MemoryItems(slot, slot.scope or _NOBODY).offered}
+    # Capabilities are the adapter's, whoever's memory it is.
+    scope = slot.scope or MemoryScope(run_id="tools", persona_id="nobody")
+    offered = {f"memory_{name}" for name in MemoryItems(slot, scope).offered}
     return [tool for tool in _TOOLS if tool.name in offered]
 
 
-# Capabilities are the adapter's, whoever's memory it is.
-_NOBODY = MemoryScope(run_id="tools", persona_id="nobody")
-
-
-def _object(required: str, **properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required.split(),
-        "additionalProperties": False,
-    }
-
-
-def _row(item: Item) -> dict[str, Any]:
-    when = item.timestamp.isoformat() if item.timestamp else None
-    return {"id": item.id, "content": item.content, "score": item.score, "timestamp": when}
+def _object(**properties: Any) -> dict[str, Any]:
+    required = [name for name in properties if name != "limit"]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 async def _search(items: MemoryItems, given: Mapping[str, Any], context: ToolContext) -> Any:
     found = await items.search(given["query"], given.get("limit", 10), session_id=context.session_key)
-    return [_row(item) for item in found] or "no memories were found"
+    rows = [
+        {"id": item.id, "content": item.content, "score": item.score}
+        | {"timestamp": item.timestamp.isoformat() if item.timestamp else None}
+        for item in found
+    ]
+    return rows or "no memories were found"
 
 
 async def _store(items: MemoryItems, given: Mapping[str, Any], _: ToolContext) -> Any:
@@ -245,18 +235,9 @@ _TEXT = {"type": "string", "minLength": 1, "maxLength": 20_000}
 _ID = {"type": "string", "minLength": 1, "maxLength": 512}
 _LIMIT = {"type": "integer", "minimum": 1, "maximum": 100}
 _TOOLS: tuple[Tool, ...] = (
-    _MemoryTool(
-        "memory_search", "Search long-term memory.", _object("query", query=_TEXT, limit=_LIMIT), _search
-    ),
-    _MemoryTool(
-        "memory_store", "Keep something in long-term memory.", _object("content", content=_TEXT), _store
-    ),
-    _MemoryTool("memory_get", "Read one memory by its id.", _object("id", id=_ID), _get),
-    _MemoryTool(
-        "memory_modify",
-        "Correct the text of one memory.",
-        _object("id content", id=_ID, content=_TEXT),
-        _modify,
-    ),
-    _MemoryTool("memory_forget", "Delete one memory.", _object("id", id=_ID), _forget),
+    _MemoryTool("memory_search", "Search long-term memory.", _object(query=_TEXT, limit=_LIMIT), _search),
+    _MemoryTool("memory_store", "Keep something in long-term memory.", _object(content=_TEXT), _store),
+    _MemoryTool("memory_get", "Read one memory by its id.", _object(id=_ID), _get),
+    _MemoryTool("memory_modify", "Correct the text of one memory.", _object(id=_ID, content=_TEXT), _modify),
+    _MemoryTool("memory_forget", "Delete one memory.", _object(id=_ID), _forget),
 )

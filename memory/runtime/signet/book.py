@@ -17,8 +17,6 @@ _PREFIX = re.compile(r"\A\s*+(?:(?P<critical>critical:)|\[(?P<tags>[^\[\]\n]{1,5
 
 @dataclass(slots=True)
 class Note:
-    """About one memory."""
-
     id: str
     content: str  # when it was last seen
     type: str = "fact"

@@ -235,11 +235,8 @@ class AdapterClient(types.RuntimeAdapter):
                 if "code" in answer or answer.get("status") not in ("queued", "pending", "running", None):
                     return answer
                 await anyio.sleep(_POLL_S)
-        raise errors.BackendTimeout(
-            f"signet: the command is not done within {within_s:g} s",
-            backend_name="signet",
-            operation="secrets/exec",
-        )
+        late = f"signet: the command is not done within {within_s:g} s"
+        raise errors.BackendTimeout(late, backend_name="signet", operation="secrets/exec")
 
     async def health(self) -> dict[str, Any]:
         """``GET /health``"""
@@ -268,11 +265,8 @@ class AdapterClient(types.RuntimeAdapter):
         with anyio.move_on_after(self._timeout_s) as limit:
             found = await self._http.request(method, path, json=body, params=params, headers=self._headers)
         if limit.cancelled_caught:
-            raise errors.BackendTimeout(
-                f"signet: no whole answer within {self._timeout_s:g} s",
-                backend_name="signet",
-                operation=method,
-            )
+            late = f"signet: no whole answer within {self._timeout_s:g} s"
+            raise errors.BackendTimeout(late, backend_name="signet", operation=method)
         if not isinstance(found, dict):
             raise self._nonsense(method, "it is no JSON object")
         # A daemon that shortens a text may halve a character.
@@ -286,9 +280,8 @@ class AdapterClient(types.RuntimeAdapter):
 
     @staticmethod
     def _nonsense(operation: str, what: str) -> errors.BackendProtocolError:
-        return errors.BackendProtocolError(
-            f"signet: the answer cannot be used: {what}", backend_name="signet", operation=operation
-        )
+        message = f"signet: the answer cannot be used: {what}"
+        return errors.BackendProtocolError(message, backend_name="signet", operation=operation)
 
 
 def create_adapter(harness: str, daemon_url: str = DEFAULT_URL, *, token: str | None = None) -> AdapterClient:

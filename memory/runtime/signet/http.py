@@ -30,8 +30,6 @@ _PATHS = ("plugin", "legacy")
 
 @dataclass(frozen=True)
 class Limits:
-    """What the server takes."""
-
     body_bytes: int = 2_000_000
     body_s: float = 10.0  # for a body to arrive
     at_once: int = 256  # requests in work, those for what is mounted included; more are answered 503
@@ -42,8 +40,6 @@ class Limits:
 
 @dataclass(frozen=True)
 class TokenGrant:
-    """What a bearer token opens: whose memory, and whether it may be written."""
-
     scope: MemoryScope
     read_only: bool = False
 

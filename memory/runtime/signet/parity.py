@@ -14,8 +14,6 @@ Cover = Literal["covered", "partial", "absent"]
 
 
 class Row(NamedTuple):
-    """One endpoint, or one area of the SDK that has none here."""
-
     action: str
     endpoint: str  # HTTP method and path
     sdk: str  # methods of Signet's SDK that call it, by comma

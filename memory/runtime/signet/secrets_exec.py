@@ -32,7 +32,6 @@ _MIN_SECRET = 4
 _AT_ONCE = 4
 _KILL_S = 5.0
 _MAX_COMMAND = 10_000  # characters of a command: splitting takes its time
-_HIDDEN = "[REDACTED]"
 
 
 class SecretsExecSettings(PluginOptions):
@@ -70,11 +69,7 @@ class SecretsExecSettings(PluginOptions):
 
 
 class SecretCommands:
-    """Runs what a client asks for.
-
-    Raises:
-        ConfigError: a command is not on this machine, or is a shell.
-    """
+    """Runs what a client asks for. A command that is not on this machine, or is a shell, is a ConfigError."""
 
     def __init__(self, settings: SecretsExecSettings) -> None:
         self._settings = settings
@@ -89,34 +84,31 @@ class SecretCommands:
     async def run(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """``{stdout, stderr, code}`` of a command, secrets redacted; ``code`` is the command's own.
 
-        Raises:
-            Refused: 400 the request is not well-formed, 403 the command is not listed, 500 there is no such secret
-                (as the daemon answers), 502 it printed too much, 503 too many run, 504 it did not end in time.
+        A secret that does not exist is refused with 500, as the daemon answers.
         """
-        program, words = self._words(body.get("command"))
-        environment = self._environment(body.get("secrets"))
+        argv, environment = self._argv(body.get("command")), self._environment(body.get("secrets"))
         if self._running >= _AT_ONCE:
             raise Refused(503, "too many commands at once; try again")
         self._running += 1
         try:
-            return await self._run([program, *words], environment)
+            return await self._run(argv, environment)
         finally:
             self._running -= 1
 
-    def _words(self, command: Any) -> tuple[str, list[str]]:
+    def _argv(self, command: Any) -> list[str]:
         if not isinstance(command, str) or not command.strip():
             raise Refused(400, "command is required")
         if len(command) > _MAX_COMMAND:
             raise Refused(400, f"command is longer than {_MAX_COMMAND} characters")
+        if "\0" in command:
+            raise Refused(400, "command must not hold a null")
         try:
             words = shlex.split(command)
         except ValueError:
             raise Refused(400, "command: a quote or an escape is not closed") from None
-        if "\0" in command:
-            raise Refused(400, "command must not hold a null")
         if not words or words[0] not in self._programs:
             raise Refused(403, "command: its first word is not listed in serve.secrets_exec.commands")
-        return self._programs[words[0]], words[1:]
+        return [self._programs[words[0]], *words[1:]]
 
     def _environment(self, wanted: Any) -> dict[str, str]:
         if not isinstance(wanted, Mapping):
@@ -136,14 +128,8 @@ class SecretCommands:
         max_bytes, within_s = self._settings.max_output_bytes, self._settings.timeout_s
         with _Pipe() as stdout, _Pipe() as stderr:
             try:
-                process = await anyio.open_process(
-                    argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout.write,
-                    stderr=stderr.write,
-                    env=environment,
-                    start_new_session=True,
-                )
+                ends = {"stdin": subprocess.DEVNULL, "stdout": stdout.write, "stderr": stderr.write}
+                process = await anyio.open_process(argv, **ends, env=environment, start_new_session=True)
             except OSError:
                 raise Refused(500, "command: the program could not be started") from None
             code: int | None = None
@@ -167,7 +153,7 @@ class SecretCommands:
     def _shown(self, output: bytes | bytearray) -> str:
         text = output.decode("utf-8", "replace")
         for value in sorted(self._secrets.values(), key=len, reverse=True):  # one may be a part of another
-            text = text.replace(value, _HIDDEN)
+            text = text.replace(value, "[REDACTED]")
         return text
 
 

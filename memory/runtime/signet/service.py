@@ -43,8 +43,6 @@ _WRITTEN = ("committed", "queued", "pending")
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """How the daemon's part is played."""
-
     identity: Mapping[str, str] = field(default_factory=lambda: {"name": "Agent"})
     transcripts: Path | None = None  # directory of files that ``transcriptPath`` may name; None reads none
     longest_prompt: int = 200_000  # characters

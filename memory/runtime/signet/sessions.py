@@ -35,8 +35,6 @@ _MAX_SHOWN = 500
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sent a request."""
-
     scope: MemoryScope  # whose memory; projects and agents divide it
     client: str = ""  # the program, as it calls itself
     runtime_path: str | None = None  # from the request's header, which wins over its body
@@ -45,8 +43,6 @@ class Caller:
 
 @dataclass(slots=True)
 class Session:
-    """One conversation of one caller."""
-
     key: str  # empty where the client names none
     scope: MemoryScope
     runtime_path: str | None = None
@@ -94,7 +90,6 @@ class Session:
         self.shown = [*self.shown, *digests][-_MAX_SHOWN:]
 
     def row(self) -> dict[str, Any]:
-        """As the daemon lists it."""
         return {
             "key": self.key,
             "runtimePath": self.runtime_path,
@@ -141,7 +136,6 @@ class Sessions:
         self._noted: RecentKeys[tuple[MemoryScope, str]] = RecentKeys()
 
     def of(self, caller: Caller) -> list[Session]:
-        """The caller's sessions that are under way, oldest first."""
         if self._shared_with_others(caller):
             rows = reversed(self._store.all("session", caller.scope))
             return [Session.taken_up(row) for row in rows if not row["ended"]]
