@@ -86,27 +86,22 @@ METHODS: Mapping[str, Method] = {
 async def answered(slot: MemorySlot, call: Any, resets: Callable[[MemoryScope], int]) -> dict[str, Any]:
     """A call, carried out; ``resets`` counts those of a scope as an attached process does."""
     try:
-        method = METHODS[call["method"]]
-        arguments = method.arguments.validate_python(call["arguments"])
-        return {"result": to_jsonable_python(await _carried_out(slot, call["method"], arguments, resets))}
+        name = call["method"]
+        arguments = METHODS[name].arguments.validate_python(call["arguments"])
+        if name in ("health", "keep_event"):
+            return {"result": to_jsonable_python(await getattr(slot, name)(*arguments))}
+        if name == "record_accepted":
+            arguments = (*arguments, resets)
+        first = arguments[0][0] if isinstance(arguments[0], list) else arguments[0]
+        async with slot.leases.lease(first if isinstance(first, MemoryScope) else first.scope):
+            result = None if name == "setup_scope" else await _bound(slot, name)(*arguments)
+        return {"result": to_jsonable_python(result)}
     except MemslotError as error:
         sent, details = getattr(error, "sent", None), dict(getattr(error, "diagnostics", {}))
         return {"error": type(error).__name__, "message": str(error), "sent": sent, "diagnostics": details}
     except Exception as error:
         message = f"an attached call failed ({type(error).__name__})"
         return {"error": "BackendProtocolError", "message": message}
-
-
-async def _carried_out(
-    slot: MemorySlot, name: str, arguments: tuple[Any, ...], resets: Callable[[MemoryScope], int]
-) -> Any:
-    if name in ("health", "keep_event"):
-        return await getattr(slot, name)(*arguments)
-    if name == "record_accepted":
-        arguments = (*arguments, resets)
-    first = arguments[0][0] if isinstance(arguments[0], list) else arguments[0]
-    async with slot.leases.lease(first if isinstance(first, MemoryScope) else first.scope):
-        return None if name == "setup_scope" else await _bound(slot, name)(*arguments)
 
 
 def _bound(slot: MemorySlot, name: str) -> Callable[..., Awaitable[Any]]:

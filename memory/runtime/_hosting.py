@@ -1,7 +1,5 @@
-"""What every host's binding does with a memory, from whichever thread or event loop the host calls it.
-
-The memory stays in the event loop it was opened in; calls from elsewhere are handed to that loop. What goes wrong
-reaches no host: it is logged, counted in :meth:`TurnMemory.status` and reported to its ``on_trouble``.
+"""What every host's binding does with a memory. Calls from other threads and loops are handed to the one it was
+opened in. What goes wrong reaches no host: it is logged, counted in :meth:`TurnMemory.status` and reported.
 """
 
 from __future__ import annotations
@@ -163,8 +161,6 @@ class HostTurns:
         for key in [key for key in self._open if key[:2] == (scope or self.scope, session_id)]:
             del self._open[key]
 
-    # -- in the memory's event loop -----------------------------------------------------------------------
-
     async def _recall(
         self, turn: str, user: str, session_id: str, scope: MemoryScope | None, fields: RecallFields
     ) -> Recall:
@@ -197,14 +193,11 @@ class HostTurns:
         }
         try:
             event = event_from_turn(session_id, self.memory.slot.scope_or_default(scope), **given)
+            return await self.memory.record(event)
         except InputError:  # nothing was said
             return False
-        try:
-            return await self.memory.record(event)
         except MemslotError as error:
             return self._not_recorded(error)
-
-    # -- from elsewhere -----------------------------------------------------------------------------------
 
     def _is_here(self) -> bool:
         """Whether this is the memory's event loop, which the first call decides where none was running before."""

@@ -18,16 +18,10 @@ from typing import Annotated, Any, Literal, Self, Unpack
 import anyio
 from pydantic import BeforeValidator, Field
 
+from memory.contract import errors
 from memory.contract._loops import loop_or_none
 from memory.contract._model import Frozen, check_number
-from memory.contract.errors import (
-    BackendError,
-    BackendTimeout,
-    InputError,
-    LifecycleError,
-    MemslotError,
-    StoreError,
-)
+from memory.contract.errors import MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import relabel_section, strip_json
 from memory.contract.receipts import BackendHealth, RetrieveResult, Trace
@@ -207,9 +201,9 @@ class TurnMemory:
         """
         try:
             return await self._writes.add(without_recalled_context(event))
-        except InputError:
+        except errors.InputError:
             return False
-        except (BackendError, StoreError):
+        except (errors.BackendError, errors.StoreError):
             if self.policy.on_failure == "raise":
                 raise
             return False
@@ -231,7 +225,7 @@ class TurnMemory:
             LifecycleError: there are :attr:`lost` events.
         """
         if self.lost:
-            raise LifecycleError(
+            raise errors.LifecycleError(
                 f"{self.lost} acknowledged events are lost: they could not be written within policy.drain_s, nor "
                 "kept for the next start, and there is no journal; set memory.journal: true"
             )
@@ -302,13 +296,12 @@ class TurnMemory:
         ]
         if status["not_recorded"]:
             warnings.append(f"{status['not_recorded']} events were not recorded")
-        return health.model_copy(
-            update={
-                "status": "degraded" if warnings and health.status == "ok" else health.status,
-                "warnings": (*health.warnings, *warnings),
-                "details": {**health.details, "turns": status},
-            }
-        )
+        changed = {
+            "status": "degraded" if warnings and health.status == "ok" else health.status,
+            "warnings": (*health.warnings, *warnings),
+            "details": {**health.details, "turns": status},
+        }
+        return health.model_copy(update=changed)
 
     async def _arrived(self) -> None:
         if self.arriving:
@@ -347,16 +340,12 @@ class TurnMemory:
         if not (answered.is_set() or begun or request.scope in self._new):
             # The next time it counts: what never ends may be a memory that is down.
             self._new.add(request.scope)
-            raise SetUpLate(
-                f"{slot.backend_name}: the scope is still being set up after {self.policy.recall_s:g} s",
-                backend_name=slot.backend_name,
-                operation="setup_scope",
-            )
+            late = f"{slot.backend_name}: the scope is still being set up after {self.policy.recall_s:g} s"
+            raise SetUpLate(late, backend_name=slot.backend_name, operation="setup_scope")
         if not answer:
             what = "was given up" if answered.is_set() else f"has no answer within {self.policy.recall_s:g} s"
-            raise BackendTimeout(
-                f"{slot.backend_name}: recall {what}", backend_name=slot.backend_name, operation="retrieve"
-            )
+            why = f"{slot.backend_name}: recall {what}"
+            raise errors.BackendTimeout(why, backend_name=slot.backend_name, operation="retrieve")
         if isinstance(answer[0], Exception):
             raise answer[0]
         return answer[0]

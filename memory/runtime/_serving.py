@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 import anyio
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
@@ -26,16 +27,12 @@ from memory.runtime._conversations import AgentSettings, Conversations
 from memory.runtime._listening import listening_socket, stop_at_signals
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
+from memory.runtime.signet.changing import only_read
 from memory.runtime.signet.secrets_exec import SecretsExecSettings
+from memory.runtime.signet.sessions import Sessions, TokenGrant
 from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
 from memory.slot.tracing import OpenTelemetrySink
-
-if TYPE_CHECKING:
-    import socket
-
-    from memory.runtime.signet.http import TokenGrant
-
 
 _MIN_TOKEN_LENGTH = 16
 _LOOK_S = 1.0
@@ -212,11 +209,9 @@ async def answer(
         import uvicorn
 
         from memory.runtime._listening import bounded_protocol
-        from memory.runtime.signet.changing import only_read
         from memory.runtime.signet.http import Callers, Limits
         from memory.runtime.signet.server import RuntimeAdapterServer
         from memory.runtime.signet.service import ServiceSettings
-        from memory.runtime.signet.sessions import Sessions
     except ImportError as error:
         raise PluginLoadError(f"serve needs {error.name}: pip install 'memslot[signet]'") from error
     memory = TurnMemory(slot, settings.policy, keep_unsent=settings.keep)
@@ -283,8 +278,6 @@ async def answer(
 
 
 def _grants(tokens: list[TokenSettings], default: MemoryScope | None) -> dict[str, TokenGrant]:
-    from memory.runtime.signet.http import TokenGrant
-
     return {
         token.token.get_secret_value(): TokenGrant(
             MemoryScope(

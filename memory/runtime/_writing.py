@@ -17,15 +17,8 @@ from random import sample
 import anyio
 import anyio.to_thread
 
-from memory.contract.errors import (
-    BackendError,
-    BackendRateLimited,
-    BackendTimeout,
-    BackendUnavailable,
-    LifecycleError,
-    MemslotError,
-    StoreError,
-)
+from memory.contract import errors
+from memory.contract.errors import BackendError, BackendUnavailable, MemslotError, StoreError
 from memory.contract.events import MemoryEvent
 from memory.contract.scope import MemoryScope
 from memory.runtime._circuit import Background, Circuit, CircuitOpen
@@ -176,7 +169,7 @@ class WriteBehind:
         taken back; what could not be made durable, or found no room in time, is not recorded and raised.
         """
         if self._queue.closed:
-            raise LifecycleError("this memory is closed; the event was not recorded")
+            raise errors.LifecycleError("this memory is closed; the event was not recorded")
         try:
             await self.resume()
             pending = _Pending(event, self._slot.resets(event.scope))
@@ -201,12 +194,9 @@ class WriteBehind:
             raise
         if not taken:
             self._note_failure(pending, f"{self._queue.size} writes wait already")
-            raise BackendUnavailable(
-                f"{self._slot.backend_name}: {self._queue.size} writes wait already; the event was not recorded",
-                backend_name=self._slot.backend_name,
-                operation="record_event",
-                sent=False,
-            )
+            name = self._slot.backend_name
+            why = f"{name}: {self._queue.size} writes wait already; the event was not recorded"
+            raise BackendUnavailable(why, backend_name=name, operation="record_event", sent=False)
         return True
 
     async def drained(self, within_s: float) -> bool:
@@ -285,11 +275,8 @@ class WriteBehind:
             try:
                 with self._circuit.attempt():
                     async with self._slot.leases.lease(event.scope):
-                        if (
-                            pending.maybe_stored
-                            and self._slot.can_look_up
-                            and await self._slot.find_event(event) is not None
-                        ):
+                        look_up = pending.maybe_stored and self._slot.can_look_up
+                        if look_up and await self._slot.find_event(event) is not None:
                             return True
                         receipt = await self._slot.record_accepted(event, pending.resets)
             except MemslotError as error:
@@ -322,8 +309,6 @@ class WriteBehind:
         self._seen.discard(pending.key)  # it may be handed over again
         self._on_failure(why)
         log.warning("%s: an event was not recorded: %s", self._slot.backend_name, why)
-
-    # -- over the end of the process ------------------------------------------------------------------------
 
     def _store(self) -> HostStore:
         return HostStore(self._slot.backend_name, self._host_file)
@@ -366,5 +351,5 @@ class WriteBehind:
 
 def _may_go_again(error: MemslotError) -> bool:
     """Whether the event certainly is not stored, and the memory may take it later."""
-    later = (BackendUnavailable, BackendTimeout, BackendRateLimited)
+    later = (BackendUnavailable, errors.BackendTimeout, errors.BackendRateLimited)
     return isinstance(error, later) and not error.ambiguous

@@ -21,7 +21,7 @@ from memory.runtime._provider import (
     tool_call,
 )
 from memory.runtime.providers import ProviderPlugin
-from memory.runtime.providers.options import ServiceOptions, ServiceProvider, key_of
+from memory.runtime.providers.__init__ import ServiceOptions, ServiceProvider, key_of
 
 _STOPS: dict[str, StopReason] = {
     "stop": "end_turn",

@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 
 from memory.adapter._bounded import is_loopback
 from memory.contract.scope import MemoryScope
-from memory.runtime.signet.sessions import Caller
+from memory.runtime.signet.sessions import Caller, TokenGrant
 from memory.runtime.signet.types import Refused
 
 Body = Mapping[str, Any]
@@ -36,12 +36,6 @@ class Limits:
     per_caller: int | None = (
         None  # of these, for one token; by default half, so that there is room for others
     )
-
-
-@dataclass(frozen=True)
-class TokenGrant:
-    scope: MemoryScope
-    read_only: bool = False
 
 
 class Callers:

@@ -33,7 +33,7 @@ from memory.runtime.signet.endpoints import HOOKS, ROUTES, Endpoints
 from memory.runtime.signet.memories import Memories
 from memory.runtime.signet.secrets_exec import SecretCommands, SecretsExecSettings
 from memory.runtime.signet.service import ServiceSettings, SignetService
-from memory.runtime.signet.sessions import Caller, Sessions
+from memory.runtime.signet.sessions import Caller, Sessions, TokenGrant
 from memory.runtime.signet.types import Refused
 from memory.slot.host_store import HostStore
 
@@ -115,7 +115,7 @@ class RuntimeAdapterServer:
         self,
         memory: TurnMemory,
         *,
-        tokens: Mapping[str, http.TokenGrant] | None = None,
+        tokens: Mapping[str, TokenGrant] | None = None,
         isolate: Isolate = "shared",
         settings: ServiceSettings | None = None,
         limits: http.Limits | None = None,

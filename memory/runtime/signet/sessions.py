@@ -34,6 +34,12 @@ _MAX_SHOWN = 500
 
 
 @dataclass(frozen=True)
+class TokenGrant:
+    scope: MemoryScope
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
 class Caller:
     scope: MemoryScope  # whose memory; projects and agents divide it
     client: str = ""  # the program, as it calls itself
@@ -58,9 +64,7 @@ class Session:
     resumed: bool = False
     summary: str | None = None  # id of the memory that holds the last compaction's
     words: list[str] = field(default_factory=list)  # said last, shortened: where it left off
-    shown: list[str] = field(
-        default_factory=list
-    )  # digests of memories the host still shows: not injected again
+    shown: list[str] = field(default_factory=list)  # digests of memories that its host still shows
     # Client and digest of the prompt recorded last; hooks and a plugin of one host may both send it.
     prompted_by: tuple[str, str] = ("", "")
     resets: int = 0  # of its scope, by when its words were said, in this process
@@ -110,12 +114,9 @@ class Session:
     @classmethod
     def taken_up(cls, kept: dict[str, Any]) -> Session:
         """The session that :meth:`kept` told of, where it goes on."""
-        session = cls(**kept)
-        session.scope = MemoryScope(**kept["scope"])
-        session.named = (kept["named"][0], kept["named"][1])
-        session.prompted_by = (kept["prompted_by"][0], kept["prompted_by"][1])
+        pairs: Any = {name: tuple(kept[name]) for name in ("named", "prompted_by")}
+        session = cls(**{**kept, **pairs, "scope": MemoryScope(**kept["scope"]), "resumed": True})
         session.claimed_at = datetime.fromisoformat(kept["claimed_at"])
-        session.resumed = True
         if session.ended:
             session.ended = session.bypassed = False
             session.runtime_path, session.answered = None, None
@@ -144,8 +145,17 @@ class Sessions:
 
     def find(self, caller: Caller, key: str) -> Session | None:
         """A session of this caller, as it is or was, whichever of its clients began it."""
-        known = None if self._shared_with_others(caller) else self._sessions.get(_place(caller, key))
-        return known or self._kept(caller, key)
+        if not self._shared_with_others(caller) and (known := self._sessions.get(_place(caller, key))):
+            return known
+        row = self._store.get("session", caller.scope, key) if key and not caller.read_only else None
+        if row is None:
+            return None
+        session = Session.taken_up(row)
+        if self._store.on_server:  # another server may have gone on with it: that is no resumption
+            session.resumed = row["ended"] or row["resumed"]
+        session.words = (self._store.get("words", session.scope, key) or {"words": []})["words"]
+        session.resets = self._resets(session.scope)
+        return session
 
     def _shared_with_others(self, caller: Caller) -> bool:
         """Whether other servers may have gone on with its sessions; those of who only reads are kept nowhere."""
@@ -155,7 +165,6 @@ class Sessions:
         """The session a lifecycle call belongs to, begun where it is not known."""
         path = caller.runtime_path or params.runtime_path
         key = params.session_key or ""
-        place = _place(caller, key)
         known = self.find(caller, key) if key else None
         named = (params.project, params.agent_id if self.isolate == "strict" else None)
         if known is not None and known.runtime_path and path and known.runtime_path != path:
@@ -169,8 +178,8 @@ class Sessions:
             known.words, known.resets = [], resets
         known.runtime_path = known.runtime_path or path
         if key:
-            self._sessions[place] = known
-            self._sessions.move_to_end(place)
+            self._sessions[_place(caller, key)] = known
+            self._sessions.move_to_end(_place(caller, key))
             if len(self._sessions) > _MAX_SESSIONS:
                 self._sessions.popitem(last=False)
         return known
@@ -229,17 +238,6 @@ class Sessions:
         kept = self._store.all("project", caller.scope)
         kept.sort(key=lambda row: row.get("used", ""), reverse=True)
         return (caller.scope, *(MemoryScope(**row["scope"]) for row in kept))
-
-    def _kept(self, caller: Caller, key: str) -> Session | None:
-        row = self._store.get("session", caller.scope, key) if key and not caller.read_only else None
-        if row is None:
-            return None
-        session = Session.taken_up(row)
-        if self._store.on_server:  # another server may have gone on with it: that is no resumption
-            session.resumed = row["ended"] or row["resumed"]
-        session.words = (self._store.get("words", session.scope, key) or {"words": []})["words"]
-        session.resets = self._resets(session.scope)
-        return session
 
 
 def _place(caller: Caller, key: str) -> tuple[MemoryScope, bool, str]:
