@@ -48,7 +48,7 @@ class Changes:
     """What ``/api/memory/...`` does to single memories, in whichever of a caller's scopes they are."""
 
     def __init__(self, memories: Memories) -> None:
-        self._memories = memories
+        self.memories = memories
         self._book = memories.book
         self._slot = memories.slot
 
@@ -59,7 +59,7 @@ class Changes:
             raise Refused(400, "patches[] is required")
         if len(patches) > 100:
             raise Refused(400, "patches[] holds more than 100; send fewer at a time")
-        scope, reason = self._memories.scope_of(caller, body), text_of(body, "reason")
+        scope, reason = self.memories.scope_of(caller, body), text_of(body, "reason")
         results = [
             await self.patched(caller, scope, text_of(patch, "id"), patch, reason) for patch in patches
         ]
@@ -75,15 +75,15 @@ class Changes:
         if not (text_of(patch, "reason") or reason):
             return {"id": item_id, "status": "invalid_request", "error": "reason is required"}
         try:
-            content, labels = self._memories.checked(patch.get("content")), _labels(patch)
+            content, labels = self.memories.checked(patch.get("content")), _labels(patch)
         except Refused as refused:
             return {"id": item_id, "status": "invalid_request", "error": str(refused)}
         if content is None and not labels:
             return {"id": item_id, "status": "invalid_request", "error": "there is nothing to change"}
-        if self._memories.is_read_only(caller):
+        if self.memories.is_read_only(caller):
             return _READ_ONLY | {"id": item_id}
-        async with self._memories.alone(caller.scope, item_id):
-            found = await self._memories.find(caller, scope, item_id)
+        async with self.memories.alone(caller.scope, item_id):
+            found = await self.memories.find(caller, scope, item_id)
             if found is None:
                 return {"id": item_id, "status": "not_found"}
             scope, note = found
@@ -104,13 +104,13 @@ class Changes:
         self, caller: Caller, scope: MemoryScope, item_id: str, *, force: bool
     ) -> dict[str, Any]:
         """One memory deleted; what went wrong stands in ``status``."""
-        if self._memories.is_read_only(caller):
+        if self.memories.is_read_only(caller):
             return _READ_ONLY | {"id": item_id}
-        async with self._memories.alone(caller.scope, item_id):
-            found = await self._memories.find(caller, scope, item_id)
+        async with self.memories.alone(caller.scope, item_id):
+            found = await self.memories.find(caller, scope, item_id)
             if found is not None:
                 return await self._deleted(*found, force)
-            noted = self._memories.noted(self._memories.sessions.holders(caller, scope), item_id)
+            noted = self.memories.noted(self.memories.sessions.holders(caller, scope), item_id)
             if noted is None or noted[1].deleted:
                 return {"id": item_id, "status": "not_found"}
             # The backend has it no more: words may be left beside it, as by who was killed on the way.
@@ -125,7 +125,7 @@ class Changes:
             return failed
         note.version += 1
         await anyio.to_thread.run_sync(self._book.unlike_its_words, scope, note)
-        await anyio.to_thread.run_sync(self._memories.sessions.forget_words, scope)
+        await anyio.to_thread.run_sync(self.memories.sessions.forget_words, scope)
         # Last: until it is noted as deleted, it may be forgotten again.
         await anyio.to_thread.run_sync(self._book.forget, scope, note)
         return _changed(note, "deleted")
@@ -137,7 +137,7 @@ class Changes:
             raise Refused(400, "mode must be preview or execute")
         if mode == "execute" and not text_of(body, "reason"):
             raise Refused(400, "reason is required for execute mode")
-        scope = self._memories.scope_of(caller, body)
+        scope = self.memories.scope_of(caller, body)
         candidates = await self._candidates(caller, scope, body)
         token = hashlib.sha256("\n".join(str(row["id"]) for row in candidates).encode()).hexdigest()[:32]
         confirm = len(candidates) > _ASK_FIRST
@@ -161,12 +161,12 @@ class Changes:
         feedback = self._slot.capability(SupportsFeedback)
         if feedback is None:
             raise CapabilityNotSupported(f"{self._slot.backend_name} takes no feedback; nothing was recorded")
-        if self._memories.is_read_only(caller):
+        if self.memories.is_read_only(caller):
             raise Refused(403, "this memory is read-only; nothing was recorded")
-        session = self._memories.sessions.find(caller, session_key)
+        session = self.memories.sessions.find(caller, session_key)
         taken = 0
         for item_id, rating in ratings.items():
-            found = await self._memories.find(caller, session.scope if session else caller.scope, item_id)
+            found = await self.memories.find(caller, session.scope if session else caller.scope, item_id)
             if found is None:
                 continue
             verdict = "of use" if rating > 0 else "harmful" if rating < 0 else "not used"
@@ -192,12 +192,12 @@ class Changes:
                 raise Refused(400, "ids must be a list of at most 1000 ids")
             scores = dict.fromkeys(ids, 0)
         elif text_of(body, "query"):
-            scores = {row["id"]: row["score"] for row in await self._memories.recall(caller, body)}
+            scores = {row["id"]: row["score"] for row in await self.memories.recall(caller, body)}
         else:
             raise Refused(400, "ids or query is required")
-        holders, rows = self._memories.sessions.holders(caller, scope), []
+        holders, rows = self.memories.sessions.holders(caller, scope), []
         for item_id, score in scores.items():
-            if (noted := self._memories.noted(holders, item_id)) or isinstance(ids, list):
+            if (noted := self.memories.noted(holders, item_id)) or isinstance(ids, list):
                 pinned, version = (noted[1].pinned, noted[1].version) if noted else (False, None)
                 rows.append({"id": item_id, "score": score, "pinned": pinned, "version": version})
         return rows
@@ -246,11 +246,9 @@ _WORST_FIRST = ("failed", "unknown", "pending", "ready")
 class ReachItems(MemoryItems):
     """Reads all of a caller's reach, and writes outside of projects, as a tool that names no project does."""
 
-    def __init__(self, memories: Memories, changes: Changes, caller: Caller) -> None:
-        super().__init__(memories.slot, caller.scope)
-        self._memories = memories
-        self._changes = changes
-        self._caller = caller
+    def __init__(self, changes: Changes, caller: Caller) -> None:
+        self._memories, self._changes, self._caller = changes.memories, changes, caller
+        super().__init__(self._memories.slot, caller.scope)
 
     async def search(self, query: str, limit: int = 10, *, session_id: str = "tools") -> list[Item]:
         scopes = self._memories.sessions.reach(self._caller, self.scope)
@@ -308,7 +306,7 @@ async def open_reach(
         caller = Caller(slot.scope_or_default(None), read_only=read_only)
         if read_only:
             await only_read(slot, memories.sessions, [caller])
-        yield ReachItems(memories, Changes(memories), caller)
+        yield ReachItems(Changes(memories), caller)
 
 
 async def only_read(slot: MemorySlot, sessions: Sessions, callers: Iterable[Caller]) -> None:

@@ -30,7 +30,7 @@ from memory.runtime.signet.book import number_of
 from memory.runtime.signet.changing import Changes
 from memory.runtime.signet.http import Callers, Sent, Who, Work
 from memory.runtime.signet.secrets_exec import SecretCommands
-from memory.runtime.signet.service import SignetService
+from memory.runtime.signet.service import ServiceSettings, SignetService
 from memory.runtime.signet.sessions import Caller, Session
 from memory.runtime.signet.types import Refused, text_of
 
@@ -49,14 +49,14 @@ class Metrics(Collector):
 
     def __init__(self, memory: TurnMemory) -> None:
         self._memory = memory
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-        ProcessCollector(registry=self._registry)
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+        ProcessCollector(registry=self.registry)
         self._requests = self._seconds("request", "Requests by route and status.", "route", "status")
         self._calls = self._seconds("memory_call", "Calls of the memory.", "operation", "error")
 
     def _seconds(self, what: str, help_text: str, *labels: str) -> Histogram:
-        return Histogram(f"memslot_{what}_seconds", help_text, labels, registry=self._registry)
+        return Histogram(f"memslot_{what}_seconds", help_text, labels, registry=self.registry)
 
     def emit(self, trace: Trace) -> None:
         if trace.latency_ms is not None:
@@ -76,20 +76,14 @@ class Metrics(Collector):
             circuits.add_metric([name], float(status[f"{name}_circuit"] != "closed"))
         yield circuits
 
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
 
-
-HOOKS: tuple[tuple[str, str, type[types.Wire]], ...] = (
-    ("session-start", "session_start", types.SessionStartParams),
-    ("user-prompt-submit", "prompt_submit", types.PromptSubmitParams),
-    ("session-end", "session_end", types.SessionEndParams),
-    ("session-checkpoint-extract", "checkpoint_extract", types.SessionEndParams),
-    ("pre-compaction", "pre_compaction", types.PreCompactionParams),
-    ("compaction-complete", "compaction_complete", types.CompactionCompleteParams),
-)
-"""Name below ``/api/hooks/``, method of :class:`SignetService`, body."""
 ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
+    ("POST", "/api/hooks/session-start", "session_start", types.SessionStartParams),
+    ("POST", "/api/hooks/user-prompt-submit", "prompt_submit", types.PromptSubmitParams),
+    ("POST", "/api/hooks/session-end", "session_end", types.SessionEndParams),
+    ("POST", "/api/hooks/session-checkpoint-extract", "checkpoint_extract", types.SessionEndParams),
+    ("POST", "/api/hooks/pre-compaction", "pre_compaction", types.PreCompactionParams),
+    ("POST", "/api/hooks/compaction-complete", "compaction_complete", types.CompactionCompleteParams),
     ("POST", "/api/hooks/remember", "hook_remember", types.HookRememberParams),
     ("POST", "/api/hooks/recall", "hook_recall", types.RecallParams),
     ("POST", "/api/memory/recall", "recall", types.RecallParams),
@@ -103,7 +97,7 @@ ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
     ("PATCH", "/api/memory/{item_id:path}", "patch", types.PatchParams),
     ("DELETE", "/api/memory/{item_id:path}", "delete", None),
     ("GET", "/api/memories", "list", None),
-    ("GET", "/api/sessions", "sessions", None),
+    ("GET", "/api/sessions", "listed_sessions", None),
     ("GET", "/api/sessions/{key:path}", "session", None),
     ("POST", "/api/sessions/{key:path}/bypass", "bypass", types.BypassParams),
     ("GET", "/api/secrets", "secret_names", None),
@@ -120,58 +114,50 @@ ROUTES: tuple[tuple[str, str, str, type[types.Wire] | None], ...] = (
 """HTTP method, path, method of :class:`Endpoints`, body; in this order, since ids may hold a slash."""
 
 
-class Endpoints:
-    """Methods that routes lead to."""
+class Endpoints(SignetService):
+    """Methods that routes lead to: the hooks, and everything else."""
 
     def __init__(
         self,
-        service: SignetService,
+        memory: TurnMemory,
         changes: Changes,
+        settings: ServiceSettings,
         callers: Callers,
         work: Work,
         agent: Conversations | None,
         commands: SecretCommands | None,
     ) -> None:
+        super().__init__(memory, changes.memories, settings)
         self.port: int | None = None
         self.leaving = False
-        self.metrics = Metrics(service.memory)
-        self._memories = service.memories
-        self._memory = service.memory
-        self._sessions = service.sessions
-        self._store = service.book.store
-        self._changes = changes
-        self._callers = callers
-        self._work = work
-        self._agent = agent
-        self._commands = commands
+        self.metrics = Metrics(memory)
+        self._changes, self._callers, self._work = changes, callers, work
+        self._agent, self._commands = agent, commands
         self._started = datetime.now(UTC)
         self._looking = anyio.Lock()
         self._looked: tuple[float, BackendHealth] | None = None
 
     async def hook_remember(self, caller: Who, body: Sent) -> dict[str, Any]:
         """Store one memory, from a hook."""
-        note, _ = await self._memories.remember(caller, body, needs_harness=True)
+        note, _ = await self.memories.remember(caller, body, needs_harness=True)
         return {"saved": True, "id": note.id}
 
     async def remember(self, caller: Who, body: Sent) -> dict[str, Any]:
         """Store one memory."""
-        note, receipt = await self._memories.remember(caller, body)
+        note, receipt = await self.memories.remember(caller, body)
         row = {**note.short(), "tags": note.tags, "pinned": note.pinned, "embedded": False}
         return row | ({} if receipt else {"deduped": True})
 
     async def hook_recall(self, caller: Who, body: Sent) -> dict[str, Any]:
         """Search, from a hook."""
-        rows = await self._memories.recall(caller, body)
+        rows = await self.memories.recall(caller, body)
         return {"results": rows, "count": len(rows)}
 
     async def recall(self, caller: Who, body: Sent) -> dict[str, Any]:
         """Search."""
-        rows = await self._memories.recall(caller, body)
-        return {
-            "results": rows,
-            "query": body.get("query") or body.get("keywordQuery"),
-            "method": self._memory.slot.backend_name,
-        }
+        rows = await self.memories.recall(caller, body)
+        query = body.get("query") or body.get("keywordQuery")
+        return {"results": rows, "query": query, "method": self.memory.slot.backend_name}
 
     async def feedback(self, caller: Who, body: Sent) -> dict[str, Any]:
         """Which injected memories were of use; only where the backend takes feedback."""
@@ -194,16 +180,15 @@ class Endpoints:
 
     async def get(self, caller: Who, item_id: str) -> dict[str, Any]:
         """One memory."""
-        found = await self._memories.find(caller, self._sessions.scope(caller), item_id)
+        found = await self.memories.find(caller, self.sessions.scope(caller), item_id)
         if found is None:
             raise Refused(404, "not found")
         return found[1].row()
 
     async def history(self, caller: Who, item_id: str) -> dict[str, Any]:
         """Always 501: no backend keeps it alike."""
-        raise Refused(
-            501, "history is not kept here; what the backend has of it is its provenance, over /mcp"
-        )
+        why = "history is not kept here; what the backend has of it is its provenance, over /mcp"
+        raise Refused(501, why)
 
     async def recover(self, caller: Who, item_id: str) -> dict[str, Any]:
         """Always 501: what is forgotten is gone."""
@@ -211,25 +196,24 @@ class Endpoints:
 
     async def patch(self, caller: Who, item_id: str, body: Sent) -> dict[str, Any]:
         """Change one memory."""
-        return _one_result(
-            await self._changes.patched(caller, self._memories.scope_of(caller, body), item_id, body)
-        )
+        scope = self.memories.scope_of(caller, body)
+        return _one_result(await self._changes.patched(caller, scope, item_id, body))
 
     async def delete(self, caller: Who, item_id: str, request: Request, body: Sent) -> dict[str, Any]:
         """Delete one memory; ``reason`` is required: in the query, or in a body as Signet's MCP server sends it."""
         given = {**body, **request.query_params}
         if not text_of(given, "reason"):
             raise Refused(400, "reason is required")
-        scope, force = self._memories.scope_of(caller, given), given.get("force") in ("1", "true", True)
+        scope, force = self.memories.scope_of(caller, given), given.get("force") in ("1", "true", True)
         return _one_result(await self._changes.forgotten(caller, scope, item_id, force=force))
 
     async def list(self, caller: Who, request: Request) -> dict[str, Any]:
         """What was stored or served here, newest first."""
-        return await anyio.to_thread.run_sync(self._memories.listed, caller, request.query_params)
+        return await anyio.to_thread.run_sync(self.memories.listed, caller, request.query_params)
 
-    async def sessions(self, caller: Who) -> dict[str, Any]:
+    async def listed_sessions(self, caller: Who) -> dict[str, Any]:
         """The caller's sessions that are under way."""
-        rows = [session.row() for session in self._sessions.of(caller)]
+        rows = [session.row() for session in self.sessions.of(caller)]
         return {"sessions": rows, "count": len(rows)}
 
     async def session(self, caller: Who, key: str) -> dict[str, Any]:
@@ -242,11 +226,11 @@ class Endpoints:
         if not isinstance(body.get("enabled"), bool):
             raise Refused(400, "enabled must be true or false")
         session.bypassed = bool(body["enabled"])
-        self._sessions.keep(caller, session)
+        self.sessions.keep(caller, session)
         return {"key": key, "bypassed": session.bypassed}
 
     def _session(self, caller: Caller, key: str) -> Session:
-        session = self._sessions.find(caller, key)
+        session = self.sessions.find(caller, key)
         if session is None:
             raise Refused(404, "Session not found")
         return session
@@ -270,12 +254,12 @@ class Endpoints:
         if caller.read_only:
             raise Refused(403, "this memory is read-only, and the agent records what is said")
         params = types.read(types.SessionParams, body)
-        content = self._memories.checked(body.get("content"))
+        content = self.memories.checked(body.get("content"))
         if content is None:
             raise Refused(400, "content is required")
         given = {name: body[name] for name in ("attachments", "metadata") if body.get(name) is not None}
         turn = UserTurn(content=content, **given)
-        scope, key = self._memories.scope_of(caller, body), params.session_key or uuid.uuid4().hex
+        scope, key = self.memories.scope_of(caller, body), params.session_key or uuid.uuid4().hex
         events = self._counted(caller, self._agent.turn(scope, key, turn, params.project or ""))
         headers = {"x-session-key": quote(key), "cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
@@ -307,13 +291,9 @@ class Endpoints:
             "status": "running",
             "startedAt": self._started.isoformat().replace("+00:00", "Z"),
             "memoryDb": True,
-            "backend": self._memory.slot.backend_name,
-            "isolate": self._sessions.isolate,
+            "backend": self.memory.slot.backend_name,
+            "isolate": self.sessions.isolate,
         }
-
-    async def diagnostics(self) -> dict[str, Any]:
-        """Whether the memory answers, and how writing goes."""
-        return await self._readiness()
 
     async def health(self) -> JSONResponse:
         """The process answers; what it says of the memory is at ``/health/ready``."""
@@ -322,7 +302,7 @@ class Endpoints:
 
     async def ready(self) -> JSONResponse:
         """Whether the memory answers; 503 where it does not."""
-        readiness = await self._readiness()
+        readiness = await self.diagnostics()
         return JSONResponse(readiness, 503 if readiness["status"] == "unavailable" else 200)
 
     def leave(self) -> None:
@@ -330,23 +310,23 @@ class Endpoints:
 
     async def figures(self) -> Response:
         """What this server does, in Prometheus' form."""
-        return Response(self.metrics.text(), media_type=CONTENT_TYPE)
+        return Response(generate_latest(self.metrics.registry), media_type=CONTENT_TYPE)
 
     def _process(self) -> dict[str, Any]:
         uptime_s = (datetime.now(UTC) - self._started).total_seconds()
         return {"uptime": uptime_s, "pid": os.getpid(), "version": version("memslot"), "port": self.port}
 
-    async def _readiness(self) -> dict[str, Any]:
+    async def diagnostics(self) -> dict[str, Any]:
+        """Whether the memory answers, and how writing goes."""
         async with self._looking:  # whoever asks, the memory is asked once a second at most
             if self._looked is None or time.monotonic() - self._looked[0] > 1.0:
-                self._looked = (time.monotonic(), await self._memory.health())
-        health, turns = self._looked[1], self._memory.status()
-        answer = {"status": health.status, "backend": health.backend_name, "queued": self._memory.queued_in}
+                self._looked = (time.monotonic(), await self.memory.health())
+        health, turns = self._looked[1], self.memory.status()
+        answer = {"status": health.status, "backend": health.backend_name, "queued": self.memory.queued_in}
         answer |= {name: turns[name] for name in ("waiting", "recall_circuit", "write_circuit")}
-        answer["isolate"] = self._sessions.isolate
-        answer["labels"] = f"kept in {self._store.place}"
+        answer |= {"isolate": self.sessions.isolate, "labels": f"kept in {self.book.store.place}"}
         try:
-            self._store.check()
+            self.book.store.check()
         except StoreError as error:
             answer |= {"status": "unavailable", "labels": str(error)}
         return answer | ({"status": "unavailable", "leaving": True} if self.leaving else {})

@@ -29,11 +29,10 @@ def _names() -> dict[str, Any]:
 
 def parity() -> list[Row]:
     """Every endpoint that is served, then what of the SDK and of real clients is not."""
-    from memory.runtime.signet.endpoints import HOOKS, ROUTES, Endpoints
+    from memory.runtime.signet.endpoints import ROUTES, Endpoints
 
     names = _names()
-    served = {f"POST /api/hooks/{name}": name for name, _, _ in HOOKS}
-    served |= {
+    served = {
         f"{method} {path.replace(':path', '')}": getattr(Endpoints, handler).__doc__ or path
         for method, path, handler, _ in ROUTES
     }

@@ -29,10 +29,10 @@ from memory.runtime._items import MemoryItems
 from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import http, types
 from memory.runtime.signet.changing import Changes, ReachItems
-from memory.runtime.signet.endpoints import HOOKS, ROUTES, Endpoints
+from memory.runtime.signet.endpoints import ROUTES, Endpoints
 from memory.runtime.signet.memories import Memories
 from memory.runtime.signet.secrets_exec import SecretCommands, SecretsExecSettings
-from memory.runtime.signet.service import ServiceSettings, SignetService
+from memory.runtime.signet.service import ServiceSettings
 from memory.runtime.signet.sessions import Caller, Sessions, TokenGrant
 from memory.runtime.signet.types import Refused
 from memory.slot.host_store import HostStore
@@ -134,15 +134,15 @@ class RuntimeAdapterServer:
         self.limits = limits or http.Limits()
         self.store = store or HostStore(memory.slot.backend_name)
         sessions = Sessions(isolate, self.store, memory.slot.resets)
-        self._memories = Memories(memory.slot, sessions, self.store, settings.longest_prompt)
-        self._changes = Changes(self._memories)
+        self._changes = Changes(Memories(memory.slot, sessions, self.store, settings.longest_prompt))
         self._callers = http.Callers(tokens or {}, memory.slot.scope, read_only=memory.slot.read_only)
         self.grant = self._callers.grant
         at_once = self.limits.at_once
         half = max(1, at_once // 2) if len(tokens or ()) > 1 else at_once
         self.work = http.Work(at_once, self.limits.per_caller or half)
-        self.service = SignetService(memory, self._memories, settings)
-        self.endpoints = Endpoints(self.service, self._changes, self._callers, self.work, agent, commands)
+        self.endpoints = self.service = Endpoints(
+            memory, self._changes, settings, self._callers, self.work, agent, commands
+        )
         self.app = FastAPI(
             title="memslot: Signet's endpoints",
             version=version("memslot"),
@@ -152,8 +152,6 @@ class RuntimeAdapterServer:
         )
         self.app.state.server = self
         router = APIRouter(route_class=_SignetRoute)
-        for name, hook, params in HOOKS:
-            _add(router, "POST", f"/api/hooks/{name}", getattr(self.service, hook), params)
         for method, path, handler, body in ROUTES:
             _add(router, method, path, getattr(self.endpoints, handler), body)
         self.app.include_router(router)
@@ -167,7 +165,7 @@ class RuntimeAdapterServer:
     def reaches(self) -> dict[tuple[MemoryScope, bool], MemoryItems]:
         """A caller's scope, and whether it may only read -> the memories it reaches, for what is mounted."""
         return {
-            (caller.scope, caller.read_only): ReachItems(self._memories, self._changes, caller)
+            (caller.scope, caller.read_only): ReachItems(self._changes, caller)
             for caller in self._callers.known()
         }
 

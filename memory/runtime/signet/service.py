@@ -38,7 +38,6 @@ _OPENING = "What is known about the user and this project?"
 _SHOWS: Mapping[str, tuple[bool, bool]] = {"opencode": (False, False), "openclaw": (False, True)}
 _TURN = re.compile(r"^(?P<role>User|Assistant): ", re.M)
 _MAX_TRANSCRIPT_BYTES = 5_000_000
-_WRITTEN = ("committed", "queued", "pending")
 
 
 @dataclass(frozen=True)
@@ -63,42 +62,50 @@ class SignetService:
         if session.bypassed:
             return {"inject": "", "memories": [], "bypassed": True}
         session.shown = []  # a host that begins, or resumes, shows nothing yet
-        shows, _ = _shows(params)
+        shows, _ = _SHOWS.get(params.harness or "", (True, True))
         opening = self.memories.checked(params.context) or _OPENING
-        recalled = await self._recall(caller, session, opening, shows=shows)
-        section = "\n".join(filter(None, (self._checkpoint(session), recalled.section)))
+        section, notes, warnings = await self._recall(caller, session, opening, shows=shows)
+        section = "\n".join(filter(None, (self._checkpoint(session), section)))
         resumed, session.resumed = session.resumed, False
         self.sessions.keep(caller, session)
         return types.SessionStartResult(
             identity=dict(self.settings.identity),
-            memories=[note.short() for note in recalled.notes],
+            memories=[note.short() for note in notes],
             inject=section,
             stable_system_prompt=section,
             session_known=resumed,
-            warnings=recalled.warnings,
+            warnings=warnings,
         ).to_wire()
 
     async def prompt_submit(self, caller: Who, body: Sent) -> dict[str, Any]:
         """``POST /api/hooks/user-prompt-submit``: recall for a prompt, then record it."""
         params = read(types.PromptSubmitParams, body)
-        said = self._prompt(params, body)
+        # By any of the names that clients use.
+        named = (params.user_message, body.get("userPrompt"), body.get("prompt"))
+        said = next((text for given in named if (text := self.memories.checked(given))), None)
         if not params.harness or said is None:
             raise Refused(400, "harness and userMessage or userPrompt are required")
         session = self._entered(caller, params)
         if session.bypassed:
             return {"inject": "", "memoryCount": 0, "bypassed": True}
-        recalled = await self._recall(caller, session, said, shows=_shows(params)[1])
-        again = session.is_repeated(caller.client, said)
-        kept = not again and await self._record(caller, session, said, params)
+        _, shows = _SHOWS.get(params.harness or "", (True, True))
+        section, notes, warnings = await self._recall(caller, session, said, shows=shows)
+        again, kept = session.is_repeated(caller.client, said), False
+        if (
+            not again
+        ):  # the last answer, where the client tells it, and the prompt, in the order they were said
+            answer = self.memories.checked(params.last_assistant_message)
+            new = [Message(role="assistant", content=answer)] if answer and session.is_new(answer) else []
+            session.heard += 1
+            kept = await self._write(caller, session, [*new, Message(role="user", content=said)])
         self.sessions.keep(caller, session)
-        warnings = recalled.warnings
         if again:
             warnings.append("another client of this session has reported this prompt; it is recorded once")
         elif not kept and not self.memories.is_read_only(caller):
             warnings.append("too many writes wait; this prompt was not recorded")
         return types.PromptSubmitResult(
-            inject=recalled.section,
-            memory_count=len(recalled.notes),
+            inject=section,
+            memory_count=len(notes),
             engine=self.memory.slot.backend_name,
             queued=self.memory.queued_in if kept else None,
             warnings=warnings,
@@ -136,8 +143,8 @@ class SignetService:
         if session.bypassed:
             return {"instructions": "", "bypassed": True}
         asked = self.memories.checked(params.session_context) or _OPENING
-        recalled = await self._recall(caller, session, asked, shows=False, afresh=True)
-        known = "\n".join(f"- {note.content}" for note in recalled.notes)
+        _, notes, _ = await self._recall(caller, session, asked, shows=False, afresh=True)
+        known = "\n".join(f"- {note.content}" for note in notes)
         prompt = f"Store durable memories now.\n\n{GUIDELINES}\n"
         if known:
             prompt += f"\nRecent memories for reference:\n{known}\n"
@@ -152,7 +159,9 @@ class SignetService:
         session = self._entered(caller, params)
         if session.bypassed:
             return {"success": True, "bypassed": True}
-        for compacted in [session] if session.key else self._of_client(caller):
+        # Without a session a client means all of its own, as OpenCode does when it has compacted one.
+        own = (other for other in self.sessions.of(caller) if other.prompted_by[0] == caller.client)
+        for compacted in [session] if session.key else own:
             compacted.epoch, compacted.shown = compacted.epoch + 1, []
             self.sessions.keep(caller, compacted)
         if self.memories.is_read_only(caller):
@@ -160,30 +169,24 @@ class SignetService:
         items = MemoryItems(self.memory.slot, session.scope)
         kind = {"type": "session_summary"}
         receipt = await items.store(f"Summary of the session: {summary}", metadata=kind)
-        written = receipt.status in _WRITTEN
+        written = receipt.status in ("committed", "queued", "pending")
         if written:
             session.summary, session.words = id_of(receipt), []
             self.book.put(session.scope, Note(session.summary, summary, "session_summary", importance=0.8))
         self.sessions.keep(caller, session)
-        return types.CompactionResult(
-            success=written, memory_id=session.summary if written else None
-        ).to_wire()
+        memory_id = session.summary if written else None
+        return types.CompactionResult(success=written, memory_id=memory_id).to_wire()
 
     def _entered(self, caller: Caller, params: SessionParams) -> Session:
         if not params.harness:
             raise Refused(400, "harness is required")
         return self.sessions.enter(caller, self.memories.sound(params))
 
-    def _prompt(self, params: types.PromptSubmitParams, body: Mapping[str, Any]) -> str | None:
-        """What the user said, under any of the names that clients use."""
-        named = (params.user_message, body.get("userPrompt"), body.get("prompt"))
-        return next((text for given in named if (text := self.memories.checked(given))), None)
-
     async def _recall(
         self, caller: Caller, session: Session, text: str, *, shows: bool, afresh: bool = False
-    ) -> _Recalled:
-        """What the session's reach has for a text, without what its host still shows unless ``afresh``; ``shows``
-        says whether it goes on showing this, too."""
+    ) -> tuple[str, list[Note], list[str]]:
+        """What the session's reach has for a text, as a section and as notes, and warnings; without what its host
+        still shows unless ``afresh``. ``shows`` says whether it goes on showing this, too."""
         # Of a call without a session nobody knows what the host shows.
         fields: RecallFields = {} if session.key else {"exclude_session": False}
         recalls: dict[MemoryScope, Recall] = {}
@@ -214,11 +217,7 @@ class SignetService:
             notes += self.book.of_items(scope, map(Item.of, part.entries))
             if session.key and shows:
                 session.show(map(digest_of, part.entries))
-        return _Recalled(section, notes, list(dict.fromkeys(warnings)))
-
-    def _of_client(self, caller: Caller) -> list[Session]:
-        """The sessions one of which a client means that names none, as OpenCode does when it has compacted one."""
-        return [session for session in self.sessions.of(caller) if session.prompted_by[0] == caller.client]
+        return section, notes, list(dict.fromkeys(warnings))
 
     def _checkpoint(self, session: Session) -> str:
         """Where a session that is taken up again left off, as a section that no memory is made of."""
@@ -229,15 +228,6 @@ class SignetService:
         lines += [f"- {clean_text(words)}" for words in session.words]
         title = "Where this session left off:"
         return wrap_section("checkpoint", "session", [title, *lines]) if lines else ""
-
-    async def _record(
-        self, caller: Caller, session: Session, said: str, params: types.PromptSubmitParams
-    ) -> bool:
-        """The last answer, where the client tells it, and the prompt, in the order they were said."""
-        answer = self.memories.checked(params.last_assistant_message)
-        new = [Message(role="assistant", content=answer)] if answer and session.is_new(answer) else []
-        session.heard += 1
-        return await self._write(caller, session, [*new, Message(role="user", content=said)])
 
     async def _record_transcript(
         self, caller: Caller, session: Session, params: types.SessionEndParams
@@ -260,20 +250,8 @@ class SignetService:
             return False
         session.said(messages)
         said = [message for message in messages if strip_context(message.content).strip()]
-        return not said or await self.memory.record_turn(
-            session_id=session.session_id, scope=session.scope, messages=said
-        )
-
-
-def _shows(params: SessionParams) -> tuple[bool, bool]:
-    return _SHOWS.get(params.harness or "", (True, True))
-
-
-@dataclass(frozen=True, slots=True)
-class _Recalled:
-    section: str
-    notes: list[Note]
-    warnings: list[str]
+        session_id, scope = session.session_id, session.scope
+        return not said or await self.memory.record_turn(session_id=session_id, scope=scope, messages=said)
 
 
 def _turns_of(transcript: str) -> list[Message]:
