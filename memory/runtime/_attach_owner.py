@@ -148,8 +148,7 @@ class Place:
     def of(cls, config: MemslotConfig) -> Place:
         """By what is configured: two configurations of one store that differ do not attach to each other."""
         store = [config.provider, str(config.data_dir.resolve()), config.options, str(config.journal)]
-        what = json.dumps(store, sort_keys=True, default=str)
-        name = sha256(what.encode()).hexdigest()[:16]
+        name = sha256(json.dumps(store, sort_keys=True, default=str).encode()).hexdigest()[:16]
         directory = config.data_dir.resolve() / "attach"
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         socket_file = directory / f"{name}.sock"

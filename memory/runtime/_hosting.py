@@ -72,9 +72,8 @@ class HostTurns:
         Raises:
             MemslotError: recall failed, where ``on_failure`` of the policy is ``raise``.
         """
-        work = partial(self._recall, turn, user, session_id, scope or self.scope, fields)
         try:
-            return await self.call(work)
+            return await self.call(partial(self._recall, turn, user, session_id, scope or self.scope, fields))
         except LifecycleError as error:
             return self._not_recalled(error)
 
@@ -119,9 +118,8 @@ class HostTurns:
         self, turn: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
     ) -> bool:
         """As :meth:`record`, for hosts that do not await."""
-        work = partial(self._record, turn, session_id, scope or self.scope, fields)
         try:
-            sent, begun = self._send(work)
+            sent, begun = self._send(partial(self._record, turn, session_id, scope or self.scope, fields))
             self._expect(sent)
             return self._is_here() or not begun.wait(_BEGIN_S) or sent.result()
         except MemslotError as error:

@@ -252,8 +252,7 @@ class AgentSession:
 
     def _options(self, system: str, *, tools: bool = True) -> CompletionOptions:
         offered = self.tools.definitions() if self.tools and tools else ()
-        changed = {"system_prompt": system or None, "tools": offered}
-        return self.settings.options.model_copy(update=changed)
+        return self.settings.options.model_copy(update={"system_prompt": system or None, "tools": offered})
 
     async def _complete(
         self, conversation: Sequence[Message], system: str, emit: Emit | None

@@ -36,18 +36,18 @@ _SHOWN = 50
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True)
+@dataclass
 class ReplayedScope:
     scope: MemoryScope
     events: int  # in the journal
-    earlier: int  # of these, written by an earlier replay to the same target
-    written: int  # now
-    found_written: int  # of these, found in the target before they were sent
-    unknown: tuple[str, ...]  # ids of what was sent without an answer, now or earlier, and may be stored
-    resolved: int  # of what an earlier replay had no answer for, what is there now
-    readiness: BackendReadiness | None  # when all was sent
-    asked: int  # afterwards, for events by their own words
-    recalled: int  # of these, with their own event id, or unlabelled from a target that derives
+    earlier: int = 0  # of these, written by an earlier replay to the same target
+    written: int = 0  # now
+    found_written: int = 0  # of these, found in the target before they were sent
+    unknown: tuple[str, ...] = ()  # ids of what was sent without an answer, now or earlier, and may be stored
+    resolved: int = 0  # of what an earlier replay had no answer for, what is there now
+    readiness: BackendReadiness | None = None  # when all was sent
+    asked: int = 0  # afterwards, for events by their own words
+    recalled: int = 0  # of these, with their own event id, or unlabelled from a target that derives
 
     @property
     def complete(self) -> bool:
@@ -95,8 +95,9 @@ async def replay(
     done = []
     for scope, count in scopes:
         await slot.setup_scope(scope)
-        scope_replay = _Replay(journal, slot, target, scope, count, progress or (lambda *_: None))
-        done.append(await scope_replay.run(anew, retry_unknown, ready_timeout_s))
+        done.append(ReplayedScope(scope, count))
+        scope_replay = _Replay(journal, slot, target, done[-1], progress or (lambda *_: None))
+        await scope_replay.run(anew, retry_unknown, ready_timeout_s)
     return ReplayReport(target, tuple(done))
 
 
@@ -105,23 +106,19 @@ class _Replay:
     journal: Journal
     slot: MemorySlot
     target: str
-    scope: MemoryScope
-    count: int
+    done: ReplayedScope
     progress: Progress
-    written: int = 0
-    found: int = 0
-    resolved: int = 0
 
-    async def run(self, anew: bool, retry_unknown: bool, ready_timeout_s: float) -> ReplayedScope:
-        journal, scope = self.journal, self.scope
+    async def run(self, anew: bool, retry_unknown: bool, ready_timeout_s: float) -> None:
+        journal, done, scope = self.journal, self.done, self.done.scope
         position = 0 if anew else journal.position(self.target, scope)
-        earlier = journal.count(scope, until=position)
+        done.earlier = journal.count(scope, until=position)
         uncertain = journal.unanswered(self.target, scope)
         if anew:
             journal.note_answered(self.target, scope, uncertain)
         elif uncertain and (retry_unknown or self.slot.can_look_up):
             await self._resolve(uncertain)
-        self.progress(scope.label, earlier, self.count)
+        self.progress(scope.label, done.earlier, done.events)
         # One that died may have sent its last piece without noting it, its first one too.
         resumed = journal.begin(self.target, scope)
         entries = journal.entries(scope, after=position)
@@ -131,31 +128,29 @@ class _Replay:
         while piece := list(islice(entries, size)):
             began = time.monotonic()
             found, unknown = await self._write([entry.event for entry in piece], look_up=resumed)
-            self.found, self.written = self.found + found, self.written + len(piece)
+            done.found_written, done.written = done.found_written + found, done.written + len(piece)
             journal.note_unanswered(self.target, scope, unknown)
             journal.replayed(self.target, scope, piece[-1].seq)
-            self.progress(scope.label, earlier + self.written, self.count)
+            self.progress(scope.label, done.earlier + done.written, done.events)
             resumed = False
             took_s = time.monotonic() - began
             if took_s < _QUICK_S:
                 size = min(2 * size, max_size)
             elif took_s > _SLOW_S:
                 size = max(size // 2, 1)
-        readiness = self.slot.capability(SupportsReadiness)
-        state = await readiness.wait_until_ready(scope, ready_timeout_s) if readiness else None
-        asked, recalled = await self._ask()
-        unknown = journal.unanswered(self.target, scope)
-        counts = (self.count, earlier, self.written, self.found)
-        return ReplayedScope(scope, *counts, unknown, self.resolved, state, asked, recalled)
+        if readiness := self.slot.capability(SupportsReadiness):
+            done.readiness = await readiness.wait_until_ready(scope, ready_timeout_s)
+        await self._ask()
+        done.unknown = journal.unanswered(self.target, scope)
 
     async def _resolve(self, uncertain: tuple[str, ...]) -> None:
         """What an earlier replay had no answer for: looked up, and sent again where it is not there."""
         for event_id in uncertain:
-            entry = await self.journal.recorded(self.scope, event_id)
+            entry = await self.journal.recorded(self.done.scope, event_id)
             if entry is not None and (await self._write([entry.event], look_up=True))[1]:
                 continue
-            self.journal.note_answered(self.target, self.scope, [event_id])
-            self.resolved += 1
+            self.journal.note_answered(self.target, self.done.scope, [event_id])
+            self.done.resolved += 1
 
     async def _write(self, events: list[MemoryEvent], *, look_up: bool) -> tuple[int, list[str]]:
         """Write events: how many were found there before, and ids of those that got no answer."""
@@ -170,29 +165,25 @@ class _Replay:
             receipts = [await self.slot.record_event(event) for event in events]
         return count - len(events), [receipt.event_id for receipt in receipts if receipt.status == "unknown"]
 
-    async def _ask(self) -> tuple[int, int]:
+    async def _ask(self) -> None:
         """Ask for a few events, spread over the past, by their own words."""
         if not self.slot.traits.recalls_writes:
-            return 0, 0
-        sample = [entry.event for entry in self.journal.sample(self.scope, _ASKED)]
-        asked = recalled = 0
-        for event in sample:
+            return
+        for event in [entry.event for entry in self.journal.sample(self.done.scope, _ASKED)]:
             words = next((message.content for message in event.messages if message.content.strip()), None)
             if words is None:
                 continue
-            asked += 1
+            self.done.asked += 1
             request = RetrieveRequest(
                 query=words[:2000],
-                scope=self.scope,
+                scope=self.done.scope,
                 session_id="memslot-replay",
                 budget=ContextBudget(max_items=_SHOWN),
             )
             entries = (await self.slot.retrieve(request)).entries
-            labelled = any(entry.event_ids for entry in entries)
-            recalled += (
-                any(event.event_id in entry.event_ids for entry in entries) if labelled else bool(entries)
-            )
-        return asked, recalled
+            labels = [entry.event_ids for entry in entries]
+            known = any(event.event_id in ids for ids in labels) if any(labels) else bool(entries)
+            self.done.recalled += known
 
 
 FORMAT = "memslot-journal-1"

@@ -86,7 +86,10 @@ def fit_parts(
         return True
 
     candidates = [_candidates(part.result, partial(is_new, number)) for number, part in enumerate(parts)]
-    _cut_to(candidates, budget.max_items)
+    if budget.max_items is not None:  # so many in all, one of each part in turn
+        turns = ((place, number) for number, mine in enumerate(candidates) for place in range(len(mine)))
+        for _, number in sorted(turns)[budget.max_items :]:
+            candidates[number].pop()
 
     @cache
     def tokens(number: int, count: int) -> int:
@@ -131,17 +134,3 @@ def _render(slot: MemorySlot, part: Part, chosen: Sequence[int]) -> str:
         return relabel_section(part.result.formatted_context, part.label)
     shown = part.result.model_copy(update={"formatted_context": "", "included": tuple(chosen)})
     return relabel_section(slot.format_context(shown), part.label)
-
-
-def _cut_to(candidates: list[list[int]], max_items: int | None) -> None:
-    """Leave so many in all, one of each part in turn."""
-    if max_items is None or sum(map(len, candidates)) <= max_items:
-        return
-    left, counts = max_items, [0] * len(candidates)
-    while left:
-        for number, mine in enumerate(candidates):
-            if left and counts[number] < len(mine):
-                counts[number] += 1
-                left -= 1
-    for mine, count in zip(candidates, counts, strict=True):
-        del mine[count:]

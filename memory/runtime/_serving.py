@@ -220,8 +220,7 @@ async def answer(
         store = HostStore(slot.backend_name, slot.host_file if settings.keep else None)
         stack.callback(store.close)
         if settings.read_only:
-            callers = Callers(grants, slot.scope).known()
-            await only_read(slot, Sessions(settings.isolate, store), callers)
+            await only_read(slot, Sessions(settings.isolate, store), Callers(grants, slot.scope).known())
         await stack.enter_async_context(memory)
         conversations = None
         if agent is not None:

@@ -86,6 +86,7 @@ class WriteBehind:
         self._queue_timeout_s = queue_timeout_s
         self._host_file = host_file
         self._queue: BoundedQueue[MemoryScope, _Pending] = BoundedQueue(size, self._start_lane)
+        self.drained = self._queue.emptied
         self._seen: RecentKeys[tuple[MemoryScope, str, int]] = RecentKeys()
         self._lanes: dict[MemoryScope, anyio.CancelScope] = {}
         self._unsent: list[_Pending] = []
@@ -199,11 +200,8 @@ class WriteBehind:
             raise BackendUnavailable(why, backend_name=name, operation="record_event", sent=False)
         return True
 
-    async def drained(self, within_s: float) -> bool:
-        return await self._queue.emptied(within_s)
-
-    async def close(self, within_s: float) -> int:
-        """Take no more events, and send what waits, for so many seconds; how many are lost all the same."""
+    async def close(self, within_s: float) -> None:
+        """Take no more events, and send what waits, for so many seconds."""
         self._queue.close()
         if self._closing is not None:
             self._closing.set()
@@ -221,7 +219,6 @@ class WriteBehind:
             await anyio.to_thread.run_sync(self._keep_unsent, unsent)
         if self._left_lock is not None:
             self._left_lock.release()
-        return self.lost
 
     def _start_lane(self, scope: MemoryScope) -> None:
         if scope not in self._lanes:
@@ -242,8 +239,7 @@ class WriteBehind:
                 lease.end()
 
     async def _deliver(self, scope: MemoryScope, pending: _Pending) -> None:
-        event = pending.event
-        if event is None:
+        if (event := pending.event) is None:
             await self._deliver_kept(scope)
             return
         try:
@@ -262,10 +258,8 @@ class WriteBehind:
                 async with self._slot.leases.lease(scope):
                     if await self._slot.deliver_waiting(scope) is not None:
                         return
-        except MemslotError as error:
-            self.counts.last_failure = str(error)
         except Exception as error:
-            self.counts.last_failure = type(error).__name__
+            self.counts.last_failure = str(error) if isinstance(error, MemslotError) else type(error).__name__
 
     async def _send(self, event: MemoryEvent, pending: _Pending) -> bool:
         """Send an event, and again what certainly was not sent; False where it is not recorded."""

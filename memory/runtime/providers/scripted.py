@@ -79,8 +79,7 @@ def _by_rules(messages: Sequence[Message], options: CompletionOptions) -> Line:
     said = tuple(rules.ChatMessage(message.role, message.content) for message in messages)
     if options.system_prompt:
         said = (rules.ChatMessage("system", options.system_prompt), *said)
-    request = rules.ChatRequest(messages=said, max_tokens=options.max_tokens)
-    reply = rules.answer(request, rules.general_rules)
+    reply = rules.answer(rules.ChatRequest(messages=said, max_tokens=options.max_tokens), rules.general_rules)
     if reply == rules.NOT_KNOWN:  # by the memory; what it was just told, any model knows
         *before, asked = (message.content for message in messages if message.role == "user")
         known = [text for text in before if not is_question(text) and lexical_overlap(asked, text)]

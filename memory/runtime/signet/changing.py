@@ -282,8 +282,7 @@ class ReachItems(MemoryItems):
 
     async def provenance(self, item_id: str) -> ProvenanceResult:
         found = await self._memories.find(self._caller, self.scope, item_id)
-        scope = self.scope if found is None else found[0]
-        return await MemoryItems(self.slot, scope).provenance(item_id)
+        return await MemoryItems(self.slot, found[0] if found else self.scope).provenance(item_id)
 
 
 @asynccontextmanager

@@ -111,8 +111,7 @@ class AdapterClient(types.RuntimeAdapter):
             raise errors.InputError(
                 "SessionEndParams.session_key: is missing; a checkpoint belongs to a session"
             )
-        answer = await self._hook("session-checkpoint-extract", params, types.SessionEndResult)
-        return answer.queued
+        return (await self._hook("session-checkpoint-extract", params, types.SessionEndResult)).queued
 
     async def bypass(self, session_key: str, enabled: bool = True) -> bool:
         """``POST /api/sessions/:key/bypass``: hooks of this session do nothing, or do again; what holds now."""
@@ -207,8 +206,7 @@ class AdapterClient(types.RuntimeAdapter):
 
     async def memories(self, limit: int = 100, offset: int = 0) -> list[dict[str, Any]]:
         """``GET /api/memories``"""
-        params = {"limit": limit, "offset": offset}
-        return await self._rows("GET", "/api/memories", "memories", params=params)
+        return await self._rows("GET", "/api/memories", "memories", params={"limit": limit, "offset": offset})
 
     async def run_with_secrets(
         self, command: str, secrets: Mapping[str, str], within_s: float = 60.0

@@ -79,8 +79,18 @@ class Memories:
         words, critical, tags = labelled(content)
         if not words.strip():
             raise Refused(400, "content is required: there is nothing behind its labels")
-        note, key = _note_of(body, words, critical, tags), text_of(body, "idempotencyKey")
-        return await self.store(caller, self.scope_of(caller, body), note, key)
+        importance = importance_of(body.get("importance"))
+        note = Note(
+            id="",
+            content=words,
+            type=text_of(body, "type") or ("rule" if critical else "fact"),
+            tags=tags_of(body.get("tags")) or tags,
+            importance=1.0 if critical else 0.5 if importance is None else importance,
+            pinned=critical or body.get("pinned") is True,
+            who=text_of(body, "who"),
+            project=text_of(body, "project"),
+        )
+        return await self.store(caller, self.scope_of(caller, body), note, text_of(body, "idempotencyKey"))
 
     async def store(
         self, caller: Caller, scope: MemoryScope, note: Note, key: str | None = None
@@ -111,16 +121,14 @@ class Memories:
 
     async def _is_there(self, scope: MemoryScope, words: str, note: Note, event_id: str) -> bool:
         """Whether the backend still has what was stored with these words, under whatever ids it goes by now."""
-        items = MemoryItems(self.slot, scope)
-        there = await items.has_event(words, event_id)
+        there = await MemoryItems(self.slot, scope).has_event(words, event_id)
         return await self.known(scope, note.id) is not None if there is None else there
 
     async def _store(self, scope: MemoryScope, note: Note, key: str | None, event_id: str) -> WriteReceipt:
         labels = {"type": note.type, "tags": note.tags, "who": note.who}
         labels = {name: value for name, value in labels.items() if value}
         self.book.store.check()  # before there is a memory whose labels could not be kept
-        items = MemoryItems(self.slot, scope)
-        receipt = await items.store(note.content, event_id=event_id, metadata=labels)
+        receipt = await MemoryItems(self.slot, scope).store(note.content, event_id=event_id, metadata=labels)
         if receipt.status == "skipped_read_only":
             raise Refused(403, "this memory is read-only; nothing was stored")
         if receipt.status == "unknown":
@@ -223,20 +231,6 @@ class Memories:
 
 def id_of(receipt: WriteReceipt) -> str:
     return receipt.native_ids[0] if receipt.native_ids else receipt.event_id
-
-
-def _note_of(body: Mapping[str, Any], words: str, critical: bool, tags: str | None) -> Note:
-    importance = importance_of(body.get("importance"))
-    return Note(
-        id="",
-        content=words,
-        type=text_of(body, "type") or ("rule" if critical else "fact"),
-        tags=tags_of(body.get("tags")) or tags,
-        importance=1.0 if critical else 0.5 if importance is None else importance,
-        pinned=critical or body.get("pinned") is True,
-        who=text_of(body, "who"),
-        project=text_of(body, "project"),
-    )
 
 
 def _limit_of(given: Any) -> int:

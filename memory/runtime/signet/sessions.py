@@ -253,5 +253,4 @@ def _within_limit(label: str, agent_id: str | None) -> str:
     whole = label if agent_id is None else f"{_escaped(agent_id)}|{label}"
     if len(whole) <= MAX_ID_LENGTH:
         return whole
-    digest = hashlib.sha256(whole.encode()).hexdigest()
-    return f"{whole[: MAX_ID_LENGTH - 66]}|~{digest}"
+    return f"{whole[: MAX_ID_LENGTH - 66]}|~{hashlib.sha256(whole.encode()).hexdigest()}"
