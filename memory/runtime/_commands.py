@@ -89,9 +89,8 @@ def parity(as_json: AsJson = False) -> None:
     try:
         found = parity_rows()
     except ImportError as error:
-        raise PluginLoadError(
-            f"the table is made of the server, which needs {error.name}: pip install 'memslot[signet]'"
-        ) from error
+        why = f"the table is made of the server, which needs {error.name}: pip install 'memslot[signet]'"
+        raise PluginLoadError(why) from error
 
     if as_json:
         print_json([row._asdict() for row in found])

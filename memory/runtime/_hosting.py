@@ -207,9 +207,8 @@ class HostTurns:
     def _send(self, work: Callable[[], Awaitable[T]]) -> tuple[Future[T], threading.Event]:
         loop = self.memory.loop
         if os.getpid() != self._pid:
-            raise LifecycleError(
-                "this memory was opened before the process was forked; open it in each worker"
-            )
+            why = "this memory was opened before the process was forked; open it in each worker"
+            raise LifecycleError(why)
         if not isinstance(loop, asyncio.AbstractEventLoop) or not loop.is_running():
             raise LifecycleError(
                 "the event loop this memory was opened in does not run; call the agent in that loop, or open the "

@@ -295,8 +295,9 @@ class AgentSession:
             if message.role == "assistant" and message.content.strip()
         ]
         try:
+            messages = [said, *spoken]
             return await self.memory.record_turn(
-                session_id=self.session_id, scope=self.scope, messages=[said, *spoken]
+                session_id=self.session_id, scope=self.scope, messages=messages
             )
         except InputError:
             return False  # nothing was said

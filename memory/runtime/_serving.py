@@ -168,9 +168,8 @@ class ServeSettings(PluginOptions):
     @classmethod
     def _is_a_word(cls, isolate: Any) -> Any:
         if isinstance(isolate, (list, tuple)):
-            raise ValueError(
-                "is a word now: shared (in place of []) or strict (in place of [project, agent])"
-            )
+            why = "is a word now: shared (in place of []) or strict (in place of [project, agent])"
+            raise ValueError(why)
         return isolate
 
     @model_validator(mode="after")

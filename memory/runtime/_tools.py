@@ -92,9 +92,8 @@ class ToolRegistry:
         try:
             from jsonschema import Draft202012Validator
         except ImportError as error:
-            raise PluginLoadError(
-                "an agent's session needs jsonschema: pip install 'memslot[runtime]'"
-            ) from error
+            why = "an agent's session needs jsonschema: pip install 'memslot[runtime]'"
+            raise PluginLoadError(why) from error
         self._validator = Draft202012Validator
         self._timeout_s = timeout_s
         self._longest = longest
@@ -117,9 +116,8 @@ class ToolRegistry:
         try:
             self._validator.check_schema(tool.input_schema)
         except SchemaError as error:
-            raise ConfigError(
-                f"tool {tool.name}: input_schema is no JSON Schema ({error.message})"
-            ) from error
+            why = f"tool {tool.name}: input_schema is no JSON Schema ({error.message})"
+            raise ConfigError(why) from error
         if tool.input_schema.get("type") != "object":
             raise ConfigError(f"tool {tool.name}: input_schema must be of type object")
         self._tools[tool.name] = (tool, self._validator(tool.input_schema))

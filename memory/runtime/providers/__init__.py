@@ -92,9 +92,8 @@ def _plugin(name: str, where: str, problem: Problems = NO_FILE) -> ProviderPlugi
     points = {point.name: point for point in entry_points(group=GROUP)}
     if name not in points:
         path = (*where.removesuffix(".options").removesuffix(".provider").split("."), "provider")
-        raise errors.PluginNotFound(
-            f"{problem.place(path)}: no provider is named {name!r}{nearest(name, points)}"
-        )
+        why = f"{problem.place(path)}: no provider is named {name!r}{nearest(name, points)}"
+        raise errors.PluginNotFound(why)
     try:
         plugin = points[name].load()
     except (Exception, SystemExit) as error:
@@ -163,9 +162,8 @@ class ServiceProvider:
         except Exception as error:
             if isinstance(error.__cause__, BackendError):  # an answer without end, as the SDK words it
                 raise error.__cause__ from None
-            raise normalise_error(
-                error, backend_name=self.id, operation=self.operation, table=self.errors
-            ) from error
+            name, operation = self.id, self.operation
+            raise normalise_error(error, backend_name=name, operation=operation, table=self.errors) from error
 
     def _unusable(self, why: str) -> errors.BackendProtocolError:
         message = f"{self.id}: the answer cannot be used: {why}"
@@ -175,7 +173,6 @@ class ServiceProvider:
 def key_of(options: ServiceOptions, variable: str, provider: str) -> str:
     key = options.api_key.get_secret_value() if options.api_key else os.environ.get(variable)
     if not key:
-        raise errors.ConfigError(
-            f"provider {provider}: has no key; set api_key, or {variable} in the environment"
-        )
+        why = f"provider {provider}: has no key; set api_key, or {variable} in the environment"
+        raise errors.ConfigError(why)
     return key

@@ -122,9 +122,8 @@ def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:
         role = "assistant" if message.role == "assistant" else "user"
         blocks: list[dict[str, Any]] = []
         if message.role == "tool":
-            blocks.append(
-                {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": message.content}
-            )
+            answered = {"tool_use_id": message.tool_call_id, "content": message.content}
+            blocks.append({"type": "tool_result", **answered})
         elif message.content.strip():
             blocks.append({"type": "text", "text": message.content})
         for call in message.tool_calls or ():
@@ -139,9 +138,8 @@ def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _result(answer: Any) -> CompletionResult:
     if not isinstance(getattr(answer, "content", None), list):  # the SDK takes any JSON for a message
-        raise BackendProtocolError(
-            "anthropic: the answer is no message", backend_name="anthropic", operation="messages"
-        )
+        why = "anthropic: the answer is no message"
+        raise BackendProtocolError(why, backend_name="anthropic", operation="messages")
     texts = [block.text for block in answer.content if block.type == "text"]
     calls = [block for block in answer.content if block.type == "tool_use"]
     return CompletionResult(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any, Self
 
 from pydantic import Field, model_validator
@@ -186,7 +187,5 @@ def _result(
 
 
 _INSTALL = "pip install 'memslot[openai]'"
-plugin = ProviderPlugin(
-    OpenAIOptions, lambda options: OpenAIProvider(options, own=True), _INSTALL, seeded=True
-)
+plugin = ProviderPlugin(OpenAIOptions, partial(OpenAIProvider, own=True), _INSTALL, seeded=True)
 compatible = ProviderPlugin(CompatibleOptions, OpenAIProvider, _INSTALL, seeded=True)

@@ -37,42 +37,29 @@ class Note:
     def kept(self) -> dict[str, Any]:
         return {**asdict(self), "created_at": self.created_at.isoformat() if self.created_at else None}
 
+    def _only(self, *names: str) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in names}
+
     def short(self) -> dict[str, Any]:
         """As session-start lists it."""
-        return {
-            "id": self.id,
-            "content": self.content,
-            "type": self.type,
-            "importance": self.importance,
-            "created_at": self.created,
-        }
+        return self._only("id", "content", "type", "importance") | {"created_at": self.created}
 
     def found(self, score: float | None) -> dict[str, Any]:
         """As recall lists it. Clients format ``score``: where there is none it is 0, and ``scored`` false."""
         return {
             **self.short(),
+            **self._only("tags", "pinned", "who", "project"),
             "content_length": len(self.content),
             "truncated": False,
             "score": score if score is not None else 0,
             "scored": score is not None,
             "source": "memslot",
-            "tags": self.tags,
-            "pinned": self.pinned,
-            "who": self.who,
-            "project": self.project,
         }
 
     def row(self) -> dict[str, Any]:
         """As ``GET /api/memory/:id`` answers; flags are 0 and 1 there."""
-        return {
-            **self.short(),
-            "tags": self.tags,
-            "pinned": int(self.pinned),
-            "who": self.who,
-            "project": self.project,
-            "is_deleted": int(self.deleted),
-            "version": self.version,
-        }
+        flags = {"pinned": int(self.pinned), "is_deleted": int(self.deleted)}
+        return {**self.short(), **self._only("tags", "who", "project", "version"), **flags}
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,7 @@ class Limits:
     body_bytes: int = 2_000_000
     body_s: float = 10.0  # for a body to arrive
     at_once: int = 256  # requests in work, those for what is mounted included; more are answered 503
-    per_caller: int | None = (
-        None  # of these, for one token; by default half, so that there is room for others
-    )
+    per_caller: int | None = None  # of these, for one token; by default half, to leave room for others
 
 
 class Callers:
@@ -175,9 +173,8 @@ class Mounted:
             try:
                 app = self.app_for(caller.scope, caller.read_only)
             except KeyError:
-                raise Refused(
-                    503, "a token that was added meanwhile is answered here after a restart"
-                ) from None
+                why = "a token that was added meanwhile is answered here after a restart"
+                raise Refused(503, why) from None
             if request.method != "POST":
                 await app(scope, receive, send)
                 return

@@ -126,10 +126,8 @@ class RuntimeAdapterServer:
         if not tokens and memory.slot.scope is None:
             raise ConfigError("serve: whose memory is it? set memory.scope, or serve.tokens")
         if secrets_exec is not None and not tokens:
-            raise ConfigError(
-                "serve.secrets_exec: whoever is on this machine could run commands; set serve.tokens"
-            )
-        commands = None if secrets_exec is None else SecretCommands(secrets_exec)
+            why = "serve.secrets_exec: whoever is on this machine could run commands; set serve.tokens"
+            raise ConfigError(why)
         settings = settings or ServiceSettings()
         self.limits = limits or http.Limits()
         self.store = store or HostStore(memory.slot.backend_name)
@@ -140,9 +138,9 @@ class RuntimeAdapterServer:
         at_once = self.limits.at_once
         half = max(1, at_once // 2) if len(tokens or ()) > 1 else at_once
         self.work = http.Work(at_once, self.limits.per_caller or half)
-        self.endpoints = self.service = Endpoints(
-            memory, self._changes, settings, self._callers, self.work, agent, commands
-        )
+        optional = (agent, None if secrets_exec is None else SecretCommands(secrets_exec))
+        self.endpoints = Endpoints(memory, self._changes, settings, self._callers, self.work, *optional)
+        self.service = self.endpoints
         self.app = FastAPI(
             title="memslot: Signet's endpoints",
             version=version("memslot"),
@@ -195,6 +193,5 @@ def _add(
 
 
 async def _not_here(request: Request, error: HTTPException) -> JSONResponse:
-    return http.error_answer(
-        error.status_code, "not found" if error.status_code == 404 else str(error.detail)
-    )
+    what = "not found" if error.status_code == 404 else str(error.detail)
+    return http.error_answer(error.status_code, what)

@@ -51,9 +51,8 @@ def read(model: type[WireT], data: Mapping[str, Any]) -> WireT:
     except ValidationError as error:
         wrong = {problem["loc"][0] for problem in error.errors(include_input=False, include_url=False)}
         # A field may stand there by both its names.
-        return model.model_validate(
-            {key: value for key, value in data.items() if not {key, to_camel(key)} & wrong}
-        )
+        sound = {key: value for key, value in data.items() if not {key, to_camel(key)} & wrong}
+        return model.model_validate(sound)
 
 
 class SessionParams(Wire):
