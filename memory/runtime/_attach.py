@@ -1,9 +1,6 @@
-"""One memory, several processes of one user: the first serves its store on a local socket, later ones attach to
-it.
-
-An embedded store and a journal have one owner. Whoever finds them open elsewhere on this machine calls that
-process by the adapter below; when it ends, one of those that are attached becomes the owner. A call is a line
-of JSON and its answer another, over a Unix socket in a directory that only its user may enter.
+"""One memory, several processes of one user: the first serves its store, later ones attach to it; when it ends,
+one of them becomes the owner. A call is a line of JSON and its answer another, over a Unix socket only its user
+may enter.
 """
 
 from __future__ import annotations
@@ -21,10 +18,10 @@ import anyio
 from pydantic_core import to_jsonable_python
 
 from memory.contract._loops import on_trio
-from memory.contract.adapter import AdapterTraits, MemoryAdapter
+from memory.contract.adapter import MemoryAdapter
 from memory.contract.errors import BackendUnavailable, MemslotError
 from memory.contract.events import MemoryEvent
-from memory.contract.receipts import ModeReceipt, RetrieveResult, WriteReceipt
+from memory.contract.receipts import ModeReceipt, WriteReceipt
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig, load_config
@@ -50,20 +47,11 @@ class _Attached:
     """A memory that another process has open. What needs no store is asked of an adapter that is never opened."""
 
     def __init__(self, native: MemoryAdapter, owner: Owner) -> None:
-        self.backend_name = native.backend_name
+        self.backend_name, self.traits = native.backend_name, native.traits
+        self.native_scope, self.format_context = native.native_scope, native.format_context
         self._native = native
         self._owner = owner
         self._idle: list[_Connection] = []
-
-    @property
-    def traits(self) -> AdapterTraits:
-        return self._native.traits
-
-    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        return self._native.native_scope(scope)
-
-    def format_context(self, result: RetrieveResult) -> str:
-        return self._native.format_context(result)
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Of this process's slot alone; others go on as they are."""

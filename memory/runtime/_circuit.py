@@ -26,10 +26,7 @@ class SetUpLate(BackendTimeout):
 
 
 class Circuit:
-    """Counts failures in a row. Open, it refuses every attempt until its pause is over, and then all but one.
-
-    ``what`` it guards, such as ``mem0: recall``, is named in messages.
-    """
+    """Counts failures in a row. Open, it refuses every attempt until its pause is over, and then all but one."""
 
     def __init__(self, what: str, open_after: int, pause_s: float) -> None:
         self._what = what

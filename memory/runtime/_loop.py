@@ -1,5 +1,4 @@
 """The session loop, in the order of Signet's runtime contract; recall comes before the model (DESIGN section 12).
-
 It keeps the conversation that the model is shown, and no memory: that is the slot's. A write never delays a token.
 """
 

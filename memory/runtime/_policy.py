@@ -1,8 +1,5 @@
-"""The turn policy: how a host lives with a memory that may be slow, down or wrong. The same for every host.
-
-Recall has a deadline of its own and never costs the user the turn. Writes go out in the background, in the order of
-their scope, and are drained on closing. After repeated failures the memory is left alone for a while, and says so.
-Runs on asyncio and trio, whichever task opens, uses and closes it.
+"""The turn policy: how a host lives with a memory that may be slow, down or wrong. The same for every host, on
+asyncio and trio, whichever task opens, uses and closes it.
 """
 
 from __future__ import annotations

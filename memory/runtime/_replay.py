@@ -1,10 +1,7 @@
 """Moving a memory: the events of a journal, written into another backend in their order and with their times.
 
-A replay that was interrupted goes on where it stopped. What had been sent by then without being noted is looked up
-where the backend can be asked; where it cannot, at most one event may be written twice. An event that got no
-answer stays named until it is known what became of it: looked up by the next replay, or sent again on demand.
-
-A journal is kept elsewhere and taken over again as JSON lines: a head, then one event a line.
+What an interrupted replay had sent without noting it is looked up; where it cannot be, one event may be written
+twice.
 """
 
 from __future__ import annotations
@@ -82,9 +79,8 @@ async def replay(
 ) -> ReplayReport:
     """Write the past that a journal keeps, of one person or all, into another memory, open and without a journal.
 
-    ``target``: see :func:`target_of`. ``anew`` begins anew, whatever an earlier replay has written. With
-    ``retry_unknown`` what an earlier one had no answer for is sent again, and may be stored twice. ``progress`` is
-    told (scope label, events done, events in all). After a BackendError a second call goes on where this stopped.
+    ``anew`` begins anew, whatever was written before; ``retry_unknown`` sends again what got no answer, and may be
+    stored twice. ``progress`` is told (scope label, events done, events in all). A second call goes on.
     """
     scopes = [(scope, count) for scope, count in journal.scopes() if persona_id in (None, scope.persona_id)]
     if not scopes:

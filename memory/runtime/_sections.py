@@ -71,10 +71,9 @@ def fit_parts(
     budget: ContextBudget,
     hidden: Callable[[int, ContextEntry], bool] = lambda part, entry: False,
 ) -> str:
-    """Choose entries for every part, each text once, and join their sections.
+    """Choose entries for every part, each text once and none that is ``hidden``, and join their sections.
 
-    Every part has an equal share of the tokens, and what one does not need goes to the others. Whole entries are
-    left out, from the end of each part; first of all those that are ``hidden``, of the part of a number.
+    Each part has an equal share of the tokens, and leaves what it does not need to others. Entries stay whole.
     """
     seen: set[str] = set()
 

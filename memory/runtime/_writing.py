@@ -1,7 +1,5 @@
-"""Writes in the background: each scope in its own order, none waiting for another's, all of them bounded.
-
-Where the slot has a journal an event is in it before it is handed over here, and the queue knows its scope alone.
-Where it has none, what could not be sent before the end goes into the host store, and the next start delivers it.
+"""Writes in the background: each scope in its own order, none waiting for another's, all of them bounded. Without a
+journal, what could not be sent before the end goes into the host store, and the next start delivers it.
 """
 
 from __future__ import annotations
@@ -61,9 +59,8 @@ class _Pending:
 
 
 class WriteBehind:
-    """Events on their way to a slot.
+    """Events on their way to a slot; without a journal ``size`` of them may wait, each so long for its place.
 
-    Without a journal ``size`` of them may wait over all scopes, each ``queue_timeout_s`` seconds for its place.
     ``host_file`` keeps what could not be sent before the end; ``on_failure`` is told why an event is not recorded.
     """
 
@@ -104,8 +101,7 @@ class WriteBehind:
         return self._slot.delivery.waiting() or len(self._queue)
 
     async def resume(self) -> None:
-        """Take up what earlier processes left: events of the journal once; those of the host store once no other
-        process delivers them."""
+        """Take up what earlier processes left: in the journal once, in the host store once no other delivers it."""
         if self._queue.closed:
             return
         if not self._resumed:
@@ -119,8 +115,7 @@ class WriteBehind:
             await self._take_up_left()
 
     async def _take_up_left(self) -> None:
-        """Of processes that begin at once one delivers what is left, or every event would go out twice. Its lock is
-        lost by one that dies, and the others look again."""
+        """One process delivers what is left, or each event would go out twice; who dies loses its lock."""
         if self._host_file is None or not was_begun(self._host_file):
             return
         try:
@@ -166,8 +161,7 @@ class WriteBehind:
     async def add(self, event: MemoryEvent) -> bool:
         """Hand an event over: with a journal, once it is durable there; else when there is room for it.
 
-        False where an event of this id and scope was handed over before. Cancelled while it waits for room, it is
-        taken back; what could not be made durable, or found no room in time, is not recorded and raised.
+        False where it was handed over before. Cancelled while it waits for room, it is taken back.
         """
         if self._queue.closed:
             raise errors.LifecycleError("this memory is closed; the event was not recorded")

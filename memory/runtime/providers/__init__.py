@@ -1,7 +1,6 @@
-"""The models a configuration may choose: ``scripted``, ``openai``, ``openai_compatible``, ``anthropic``, and what
-other distributions offer as entry points of the group ``memslot.providers``.
-
-An entry point names a :class:`ProviderPlugin`. Its module imports no SDK at the top; ``create`` does.
+"""The models a configuration may choose: ours, and what others offer as entry points of the group
+``memslot.providers``. An entry point names a :class:`ProviderPlugin`. Its module imports no SDK at the top;
+``create`` does.
 """
 
 from __future__ import annotations

@@ -11,20 +11,11 @@ from memory.contract.errors import BackendProtocolError, BackendUnavailable
 from memory.contract.events import Message
 from memory.contract.native_errors import OPENAI_ERRORS, NativeError
 from memory.plugins.redaction import Public
-from memory.runtime._provider import (
-    CompletionChunk,
-    CompletionOptions,
-    CompletionResult,
-    StopReason,
-    Usage,
-    encodable,
-    tool_call,
-)
-from memory.runtime.providers import ProviderPlugin
-from memory.runtime.providers.__init__ import ServiceOptions, ServiceProvider, key_of
+from memory.runtime import _provider as llm
+from memory.runtime.providers import ProviderPlugin, ServiceOptions, ServiceProvider, key_of
 
 _SYSTEM = ("system", "developer")
-_STOPS: dict[str, StopReason] = {
+_STOPS: dict[str, llm.StopReason] = {
     "tool_use": "tool_use",
     "max_tokens": "max_tokens",
     "model_context_window_exceeded": "max_tokens",
@@ -71,25 +62,25 @@ class AnthropicProvider(ServiceProvider):
         super().__init__("anthropic", client, options)
 
     async def complete(
-        self, messages: Sequence[Message], options: CompletionOptions | None = None
-    ) -> CompletionResult:
+        self, messages: Sequence[Message], options: llm.CompletionOptions | None = None
+    ) -> llm.CompletionResult:
         with self._mapped_errors():
             return _result(await self._client.messages.create(**self._request(messages, options)))
 
     async def stream(
-        self, messages: Sequence[Message], options: CompletionOptions | None = None
-    ) -> AsyncIterator[CompletionChunk]:
+        self, messages: Sequence[Message], options: llm.CompletionOptions | None = None
+    ) -> AsyncIterator[llm.CompletionChunk]:
         with self._mapped_errors():
             async with self._client.messages.stream(**self._request(messages, options)) as stream:
                 async for text in stream.text_stream:
-                    yield CompletionChunk(text=encodable(text))
+                    yield llm.CompletionChunk(text=llm.encodable(text))
                 whole = await stream.get_final_message()
             if whole.stop_reason is None:
                 raise ConnectionError("the stream broke off")
-            yield CompletionChunk(result=_result(whole))
+            yield llm.CompletionChunk(result=_result(whole))
 
-    def _request(self, messages: Sequence[Message], options: CompletionOptions | None) -> dict[str, Any]:
-        options = options or CompletionOptions()
+    def _request(self, messages: Sequence[Message], options: llm.CompletionOptions | None) -> dict[str, Any]:
+        options = options or llm.CompletionOptions()
         systems = [message.content for message in messages if message.role in _SYSTEM]
         request: dict[str, Any] = {
             "model": options.model or self._options.model,
@@ -136,17 +127,17 @@ def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return turns
 
 
-def _result(answer: Any) -> CompletionResult:
+def _result(answer: Any) -> llm.CompletionResult:
     if not isinstance(getattr(answer, "content", None), list):  # the SDK takes any JSON for a message
         why = "anthropic: the answer is no message"
         raise BackendProtocolError(why, backend_name="anthropic", operation="messages")
     texts = [block.text for block in answer.content if block.type == "text"]
     calls = [block for block in answer.content if block.type == "tool_use"]
-    return CompletionResult(
-        content=encodable("".join(texts)),
-        tool_calls=tuple(tool_call(call.id, call.name, call.input) for call in calls),
+    return llm.CompletionResult(
+        content=llm.encodable("".join(texts)),
+        tool_calls=tuple(llm.tool_call(call.id, call.name, call.input) for call in calls),
         stop_reason=_STOPS.get(answer.stop_reason or "", "end_turn"),
-        usage=Usage(
+        usage=llm.Usage(
             input_tokens=getattr(answer.usage, "input_tokens", None),
             output_tokens=getattr(answer.usage, "output_tokens", None),
         ),

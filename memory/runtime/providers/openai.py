@@ -12,19 +12,10 @@ from pydantic import Field, model_validator
 from memory.contract.events import Message
 from memory.contract.native_errors import OPENAI_ERRORS
 from memory.plugins.redaction import Public
-from memory.runtime._provider import (
-    CompletionChunk,
-    CompletionOptions,
-    CompletionResult,
-    StopReason,
-    Usage,
-    encodable,
-    tool_call,
-)
-from memory.runtime.providers import ProviderPlugin
-from memory.runtime.providers.__init__ import ServiceOptions, ServiceProvider, key_of
+from memory.runtime import _provider as llm
+from memory.runtime.providers import ProviderPlugin, ServiceOptions, ServiceProvider, key_of
 
-_STOPS: dict[str, StopReason] = {
+_STOPS: dict[str, llm.StopReason] = {
     "stop": "end_turn",
     "length": "max_tokens",
     "tool_calls": "tool_use",
@@ -76,8 +67,8 @@ class OpenAIProvider(ServiceProvider):
         super().__init__("openai" if own else "openai_compatible", client, options)
 
     async def complete(
-        self, messages: Sequence[Message], options: CompletionOptions | None = None
-    ) -> CompletionResult:
+        self, messages: Sequence[Message], options: llm.CompletionOptions | None = None
+    ) -> llm.CompletionResult:
         with self._mapped_errors():
             answer = await self._client.chat.completions.create(**self._request(messages, options))
             if not getattr(answer, "choices", None) or answer.choices[0].message is None:
@@ -88,8 +79,8 @@ class OpenAIProvider(ServiceProvider):
             return _result(message.content, calls, answer.choices[0].finish_reason, answer)
 
     async def stream(
-        self, messages: Sequence[Message], options: CompletionOptions | None = None
-    ) -> AsyncIterator[CompletionChunk]:
+        self, messages: Sequence[Message], options: llm.CompletionOptions | None = None
+    ) -> AsyncIterator[llm.CompletionChunk]:
         request = self._request(messages, options)
         request |= {"stream": True, "stream_options": {"include_usage": True}}
         pieces: list[str] = []
@@ -104,15 +95,15 @@ class OpenAIProvider(ServiceProvider):
                     delta = last.choices[0].delta
                     _gather(calls, getattr(delta, "tool_calls", None) or ())
                     if getattr(delta, "content", None):
-                        pieces.append(encodable(delta.content))
-                        yield CompletionChunk(text=pieces[-1])
+                        pieces.append(llm.encodable(delta.content))
+                        yield llm.CompletionChunk(text=pieces[-1])
             if finish is None:
                 raise self._unusable("the stream broke off")
             given = [parts for _, parts in sorted(calls.items())]
-            yield CompletionChunk(result=_result("".join(pieces), given, finish, last))
+            yield llm.CompletionChunk(result=_result("".join(pieces), given, finish, last))
 
-    def _request(self, messages: Sequence[Message], options: CompletionOptions | None) -> dict[str, Any]:
-        options = options or CompletionOptions()
+    def _request(self, messages: Sequence[Message], options: llm.CompletionOptions | None) -> dict[str, Any]:
+        options = options or llm.CompletionOptions()
         said = [{"role": "system", "content": options.system_prompt}] if options.system_prompt else []
         request: dict[str, Any] = {
             "model": options.model or self._options.model,
@@ -167,18 +158,18 @@ def _gather(calls: dict[int, list[str]], deltas: Sequence[Any]) -> None:
 
 def _result(
     content: str | None, calls: Sequence[Sequence[Any]], finish: str | None, answer: Any
-) -> CompletionResult:
+) -> llm.CompletionResult:
     usage = getattr(answer, "usage", None)
     read = [
-        tool_call(given_id or f"call-{number}", name or "", given)
+        llm.tool_call(given_id or f"call-{number}", name or "", given)
         for number, (given_id, name, given) in enumerate(calls)
     ]
-    return CompletionResult(
-        content=encodable(content or ""),
+    return llm.CompletionResult(
+        content=llm.encodable(content or ""),
         tool_calls=tuple(read),
         # Some servers say "stop" where they call a tool.
         stop_reason="tool_use" if read and finish != "length" else _STOPS.get(finish or "", "end_turn"),
-        usage=Usage(
+        usage=llm.Usage(
             input_tokens=getattr(usage, "prompt_tokens", None),
             output_tokens=getattr(usage, "completion_tokens", None),
         ),

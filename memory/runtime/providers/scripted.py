@@ -10,57 +10,47 @@ from pydantic import Field
 
 from memory.contract.events import Message
 from memory.plugins.hookspecs import PluginOptions
-from memory.runtime._provider import (
-    CompletionChunk,
-    CompletionOptions,
-    CompletionResult,
-    ToolCall,
-    Usage,
-    tool_call,
-)
+from memory.runtime import _provider as llm
 from memory.runtime.providers import ProviderPlugin
 
 _KEPT = 1000
-Line = str | ToolCall | CompletionResult | Exception
-Script = Callable[[Sequence[Message], CompletionOptions], Line]
+Line = str | llm.ToolCall | llm.CompletionResult | Exception
+Script = Callable[[Sequence[Message], llm.CompletionOptions], Line]
 
 
 class ScriptedProvider:
-    """Answers with its lines in turn: texts, calls of tools, whole results, or errors to raise; then by ``script``.
-
-    By default that are the rules of the scripted language model (:mod:`memory.testing._scripted_rules`): the
-    remembered entry that shares most words with the question, else what the user said of it before, else an
-    acknowledgement.
+    """Answers with its lines in turn: texts, calls of tools, whole results, or errors to raise; then by ``script``,
+    or the scripted rules: the remembered entry that shares most words with the question, else what was said before.
     """
 
     id = "scripted"
 
     def __init__(self, lines: Iterable[Line] = (), script: Script | None = None) -> None:
-        self.requests: list[tuple[tuple[Message, ...], CompletionOptions]] = []  # the last _KEPT of them
+        self.requests: list[tuple[tuple[Message, ...], llm.CompletionOptions]] = []  # the last _KEPT of them
         self._lines = list(lines)
         self._script = script or _by_rules
 
     async def complete(
-        self, messages: Sequence[Message], options: CompletionOptions | None = None
-    ) -> CompletionResult:
+        self, messages: Sequence[Message], options: llm.CompletionOptions | None = None
+    ) -> llm.CompletionResult:
         """The next line; a text is ``end_turn``, a call of a tool ``tool_use``."""
-        options = options or CompletionOptions()
+        options = options or llm.CompletionOptions()
         self.requests.append((tuple(messages), options))
         del self.requests[:-_KEPT]
         line = self._lines.pop(0) if self._lines else self._script(messages, options)
         if isinstance(line, Exception):
             raise line
-        if isinstance(line, ToolCall):
-            return CompletionResult(tool_calls=(line,), stop_reason="tool_use", usage=_NO_TOKENS)
-        return CompletionResult(content=line, usage=_NO_TOKENS) if isinstance(line, str) else line
+        if isinstance(line, llm.ToolCall):
+            return llm.CompletionResult(tool_calls=(line,), stop_reason="tool_use", usage=_NO_TOKENS)
+        return llm.CompletionResult(content=line, usage=_NO_TOKENS) if isinstance(line, str) else line
 
     async def stream(
-        self, messages: Sequence[Message], options: CompletionOptions | None = None
-    ) -> AsyncIterator[CompletionChunk]:
+        self, messages: Sequence[Message], options: llm.CompletionOptions | None = None
+    ) -> AsyncIterator[llm.CompletionChunk]:
         result = await self.complete(messages, options)
         for piece in re.findall(r"\s*+\S++|\s++$", result.content):
-            yield CompletionChunk(text=piece)
-        yield CompletionChunk(result=result)
+            yield llm.CompletionChunk(text=piece)
+        yield llm.CompletionChunk(result=result)
 
     async def available(self) -> bool:
         return True
@@ -69,10 +59,10 @@ class ScriptedProvider:
         """Nothing is held."""
 
 
-_NO_TOKENS = Usage(input_tokens=0, output_tokens=0)
+_NO_TOKENS = llm.Usage(input_tokens=0, output_tokens=0)
 
 
-def _by_rules(messages: Sequence[Message], options: CompletionOptions) -> Line:
+def _by_rules(messages: Sequence[Message], options: llm.CompletionOptions) -> Line:
     from memory.testing import _scripted_rules as rules
     from memory.testing._scripted_text import is_question, lexical_overlap
 
@@ -85,7 +75,7 @@ def _by_rules(messages: Sequence[Message], options: CompletionOptions) -> Line:
         known = [text for text in before if not is_question(text) and lexical_overlap(asked, text)]
         return max(reversed(known), key=lambda text: lexical_overlap(asked, text), default=rules.NOT_KNOWN)
     if isinstance(reply, rules.ToolCall):
-        return tool_call("call-1", reply.name, dict(reply.arguments))
+        return llm.tool_call("call-1", reply.name, dict(reply.arguments))
     if isinstance(reply, rules.Choice):
         return reply.ranked[0][0]
     return reply if isinstance(reply, str) else json.dumps(dict(reply))

@@ -70,10 +70,7 @@ class Filters:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Filters:
-        """Those of a request; what is blank is absent.
-
-        One that cannot be read is a ValueError: it would let all pass, and be forgotten by ``memory/forget``.
-        """
+        """Those of a request. One that cannot be read is a ValueError: it would let everything pass."""
         asked = {}
         for name, (what, read) in _FILTERS.items():
             if (given := body.get(name)) in (None, "", []):
@@ -101,10 +98,7 @@ class Filters:
 
 
 class Book:
-    """Notes by scope and id, and what was remembered under a key of the client's own.
-
-    What is read is a copy: :meth:`put` keeps what was changed in it. A store that cannot be used raises StoreError.
-    """
+    """Notes by scope and id, and by a key of the client's own. What is read is a copy; :meth:`put` keeps it."""
 
     def __init__(self, store: HostStore) -> None:
         self.store = store
@@ -145,8 +139,7 @@ class Book:
         return self.store.swap(claimed, known)
 
     def unlike_its_words(self, scope: MemoryScope, note: Note) -> None:
-        """A memory is not what was stored any more: the same words make another one. Of one that was derived nobody
-        knows from which words, so all of its scope do."""
+        """The same words make another memory now; of one that was derived nobody knows from which."""
         if note.stored_as is None:
             self.store.drop("stored_as", scope)
         note.stored_as = None
@@ -166,8 +159,7 @@ class Book:
         return notes
 
     def forget(self, scope: MemoryScope, note: Note) -> None:
-        """A memory was deleted: its id stays, lest it be shown while a backend still finds it; no word does, nor on
-        the disk."""
+        """Its id stays, lest it be shown while a backend still finds it; no word does, nor on the disk."""
         self.store.drop("note", scope, note.id)
         self.put(scope, Note(note.id, "", version=note.version, deleted=True))
 

@@ -14,21 +14,8 @@ from typing import Any
 
 import anyio.to_thread
 
+from memory.contract import errors, receipts
 from memory.contract.adapter import SupportsFeedback
-from memory.contract.errors import (
-    BackendError,
-    BackendRejected,
-    CapabilityNotSupported,
-    InputError,
-    ScopeError,
-)
-from memory.contract.receipts import (
-    BackendReadiness,
-    NativeMutationReceipt,
-    ProvenanceResult,
-    WriteReceipt,
-    WriteStatus,
-)
 from memory.contract.requests import AdapterMode, MemoryFeedback
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import Isolate
@@ -160,7 +147,8 @@ class Changes:
         """Hand ratings of memories to the backend; how many of them it took."""
         feedback = self._slot.capability(SupportsFeedback)
         if feedback is None:
-            raise CapabilityNotSupported(f"{self._slot.backend_name} takes no feedback; nothing was recorded")
+            why = f"{self._slot.backend_name} takes no feedback; nothing was recorded"
+            raise errors.CapabilityNotSupported(why)
         if self.memories.is_read_only(caller):
             raise Refused(403, "this memory is read-only; nothing was recorded")
         session = self.memories.sessions.find(caller, session_key)
@@ -207,12 +195,12 @@ class Changes:
         items = MemoryItems(self._slot, scope)
         try:
             receipt = await (items.forget(note.id) if content is None else items.modify(note.id, content))
-        except (ScopeError, BackendRejected):
+        except (errors.ScopeError, errors.BackendRejected):
             if await items.gone(note.id):
                 return {"id": note.id, "status": "not_found"}
             refused = f"{self._slot.backend_name} keeps this memory as it is"
             return {"id": note.id, "status": "not_supported", "error": refused}
-        except CapabilityNotSupported as error:
+        except errors.CapabilityNotSupported as error:
             return {"id": note.id, "status": "not_supported", "error": str(error)}
         if receipt.status == "skipped_read_only":
             return _READ_ONLY | {"id": note.id}
@@ -254,33 +242,33 @@ class ReachItems(MemoryItems):
         scopes = self._memories.sessions.reach(self._caller, self.scope)
         return [item for item, _ in await self._memories.search(scopes, query, limit, Filters({}))]
 
-    async def store(self, content: str, **fields: Any) -> WriteReceipt:
+    async def store(self, content: str, **fields: Any) -> receipts.WriteReceipt:
         """As :meth:`MemoryItems.store`; the same words are stored once."""
         if not (checked := self._memories.checked(content)):
-            raise InputError("content: is blank; nothing was stored")
+            raise errors.InputError("content: is blank; nothing was stored")
         note, receipt = await self._memories.store(self._caller, self.scope, Note("", checked))
-        known: WriteStatus = "committed" if "get" in self.offered else "queued"
-        return receipt or WriteReceipt(event_id=note.id, native_ids=(note.id,), status=known)
+        known: receipts.WriteStatus = "committed" if "get" in self.offered else "queued"
+        return receipt or receipts.WriteReceipt(event_id=note.id, native_ids=(note.id,), status=known)
 
     async def get(self, item_id: str) -> Item | None:
         found = await self._memories.find(self._caller, self.scope, item_id)
         return None if found is None else Item(found[1].id, found[1].content)
 
-    async def modify(self, item_id: str, content: str) -> NativeMutationReceipt:
+    async def modify(self, item_id: str, content: str) -> receipts.NativeMutationReceipt:
         patch = {"content": content, "reason": "a tool's call"}
         return _receipt(await self._changes.patched(self._caller, self.scope, item_id, patch))
 
-    async def forget(self, item_id: str) -> NativeMutationReceipt:
+    async def forget(self, item_id: str) -> receipts.NativeMutationReceipt:
         """As :meth:`MemoryItems.forget`, wherever it is; a pinned memory is refused."""
         return _receipt(await self._changes.forgotten(self._caller, self.scope, item_id, force=False))
 
-    async def readiness(self) -> BackendReadiness | None:
+    async def readiness(self) -> receipts.BackendReadiness | None:
         """Of the scope that is least ready."""
         scopes = self._memories.sessions.reach(self._caller, self.scope)
         known = filter(None, [await MemoryItems(self.slot, scope).readiness() for scope in scopes])
         return min(known, key=lambda readiness: _WORST_FIRST.index(readiness.state), default=None)
 
-    async def provenance(self, item_id: str) -> ProvenanceResult:
+    async def provenance(self, item_id: str) -> receipts.ProvenanceResult:
         found = await self._memories.find(self._caller, self.scope, item_id)
         return await MemoryItems(self.slot, found[0] if found else self.scope).provenance(item_id)
 
@@ -314,21 +302,21 @@ async def only_read(slot: MemorySlot, sessions: Sessions, callers: Iterable[Call
         for scope in sessions.used(caller):
             try:
                 await slot.setup_scope(scope)
-            except BackendError as error:
+            except errors.BackendError as error:
                 log.warning("%s: a scope cannot be read: %s", slot.backend_name, error)
     await slot.set_mode(AdapterMode(read_only=True, reason="started with --read-only"))
 
 
-def _receipt(result: Mapping[str, Any]) -> NativeMutationReceipt:
+def _receipt(result: Mapping[str, Any]) -> receipts.NativeMutationReceipt:
     """What became of a change; what went wrong with it is raised."""
     status = result["status"]
     if status in ("updated", "deleted", "unknown"):
-        became: WriteStatus = "unknown" if status == "unknown" else "committed"
-        return NativeMutationReceipt(status=became, native_ids=(str(result["id"]),))
+        became: receipts.WriteStatus = "unknown" if status == "unknown" else "committed"
+        return receipts.NativeMutationReceipt(status=became, native_ids=(str(result["id"]),))
     if status == "not_supported":
-        raise CapabilityNotSupported(str(result["error"]))
+        raise errors.CapabilityNotSupported(str(result["error"]))
     words = {
         "not_found": "there is no memory of this id",
         "pinned_requires_force": "the user has pinned this memory; it is not forgotten",
     }
-    raise InputError(words.get(status) or str(result.get("error") or status.replace("_", " ")))
+    raise errors.InputError(words.get(status) or str(result.get("error") or status.replace("_", " ")))

@@ -38,7 +38,6 @@ class Limits:
 
 class Callers:
     """Who may ask, and whose memory they are answered from: by ``grants``, else ``own`` for who is on this machine.
-
     Tokens are compared in constant time, and kept as hashes.
     """
 

@@ -1,7 +1,5 @@
-"""How much of Signet is covered: what ``memslot signet parity`` prints.
-
-Made of the server's own routes, the client's methods and the methods of Signet's TypeScript SDK 0.58.1, so that
-nothing is missing from it unseen; names and reasons stand in ``parity.toml``.
+"""How much of Signet is covered, by the server's own routes, the client's methods and those of Signet's
+TypeScript SDK 0.58.1, so that nothing is missing unseen; names and reasons stand in ``parity.toml``.
 """
 
 from __future__ import annotations

@@ -82,10 +82,7 @@ class SecretCommands:
         return sorted(self._secrets)
 
     async def run(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """``{stdout, stderr, code}`` of a command, secrets redacted; ``code`` is the command's own.
-
-        A secret that does not exist is refused with 500, as the daemon answers.
-        """
+        """``{stdout, stderr, code}`` of a command, secrets redacted; an unknown one is a 500, as the daemon's."""
         argv, environment = self._argv(body.get("command")), self._environment(body.get("secrets"))
         if self._running >= _AT_ONCE:
             raise Refused(503, "too many commands at once; try again")

@@ -1,7 +1,5 @@
-"""A Signet daemon over any memslot backend: the endpoints that harnesses call, by HTTP.
-
-Bodies are parsed whatever their content type says, because real clients leave it out. What a body may not be is a
-400 with one sentence; no error and no log line holds what a user said.
+"""A Signet daemon over any memslot backend. Bodies are parsed whatever their content type says, because real
+clients leave it out. No error and no log line holds what a user said.
 """
 
 from __future__ import annotations
@@ -51,9 +49,8 @@ _STATUS: tuple[tuple[type[MemslotError], int], ...] = (
 
 
 class _SignetRoute(APIRoute):
-    """A request from its caller to its answer: admitted, checked, and every error one sentence.
-
-    The endpoint's arguments are given here: FastAPI, which describes them, takes longer over it than all the rest.
+    """A request from its caller to its answer. The endpoint's arguments are given here: FastAPI, which describes
+    them, takes longer over it than all the rest.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

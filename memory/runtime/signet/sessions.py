@@ -1,10 +1,7 @@
 """Who calls, and which memories that reaches: sessions, and the scope of each project and agent.
 
-A call writes to one scope: that of the project it names, else to what its token keeps outside of projects. It reads
-all that :meth:`Sessions.reach` gives, and ids are looked for in all that :meth:`Sessions.holders` gives.
-
-What a session has come to is kept in the host store, so that one that ended, or whose server was started again, is
-resumed from there.
+A call writes to one scope: that of its project, else what its token keeps outside of projects. It reads all that
+:meth:`Sessions.reach` gives. What a session has come to is kept in the host store, and resumed from there.
 """
 
 from __future__ import annotations
