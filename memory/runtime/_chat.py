@@ -19,7 +19,6 @@ from memory.runtime._forget import drop_turns, spool_directory
 from memory.runtime._listening import cancelled_at_interrupt
 from memory.runtime._loop import AgentSession
 from memory.runtime._policy import TurnMemory
-from memory.runtime._provider import Provider
 
 _HELP = """/memory            what the last turn was given, and why
 /mode read-only    keep nothing of what is said;  /mode normal  keep it again
@@ -36,16 +35,14 @@ class Chat:
     session: AgentSession
 
     def __init__(
-        self,
-        config: MemslotConfig,
-        settings: AgentSettings,
-        provider: Provider,
-        channel: CommandLine,
-        say: Callable[[str], None],
-        interruptible: bool = False,
+        self, config: MemslotConfig, channel: CommandLine | None, say: Callable[[str], None]
     ) -> None:
-        self._config, self._settings, self._provider, self._channel = config, settings, provider, channel
-        self._interruptible = interruptible
+        read = _reader() if channel is None else None
+        self._interruptible = read is not None
+        self._channel = channel or CommandLine(read)
+        self._config = config
+        self._settings = config.section("agent", AgentSettings)
+        self._provider = self._settings.model(config)
         self._say: Callable[[str], None] = lambda text: say(without_controls(text))
         self._open = AsyncExitStack()
         self._forgetting = False
@@ -192,11 +189,7 @@ async def chat(
     channel: CommandLine | None = None,
     say: Callable[[str], None] = print,
 ) -> None:
-    settings = config.section("agent", AgentSettings)
-    provider = settings.model(config)
-    read = _reader() if channel is None else None
-    talk = Chat(config, settings, provider, channel or CommandLine(read), say, interruptible=read is not None)
-    await talk.run(session_key)
+    await Chat(config, channel, say).run(session_key)
 
 
 def _reader() -> Callable[[], str] | None:

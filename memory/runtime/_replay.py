@@ -213,13 +213,12 @@ def read_export(file: Path) -> Iterator[tuple[MemoryEvent, JournalStatus, str]]:
             status = row.get("status") if isinstance(row, dict) else None
             if status not in ("waiting", "unknown", "committed", "queued", "pending", "rejected"):
                 raise InputError(f"{where}: status: give one that 'memslot journal export' writes")
-            given = row.get("event")
+            if not isinstance(given := row.get("event"), dict):
+                raise InputError(f"{where}: event: is missing; give it as 'memslot journal export' does")
             try:
-                event = MemoryEvent(**given) if isinstance(given, dict) else None
+                event = MemoryEvent(**given)
             except (MemslotError, TypeError) as error:
                 raise InputError(f"{where}: event: {error}") from error
-            if event is None:
-                raise InputError(f"{where}: event: is missing; give it as 'memslot journal export' does")
             destination = row.get("destination")
             if not isinstance(destination, str) or not destination:
                 raise InputError(f"{where}: destination: give the one that 'memslot journal export' writes")

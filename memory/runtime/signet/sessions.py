@@ -166,9 +166,8 @@ class Sessions:
         named = (params.project, params.agent_id if self.isolate == "strict" else None)
         if known is not None and known.runtime_path and path and known.runtime_path != path:
             raise Refused(409, f"session claimed by {known.runtime_path} path")
-        if known is None or any(
-            name not in (None, before) for name, before in zip(named, known.named, strict=True)
-        ):
+        pairs = zip(named, known.named if known else named, strict=True)
+        if known is None or any(name not in (None, before) for name, before in pairs):
             # Also where a key is used again, for another project.
             known = Session(key, self.scope(caller, *named), path, named)
         if known.resets != (resets := self._resets(known.scope)):
