@@ -11,7 +11,7 @@ import typer
 from typer.main import get_command
 
 from memory.cli.app import app
-from memory.runtime.signet.parity import parity as parity_rows
+from memory.runtime.signet.endpoints import parity as parity_rows
 
 MARK = "<!-- every command -->"
 PARITY_MARK = "<!-- parity -->"

@@ -263,7 +263,7 @@ def forget(
 
     from memory.plugins.config import load_config
     from memory.plugins.opening import build_slot, recorded_journal
-    from memory.runtime._forget import drop_turns, forget_person, spool_directory
+    from memory.runtime._replay import drop_turns, forget_person, spool_directory
 
     if not yes:
         typer.confirm(f"Remove all events of {persona} and reset their memory?", abort=True, err=True)

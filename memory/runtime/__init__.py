@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         UserTurn,
     )
     from memory.runtime._conversations import Conversations
-    from memory.runtime._forget import spool_directory
     from memory.runtime._hosting import HostTurns, answer_text, open_turn_memory, open_turn_memory_sync
     from memory.runtime._items import Item, MemoryItems
     from memory.runtime._listening import listening_socket, stop_at_signals
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
         ToolDefinition,
         Usage,
     )
+    from memory.runtime._replay import spool_directory
     from memory.runtime._sections import ShownSections
     from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
     from memory.runtime.providers import ProviderPlugin, create_provider

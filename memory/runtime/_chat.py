@@ -15,10 +15,10 @@ from memory.plugins.config import MemslotConfig, load_config
 from memory.runtime._attach import open_shared
 from memory.runtime._channel import AgentOutput, ChannelClosed, CommandLine, TurnReport, UserTurn
 from memory.runtime._conversations import AgentSettings
-from memory.runtime._forget import drop_turns, spool_directory
 from memory.runtime._listening import cancelled_at_interrupt
 from memory.runtime._loop import AgentSession
 from memory.runtime._policy import TurnMemory
+from memory.runtime._replay import drop_turns, spool_directory
 
 _HELP = """/memory            what the last turn was given, and why
 /mode read-only    keep nothing of what is said;  /mode normal  keep it again

@@ -84,14 +84,14 @@ def _root() -> None:
 def parity(as_json: AsJson = False) -> None:
     """Print what of Signet is covered, partial or absent, and why: each route, and each method of Signet's SDK."""
     from memory.contract.errors import PluginLoadError
-    from memory.runtime.signet.parity import parity as parity_rows
 
     try:
-        found = parity_rows()
+        from memory.runtime.signet.endpoints import parity as parity_rows
     except ImportError as error:
         why = f"the table is made of the server, which needs {error.name}: pip install 'memslot[signet]'"
         raise PluginLoadError(why) from error
 
+    found = parity_rows()
     if as_json:
         print_json([row._asdict() for row in found])
         return

@@ -16,7 +16,7 @@ from signet_support import daemon, pair
 from memory import BackendError, BackendUnavailable, ConfigError, InputError
 from memory.contract.errors import BackendProtocolError, BackendRejected, BackendTimeout
 from memory.runtime.signet.client import AdapterClient, create_adapter
-from memory.runtime.signet.parity import _names, parity
+from memory.runtime.signet.endpoints import _names, parity
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
     PreCompactionParams,

@@ -1,15 +1,17 @@
-"""What each endpoint answers, once its caller is known and its body read."""
+"""What each endpoint answers, once its caller is known and its body read; and how much of Signet they cover."""
 
 from __future__ import annotations
 
 import os
 import time
+import tomllib
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 import anyio
@@ -346,3 +348,39 @@ def _one_result(result: dict[str, Any]) -> dict[str, Any]:
         "unknown": 503,
     }
     raise Refused(codes.get(status, 400), result.get("error") or status.replace("_", " "), result)
+
+
+Cover = Literal["covered", "partial", "absent"]
+
+
+class Row(NamedTuple):
+    action: str
+    endpoint: str  # HTTP method and path
+    sdk: str  # methods of Signet's SDK that call it, by comma
+    method: str  # of :class:`AdapterClient`
+    client: Cover  # by :class:`AdapterClient`
+    server: Cover  # by :class:`RuntimeAdapterServer`
+    reason: str = ""  # why one of them is not covered
+
+
+def _names() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("parity.toml").read_text("utf-8"))
+
+
+def parity() -> list[Row]:
+    """Every endpoint that is served, then what of the SDK and of real clients is not."""
+    names = _names()
+    served = {
+        f"{method} {path.replace(':path', '')}": getattr(Endpoints, handler).__doc__ or path
+        for method, path, handler, _ in ROUTES
+    }
+    rows = []
+    for endpoint, purpose in {**served, "GET /health": ""}.items():
+        action = purpose.partition("\n")[0].rstrip(".")
+        row: dict[str, Any] = {"action": action, "sdk": "", "method": "", "reason": ""}
+        row |= names["served"].get(endpoint, {})
+        server: Cover = "absent" if row.pop("refused", False) else "partial" if row["reason"] else "covered"
+        client: Cover = "covered" if row["method"] else "absent"
+        row["reason"] = row["reason"] or ("" if row["method"] else "no method of ours calls it")
+        rows.append(Row(**row, endpoint=endpoint, client=client, server=server))
+    return rows + [Row(**row, method="", client="absent", server="absent") for row in names["absent"]]
