@@ -243,10 +243,10 @@ class AgentSession:
         opening, turn = self._opening.result if self._opening else None, recall.result
         if opening is None or turn is None:
             return recall.section or (self._opening.section if self._opening else "")
-        slot, recalled = self.memory.slot, {digest_of(entry) for entry in turn.context_entries}
+        recalled = {digest_of(entry) for entry in turn.context_entries}
         parts = [Part("user", opening), Part("user", turn)]
         return fit_parts(
-            slot, parts, slot.budget, lambda part, entry: not part and digest_of(entry) in recalled
+            self.memory.slot, parts, lambda part, entry: not part and digest_of(entry) in recalled
         )
 
     def _options(self, system: str, *, tools: bool = True) -> CompletionOptions:

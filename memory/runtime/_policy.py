@@ -337,8 +337,8 @@ class TurnMemory:
         if not (answered.is_set() or begun or request.scope in self._new):
             # The next time it counts: what never ends may be a memory that is down.
             self._new.add(request.scope)
-            late = f"{slot.backend_name}: the scope is still being set up after {self.policy.recall_s:g} s"
-            raise SetUpLate(late, backend_name=slot.backend_name, operation="setup_scope")
+            why = f"{slot.backend_name}: the scope is still being set up after {self.policy.recall_s:g} s"
+            raise SetUpLate(why, backend_name=slot.backend_name, operation="setup_scope")
         if not answer:
             what = "was given up" if answered.is_set() else f"has no answer within {self.policy.recall_s:g} s"
             why = f"{slot.backend_name}: recall {what}"

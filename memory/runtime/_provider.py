@@ -26,7 +26,7 @@ class ToolDefinition(Frozen):
 
     name: Id
     description: Text = ""
-    input_schema: JsonObject = Field(default_factory=lambda: {"type": "object"})
+    input_schema: JsonObject = Field(default_factory=lambda: dict[str, JsonValue](type="object"))
 
 
 class ToolCall(Frozen):

@@ -11,7 +11,6 @@ from functools import cache, partial
 
 from memory.contract.formatting import relabel_section
 from memory.contract.receipts import ContextEntry, RetrieveResult
-from memory.contract.requests import ContextBudget
 from memory.slot.slot import MemorySlot
 
 
@@ -50,7 +49,7 @@ class ShownSections:
     def new_in(self, session_id: str, result: RetrieveResult) -> Part:
         """The section of a retrieval without what the session's host shows."""
         shown, part = self._shown.get(session_id, set()), Part("user", result)
-        fit_parts(self._slot, [part], self._slot.budget, lambda _, entry: digest_of(entry) in shown)
+        fit_parts(self._slot, [part], lambda _, entry: digest_of(entry) in shown)
         return part
 
     def note(self, session_id: str, part: Part) -> None:
@@ -65,17 +64,12 @@ class ShownSections:
         self._shown.pop(session_id or "", None)
 
 
-def fit_parts(
-    slot: MemorySlot,
-    parts: Sequence[Part],
-    budget: ContextBudget,
-    hidden: Callable[[int, ContextEntry], bool] = lambda part, entry: False,
-) -> str:
+def fit_parts(slot: MemorySlot, parts: Sequence[Part], hidden: Callable[[int, ContextEntry], bool]) -> str:
     """Choose entries for every part, each text once and none that is ``hidden``, and join their sections.
 
     Each part has an equal share of the tokens, and leaves what it does not need to others. Entries stay whole.
     """
-    seen: set[str] = set()
+    budget, seen = slot.budget, set[str]()
 
     def is_new(number: int, entry: ContextEntry) -> bool:
         digest = digest_of(entry)
@@ -85,7 +79,9 @@ def fit_parts(
         return True
 
     candidates = [_candidates(part.result, partial(is_new, number)) for number, part in enumerate(parts)]
-    if budget.max_items is not None:  # so many in all, one of each part in turn
+    if (
+        budget.max_items is not None and sum(map(len, candidates)) > budget.max_items
+    ):  # one of each part in turn
         turns = ((place, number) for number, mine in enumerate(candidates) for place in range(len(mine)))
         for _, number in sorted(turns)[budget.max_items :]:
             candidates[number].pop()

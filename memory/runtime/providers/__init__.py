@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers, server_address
 from memory.contract import errors
-from memory.contract.errors import BackendError, PluginLoadError
+from memory.contract.errors import BackendError, BackendProtocolError, PluginLoadError
 from memory.contract.native_errors import ErrorTable, normalise_error
 from memory.plugins.blocks import NO_FILE, Problems, nearest, parse_block
 from memory.plugins.hookspecs import PluginOptions
@@ -164,9 +164,9 @@ class ServiceProvider:
             name, operation = self.id, self.operation
             raise normalise_error(error, backend_name=name, operation=operation, table=self.errors) from error
 
-    def _unusable(self, why: str) -> errors.BackendProtocolError:
+    def _unusable(self, why: str) -> BackendProtocolError:
         message = f"{self.id}: the answer cannot be used: {why}"
-        return errors.BackendProtocolError(message, backend_name=self.id, operation=self.operation)
+        return BackendProtocolError(message, backend_name=self.id, operation=self.operation)
 
 
 def key_of(options: ServiceOptions, variable: str, provider: str) -> str:

@@ -125,8 +125,14 @@ class SecretCommands:
         max_bytes, within_s = self._settings.max_output_bytes, self._settings.timeout_s
         with _Pipe() as stdout, _Pipe() as stderr:
             try:
-                ends = {"stdin": subprocess.DEVNULL, "stdout": stdout.write, "stderr": stderr.write}
-                process = await anyio.open_process(argv, **ends, env=environment, start_new_session=True)
+                process = await anyio.open_process(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout.write,
+                    stderr=stderr.write,
+                    env=environment,
+                    start_new_session=True,
+                )
             except OSError:
                 raise Refused(500, "command: the program could not be started") from None
             code: int | None = None

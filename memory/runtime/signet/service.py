@@ -211,7 +211,7 @@ class SignetService:
         def hidden(number: int, entry: ContextEntry) -> bool:
             return digest_of(entry) in shown or entry.native_id in gone[number]
 
-        section = fit_parts(self.memory.slot, parts, self.memory.slot.budget, hidden)
+        section = fit_parts(self.memory.slot, parts, hidden)
         notes: list[Note] = []
         for (scope, _), part in zip(answered, parts, strict=True):
             notes += self.book.of_items(scope, map(Item.of, part.entries))
