@@ -39,7 +39,7 @@ _CHANGED = {True: " with local changes", False: "", None: ", local changes unkno
 def write_page(directory: Path, manifest: Manifest, metrics: Metrics) -> Path:
     """Write ``report.html`` into an experiment's directory; returns its path."""
     path = directory / REPORT_FILE
-    write_whole(path, render(results_of(directory, manifest, metrics)))
+    write_whole(path, rendered(directory, manifest, metrics))
     return path
 
 
@@ -49,15 +49,7 @@ def rendered(directory: Path, manifest: Manifest, metrics: Metrics) -> str:
 
 
 def write_report(directory: Path, others: Sequence[Path] = ()) -> tuple[Path, Results]:
-    """Write a page anew from what experiments left; returns its path and what it shows.
-
-    Args:
-        directory: where the page goes: the experiment's, or for several a new one.
-        others: the experiments, where there are several.
-
-    Raises:
-        ConfigError: an experiment cannot be read.
-    """
+    """Write a page anew from what an experiment left, or ``others``; returns its path and what it shows."""
     results = read_results(others or [directory])
     path = directory / REPORT_FILE
     write_whole(path, render(results))
@@ -65,7 +57,6 @@ def write_report(directory: Path, others: Sequence[Path] = ()) -> tuple[Path, Re
 
 
 def render(results: Results) -> str:
-    """The page."""
     requests = [block for entry in results.entries for block in request_blocks(entry, len(results.entries))]
     ended = [manifest.status for manifest in results.manifests]
     data = [item for manifest in results.manifests for item in manifest.data.values()]
@@ -107,11 +98,10 @@ def _cards(results: Results) -> list[Card]:
     """Headline figures, where one provider stands alone."""
     if len(results.entries) != 1:
         return []
-    entry = results.entries[0]
-    found = [(name, entry.estimate(name)) for name in tables.main_figures(results)]
+    found = {name: results.entries[0].estimate(name) for name in tables.main_figures(results)}
     return [
         Card(name, share(item.value), f"of {item.n}; {item.clusters} personas")
-        for name, item in found
+        for name, item in found.items()
         if item.n
     ]
 
@@ -120,15 +110,11 @@ def _blocks(results: Results) -> Iterator[Block]:
     names = tables.main_figures(results)
     headline = results.headline
     if headline is not None:
-        behaved = headline == tables.BEHAVIOUR[0]
-        heading = {tables.BEHAVIOUR[0]: "Behaviour", tables.ANSWERS[0]: "Answers"}.get(
-            headline, "What was shown"
-        )
-        few = (
-            TOO_FEW if any(0 < e.estimate(headline).clusters < MIN_CLUSTERS for e in results.entries) else ""
-        )
-        note = " ".join(filter(None, (few, _BEHAVIOUR if behaved else "", _TROUBLE)))
-        yield _table(results, heading, names, note)
+        headings = {tables.BEHAVIOUR[0]: "Behaviour", tables.ANSWERS[0]: "Answers"}
+        note = f"{_BEHAVIOUR} {_TROUBLE}" if headline == tables.BEHAVIOUR[0] else _TROUBLE
+        if any(0 < entry.estimate(headline).clusters < MIN_CLUSTERS for entry in results.entries):
+            note = f"{TOO_FEW} {note}"
+        yield _table(results, headings.get(headline, "What was shown"), names, note)
         if len(results.entries) > 1:
             yield plots.side_by_side(results, headline)
         yield from plots.over_budgets(results, headline)
@@ -156,60 +142,49 @@ def _blocks(results: Results) -> Iterator[Block]:
     yield Block("Time", columns=columns, rows=rows, note=note)
     if any(role.kind == "model" for manifest in results.manifests for role in manifest.roles):
         yield _models(results)
-    shown = [*dict.fromkeys([*names, *retrieval])]
-    yield Block("What these figures mean", rows=[(name, BY_NAME[name].meaning) for name in shown])
+    meanings = {name: BY_NAME[name].meaning for name in (*names, *retrieval)}
+    yield Block("What these figures mean", rows=[*meanings.items()])
     yield Block("How far they can be trusted", points=[METHOD, _MANY, _TROUBLE])
     if found := remarks(results):
         yield Block("To bear in mind", points=found)
     for manifest in results.manifests:
         yield _record(manifest)
-    yield _configurations(results)
+    shown_as = [
+        (entry.shown, json.dumps(entry.variant.config, ensure_ascii=False)) for entry in results.entries
+    ]
+    yield Block("Configurations", rows=shown_as, note="As they ran; secrets hidden, files by name only.")
 
 
 def _table(results: Results, heading: str, names: Sequence[str], note: str) -> Block:
-    first = results.entries[0]
+    columns = []
+    for measure in (results.entries[0].measure(name) for name in names):
+        group = f"{measure.group}, " if measure.group in ("CS", "PET", "IQI") else ""
+        columns.append(f"{measure.name}\n{group}{measure.better} is better")
+    kinds = [tables.kind_of(entry) for entry in results.entries]
+    rows = [
+        [
+            f"{entry.shown}\n{kind}",
+            *(stacked(entry.estimate(name)) for name in names),
+            count(entry.metrics.tokens.mean),
+            tables.trouble(entry),
+        ]
+        for entry, kind in zip(results.entries, kinds, strict=True)
+    ]
     return Block(
-        heading,
-        columns=["provider", *(_headed(first, name) for name in names), "tokens", "trouble"],
-        rows=[
-            [
-                f"{entry.shown}\n{tables.kind_of(entry)}",
-                *(stacked(entry.estimate(name)) for name in names),
-                count(entry.metrics.tokens.mean),
-                tables.trouble(entry),
-            ]
-            for entry in results.entries
-        ],
-        note=note,
-        groups=[tables.kind_of(entry) for entry in results.entries],
-    )
-
-
-def _headed(entry: Entry, name: str) -> str:
-    measure = entry.measure(name)
-    arrow = "higher is better" if measure.better == "higher" else "lower is better"
-    return (
-        f"{name}\n{measure.group}, {arrow}" if measure.group in ("CS", "PET", "IQI") else f"{name}\n{arrow}"
+        heading, columns=["provider", *columns, "tokens", "trouble"], rows=rows, note=note, groups=kinds
     )
 
 
 def _noticing(results: Results) -> Iterator[Block]:
     """When changes of preferences were noticed, and what guessing would come to."""
-    rows = [
-        [
-            entry.shown,
-            f"{metrics.noticed} of {metrics.changes}",
-            share(metrics.detection_by_chance),
-            "not within the tests" if wait.median is None else count(wait.median),
-            "–"
-            if wait.low is None
-            else f"{count(wait.low)} to {'?' if wait.high is None else count(wait.high)}",
-            count(wait.censored),
-        ]
-        for entry in results.entries
-        if (metrics := entry.metrics).changes
-        for wait in [metrics.time_to_notice]
-    ]
+    rows = []
+    for metrics in (entry.metrics for entry in results.entries if entry.metrics.changes):
+        wait = metrics.time_to_notice
+        noticed, chance = f"{metrics.noticed} of {metrics.changes}", share(metrics.detection_by_chance)
+        half = "not within the tests" if wait.median is None else count(wait.median)
+        high = "?" if wait.high is None else count(wait.high)
+        span = "–" if wait.low is None else f"{count(wait.low)} to {high}"
+        rows.append([metrics.shown, noticed, chance, half, span, count(wait.censored)])
     columns = ["provider", "changes noticed", "by chance", "sessions until half are noticed",
                "95 % interval", "never noticed"]  # fmt: skip
     note = (
@@ -244,18 +219,15 @@ def _parts(results: Results, figure: str) -> Iterator[Block]:
 
 def _lost(entry: Entry, figure: str) -> str:
     """A sentence: the attribute and the category with the lowest share, and what was shown instead."""
-    found = [
-        part for part in entry.metrics.parts if part.figure == figure and part.estimate.value is not None
-    ]
     sentences = []
     for by in ("attribute", "category"):
-        parts = [part for part in found if part.by == by]
+        found = (part for part in entry.metrics.parts if (part.figure, part.by) == (figure, by))
+        parts = [part for part in found if part.estimate.value is not None]
         if len({part.estimate.value for part in parts}) < 2:
             continue
         worst = min(parts, key=lambda part: (part.estimate.value or 0, -part.estimate.n, part.label))
-        sentences.append(
-            f"{by} {worst.label}, {share(worst.estimate.value)} of {worst.estimate.n}{_instead(worst.shown)}"
-        )
+        reached = f"{share(worst.estimate.value)} of {worst.estimate.n}"
+        sentences.append(f"{by} {worst.label}, {reached}{_instead(worst.shown)}")
     if not sentences:
         return f"{entry.shown}: {share(entry.estimate(figure).value)} throughout."
     return f"{entry.shown}: lowest {figure} in {'; and in '.join(sentences)}."
@@ -313,9 +285,8 @@ def _models(results: Results) -> Block:
         if role.kind == "model"
     ]
     columns = ["provider", "calls", "tokens", "answers not read", "votes that agree"]
-    return Block(
-        "Models in the roles", columns=columns, rows=rows, note=". ".join(dict.fromkeys(asked)) + "."
-    )
+    note = ". ".join(dict.fromkeys(asked)) + "."
+    return Block("Models in the roles", columns=columns, rows=rows, note=note)
 
 
 def _given(value: float | None) -> str:
@@ -323,8 +294,7 @@ def _given(value: float | None) -> str:
 
 
 def _record(manifest: Manifest) -> Block:
-    versions = manifest.versions
-    git = versions.git
+    versions, git = manifest.versions, manifest.versions.git
     software = f"memslot {versions.memslot}, {versions.implementation} {versions.python}, {versions.platform}"
     facts = [
         ("data", "; ".join(f"sha256 {item.sha256}" for item in manifest.data.values())),
@@ -337,20 +307,11 @@ def _record(manifest: Manifest) -> Block:
     return Block(f"Record: {manifest.experiment_id}", rows=facts)
 
 
-def _configurations(results: Results) -> Block:
-    shown = [(entry.shown, json.dumps(entry.variant.config, ensure_ascii=False)) for entry in results.entries]
-    return Block("Configurations", rows=shown, note="As they ran; secrets hidden, files by name only.")
-
-
 SEVERAL_FILE = "several.json"
 
 
 def parts_of(directories: Sequence[Path]) -> list[Path]:
-    """Each experiment once, those that a directory names in its place.
-
-    Raises:
-        ConfigError: what names them is damaged.
-    """
+    """Each experiment once, those that a directory names in its place."""
     found: dict[Path, Path] = {}
     for directory in directories:
         for part in _named(directory):
@@ -370,11 +331,7 @@ def _named(directory: Path) -> list[Path]:
 
 
 def write_several(directory: Path, parts: Sequence[Path]) -> tuple[Path, Results]:
-    """Write the page of several experiments, and which they are; returns its path and what it shows.
-
-    Raises:
-        ConfigError: an experiment cannot be read.
-    """
+    """Write the page of several experiments, and which they are; returns its path and what it shows."""
     page, results = write_report(directory, parts)
     names = [Path(os.path.relpath(part.absolute(), directory.absolute())).as_posix() for part in parts]
     content = {"format_version": 1, "experiments": names}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 from memory.bench.report.page import interval, share
 from memory.bench.report.results import Entry, Results
@@ -21,7 +21,11 @@ def verdict(results: Results) -> list[str]:
     for entry in results.entries:
         budgets.setdefault(entry.variant.budget.max_tokens, []).append(entry)
     sentences = [_sentence(results, results.headline, budget, entries) for budget, entries in budgets.items()]
-    return [*filter(None, sentences), *_left_out(results)]
+    for manifest in results.manifests:
+        if manifest.left_out:
+            without = "; ".join(f"{item.label}, which {item.why}" for item in manifest.left_out)
+            sentences.append(f"Left out: {without}.")
+    return sentences
 
 
 def _sentence(results: Results, figure: str, budget: int | None, entries: list[Entry]) -> str:
@@ -71,29 +75,14 @@ def _against(results: Results, figure: str, best: Entry, control: Entry, what: s
 
 
 def _difference(results: Results, figure: str, first: str, second: str) -> Difference | None:
-    for difference in results.metrics.differences:
-        if difference.figure != figure:
-            continue
-        if (difference.first, difference.second) == (first, second):
-            return difference
-        if (difference.second, difference.first) == (first, second) and difference.value is not None:
-            low, high = (None if end is None else -end for end in (difference.high, difference.low))
-            return difference.model_copy(
-                update={
-                    "first": first,
-                    "second": second,
-                    "value": -difference.value,
-                    "low": low,
-                    "high": high,
-                }
-            )
+    for found in (item for item in results.metrics.differences if item.figure == figure):
+        if (found.first, found.second) == (first, second):
+            return found
+        if (found.second, found.first) == (first, second) and found.value is not None:
+            low, high = (None if end is None else -end for end in (found.high, found.low))
+            turned = {"first": first, "second": second, "value": -found.value, "low": low, "high": high}
+            return found.model_copy(update=turned)
     return None
-
-
-def _left_out(results: Results) -> Iterator[str]:
-    for manifest in results.manifests:
-        if manifest.left_out:
-            yield f"Left out: {'; '.join(f'{item.label}, which {item.why}' for item in manifest.left_out)}."
 
 
 _TIMES = re.compile(r" \(\d+x\)\Z")
@@ -107,73 +96,58 @@ def problems(results: Results) -> list[str]:
     for entry in results.entries:
         if entry.variant.error:
             found.append(f"{entry.shown}: {entry.variant.error.message}")
-        found += _requests(entry)
+        metrics = entry.metrics
+        for number, why in (
+            (metrics.failed, "failed, and count as misses"),
+            (
+                metrics.unready,
+                "were asked while nobody knew that the memory was ready; they count as it behaved",
+            ),
+            (metrics.missing, "are missing, because the harness broke; bounds stand in their place"),
+            (metrics.unreadable, "were judged in a way that cannot be read"),
+            (metrics.leaks, "show another persona's words: the isolation is broken"),
+        ):
+            if number:
+                found.append(f"{entry.shown}: {number} of {metrics.requests} requests {why}")
         for _, cell in entry.cells:
             where = f"{entry.shown}, {cell.persona_id} ({cell.cell_id})"
             if cell.status != "completed" and not entry.variant.error:
                 why = f": {cell.error.message}" if cell.error else ""
                 found.append(f"{where}: {cell.status.replace('_', ' ')}{why}")
-            for number, what in (
-                (cell.writes.get("unknown", 0), "writes got no answer, so its memory may have gaps"),
-                (
-                    cell.counts.get("retrieve_errors", 0),
-                    "turns were played without memory, because it failed",
-                ),
-                (cell.store.get("changed", 0), "test sessions left the store's files changed"),
+            for counts, name, what in (
+                (cell.writes, "unknown", "writes got no answer, so its memory may have gaps"),
+                (cell.counts, "retrieve_errors", "turns were played without memory, because it failed"),
+                (cell.store, "changed", "test sessions left the store's files changed"),
             ):
-                if number:
+                if number := counts.get(name, 0):
                     found.append(f"{where}: {number} {what}")
     return found
 
 
-def _requests(entry: Entry) -> Iterator[str]:
-    metrics = entry.metrics
-    for number, why in (
-        (metrics.failed, "failed, and count as misses"),
-        (metrics.unready, "were asked while nobody knew that the memory was ready; they count as it behaved"),
-        (metrics.missing, "are missing, because the harness broke; bounds stand in their place"),
-        (metrics.unreadable, "were judged in a way that cannot be read"),
-        (metrics.leaks, "show another persona's words: the isolation is broken"),
-    ):
-        if number:
-            yield f"{entry.shown}: {number} of {metrics.requests} requests {why}"
-
-
 def unequal(results: Results) -> list[str]:
     """What the providers were not given alike, a line each: a table of them is no fair comparison in that."""
-    settings: dict[str, Callable[[Entry], str]] = {
-        "token counters": lambda entry: entry.variant.counter,
-        "experiment groups": lambda entry: entry.variant.group or "default",
-        "test sessions": lambda entry: "read-only" if entry.variant.read_only else "written",
-        "readiness": lambda entry: ", ".join(sorted(_readiness(entry))),
-        "data": lambda entry: ", ".join(sorted(data.sha256[:12] for data in entry.manifest.data.values())),
-        "versions of memslot": lambda entry: entry.manifest.versions.memslot,
-        "source revisions": _revision,
-        "roles": _roles,
-        "deadlines": _deadlines,
-    }
-    if not all(manifest.settings.get("budgets") for manifest in results.manifests):
-        settings["token budgets"] = _budget
-        settings["ways to tell the context"] = lambda entry: entry.variant.event_context
-    found = {what: {entry.shown: of(entry) for entry in results.entries} for what, of in settings.items()}
-    return [
-        *shown_unequally(results),
-        *(
-            f"{what} differ: {'; '.join(f'{name}: {value}' for name, value in values.items())}"
-            for what, values in {**found, **_of_experiments(results.entries)}.items()
-            if len(set(values.values())) > 1
-        ),
+    found: dict[str, dict[str, str]] = {}
+    for entry in results.entries:
+        for what, value in _given(entry).items():
+            found.setdefault(what, {})[entry.shown] = value
+    if all(manifest.settings.get("budgets") for manifest in results.manifests):
+        found = {what: values for what, values in found.items() if what not in _SWEPT}
+    found |= _of_experiments(results.entries)
+    return _shown_unequally(results) + [
+        f"{what} differ: {'; '.join(f'{name}: {value}' for name, value in values.items())}"
+        for what, values in found.items()
+        if len(set(values.values())) > 1
     ]
 
 
-_BESIDE = ("providers", "budgets", "event_context", "keep_texts", "diagnostics")
-"""Settings that decide no figure, or stand with each provider."""
-EQUAL = 1.1
-"""Tokens shown may differ by so much before they are no longer called equal."""
+# Settings that decide no figure, or stand with each provider.
+_BESIDE = {"providers", "budgets", "event_context", "keep_texts", "diagnostics"}
+_SWEPT = ("token budgets", "ways to tell the context")
+_EQUAL = 1.1  # tokens shown may differ by so much before they are no longer called equal
 
 
-def shown_unequally(results: Results) -> list[str]:
-    """Where providers had one budget and did not show as much: by 10 % or more. A line a budget."""
+def _shown_unequally(results: Results) -> list[str]:
+    """Where providers had one budget and did not show as much. A line a budget."""
     found: dict[int | None, dict[str, float]] = {}
     for entry in results.entries:
         if not entry.is_reference and (mean := entry.metrics.tokens.mean) is not None:
@@ -182,7 +156,7 @@ def shown_unequally(results: Results) -> list[str]:
         f"tokens shown differ at {f'a budget of {budget:,}' if budget else 'no budget'}: "
         + "; ".join(f"{name}: {mean:,.0f}" for name, mean in means.items())
         for budget, means in found.items()
-        if max(means.values()) > EQUAL * min(means.values())
+        if max(means.values()) > _EQUAL * min(means.values())
     ]
 
 
@@ -193,38 +167,35 @@ def _of_experiments(entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
         found[f"configurations of {label}"] = {
             entry.shown: entry.variant.config_hash[:12] for entry in entries if entry.variant.label == label
         }
-    settings = {name for entry in entries for name in entry.manifest.settings} - {*_BESIDE}
-    for setting in sorted(settings):
-        found[setting.replace("_", " ")] = {
-            entry.shown: str(entry.manifest.settings.get(setting)) for entry in entries
-        }
+    for setting in sorted({name for entry in entries for name in entry.manifest.settings} - _BESIDE):
+        values = {entry.shown: str(entry.manifest.settings.get(setting)) for entry in entries}
+        found[setting.replace("_", " ")] = values
     return found
 
 
-def _budget(entry: Entry) -> str:
-    budget = entry.variant.budget
-    return f"{budget.max_tokens or 'none'}, {budget.max_items or 'any'} items"
-
-
-def _revision(entry: Entry) -> str:
-    git = entry.manifest.versions.git
-    return f"{git.revision[:12]}{' with local changes' if git.dirty else ''}" if git else "no checkout"
-
-
-def _roles(entry: Entry) -> str:
-    given = [role.model_dump(exclude_defaults=True) for role in entry.manifest.roles]
-    return "; ".join(", ".join(f"{key} {value}" for key, value in role.items()) for role in given)
-
-
-def _deadlines(entry: Entry) -> str:
-    memory = entry.variant.config["memory"]
-    return str(memory.get("deadlines")) if isinstance(memory, dict) else ""
-
-
-def _readiness(entry: Entry) -> set[str]:
-    """Whether test sessions began on a memory known to be ready; saying nothing is ready at once."""
+def _given(entry: Entry) -> dict[str, str]:
+    """What has to be alike of providers that are compared, in words."""
+    variant, manifest = entry.variant, entry.manifest
+    budget, memory, git = variant.budget, variant.config["memory"], manifest.versions.git
+    roles = [role.model_dump(exclude_defaults=True) for role in manifest.roles]
+    # Whether test sessions began on a memory known to be ready; saying nothing is ready at once.
     states = {state for _, cell in entry.cells for state in cell.readiness}
-    return {"ready" if state == "not_offered" else state for state in states} or {"not tested"}
+    ready = {"ready" if state == "not_offered" else state for state in states} or {"not tested"}
+    return {
+        "token counters": variant.counter,
+        "experiment groups": variant.group or "default",
+        "test sessions": "read-only" if variant.read_only else "written",
+        "readiness": ", ".join(sorted(ready)),
+        "data": ", ".join(sorted(data.sha256[:12] for data in manifest.data.values())),
+        "versions of memslot": manifest.versions.memslot,
+        "source revisions": git.revision[:12] + " with local changes" * bool(git.dirty)
+        if git
+        else "no checkout",
+        "roles": "; ".join(", ".join(f"{key} {value}" for key, value in role.items()) for role in roles),
+        "deadlines": str(memory.get("deadlines")) if isinstance(memory, dict) else "",
+        "token budgets": f"{budget.max_tokens or 'none'}, {budget.max_items or 'any'} items",
+        "ways to tell the context": variant.event_context,
+    }
 
 
 def remarks(results: Results) -> list[str]:

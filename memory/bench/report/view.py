@@ -19,42 +19,27 @@ from memory.bench.report.verdict import verdict
 from memory.bench.scores.model import Metrics
 from memory.contract.errors import ConfigError
 
-_DEPTH = 3
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
 @dataclass(frozen=True)
 class Run:
-    """A directory of results.
+    """A directory of results."""
 
-    Attributes:
-        path: where, below the directory that is viewed.
-        manifest: its record; None where it cannot be read.
-        problem: why not.
-        verdict: who won, in a sentence; empty where nothing was measured yet.
-    """
-
-    path: Path
+    path: Path  # below the directory that is viewed
     manifest: Manifest | None = None
-    problem: str = ""
-    verdict: str = ""
+    problem: str = ""  # why the manifest cannot be read
+    verdict: str = ""  # who won, in a sentence; empty where nothing was measured yet
 
 
 def runs_below(directory: Path) -> list[Run]:
-    """Every run in a directory or up to three below it, the newest first; what cannot be read stands last.
-
-    Raises:
-        ConfigError: there is no such directory.
-    """
+    """Every run in a directory or up to three below it, the newest first; what cannot be read stands last."""
     if not directory.is_dir():
         raise ConfigError(f"{directory}: is no directory; give the one in which results were written")
-    depths = ("*/" * depth for depth in range(_DEPTH + 1))
-    found = [
-        _run(directory, file.parent) for depth in depths for file in directory.glob(depth + MANIFEST_FILE)
-    ]
-    return sorted(
-        found, key=lambda run: run.manifest.created_at.timestamp() if run.manifest else 0, reverse=True
-    )
+    files = (file for depth in range(4) for file in directory.glob("*/" * depth + MANIFEST_FILE))
+    found = [_run(directory, file.parent) for file in files]
+    found.sort(key=lambda run: run.manifest.created_at.timestamp() if run.manifest else 0, reverse=True)
+    return found
 
 
 def _run(directory: Path, place: Path) -> Run:
@@ -101,15 +86,7 @@ def _row(directory: Path, run: Run) -> list[str]:
 
 
 class RunServer(ThreadingHTTPServer):
-    """Serves the list and the pages of runs, and nothing else that lies beside them.
-
-    Args:
-        directory: where the runs are.
-        port: of 127.0.0.1; 0 takes a free one.
-
-    Raises:
-        OSError: the port is taken.
-    """
+    """Serves the list and the pages of runs, and nothing else that lies beside them; port 0 takes a free one."""
 
     daemon_threads = True
 
@@ -119,7 +96,6 @@ class RunServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where a browser finds it."""
         return f"http://{_LOOPBACK[0]}:{self.server_address[1]}/"
 
 
@@ -133,17 +109,12 @@ class _Handler(BaseHTTPRequestHandler):
         if (self.headers.get("Host") or "").rpartition(":")[0] not in _LOOPBACK:
             self._answer(HTTPStatus.FORBIDDEN, "This list is for a browser of this machine.")
             return
-        wanted = unquote(urlsplit(self.path).path).strip("/")
-        pages = (
-            {(run.path / REPORT_FILE).as_posix() for run in runs_below(self.server.directory)}
-            if wanted
-            else ()
-        )
+        wanted, directory = unquote(urlsplit(self.path).path).strip("/"), self.server.directory
         try:
             if not wanted:
-                self._answer(HTTPStatus.OK, listing(self.server.directory))
-            elif wanted in pages:
-                self._answer(HTTPStatus.OK, (self.server.directory / wanted).read_text(encoding="utf-8"))
+                self._answer(HTTPStatus.OK, listing(directory))
+            elif wanted in {(run.path / REPORT_FILE).as_posix() for run in runs_below(directory)}:
+                self._answer(HTTPStatus.OK, (directory / wanted).read_text(encoding="utf-8"))
             else:
                 self._answer(HTTPStatus.NOT_FOUND, "There is no such run.")
         except OSError:
