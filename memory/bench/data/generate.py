@@ -44,20 +44,14 @@ class GameSize(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     users: Annotated[int, Field(ge=1, le=40)] = 4
-    sessions: Annotated[int, Field(ge=10, le=400)] = (
-        94  # of accumulation, of each persona; forced changes apart
-    )
+    sessions: Annotated[int, Field(ge=10, le=400)] = 94  # of accumulation; forced changes apart
     tests: Annotated[int, Field(ge=1, le=400)] = 36  # below 21 there are fewer than five changes
     attributes: Annotated[int, Field(ge=4, le=14)] = 14  # each has a cell in either context
     language: LanguageName = "en"
 
 
 def make_game(size: GameSize | None = None, *, seed: int = 7) -> TimelineSet:
-    """The game for a size and a seed: equal arguments give equal data, on any machine.
-
-    Raises:
-        ConfigError: the language has fewer worlds than users are asked for.
-    """
+    """The game for a size and a seed: equal arguments give equal data, on any machine."""
     size = size or GameSize()
     language = load_language(size.language)
     if size.users > len(language.worlds):

@@ -232,11 +232,7 @@ class Language:
 
 @cache
 def load_language(name: str) -> Language:
-    """A language by its short name.
-
-    Raises:
-        ConfigError: the game is not written in it.
-    """
+    """A language by its short name."""
     for known in get_args(LanguageName):
         if name == known:
             given = _read(f"forms_{name}")
@@ -276,17 +272,12 @@ def _read(name: str) -> dict[str, Any]:
 def _attributes(language: str) -> tuple[Attribute, ...]:
     found = []
     for name, given in _read(f"words_{language}").items():
-        settings = tuple(
-            Setting(
-                entry["acted"],
-                tuple(entry["explicit"]),
-                tuple(said for kind in _IMPLIED for said in entry[kind]),
-            )
-            for entry in given["settings"]
-        )
-        found.append(
-            Attribute(name, given["topic"], settings, tuple(given["requests"]), tuple(given["talk"]))
-        )
+        settings = []
+        for entry in given["settings"]:
+            implied = tuple(said for kind in _IMPLIED for said in entry[kind])
+            settings.append(Setting(entry["acted"], tuple(entry["explicit"]), implied))
+        requests, talk = tuple(given["requests"]), tuple(given["talk"])
+        found.append(Attribute(name, given["topic"], tuple(settings), requests, talk))
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from memory.bench.data.nodes import Node, canonical_hash, read_json
+from memory.bench.data.nodes import Node, data_set, read_json
 from memory.bench.data.timeline import (
     AbstainTruth,
     EvidenceTruth,
@@ -53,9 +53,6 @@ def load_locomo(path: str | Path, *, limit_questions: int | None = None) -> Time
     Each dialogue turn becomes one event whose id is ``<sample_id>:<dia_id>``. LoCoMo's speakers are two
     people: ``speaker_a`` speaks as ``user``, ``speaker_b`` as ``assistant``, and the text opens with the
     speaker's name; what a shared photo shows follows in brackets. Turns are a second apart, UTC.
-
-    Raises:
-        ConfigError: the file cannot be read, is not JSON, or lacks a field; the message says where.
     """
     source = Path(path).expanduser()
     data = read_json(source, "a LoCoMo JSON file")
@@ -68,17 +65,12 @@ def load_locomo(path: str | Path, *, limit_questions: int | None = None) -> Time
         if persona in timelines:
             raise sample.wrong("sample_id", "occurs twice; give each sample its own")
         timelines[persona] = _sample(sample, persona, limit_questions)
-    return TimelineSet(
-        name="locomo",
-        timelines=tuple(timelines.values()),
-        data_hash=canonical_hash(data),
-        data_name=source.name,
-        notes=("LoCoMo by Maharana et al., CC BY-NC 4.0", *_unused(samples)),
-    )
+    note = "LoCoMo by Maharana et al., CC BY-NC 4.0"
+    return data_set("locomo", timelines.values(), data, source.name, note, _unused(samples))
 
 
-def _unused(samples: list[Node]) -> Iterator[str]:
-    """What the files hold and nobody reads, as a note."""
+def _unused(samples: list[Node]) -> set[str]:
+    """What the file holds and nobody reads."""
     found: set[str] = set()
 
     def look(kind: str, fields: dict[str, Any], used: Iterable[str] = ()) -> None:
@@ -96,8 +88,7 @@ def _unused(samples: list[Node]) -> Iterator[str]:
             look("question", question)
         if any(entry["category"] == 5 and "answer" not in entry for entry in sample.value["qa"]):
             found.add("evidence of category 5, which holds the trap")
-    if found:
-        yield f"not used: {', '.join(sorted(found))}"
+    return found
 
 
 def split_evidence(evidence: list[str], known: set[str]) -> tuple[tuple[str, ...], int]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from memory.bench.data.nodes import Node, canonical_hash, read_json
+from memory.bench.data.nodes import Node, data_set, read_json
 from memory.bench.data.timeline import (
     AbstainTruth,
     EvidenceTruth,
@@ -40,9 +40,6 @@ def load_longmemeval(path: str | Path, *, limit_questions: int | None = None) ->
 
     Gold are the turns marked ``has_answer``, or where none is marked, all of the sessions that hold the answer. A
     question that cannot be answered has none. It is asked at ``question_date``.
-
-    Raises:
-        ConfigError: the file cannot be read, is not JSON, or lacks a field; the message says where.
     """
     source = Path(path).expanduser()
     data = read_json(source, _WHAT)
@@ -62,14 +59,9 @@ def load_longmemeval(path: str | Path, *, limit_questions: int | None = None) ->
         if name.endswith(_ABSTAINS):
             ignored.add("has_answer and answer_session_ids of questions without an answer")
         timelines[name] = _timeline(question, name)
-    unused = [f"not used: {', '.join(sorted(ignored))}"] if ignored else []
-    return TimelineSet(
-        name="longmemeval",
-        timelines=tuple(timelines.values()),
-        data_hash=canonical_hash([question.value for question in questions]),
-        data_name=source.name,
-        notes=("LongMemEval by Wu et al.", *unused),
-    )
+    content = [question.value for question in questions]
+    note = "LongMemEval by Wu et al."
+    return data_set("longmemeval", timelines.values(), content, source.name, note, ignored)
 
 
 def _timeline(question: Node, name: str) -> Timeline:

@@ -24,7 +24,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
-from memory.bench.data.nodes import Node, canonical_hash
+from memory.bench.data.nodes import Node, data_set
 from memory.bench.data.timeline import (
     CONTEXTS,
     Beat,
@@ -52,11 +52,7 @@ _SCRIPT = ("life_context", "scenario", "context", "beats")
 
 
 def load_mempabench(path: str | Path) -> TimelineSet:
-    """One timeline for each user's directory below a path.
-
-    Raises:
-        ConfigError: a file is missing or malformed; the message names file and line.
-    """
+    """One timeline for each user's directory below a path."""
     root = Path(path).expanduser()
     users = sorted(entry for entry in root.iterdir() if entry.is_dir()) if root.is_dir() else []
     users = [entry for entry in users if any(_ACCUMULATION.match(file.name) for file in entry.rglob("*"))]
@@ -71,14 +67,8 @@ def load_mempabench(path: str | Path) -> TimelineSet:
         files = _Files(user, ignored)
         timelines.append(_User(user.name, files).timeline())
         read[user.name] = files.read
-    unused = [f"not used: {', '.join(sorted(ignored))}"] if ignored else []
-    return TimelineSet(
-        name="mempabench",
-        timelines=tuple(timelines),
-        data_hash=canonical_hash(read),
-        data_name=root.name,
-        notes=("MemPABench's layout; times are made up, sessions a day apart", *unused),
-    )
+    note = "MemPABench's layout; times are made up, sessions a day apart"
+    return data_set("mempabench", timelines, read, root.name, note, ignored)
 
 
 @dataclass(frozen=True, slots=True)

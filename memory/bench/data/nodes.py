@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from memory.bench.data.timeline import Timeline, TimelineSet
 from memory.contract._model import is_encodable
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
@@ -104,6 +106,14 @@ class Node:
 
     def items(self) -> list[Self]:
         return [self.inner(index, item) for index, item in enumerate(self.typed(list))]
+
+
+def data_set(
+    name: str, timelines: Iterable[Timeline], content: Any, file: str, note: str, ignored: Set[str]
+) -> TimelineSet:
+    """What was read of a file; ``ignored`` is what it holds and nobody uses."""
+    unused = [f"not used: {', '.join(sorted(ignored))}"] if ignored else []
+    return TimelineSet(name, tuple(timelines), canonical_hash(content), file, notes=(note, *unused))
 
 
 def canonical_hash(data: Any) -> str:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from memory.bench.data.nodes import Node, canonical_hash, parse_json, read_text
+from memory.bench.data.nodes import Node, data_set, parse_json, read_text
 from memory.bench.data.timeline import ChoiceTruth, Probe, Session, Timeline, TimelineSet, Turn
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
@@ -35,9 +35,6 @@ def load_personamem(path: str | Path, *, limit_questions: int | None = None) -> 
 
     Messages are paired to events, user and assistant; a system message, which opens a session, is an event of its
     own. They carry no times: events are a minute apart.
-
-    Raises:
-        ConfigError: a file is missing or malformed; the message names file and line.
     """
     questions, contexts = _files(Path(path).expanduser())
     asked, ignored = _questions(questions, limit_questions)
@@ -47,17 +44,13 @@ def load_personamem(path: str | Path, *, limit_questions: int | None = None) -> 
             raise rows[0].wrong(
                 "shared_context_id", f"names {context!r}, which {contexts.name} does not hold"
             )
-    timelines = tuple(_timeline(context, held[context], rows) for context, rows in asked.items())
-    unused = [f"not used: {', '.join(sorted(ignored))}"] if ignored else []
-    return TimelineSet(
-        name="personamem",
-        timelines=timelines,
-        data_hash=canonical_hash(
-            {"questions": {key: [row.value for row in rows] for key, rows in asked.items()}, "contexts": held}
-        ),
-        data_name=questions.name,
-        notes=("PersonaMem by Jiang et al.; times are made up, a minute apart", *unused),
-    )
+    timelines = [_timeline(context, held[context], rows) for context, rows in asked.items()]
+    content = {
+        "questions": {key: [row.value for row in rows] for key, rows in asked.items()},
+        "contexts": held,
+    }
+    note = "PersonaMem by Jiang et al.; times are made up, a minute apart"
+    return data_set("personamem", timelines, content, questions.name, note, ignored)
 
 
 def _files(path: Path) -> tuple[Path, Path]:

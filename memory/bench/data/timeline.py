@@ -245,11 +245,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One persona's sessions, oldest first, and the probes along them, in the order they are asked.
-
-    Raises:
-        InputError: sessions or turns are out of order, an id repeats, or a probe or a test session points outside.
-    """
+    """One persona's sessions, oldest first, and the probes along them, in the order they are asked."""
 
     persona_id: str
     sessions: tuple[Session, ...]

@@ -71,11 +71,7 @@ def results_of(directory: Path, manifest: Manifest, metrics: Metrics) -> Results
 
 
 def read_results(directories: Sequence[Path]) -> Results:
-    """Experiments, measured anew from what their cells left; where labels meet, the experiment tells them apart.
-
-    Raises:
-        ConfigError: an experiment cannot be read.
-    """
+    """Experiments, measured anew from what their cells left; where labels meet, the experiment tells them apart."""
     parts = [(directory, read_manifest(directory)) for directory in directories]
     if len(parts) == 1:
         ((directory, manifest),) = parts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from memory.bench.engine.manifest import PhaseRecord
 from memory.bench.report.page import count, interval, share, spanned
 from memory.bench.report.results import Entry, Results
 from memory.bench.scores.figures import FIGURES
@@ -153,8 +152,8 @@ def used(entry: Entry, phase: str, what: str) -> int | None:
 
 def middle_time(entry: Entry, phase: str, quantile: str) -> float | None:
     """A quantile of a phase, milliseconds; of a provider's cells the middle one's."""
-    seen: list[PhaseRecord] = [cell.timings[phase] for _, cell in entry.cells if phase in cell.timings]
-    values = sorted(value for item in seen if (value := getattr(item, quantile)) is not None)
+    seen = (getattr(cell.timings[phase], quantile) for _, cell in entry.cells if phase in cell.timings)
+    values: list[float] = sorted(value for value in seen if value is not None)
     return values[len(values) // 2] if values else None
 
 
