@@ -7,7 +7,7 @@ played, 5 forced changes with fixed transcripts, 36 test sessions. The text is o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -23,6 +23,7 @@ from memory.bench.data.timeline import (
     Cell,
     Preference,
     PreferenceTruth,
+    Probe,
     Script,
     Session,
     TestSession,
@@ -283,3 +284,57 @@ class _Life:
 def opened(sentence: str) -> str:
     """A sentence with a capital letter."""
     return sentence[:1].upper() + sentence[1:]
+
+
+def as_probes(data: TimelineSet) -> TimelineSet:
+    """Played data as data that is only asked: scripts as fixed transcripts, judged requests as probes.
+
+    What an assistant that knows nothing of the user would have heard: the user says everything a script holds, what
+    is wanted and what suits, and gets a plain reply. The requests of test sessions are put to the memory alone.
+    """
+    return replace(data, timelines=tuple(_asked(timeline) for timeline in data.timelines))
+
+
+def _asked(timeline: Timeline) -> Timeline:
+    persona_id = timeline.persona_id
+    probes = [*timeline.probes, *(probe for test in timeline.tests for probe in _probes(persona_id, test))]
+    return replace(
+        timeline,
+        sessions=tuple(_transcript(persona_id, session) for session in timeline.sessions),
+        probes=tuple(sorted(probes, key=lambda probe: probe.after)),
+        tests=(),
+    )
+
+
+def _transcript(persona_id: str, session: Session) -> Session:
+    script = session.script
+    if script is None:
+        return session
+    replies = load_language("en").forms.replies
+    lines = [(beat, words) for beat in script.beats for words in (beat.goal, beat.branch, beat.hint) if words]
+    said = []
+    for number, (beat, words) in enumerate(lines, start=1):
+        said.append((exchange(words, replies[number % len(replies)]), beat.attribute))
+    turns = turns_of(persona_id, session.session_id, script.start, said, script.scenario, script.context)
+    return replace(session, turns=turns, script=None)
+
+
+def _probes(persona_id: str, test: TestSession) -> Iterator[Probe]:
+    """A probe for each attribute with a preference in force; what calls for none has nothing to be shown."""
+    asked: set[str | None] = set()
+    for beat in test.script.beats:
+        if beat.truth is None or beat.truth.current is None or beat.attribute in asked:
+            continue
+        asked.add(beat.attribute)
+        yield Probe(
+            probe_id=f"{persona_id}:{test.session_id}:{beat.beat_id}",
+            after=test.after,
+            query=beat.goal,
+            category=beat.kind,
+            truth=beat.truth,
+            session_id=test.session_id,
+            scenario=test.script.scenario,
+            context=test.script.context,
+            attribute=beat.attribute,
+            asked_at=test.script.start,
+        )

@@ -108,10 +108,9 @@ class Forms:
     """Sentences, filled with ``str.format``. ``{lead}`` names the context, or is empty; ``{marker}`` is an explicit
     wording. What goes by context is a mapping."""
 
-    stated: tuple[str, ...]  # a preference becomes known: at first,
-    announced: tuple[str, ...]  # as a change,
-    plain: tuple[str, ...]  # as a change that is not called one,
-    reverted: tuple[str, ...]  # as a return to how it was
+    stated: tuple[str, ...]  # a preference becomes known: at first
+    announced: tuple[str, ...]  # the same, as a change
+    reverted: tuple[str, ...]  # the same, as a return to how it was
     corrected: tuple[str, ...]  # after a behaviour that did not suit
     complaint: tuple[str, ...]  # the same without saying what would
     hearsay: tuple[str, ...]  # somebody else's habit

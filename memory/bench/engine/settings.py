@@ -14,13 +14,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from memory.bench.data.generate import GameSize, make_game
+from memory.bench.data.generate import GameSize, as_probes, make_game
 from memory.bench.data.locomo import load_locomo
 from memory.bench.data.longmemeval import load_longmemeval
 from memory.bench.data.mempabench import load_mempabench
 from memory.bench.data.personamem import load_personamem
 from memory.bench.data.timeline import TimelineSet
-from memory.bench.data.transcripts import as_probes
 from memory.bench.scores.model import Record
 from memory.contract._model import JsonObject
 from memory.contract.requests import ContextBudget

@@ -109,5 +109,5 @@ def _tables(results: Results) -> list[tables.Table]:
     return [tables.summary(results), *([paired] if paired[1] else [])]
 
 
+# By the name that the command takes.
 FORMS: dict[str, Callable[[Results], str]] = {"csv": as_csv, "markdown": as_markdown, "latex": as_latex}
-"""Forms by the name that the command takes."""

@@ -85,11 +85,11 @@ def _nothing(width: int, title: str, why: str) -> Markup:
     return _svg(width, 60, title, [_text(width / 2, 34, why, "tick", "middle")])
 
 
-def nice_steps(top: float, count: int = 4) -> list[float]:
+def _nice_steps(top: float) -> list[float]:
     """Round tick values from 0 to at least ``top``."""
     if top <= 0:
         return [0.0, 1.0]
-    raw = top / count
+    raw = top / 4
     scale = 10.0 ** math.floor(math.log10(raw))
     step = next(scale * factor for factor in (1, 2, 2.5, 5, 10) if scale * factor >= raw * 0.999)
     return [step * index for index in range(math.ceil(top / step - 1e-9) + 1)]
@@ -242,7 +242,7 @@ def scatter(title: str, series: Sequence[Line], x_label: str, *, width: int) -> 
     known = [(line, x, y) for line in series for x, y in line.points if y is not None]
     if not known:
         return _nothing(width, title, "nothing was measured")
-    right, ticks = width - 24, nice_steps(max(x for _, x, _ in known))
+    right, ticks = width - 24, _nice_steps(max(x for _, x, _ in known))
     scale, body = (right - _LEFT) / ticks[-1], []
     for tick in ticks:
         body.append(_text(_LEFT + scale * tick, _BOTTOM + 16, _number(tick), "tick", "middle"))
