@@ -68,9 +68,8 @@ class Page:
 @cache
 def _template() -> Template:
     loader = FileSystemLoader(Path(__file__).parent / "templates")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template(
-        "report.html.j2"
-    )
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("report.html.j2")
 
 
 def share(value: float | None) -> str:
@@ -93,8 +92,7 @@ def interval(estimate: Estimate | Difference) -> str:
 
 def spanned(estimate: Estimate) -> str:
     """A share with its interval."""
-    known = estimate.low is not None
-    return f"{share(estimate.value)} ({interval(estimate)})" if known else share(estimate.value)
+    return share(estimate.value) + ("" if estimate.low is None else f" ({interval(estimate)})")
 
 
 def count(value: float | None) -> str:
@@ -111,13 +109,9 @@ INSTEAD = {
     "nothing": "none",
 }
 """What a reply shows in place of the setting in force, in words."""
-_MAX_SHOWN, _MAX_BYTES = (
-    500,
-    1_000_000,
-)  # of a page, for the requests of all providers, so that it opens at once
-_MAX_TEXT = (
-    4_000  # characters of a section or a reply; a longer one stands there by its beginning and its end
-)
+# Of a page, for the requests of all providers together, so that it opens at once.
+_MAX_SHOWN, _MAX_BYTES = 500, 1_000_000
+_MAX_TEXT = 4_000  # characters of a section or a reply; of a longer one its beginning and its end are shown
 Judged = tuple[int, str, ProbeRecord, Sequence[Mapping[str, Any]]]
 """How well it went, 0 being worst, the same in words, the record, and what was said."""
 
@@ -159,9 +153,9 @@ def _verdict(record: ProbeRecord) -> tuple[int, str]:
 
 
 def _outcome(record: ProbeRecord) -> tuple[int, str]:
-    if record.judged and record.fit_first is None:
-        return 0, "the judgement cannot be read"
     if record.judged:
+        if record.fit_first is None:
+            return 0, "the judgement cannot be read"
         if record.fit_first:
             return 3, "suited"
         instead = f", showed {INSTEAD[record.first]}" if record.first in INSTEAD else ""

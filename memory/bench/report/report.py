@@ -33,6 +33,11 @@ _BEHAVIOUR = (
     "evolution tracking, IQI interaction quality. Who shows nothing at all has no contamination, reversion or "
     "over-personalisation, which is the floor and no merit."
 )
+_NOTES = {
+    "Cost": "Models are the provider's own; what it derives later it seldom says. Where sessions are played, the "
+    "user corrects what does not suit, so a memory that does worse is told more.",
+    "Time": "Wall time, p50 / p95 / p99; of a provider's cells the middle one. Compare on one machine alone.",
+}
 _CHANGED = {True: " with local changes", False: "", None: ", local changes unknown"}
 
 
@@ -98,18 +103,17 @@ def _cards(results: Results) -> list[Card]:
     """Headline figures, where one provider stands alone."""
     if len(results.entries) != 1:
         return []
-    found = {name: results.entries[0].estimate(name) for name in tables.main_figures(results)}
+    found = ((name, results.entries[0].estimate(name)) for name in tables.main_figures(results))
     return [
         Card(name, share(item.value), f"of {item.n}; {item.clusters} personas")
-        for name, item in found.items()
+        for name, item in found
         if item.n
     ]
 
 
 def _blocks(results: Results) -> Iterator[Block]:
     names = tables.main_figures(results)
-    headline = results.headline
-    if headline is not None:
+    if (headline := results.headline) is not None:
         headings = {tables.BEHAVIOUR[0]: "Behaviour", tables.ANSWERS[0]: "Answers"}
         note = f"{_BEHAVIOUR} {_TROUBLE}" if headline == tables.BEHAVIOUR[0] else _TROUBLE
         if any(0 < entry.estimate(headline).clusters < MIN_CLUSTERS for entry in results.entries):
@@ -131,15 +135,8 @@ def _blocks(results: Results) -> Iterator[Block]:
     for figure in results.metrics.headlines:
         yield from _parts(results, figure)
     yield _providers(results)
-    columns, rows = tables.costs(results)
-    note = (
-        "Models are the provider's own; what it derives later it seldom says. Where sessions are played, the user "
-        "corrects what does not suit, so a memory that does worse is told more."
-    )
-    yield Block("Cost", columns=columns, rows=rows, note=note)
-    columns, rows = tables.times(results)
-    note = "Wall time, p50 / p95 / p99; of a provider's cells the middle one. Compare on one machine alone."
-    yield Block("Time", columns=columns, rows=rows, note=note)
+    for what, (columns, rows) in (("Cost", tables.costs(results)), ("Time", tables.times(results))):
+        yield Block(what, columns=columns, rows=rows, note=_NOTES[what])
     if any(role.kind == "model" for manifest in results.manifests for role in manifest.roles):
         yield _models(results)
     meanings = {name: BY_NAME[name].meaning for name in (*names, *retrieval)}
@@ -149,10 +146,8 @@ def _blocks(results: Results) -> Iterator[Block]:
         yield Block("To bear in mind", points=found)
     for manifest in results.manifests:
         yield _record(manifest)
-    shown_as = [
-        (entry.shown, json.dumps(entry.variant.config, ensure_ascii=False)) for entry in results.entries
-    ]
-    yield Block("Configurations", rows=shown_as, note="As they ran; secrets hidden, files by name only.")
+    facts = [(entry.shown, json.dumps(entry.variant.config, ensure_ascii=False)) for entry in results.entries]
+    yield Block("Configurations", rows=facts, note="As they ran; secrets hidden, files by name only.")
 
 
 def _table(results: Results, heading: str, names: Sequence[str], note: str) -> Block:
@@ -160,19 +155,14 @@ def _table(results: Results, heading: str, names: Sequence[str], note: str) -> B
     for measure in (results.entries[0].measure(name) for name in names):
         group = f"{measure.group}, " if measure.group in ("CS", "PET", "IQI") else ""
         columns.append(f"{measure.name}\n{group}{measure.better} is better")
-    kinds = [tables.kind_of(entry) for entry in results.entries]
-    rows = [
-        [
-            f"{entry.shown}\n{kind}",
-            *(stacked(entry.estimate(name)) for name in names),
-            count(entry.metrics.tokens.mean),
-            tables.trouble(entry),
-        ]
-        for entry, kind in zip(results.entries, kinds, strict=True)
-    ]
-    return Block(
-        heading, columns=["provider", *columns, "tokens", "trouble"], rows=rows, note=note, groups=kinds
-    )
+    columns = ["provider", *columns, "tokens", "trouble"]
+    rows, kinds = [], []
+    for entry in results.entries:
+        kinds.append(tables.kind_of(entry))
+        figures = (stacked(entry.estimate(name)) for name in names)
+        tokens = count(entry.metrics.tokens.mean)
+        rows.append([f"{entry.shown}\n{kinds[-1]}", *figures, tokens, tables.trouble(entry)])
+    return Block(heading, columns=columns, rows=rows, note=note, groups=kinds)
 
 
 def _noticing(results: Results) -> Iterator[Block]:
@@ -245,9 +235,8 @@ def _providers(results: Results) -> Block:
     """What each provider is, and how its test sessions stood."""
     rows = []
     for entry in results.entries:
-        variant = entry.variant
+        variant, budget = entry.variant, entry.variant.budget
         seen = {cell.pet_observability for _, cell in entry.cells}
-        budget = variant.budget
         rows.append(
             [
                 entry.shown,
@@ -313,9 +302,8 @@ SEVERAL_FILE = "several.json"
 def parts_of(directories: Sequence[Path]) -> list[Path]:
     """Each experiment once, those that a directory names in its place."""
     found: dict[Path, Path] = {}
-    for directory in directories:
-        for part in _named(directory):
-            found.setdefault(part.resolve(), part)
+    for part in (part for directory in directories for part in _named(directory)):
+        found.setdefault(part.resolve(), part)
     return list(found.values())
 
 
