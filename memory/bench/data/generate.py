@@ -144,10 +144,8 @@ class _Life:
         return self.dice.pick(self.language.forms.leads[cell[0]]) if named else ""
 
     def _props(self, context: str) -> dict[str, str]:
-        return {
-            "matter": self.dice.pick(self.world.matters[context]),
-            "person": self.dice.pick(self.world.people[context]),
-        }
+        matter = self.dice.pick(self.world.matters[context])
+        return {"matter": matter, "person": self.dice.pick(self.world.people[context])}
 
     def _talk(self, context: str) -> str:
         """Talk without any preference; half of it shares its words with one."""
@@ -167,8 +165,8 @@ class _Life:
             beats.insert(0, Beat("", "distraction", self._talk(context)))
         if cells := {known.cell for known in self._known(index) if known.context == context}:
             beats.append(self._task(self.dice.pick(sorted(cells)), index, tested=False))
-        if self.dice.chance(0.3) and (decoy := self._decoy(context, index)):
-            beats.append(decoy)
+        if self.dice.chance(0.3):
+            beats.append(self._decoy(context, index))
         if not beats:
             beats.append(Beat("", "distraction", self._talk(context)))
         script = self._script(context, self._starts(index), beats)
@@ -187,7 +185,7 @@ class _Life:
     def _known(self, sessions: int) -> list[Preference]:
         return [known for known in self.history if known.since <= sessions]
 
-    def _decoy(self, context: str, index: int) -> Beat | None:
+    def _decoy(self, context: str, index: int) -> Beat:
         """Hearsay or a single case, always with a setting that is nobody's preference here."""
         name = self.dice.pick([name for name, markers in sorted(self.nobodys.items()) if markers])
         marker, forms = self.nobodys[name][-1], self.language.forms

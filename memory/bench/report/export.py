@@ -104,7 +104,7 @@ def as_latex(results: Results) -> str:
     return "% needs \\usepackage{booktabs}\n" + "\n\n".join(parts) + "\n"
 
 
-def _tables(results: Results) -> list[tables.Table]:
+def _tables(results: Results) -> list[tables.Grid]:
     paired = tables.differences(results)
     return [tables.summary(results), *([paired] if paired[1] else [])]
 

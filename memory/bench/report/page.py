@@ -52,11 +52,11 @@ class Page:
 
     title: str
     heading: str
-    badges: Sequence[tuple[str, str]]  # text and kind: "good", "bad" or empty
-    verdict: Sequence[str]  # who won, in sentences
-    lines: Sequence[str]
-    cards: Sequence[Card]
-    blocks: Sequence[Block]
+    badges: Sequence[tuple[str, str]] = ()  # text and kind: "good", "bad" or empty
+    verdict: Sequence[str] = ()  # who won, in sentences
+    lines: Sequence[str] = ()
+    cards: Sequence[Card] = ()
+    blocks: Sequence[Block] = ()
     problems: Sequence[str] = ()
     quotes: bool = False  # whether it quotes texts
 

@@ -18,7 +18,7 @@ _SHOWN = ("shown", "shown alone", "stale rate", "mixed contexts", "decoys", "det
 _EVIDENCE = ("evidence recall", "evidence recall, pooled", "any evidence", "all evidence", "evidence overlap",
              "claimed recall", "relevant tokens", "nothing shown")  # fmt: skip
 
-Table = tuple[list[str], list[list[str]]]
+Grid = tuple[list[str], list[list[str]]]
 """Columns and rows."""
 
 
@@ -44,7 +44,7 @@ def known(results: Results, name: str) -> bool:
     return any(entry.estimate(name).n for entry in results.entries)
 
 
-def summary(results: Results, figure: Callable[[Estimate], str] = spanned) -> Table:
+def summary(results: Results, figure: Callable[[Estimate], str] = spanned) -> Grid:
     """The figures that say most, side by side, each written by ``figure``."""
     names = main_figures(results)
     columns = ["provider", "kind", *names, "tokens", "requests in trouble", "personas"]
@@ -74,7 +74,7 @@ def trouble(entry: Entry) -> str:
     return f"{', '.join(parts) or '0'} of {metrics.requests}"
 
 
-def differences(results: Results, figures: list[str] | None = None) -> Table:
+def differences(results: Results, figures: list[str] | None = None) -> Grid:
     """The paired differences of figures; of all that say most by default."""
     wanted = main_figures(results) if figures is None else figures
     shown = {entry.metrics.label: entry.shown for entry in results.entries}
@@ -95,7 +95,7 @@ def differences(results: Results, figures: list[str] | None = None) -> Table:
     ]
 
 
-def by_part(results: Results, figure: str, by: str) -> Table:
+def by_part(results: Results, figure: str, by: str) -> Grid:
     """A figure by attribute, category, context or persona."""
     parts: dict[str, dict[str, Estimate]] = {}
     for entry in results.entries:
@@ -113,7 +113,7 @@ COUNTS = {"events": "events", "written_tokens": "tokens written", "asked_tokens"
 TIMES = {name: name for name in ("write", "wait", "retrieve", "answer", "judge")} | {"wait": "until ready"}
 
 
-def costs(results: Results) -> Table:
+def costs(results: Results) -> Grid:
     """What was written, asked and shown, and what the providers' own models took."""
     columns = ["provider", "cells", *COUNTS.values(), "calls to write", "their tokens", "calls to retrieve",
                "their tokens ", "cut by budget", "resumed"]  # fmt: skip
@@ -134,7 +134,7 @@ def costs(results: Results) -> Table:
     ]
 
 
-def times(results: Results) -> Table:
+def times(results: Results) -> Grid:
     """Milliseconds by phase."""
     columns = ["provider", *(f"{name}, ms" for name in TIMES.values())]
     return columns, [[entry.shown, *(_time(entry, phase) for phase in TIMES)] for entry in results.entries]

@@ -65,10 +65,7 @@ def listing(directory: Path) -> str:
     return Page(
         title=f"memslot: {directory.name}",
         heading=f"{len(runs)} run{'s' * (len(runs) != 1)} in {directory.name or directory}",
-        badges=[],
         verdict=[] if runs else ["Nothing was played here yet."],
-        lines=[],
-        cards=[],
         blocks=[Block("Runs", columns=columns, rows=rows, note=note)] if rows else [],
     ).render()
 
