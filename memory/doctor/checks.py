@@ -13,8 +13,7 @@ from memory.contract.receipts import BackendHealth, BackendReadiness, RetrieveRe
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.doctor.hints import LEAK, Hints, unreached
-from memory.doctor.report import CheckStatus
-from memory.doctor.trial import Patience, Trial, new_word, request, shows
+from memory.doctor.report import CheckStatus, Patience, Trial, new_word, request, shows
 from memory.plugins.hookspecs import PluginInfo
 from memory.slot.probing import allocate_probe_scopes, missing_of, probe_models
 from memory.slot.slot import MemorySlot
@@ -34,10 +33,8 @@ class CheckFailed(MemslotError):
 
 
 class SlotChecks:
-    """One method for each check, to be called in the order of :data:`memory.doctor.CHECKS`.
-
-    Every method raises :class:`CheckFailed` for what it must not see, and lets the slot's own errors through.
-    """
+    """One method for each check, to be called in their order. Every one raises :class:`CheckFailed` for what it
+    must not see, and lets the slot's own errors through."""
 
     def __init__(
         self, slot: MemorySlot, info: PluginInfo, hints: Hints, patience: Patience, ready_timeout_s: float
@@ -85,9 +82,8 @@ class SlotChecks:
         offered, traits = self._slot.capabilities(), self._slot.traits
         undeclared = offered - self._info.capabilities
         if undeclared:
-            raise CheckFailed(
-                f"offers {', '.join(sorted(undeclared))}, which its description does not declare"
-            )
+            names = ", ".join(sorted(undeclared))
+            raise CheckFailed(f"offers {names}, which its description does not declare")
         for name, methods in sorted(missing_of(self._slot, self._info.capabilities).items()):
             raise CheckFailed(
                 f"its description declares {name}, and the adapter lacks {', '.join(methods)}",
@@ -196,10 +192,8 @@ class SlotChecks:
                 raise CheckFailed(
                     "what was said in read-only mode was remembered", "its test sessions cannot be trusted"
                 )
-        return (
-            "passed",
-            "a write was skipped; neither it nor the question asked meanwhile is found afterwards",
-        )
+        seen = "a write was skipped; neither it nor the question asked meanwhile is found afterwards"
+        return "passed", seen
 
     async def reset(self) -> Outcome:
         """One persona is cleared, seen to be empty, and the other keeps its own; then the other."""
@@ -286,19 +280,14 @@ class SlotChecks:
                 await anyio.sleep(_POLL_S)
 
     async def _reset(self, trial: Trial, timeout_s: float) -> tuple[str, ...]:
-        """Reset one persona, and look at all of them; what the backend cannot clear.
-
-        Raises:
-            CheckFailed: it is not empty, or another one is.
-        """
+        """Reset one persona, and look at all of them; what the backend cannot clear."""
         with self._patience.waiting_for("a reset", timeout_s):
             try:
                 receipt = await self._slot.reset_scope(trial.scope)
-            except BackendTimeout as error:
+            except Exception as error:
                 trial.set_up = False
-                raise CheckFailed(str(error), _BY_HAND) from error
-            except Exception:
-                trial.set_up = False
+                if isinstance(error, BackendTimeout):
+                    raise CheckFailed(str(error), _BY_HAND) from error
                 raise
         trial.set_up = False
         stays = f"; stays: {', '.join(receipt.left)}" if receipt.left else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,12 @@ def unreached(diagnostics: Mapping[str, Any]) -> bool:
 def hides_us(*folders: Path) -> str | None:
     """What scripts in these folders import as ``memory`` in our place, in words; None where they get us."""
     ours = Path(__file__).resolve().parents[1]
-    for folder in folders:
-        for name in ("memory.py", "memory/__init__.py"):
-            found = folder / name
-            if found.is_file() and found.resolve().parent != ours:
-                return (
-                    f'{name} beside it hides this package from scripts there, which end with "cannot import name '
-                    "'open_memory'\"; rename yours"
-                )
+    for folder, name in product(folders, ("memory.py", "memory/__init__.py")):
+        if (folder / name).is_file() and (folder / name).resolve().parent != ours:
+            return (
+                f'{name} beside it hides this package from scripts there, which end with "cannot import name '
+                "'open_memory'\"; rename yours"
+            )
     return None
 
 
@@ -75,35 +74,8 @@ class Hints:
             return "add --debug for the traceback, and report it to the plugin's author"
         if isinstance(error, IsolationError):
             return LEAK
-        if isinstance(error, BackendError):
-            return self._backend(error, model)
-        return None  # configuration, input, scope and plugin errors name their fix
-
-    def unavailable(self, diagnostics: Mapping[str, Any]) -> str | None:
-        """What to do about a health of ``unavailable``; None where its warnings are all there is to say."""
-        if "module" in diagnostics:
-            return self.install
-        if "disk" in diagnostics:
-            return self._disk(diagnostics["disk"])
-        if unreached(diagnostics):
-            return self._nobody_there()
-        if "deadline_s" in diagnostics:
-            return f"see whether it runs, at {self._places()}; or raise memory.deadlines.health_s"
-        status = diagnostics.get("status") or 0
-        if status in (401, 403):
-            return self._key()
-        return _REACHED if status >= 500 else None
-
-    @property
-    def templates(self) -> str:
-        """What to do where two scopes come to one id."""
-        return f"let the id templates in {self._block()} tell scopes apart: use {{run_id}} and {{persona_id}}"
-
-    @property
-    def install(self) -> str | None:
-        return self._info.install if self._info and self._info.install else None
-
-    def _backend(self, error: BackendError, model: str) -> str | None:
+        if not isinstance(error, BackendError):
+            return None  # configuration, input, scope and plugin errors name their fix
         if "module" in error.diagnostics:
             return self.install
         if "disk" in error.diagnostics:
@@ -113,12 +85,33 @@ class Hints:
         if isinstance(error, BackendRateLimited):
             return "the quota is used up: wait, or use another key"
         if unreached(error.diagnostics):
-            return self._nobody_there(model)
+            return f"start it, or correct {self._places(model)}"
         if isinstance(error, BackendTimeout):
             return "see what keeps it, in the backend's own log; or raise memory.deadlines"
-        if isinstance(error, BackendUnavailable):
-            return _REACHED
-        return None
+        return _REACHED if isinstance(error, BackendUnavailable) else None
+
+    def unavailable(self, diagnostics: Mapping[str, Any]) -> str | None:
+        """What to do about a health of ``unavailable``; None where its warnings are all there is to say."""
+        if "module" in diagnostics:
+            return self.install
+        if "disk" in diagnostics:
+            return self._disk(diagnostics["disk"])
+        if unreached(diagnostics):
+            return f"start it, or correct {self._places()}"
+        if "deadline_s" in diagnostics:
+            return f"see whether it runs, at {self._places()}; or raise memory.deadlines.health_s"
+        status = diagnostics.get("status") or 0
+        if status in (401, 403):
+            return self._key()
+        return _REACHED if status >= 500 else None
+
+    @property
+    def templates(self) -> str:  # where two scopes come to one id
+        return f"let the id templates in {self._block()} tell scopes apart: use {{run_id}} and {{persona_id}}"
+
+    @property
+    def install(self) -> str | None:
+        return self._info.install if self._info and self._info.install else None
 
     def _disk(self, code: str) -> str:
         where = str(self._config.data_dir) if self._config else "the directory of memory.data_dir"
@@ -126,9 +119,6 @@ class Hints:
         what = "the disk, or a quota of it, is full" if full else "this user must not write"
         mend = "make room" if full else "change its owner or mode"
         return f"{what} ({code}) at {where} or at a path among its options: {mend}, or set another memory.data_dir"
-
-    def _nobody_there(self, model: str = "") -> str:
-        return f"start it, or correct {self._places(model)}"
 
     def _places(self, model: str = "") -> str:
         return ", ".join(self._addresses(model)) or f"its address in {self._block(model)}"

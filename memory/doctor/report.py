@@ -1,63 +1,58 @@
-"""What doctor tells: a result for each check, and what it is waiting for."""
+"""What doctor tells of each check, the synthetic personas it tries, and what a long call is for."""
 
 from __future__ import annotations
 
-from typing import Literal
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, Self
+
+import anyio
 
 from memory.contract._model import Frozen
+from memory.contract.events import MemoryEvent, Message
+from memory.contract.receipts import RetrieveResult
+from memory.contract.requests import ContextBudget, RetrieveRequest
+from memory.contract.scope import MemoryScope
 
-CHECKS = (
-    "config",
-    "plugin",
-    "health",
-    "setup",
-    "capabilities",
-    "models",
-    "write",
-    "readiness",
-    "write_read",
-    "isolation",
-    "read_only",
-    "reset",
-    "close",
-)
-"""Names of the checks, in order."""
+# Check -> the one without which it shows nothing, in order.
+NEEDS = {
+    "plugin": "config",
+    "health": "plugin",
+    "setup": "health",
+    "capabilities": "setup",
+    "models": "setup",
+    "write": "models",
+    "readiness": "write",
+    "write_read": "readiness",
+    "isolation": "write",
+    "read_only": "write",
+    "reset": "plugin",
+    "close": "plugin",
+}
+CHECKS = ("config", *NEEDS)
 
 CheckStatus = Literal["passed", "failed", "pending", "skipped"]
 
 
 class CheckResult(Frozen):
-    """One check.
-
-    Attributes:
-        name: one of :data:`CHECKS`.
-        status: ``pending`` could not be seen in time or at all; ``skipped`` was not tried.
-        evidence: what was seen, in words.
-        latency_ms: how long it took, None where it was not tried.
-        fix: what to do about it, None where the evidence says so itself or nothing is wrong.
-    """
+    """One check; ``pending`` could not be seen in time or at all, ``skipped`` was not tried."""
 
     name: str
     status: CheckStatus
-    evidence: str
-    latency_ms: float | None = None
-    fix: str | None = None
+    evidence: str  # what was seen, in words
+    latency_ms: float | None = None  # None where it was not tried
+    fix: str | None = None  # None where the evidence says so itself or nothing is wrong
 
 
 class DoctorReport(Frozen):
-    """All checks of one configuration.
-
-    Attributes:
-        source: the file, or ``config``.
-        provider, kind: what it selects; None where that could not be read.
-        label: the provider's name, and what the name alone would hide.
-        checks: in order, one for each of :data:`CHECKS`.
-    """
-
-    source: str
-    provider: str | None
+    source: str  # the file, or ``config``
+    provider: str | None  # None, and so the next two, where it could not be read
     kind: str | None
-    label: str | None
+    label: str | None  # the provider's name, and what the name alone would hide
     checks: tuple[CheckResult, ...]
 
     @property
@@ -66,15 +61,12 @@ class DoctorReport(Frozen):
 
     @property
     def failed(self) -> tuple[str, ...]:
-        return self._named("failed")
+        return tuple(check.name for check in self.checks if check.status == "failed")
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """Names of the checks that could not be settled: no failures, and not green either."""
-        return self._named("pending")
-
-    def _named(self, status: CheckStatus) -> tuple[str, ...]:
-        return tuple(check.name for check in self.checks if check.status == status)
+        """No failures, and not green either: what could not be seen."""
+        return tuple(check.name for check in self.checks if check.status == "pending")
 
 
 class Waiting(Frozen):
@@ -84,3 +76,122 @@ class Waiting(Frozen):
     what: str
     elapsed_s: float
     limit_s: float
+
+
+def new_word() -> str:
+    return f"oolong{uuid.uuid4().hex[:10]}"
+
+
+@dataclass
+class Trial:
+    """A persona with one thing to remember; the question has ``shop`` in it, and the answer alone ``marker``."""
+
+    scope: MemoryScope  # of this run of doctor alone
+    shop: str
+    marker: str
+    set_up: bool = False  # the backend may hold something of it
+    written: bool = False
+    seen: bool = False  # its own memory showed the marker
+
+    @classmethod
+    def pair(cls) -> tuple[Self, Self]:
+        run = f"memslot-doctor-{uuid.uuid4().hex[:12]}"
+        first, second = (
+            cls(MemoryScope(run_id=run, persona_id=persona), f"Hakone{uuid.uuid4().hex[:8]}", new_word())
+            for persona in ("doctor-a", "doctor-b")
+        )
+        return first, second
+
+    @property
+    def name(self) -> str:
+        return self.scope.persona_id
+
+    @property
+    def question(self) -> str:
+        return f"Which is my favourite tea at {self.shop}?"
+
+    def event(self) -> MemoryEvent:
+        return MemoryEvent(
+            event_id=uuid.uuid4().hex,
+            scope=self.scope,
+            session_id="doctor",
+            turn_id="1",
+            timestamp=datetime.now(UTC),
+            messages=(
+                Message(role="user", content=f"My favourite tea at {self.shop} is {self.marker}."),
+                Message(role="assistant", content=f"I will remember that you like {self.marker}."),
+            ),
+        )
+
+
+def request(scope: MemoryScope, question: str) -> RetrieveRequest:
+    budget = ContextBudget(max_tokens=2000, max_items=10)
+    return RetrieveRequest(query=question, scope=scope, session_id="doctor", budget=budget)
+
+
+def shows(result: RetrieveResult, word: str, *, raw: bool = False) -> bool:
+    """Whether a word stands in the section or an entry; with ``raw``, in the native payload as well."""
+    shown = [result.formatted_context, *(entry.text for entry in result.entries)]
+    if raw:
+        shown.append(json.dumps(result.raw, ensure_ascii=False, default=str))
+    return any(word.casefold() in text.casefold() for text in shown)
+
+
+_FIRST_NOTICE_S = 2.0
+_NEXT_NOTICE_S = 5.0
+
+
+class Patience:
+    """Knows which call is under way, and tells of those that take their time: after 2 s, then every 5 s."""
+
+    def __init__(self, report: Callable[[Waiting], None] | None) -> None:
+        self.check = ""
+        self.report = report
+        self._call: tuple[float, Waiting] | None = None  # since when, by the loop's clock
+
+    @contextmanager
+    def waiting_for(self, what: str, limit_s: float) -> Iterator[None]:
+        waiting = Waiting(check=self.check, what=what, elapsed_s=0.0, limit_s=limit_s)
+        self._call = anyio.current_time(), waiting
+        try:
+            yield
+        finally:
+            self._call = None
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Tell of long calls while the body runs. What the body or ``report`` raises comes out as it is."""
+        problem: BaseException | None = None
+
+        async def watch() -> None:
+            nonlocal problem
+            try:
+                await self._watch()
+            except Exception as error:
+                problem = error
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            try:
+                yield
+            except anyio.get_cancelled_exc_class():
+                raise
+            except BaseException as error:
+                problem = error
+            finally:
+                tasks.cancel_scope.cancel()
+        if problem is not None:
+            raise problem
+
+    async def _watch(self) -> None:
+        reported: tuple[float, Waiting] | None = None
+        reported_at = 0.0
+        while self.report is not None:
+            await anyio.sleep(_FIRST_NOTICE_S / 4)
+            call, now = self._call, anyio.current_time()
+            if call is None or now - call[0] < _FIRST_NOTICE_S:
+                continue
+            if call is not reported or now - reported_at >= _NEXT_NOTICE_S:
+                reported, reported_at = call, now
+                self.report(call[1].model_copy(update={"elapsed_s": now - call[0]}))

@@ -12,27 +12,10 @@ import anyio
 
 from memory.doctor.checks import CheckFailed, Outcome, SlotChecks
 from memory.doctor.hints import Hints, explained, hides_us
-from memory.doctor.report import CHECKS, CheckResult, DoctorReport, Waiting
-from memory.doctor.trial import Patience
+from memory.doctor.report import CHECKS, NEEDS, CheckResult, DoctorReport, Patience, Waiting
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot, open_journal
 from memory.plugins.registry import MemoryAdapterRegistry
-
-_NEEDS = {
-    "plugin": "config",
-    "health": "plugin",
-    "setup": "health",
-    "capabilities": "setup",
-    "models": "setup",
-    "write": "models",
-    "readiness": "write",
-    "write_read": "readiness",
-    "isolation": "write",
-    "read_only": "write",
-    "reset": "plugin",
-    "close": "plugin",
-}
-"""Check -> the one without which it shows nothing."""
 
 _LEAST_RESET_S = 10.0
 _CLEAN_UP_S = 15.0
@@ -50,21 +33,13 @@ async def run_doctor(
 ) -> DoctorReport:
     """Run every check in order. What needs one that failed is ``skipped``; the reset is tried all the same.
 
-    Args:
-        config: a YAML file, its content, or a loaded configuration.
-        registry: in place of the installed plugins.
-        on_check: called with each result as it comes.
-        on_wait: called while a call takes longer than two seconds, and every five seconds from then on.
-        on_error: called with each error behind a failed check, for its traceback.
-        ready_timeout_s: longest wait for what is derived later, seconds; the resets together get as long, but 10 s.
-        data_dir: in place of ``memory.data_dir``.
-
-    Returns:
-        The report. Only the callbacks' own errors are raised; the synthetic scopes are reset even then.
+    ``on_check`` gets each result as it comes, ``on_wait`` is called while a call takes longer than two seconds, and
+    every five seconds from then on, ``on_error`` with each error behind a failed check. ``ready_timeout_s`` is the
+    longest wait for what is derived later; the resets together get as long, but 10 s. Only the callbacks' own
+    errors are raised; the synthetic scopes are reset even then.
     """
-    registry = registry or MemoryAdapterRegistry()
-    patience = Patience(on_wait)
-    return await _Doctor(config, registry, on_check, on_error, patience, ready_timeout_s, data_dir).run()
+    found, patience = registry or MemoryAdapterRegistry(), Patience(on_wait)
+    return await _Doctor(config, found, on_check, on_error, patience, ready_timeout_s, data_dir).run()
 
 
 @dataclass
@@ -92,28 +67,26 @@ class _Doctor:
                     await self._run_check(name)
             finally:
                 await self._clean_up()
-        config = self.config
         return DoctorReport(
-            source=config.problem.source if config else str(self.source),
-            provider=config.provider if config else None,
+            source=self.config.problem.source if self.config else str(self.source),
+            provider=self.config.provider if self.config else None,
             kind=self.kind,
             label=self.label,
             checks=tuple(self.results),
         )
 
     async def _run_check(self, name: str) -> None:
-        culprit = self.culprits.get(_NEEDS.get(name, ""))
+        culprit = self.culprits.get(NEEDS.get(name, ""))
         if culprit is not None:
             self.culprits[name] = culprit
-            self._note(
-                CheckResult(name=name, status="skipped", evidence=f"not run, because {culprit} failed")
-            )
-            return
+            why = f"not run, because {culprit} failed"
+            return self._note(CheckResult(name=name, status="skipped", evidence=why))
         self.patience.check = name
         started = time.perf_counter()
         fix = None
         try:
-            status, evidence = await self._outcome(name)
+            opening = {"config": self._load, "plugin": self._open}
+            status, evidence = await (opening.get(name) or getattr(self.checks, name))()
         except Exception as error:
             self.culprits[name] = name
             status, evidence = "failed", explained(error)
@@ -123,21 +96,12 @@ class _Doctor:
         took = (time.perf_counter() - started) * 1000
         self._note(CheckResult(name=name, status=status, evidence=evidence, latency_ms=took, fix=fix))
 
-    async def _outcome(self, name: str) -> Outcome:
-        if name == "config":
-            return self._load()
-        if name == "plugin":
-            return self._open()
-        assert self.checks is not None
-        outcome: Outcome = await getattr(self.checks, name)()
-        return outcome
-
     def _note(self, result: CheckResult) -> None:
         self.results.append(result)
         if self.on_check is not None:
             self.on_check(result)
 
-    def _load(self) -> Outcome:
+    async def _load(self) -> Outcome:
         loaded = load_config(self.source)
         # A reset may be given 300 s in production; nobody sits through that here.
         deadlines = loaded.memory.deadlines
@@ -155,7 +119,7 @@ class _Doctor:
         served = f"; serve.isolate is {loaded.isolate}" if loaded.isolate else ""
         return "passed", f"memory.{loaded.spelling} is {loaded.provider}{served}{journal}{note}{unread}"
 
-    def _open(self) -> Outcome:
+    async def _open(self) -> Outcome:
         assert self.config is not None
         assert self.given is not None
         info = self.registry.selected(self.config)
@@ -164,8 +128,7 @@ class _Doctor:
         if self.given.memory.state is not None:
             open_journal(self.given).close()  # the server of hosts and sessions, which nothing below asks
         slot = build_slot(self.config, registry=self.registry, data_dir=self.data_dir)
-        traits = slot.traits
-        self.kind, self.label = traits.kind, info.label(traits)
+        self.kind, self.label = slot.traits.kind, info.label(slot.traits)
         self.checks = SlotChecks(slot, info, self.hints, self.patience, self.ready_timeout_s)
         return "passed", f"{self.label}: {info.summary}; configuration hash {known[:12]}"
 

@@ -87,7 +87,7 @@ def test_what_cannot_be_settled_in_time_is_pending_and_said_so(add_plugin, tmp_p
 
 
 def test_a_long_wait_is_said_on_stderr(add_plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.doctor.trial._FIRST_NOTICE_S", 0.04)
+    monkeypatch.setattr("memory.doctor.report._FIRST_NOTICE_S", 0.04)
     add_plugin("slow", fake_plugin("slow", store="derivation_s=60.0"))
     result = invoke("doctor", config_for("slow", tmp_path), "--timeout", "0.3", "--json")
     assert "readiness: waiting for what was written to be processed, 0 s of at most 0 s" in result.stderr

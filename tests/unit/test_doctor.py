@@ -309,7 +309,7 @@ async def test_a_callback_that_raises_is_raised_and_leaves_nothing(when: str, er
 async def test_a_terminal_that_closes_while_waiting_is_told_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("memory.doctor.trial._FIRST_NOTICE_S", 0.04)
+    monkeypatch.setattr("memory.doctor.report._FIRST_NOTICE_S", 0.04)
     store = FakeNativeStore(derivation_s=60)
 
     def raises(waiting: object) -> None:
@@ -330,8 +330,8 @@ async def test_a_cancelled_doctor_leaves_nothing() -> None:
 
 
 async def test_no_long_wait_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.doctor.trial._FIRST_NOTICE_S", 0.04)
-    monkeypatch.setattr("memory.doctor.trial._NEXT_NOTICE_S", 0.05)
+    monkeypatch.setattr("memory.doctor.report._FIRST_NOTICE_S", 0.04)
+    monkeypatch.setattr("memory.doctor.report._NEXT_NOTICE_S", 0.05)
     told: list[Any] = []
     store = FakeNativeStore(derivation_s=60)
     store.faults.add("slow", endpoint="delete_rows", delay_s=0.2)
