@@ -29,8 +29,8 @@ from memory import (
     PluginError,
     ScopeError,
 )
-from memory.plugins.commands import command_names, load_command
 from memory.plugins.console import complain, usage_line
+from memory.plugins.installed import command_names, load_command
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
 _INPUT = (ConfigError, InputError, ScopeError, PluginError, CapabilityNotSupported)

@@ -1,6 +1,5 @@
-"""One block of a configuration, ``${NAME}`` filled in, checked against its model: errors name file, line, field
-and fix.
-"""
+"""A configuration's YAML, its variables filled in, and its blocks checked against their models: errors name file,
+line, field and fix."""
 
 from __future__ import annotations
 
@@ -10,8 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import attrgetter, getitem
+from operator import attrgetter
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -39,8 +37,6 @@ _Loader.yaml_implicit_resolvers = {
 
 
 class Lines(dict[tuple[str, ...], int | None]):
-    """Line numbers of a document's keys, by path."""
-
     def of(self, path: tuple[str, ...]) -> int | None:
         """Line of the key, or of the nearest one above it that exists; None without a file."""
         while path and path not in self:
@@ -158,7 +154,6 @@ class Problems:
         return ConfigError(f"{self.place(path)}: {what}")
 
     def place(self, path: tuple[str, ...]) -> str:
-        """``file.yaml:11: run.sessions``, or as much of it as is known."""
         line = self.lines.of(path)
         file = f"{self.source}:{line}: " if line else f"{self.source}: " if self.source else ""
         return f"{file}{shown(path)}"
@@ -247,10 +242,8 @@ def parse_block(
     model: type[ModelT], data: Mapping[str, Any], where: str, problem: Problems = NO_FILE
 ) -> ModelT:
     """Validate one block; ``where`` is its path, such as ``memory.backends.mem0``, and prefixes every message.
-
     ConfigError has the path of the field, what is wrong, and the nearest known name for a typo. Values are never
-    repeated: they may be secrets. The model's ``FORMER``, if any, says what became of keys of old.
-    """
+    repeated: they may be secrets. The model's ``FORMER``, if any, says what became of keys of old."""
     try:
         return model.model_validate(dict(data))
     except ValidationError as error:
@@ -258,14 +251,14 @@ def parse_block(
         # Where a value may be one of several things, the deepest complaint is about the one that was meant. A key
         # that is misspelt comes before one that is missing because of it.
         first = max(problems, key=lambda problem: (len(problem["loc"]), problem["type"] == "extra_forbidden"))
-        names = _data_path(data, first["loc"], missing=first["type"] == "missing")
+        names, value = _in_data(data, first["loc"], missing=first["type"] == "missing")
         what = first["msg"].removeprefix("Value error, ")
         inner, name = _model_at(model, names[:-1]), str(names[-1] if names else "")
         known = inner.model_fields if inner else {}
         if first["type"] == "missing":
             examples = known[name].examples if name in known else None
             what = f"is required, e.g. {examples[0]}" if examples else "is required"
-        elif first["type"] == "string_type" and isinstance(reduce(getitem, names, data), (int, float)):
+        elif first["type"] == "string_type" and isinstance(value, (int, float)):
             what = "must be text; put it in quotes"
         elif first["type"] == "extra_forbidden":
             former: Mapping[str, str] = getattr(inner, "FORMER", {})
@@ -286,8 +279,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(known)}" if known else ""
 
 
-def _data_path(data: Any, loc: tuple[int | str, ...], *, missing: bool) -> list[str | int]:
-    """The part of pydantic's location that exists in the data: names of union branches do not."""
+def _in_data(data: Any, loc: tuple[int | str, ...], *, missing: bool) -> tuple[list[str | int], Any]:
+    """The part of pydantic's location that exists in the data (union branches do not), and what is there."""
     path: list[str | int] = []
     for position, part in enumerate(loc):
         inside = isinstance(data, Mapping) and part in data
@@ -296,11 +289,10 @@ def _data_path(data: Any, loc: tuple[int | str, ...], *, missing: bool) -> list[
             data = data[part]
         elif missing and position == len(loc) - 1:
             path.append(part)
-    return path
+    return path, data
 
 
 def _model_at(model: type[BaseModel], path: list[str | int]) -> type[BaseModel] | None:
-    """The model found by walking ``path`` through nested models, optionals and mappings."""
     current: Any = model
     for part in path:
         options = _models(current)

@@ -1,8 +1,6 @@
-"""YAML to settings: environment variables, secrets, and errors that name file, line, field and fix.
-
-Only the selected provider's block is resolved and validated, so a configuration may carry blocks of backends that
-are not installed, and variables that are not set (spec 4.3).
-"""
+"""YAML to settings: environment variables, secrets, and errors that name file, line, field and fix. Only the
+selected provider's block is resolved and validated, so a configuration may carry blocks of backends that are not
+installed, and variables that are not set (spec 4.3)."""
 
 from __future__ import annotations
 

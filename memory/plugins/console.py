@@ -1,7 +1,5 @@
-"""What every command writes with: colour on a terminal, plain and complete lines elsewhere.
-
-rich is imported when something is to be laid out: hooks that print a line of JSON start without it.
-"""
+"""What every command writes with: colour on a terminal, plain and complete lines elsewhere. rich is imported when
+something is to be laid out: hooks that print a line of JSON start without it."""
 
 from __future__ import annotations
 
@@ -61,10 +59,8 @@ def print_json(data: Any) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table, complete in any width: where a terminal is too narrow, on its side and in parts.
-
-    Anything but a terminal gets one line a row, however long, so that it can be searched and cut.
-    """
+    """A table, complete in any width: where a terminal is too narrow, on its side and in parts. Anything but a
+    terminal gets one line a row, however long, so that it can be searched and cut."""
     console = _console()
     table = [[" ".join(cell.split()) for cell in row] for row in (headers, *rows)]
     if not console.is_terminal or _width(table) <= console.width:
@@ -116,8 +112,6 @@ def _print_aligned(console: Console, table: Sequence[Sequence[str]]) -> None:
 
 
 class Report(Protocol):
-    """Told how far long work has come."""
-
     def __call__(self, what: str, done: int, total: int) -> None: ...
 
 

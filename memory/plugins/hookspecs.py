@@ -122,17 +122,10 @@ class CreateProvider(Protocol):
         where: str = "",
         data_dir: Path | None = None,
     ) -> MemoryAdapter:
-        """The adapter of the backend or condition ``name``.
-
-        Args:
-            name: as it is written in YAML.
-            options: its block, not yet validated, or its options.
-            where: the block's place below that of the provider asking, such as ``shadows.0.options``. Empty where
-                the block is the asking provider's own: the adapter then goes by that one's name and kind.
-            data_dir: in place of the host's.
-
-        Raises:
-            PluginNotFound, PluginLoadError, ConfigError: as for a configuration that selects it.
+        """The adapter of the backend or condition ``name``, as it is written in YAML; raises as for a configuration
+        that selects it. ``options`` is its block, not yet validated, or its options. ``where`` is the block's place
+        below that of the provider asking, such as ``shadows.0.options``; empty where the block is the asking
+        provider's own: the adapter then goes by that one's name and kind. ``data_dir`` is in place of the host's.
         """
         ...
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import metadata
-from importlib.metadata import EntryPoints
 from os import stat
+from typing import TYPE_CHECKING, Any
+
+from memory.contract.errors import PluginLoadError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
+# Names a :class:`typer.Typer` or a plain click command. One is imported when it is run or listed, so that one which
+# is broken or slow costs the others nothing.
+GROUP = "memslot.commands"
 
 _State = tuple[tuple[str, int | None], ...]
 
 
 def entry_points(group: str) -> EntryPoints:
-    """As :func:`importlib.metadata.entry_points`."""
     return _entry_points(group, _state())
 
 
@@ -24,11 +31,15 @@ def packages_distributions() -> Mapping[str, list[str]]:
 
 @lru_cache(maxsize=16)
 def _entry_points(group: str, _: _State) -> EntryPoints:
+    from importlib import metadata  # a command that lists nothing starts without it
+
     return metadata.entry_points(group=group)
 
 
 @lru_cache(maxsize=1)
 def _packages_distributions(_: _State) -> Mapping[str, list[str]]:
+    from importlib import metadata
+
     return metadata.packages_distributions()
 
 
@@ -42,3 +53,39 @@ def _changed_ns(directory: str) -> int | None:
         return stat(directory or ".").st_mtime_ns
     except OSError:
         return None
+
+
+def command_names() -> list[str]:
+    """Names on offer; imports nothing."""
+    return sorted({point.name for point in entry_points(group=GROUP)})
+
+
+def load_command(name: str) -> Any | None:
+    """The click command behind a name, or None where no distribution offers one; PluginLoadError where two do."""
+    points = [point for point in entry_points(group=GROUP) if point.name == name]
+    if not points:
+        return None
+    if len(points) > 1:
+        owners = " and ".join(map(_owner, points))
+        raise PluginLoadError(f"memslot {name}: offered by {owners}; uninstall one of them")
+    import typer
+    from typer.main import get_command
+
+    point = points[0]
+    try:
+        command: Any = point.load()
+        if not isinstance(command, typer.Typer):
+            if hasattr(command, "invoke") and hasattr(command, "make_context"):
+                return command
+            raise TypeError("not a typer app and not a command")
+        command._add_completion = False  # the options for it are memslot's
+        if not sys.stdout.isatty():
+            command.rich_markup_mode = None
+        return get_command(command)
+    except (Exception, SystemExit) as error:
+        failed = f"{point.value} of {_owner(point)} failed to load ({type(error).__name__})"
+        raise PluginLoadError(f"memslot {name}: {failed}") from error
+
+
+def _owner(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "an unknown distribution"

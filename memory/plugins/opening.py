@@ -65,18 +65,15 @@ def build_slot(
 
 
 def state_server(config: MemslotConfig) -> PostgresServer | None:
-    """The server that ``memory.state`` names."""
     return None if config.memory.state is None else PostgresServer(config.memory.state)
 
 
 def open_journal(
     config: MemslotConfig, data_dir: Path | None = None, server: PostgresServer | None = None
 ) -> Journal:
-    """The journal that ``memory.journal`` names; whoever opened it closes it.
-
-    ``data_dir`` is in place of ``memory.data_dir``, for one in a file; ``server`` that of ``memory.state``, where
-    it is known already. JournalError where the file is another process's or damaged, or the server cannot be used.
-    """
+    """The journal that ``memory.journal`` names; whoever opened it closes it. ``data_dir`` is in place of
+    ``memory.data_dir``, for one in a file; ``server`` that of ``memory.state``, where it is known already.
+    JournalError where the file is another process's or damaged, or the server cannot be used."""
     server = server or (None if data_dir else state_server(config))
     if server is not None:
         return SharedJournal(server)

@@ -1,8 +1,6 @@
 """A PostgreSQL that keeps what lies in SQLite files elsewhere: ``memory.state``, for several machines (psycopg 3).
-
 Its statements are SQLite's; only the marks of values and the words of the tables are put in its own. No message of
-the server's gets out of here: it may repeat what somebody said, and a connection's may repeat the password.
-"""
+the server's gets out of here: it may repeat what somebody said, and a connection's may repeat the password."""
 
 from __future__ import annotations
 
@@ -58,10 +56,8 @@ _WHY = {
 
 
 class PostgresServer:
-    """The server of a ``postgresql://`` URL, with a few connections that everything opened here shares.
-
-    ConfigError where psycopg is not installed, or cannot read the URL.
-    """
+    """The server of a ``postgresql://`` URL, with a few connections that everything opened here shares. ConfigError
+    where psycopg is not installed, or cannot read the URL."""
 
     def __init__(self, url: SecretStr) -> None:
         try:
@@ -109,7 +105,6 @@ class PostgresServer:
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Any]]:
-        """One connection, for one at a time."""
         with self._room:
             connection = self._idle.pop() if self._idle else self._connected()
             try:

@@ -1,14 +1,12 @@
 """What of a configuration may be published, and the hash of all of it.
 
 By allow-list: a value is shown where its field's type is harmless (``bool``, numbers, ``Literal``, enums), where
-the field is marked :data:`Public`, or where it equals the field's default, which the source code tells anyway. Of
-URLs, credentials, query and fragment are never shown. Free texts, paths and mappings under names of the user's own
-appear as a hash; secrets, :data:`Private` values and what stands under untyped keys as :data:`HIDDEN`.
+the field is marked :data:`Public`, or where it equals the field's default, which the source code tells anyway. Free
+texts, paths and mappings under names of the user's own appear as a hash; the rest as :data:`HIDDEN`.
 
-The hash covers everything that can change what a configuration does, shown or not: defaults filled in, files that
-are read by their content. Left out are credentials, so that a new key gives the same hash, and where data lies.
-What is private and goes in can be guessed by whoever knows all the rest, so every hash is made slow: about 0.1 s a
-guess.
+The hash covers everything that can change what a configuration does, shown or not. Left out are credentials, so
+that a new key gives the same hash, and where data lies. What is private and goes in can be guessed by whoever knows
+all the rest, so every hash is made slow: about 0.1 s a guess.
 """
 
 from __future__ import annotations
@@ -109,7 +107,6 @@ def resolve_paths(value: T, base: Path) -> T:
 
 
 def data_paths(options: BaseModel) -> Iterator[Path]:
-    """The paths in options that say where data lies."""
     for name, field in type(options).model_fields.items():
         value = getattr(options, name)
         if isinstance(value, BaseModel):
@@ -118,15 +115,12 @@ def data_paths(options: BaseModel) -> Iterator[Path]:
             yield value
 
 
-Types = tuple[tuple[Any, "_Mark | None"], ...]
-
-
 @dataclass(frozen=True, slots=True)
 class _Spot:
     """Where a value stands: its path in the YAML, its declared types with their marks, its field's default."""
 
     path: tuple[str, ...]
-    types: Types
+    types: tuple[tuple[Any, _Mark | None], ...]
     default: Any = _NO_DEFAULT
     within: bool = False  # an item of a mapping or sequence: a mark upon the whole makes no key in it public
 
@@ -136,15 +130,17 @@ class _Spot:
         default = _NO_DEFAULT if field.is_required() else field.get_default(call_default_factory=False)
         return cls(path, tuple(_alternatives(field.annotation, mark)), default)
 
-    def inside(self, key: str, *, of_mapping: bool = False) -> _Spot:
+    def items(self, value: Any) -> Iterator[tuple[str, Any, _Spot]]:
+        """What a mapping or sequence holds: key or position, item, and where it stands."""
         found: list[tuple[Any, _Mark | None]] = []
         for annotation, mark in self.types:
             arguments = [item for item in get_args(annotation) if item is not Ellipsis]
-            for item in arguments[1:] if of_mapping else arguments:
+            for item in arguments[1:] if isinstance(value, Mapping) else arguments:
                 found.extend(_alternatives(item, mark))
             if not arguments:
                 found.append((Any, mark))
-        return _Spot((*self.path, key), tuple(found), within=True)
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield str(key), item, _Spot((*self.path, str(key)), tuple(found), within=True)
 
     @property
     def marks(self) -> set[str]:
@@ -163,15 +159,14 @@ class _Spot:
         return all(annotation in (Any, object) for annotation, _ in self.types)
 
     def plain(self, value: Any) -> bool:
-        """Whether the declared type says that the value is harmless."""
         if isinstance(value, (Enum, MemoryScope)):  # ids are in every trace and receipt
             return True
-        for annotation, _ in self.types:
-            if _origin(annotation) is Literal and value in get_args(annotation):
-                return True
-            if isinstance(value, (bool, int, float)) and annotation in (bool, int, float):
-                return True
-        return False
+        number = isinstance(value, (bool, int, float))
+        return any(
+            (_origin(annotation) is Literal and value in get_args(annotation))
+            or (number and annotation in (bool, int, float))
+            for annotation, _ in self.types
+        )
 
 
 def _alternatives(annotation: Any, mark: _Mark | None) -> Iterator[tuple[Any, _Mark | None]]:
@@ -191,17 +186,14 @@ def _alternatives(annotation: Any, mark: _Mark | None) -> Iterator[tuple[Any, _M
 
 
 class Redaction:
-    """One configuration, as it may be shown and as it is hashed.
-
-    ``secrets``: path of a value that came from a variable whose name says credential -> what is written there.
-    """
+    """One configuration, as it may be shown and as it is hashed. ``secrets``: path of a value that came from a
+    variable whose name says credential -> what is written there."""
 
     def __init__(self, base: Path, secrets: Mapping[tuple[str, ...], str]) -> None:
         self._base = base
         self._secrets = secrets
 
     def shown(self, model: BaseModel, path: tuple[str, ...]) -> dict[str, Any]:
-        """A block, JSON-ready and without anything private; ``path`` is its place in the YAML."""
         shown = {
             field.alias or name: self._show(
                 getattr(model, name), _Spot.of_field(field, (*path, field.alias or name))
@@ -250,10 +242,7 @@ class Redaction:
 
     def _show_many(self, value: Any, spot: _Spot) -> Any:
         """The items where all may be shown, else one hash of all."""
-        if isinstance(value, Mapping):
-            items = [(str(key), item, spot.inside(str(key), of_mapping=True)) for key, item in value.items()]
-        else:
-            items = [(str(at), item, spot.inside(str(at))) for at, item in enumerate(value)]
+        items = list(spot.items(value))
         listed = not isinstance(value, Mapping) and all(
             isinstance(item, BaseModel) or item is None or place.plain(item) for _, item, place in items
         )
@@ -282,15 +271,12 @@ class Redaction:
             return written
         if isinstance(value, PurePath):
             return _content_of(self._base / Path(value).expanduser()) if "input" in spot.marks else str(value)
-        if isinstance(value, Mapping):
-            inside = {
-                str(key): self._hash(item, spot.inside(str(key), of_mapping=True))
-                for key, item in value.items()
-            }
-            return {key: item for key, item in inside.items() if item is not _OMITTED}
-        if isinstance(value, (list, tuple, set, frozenset)):
-            every = [self._hash(item, spot.inside(str(at))) for at, item in enumerate(value)]
-            every = [item for item in every if item is not _OMITTED]
+        if isinstance(value, (Mapping, list, tuple, set, frozenset)):
+            hashed = {key: self._hash(item, place) for key, item, place in spot.items(value)}
+            kept = {key: item for key, item in hashed.items() if item is not _OMITTED}
+            if isinstance(value, Mapping):
+                return kept
+            every = list(kept.values())
             return sorted(every, key=json.dumps) if isinstance(value, (set, frozenset)) else every
         if isinstance(value, datetime) and value.tzinfo is not None:
             value = value.astimezone(UTC)
@@ -300,9 +286,7 @@ class Redaction:
 
 class Scrubber:
     """Takes texts out of messages that others wrote: a last line of defence, because it finds what is exact alone.
-
-    ``replacements``: text -> what stands in its place; short texts are left alone, they are in too many words.
-    """
+    ``replacements``: text -> what stands in its place; short texts are left alone, they are in too many words."""
 
     def __init__(self, replacements: Mapping[str, str]) -> None:
         self._replacements = {text: new for text, new in replacements.items() if len(text) >= 6}
@@ -343,7 +327,6 @@ def _jsonable(value: Any) -> Any:
 
 
 def _content_of(path: Path) -> str | None:
-    """SHA-256 of a file; None where it cannot be read."""
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -369,9 +352,8 @@ def _bare(value: Any) -> Any:
 
 def _anonymous(text: str, *, pairs: bool) -> str:
     """``text`` without the user part of a URL and without credentials in a query or connection string."""
-    url = "://" in text
-    if url:
+    if "://" in text:
         text = _USER_PART.sub("", text)
-    if not (url or pairs):
+    elif not pairs:
         return text
     return _ASSIGNED.sub(lambda found: "" if is_credential(found[1]) else found[0], text)

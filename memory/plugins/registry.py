@@ -1,5 +1,4 @@
 """Finding plugins without importing SDKs, loading exactly one, explaining every failure (DESIGN section 6).
-
 Built-ins register through the same entry points as third parties. A broken plugin is an error in its own row alone.
 """
 
@@ -38,7 +37,7 @@ from memory.plugins.installed import entry_points
 from memory.plugins.redaction import resolve_paths
 
 GROUPS: Mapping[ConditionKind, str] = {"architecture": "memslot.backends", "control": "memslot.conditions"}
-_KINDS: tuple[ConditionKind, ...] = ("architecture", "control")
+_KINDS: tuple[ConditionKind, ...] = tuple(GROUPS)
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,9 @@ class PluginRow:
 
 
 class MemoryAdapterRegistry:
-    """The plugins installed in this environment; ``found`` are entry points in place of them (tests).
-
-    Methods that take or select a name raise PluginNotFound, with the nearest names, or PluginLoadError where two
-    distributions offer it, its module is broken, or an SDK that is needed is not installed.
-    """
+    """The plugins installed in this environment; ``found`` are entry points in place of them (tests). Methods that
+    take or select a name raise PluginNotFound, with the nearest names, or PluginLoadError where two distributions
+    offer it, its module is broken, or an SDK that is needed is not installed."""
 
     def __init__(self, found: Iterable[EntryPoint] | None = None) -> None:
         if found is None:
@@ -98,9 +95,8 @@ class MemoryAdapterRegistry:
 
     def rows(self) -> list[PluginRow]:
         """Every plugin with its description, backends first; imports plugin modules but no SDK."""
-        rows = [
-            self._row(kind, name, point) for (kind, name), points in self._points.items() for point in points
-        ]
+        found = self._points.items()
+        rows = [self._row(kind, name, point) for (kind, name), points in found for point in points]
         return sorted(rows, key=lambda row: (row.kind, row.name, row.distribution or ""))
 
     def info(self, name: str, kind: ConditionKind | None = None) -> PluginInfo:
@@ -123,8 +119,7 @@ class MemoryAdapterRegistry:
         counter = token_counter or config.token_counter()
         _require_sdk(info)
         options = resolve_paths(config.parse_options(info.options), config.base)
-        place = data_dir or config.data_dir
-        return self._build(manager, info, options, config, counter, config.where, place)
+        return self._build(manager, info, options, config, counter, config.where, data_dir or config.data_dir)
 
     def _build(
         self,
@@ -218,11 +213,7 @@ class MemoryAdapterRegistry:
             )
         _require_sdk(info)
 
-        def open_bare(directory: Path) -> BareLibrary:
-            opened: BareLibrary = manager.hook.memslot_bare(directory=directory)
-            return opened
-
-        return open_bare
+        return lambda directory: manager.hook.memslot_bare(directory=directory)
 
     def _row(self, kind: ConditionKind, name: str, point: EntryPoint) -> PluginRow:
         distribution = point.dist.name if point.dist else None
@@ -276,8 +267,8 @@ class MemoryAdapterRegistry:
 
 
 def _load_point(point: EntryPoint, kind: ConditionKind) -> tuple[pluggy.PluginManager, PluginInfo]:
-    """Import one plugin module, check its hooks and ask it what it is."""
     owner = f"{point.name} ({point.dist.name})" if point.dist else point.name
+    where = f"{owner}: {point.value}"
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     try:
@@ -286,19 +277,15 @@ def _load_point(point: EntryPoint, kind: ConditionKind) -> tuple[pluggy.PluginMa
         manager.check_pending()
         info: object = manager.hook.memslot_describe()
     except (Exception, SystemExit) as error:
-        raise PluginLoadError(
-            f"{owner}: {point.value} failed to load ({type(error).__name__}: {error})"
-        ) from error
+        raise PluginLoadError(f"{where} failed to load ({type(error).__name__}: {error})") from error
     if not isinstance(info, PluginInfo):
-        raise PluginLoadError(
-            f"{owner}: {point.value} implements no memslot_describe that returns a PluginInfo"
-        )
+        raise PluginLoadError(f"{where} implements no memslot_describe that returns a PluginInfo")
     if (info.name, info.kind) != (point.name, kind):
         raise PluginLoadError(
             f"{owner}: describes itself as {info.kind} {info.name!r}, but is registered as {kind} {point.name!r}"
         )
     if not manager.hook.memslot_create.get_hookimpls():
-        raise PluginLoadError(f"{owner}: {point.value} implements no memslot_create")
+        raise PluginLoadError(f"{where} implements no memslot_create")
     return manager, info
 
 
@@ -323,10 +310,8 @@ def _options_with(
 
 def _require_sdk(info: PluginInfo) -> None:
     if missing := _missing(info):
-        are = "is" if len(missing) == 1 else "are"
-        raise PluginLoadError(
-            f"{info.name} needs {', '.join(missing)}, which {are} not installed: {info.install}"
-        )
+        names, are = ", ".join(missing), "is" if len(missing) == 1 else "are"
+        raise PluginLoadError(f"{info.name} needs {names}, which {are} not installed: {info.install}")
 
 
 def _missing(info: PluginInfo) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cli_support import entry_point, error_line, invoke
 
-from memory.plugins import commands
+from memory.plugins import installed
 
 
 @pytest.fixture
@@ -14,10 +14,10 @@ def add_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Offers a command: its name, its module's source, and who ships it."""
     added: list[EntryPoint] = []
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(commands, "_found", lambda: [*entry_points(group=commands.GROUP), *added])
+    monkeypatch.setattr(installed, "entry_points", lambda group: [*entry_points(group=group), *added])
 
     def add(name: str, source: str, owner: str = "memslot-extra") -> None:
-        added.append(entry_point(tmp_path, commands.GROUP, name, source, owner, within=":commands"))
+        added.append(entry_point(tmp_path, installed.GROUP, name, source, owner, within=":commands"))
 
     return add
 
@@ -50,7 +50,7 @@ def test_a_plugins_help_looks_like_ours(add_command) -> None:
 
 
 def test_stigmem_comes_by_the_same_door() -> None:
-    assert "stigmem" in commands.command_names()
+    assert "stigmem" in installed.command_names()
     assert "handoff" in invoke("stigmem", "--help").stdout
 
 
