@@ -1,9 +1,7 @@
 """The adapter ABI (Spec-19): what an agent reads from a Stigmem node when it starts, and writes as it works.
-
 *Middleware* extends an agent that must run as well without Stigmem: nothing raises or waits for the node, and
 without ``STIGMEM_URL`` all is off in silence. A *process* exists for Stigmem alone: it refuses to start without a
-URL.
-"""
+URL."""
 
 from __future__ import annotations
 
@@ -24,17 +22,12 @@ from memory.stigmem.client import MAX_LIMIT, NodeInfo, StigmemNode
 from memory.stigmem.facts import Fact, build_uri, check_entity, check_uri, fold, render_context
 from memory.stigmem.intent_facts import names_envelope
 from memory.stigmem.queue import MAX_QUEUED_FACTS, Ticket, WriteQueue
-from memory.stigmem.writers import PING_LIFETIME, Surfaces, Write, carry_out, check_write
+from memory.stigmem.writers import PING_LIFETIME, Surfaces, Write, carry_out, check_write, log
 
 Archetype = Literal["middleware", "process"]
 P = ParamSpec("P")
 
-_ESCALATIONS = 10
-_HANDOFFS_IN_DETAIL = 10
 _HANDOFF_DETAILS = frozenset({"intent:handoff_summary", "intent:context_ref", "intent:continuation"})
-_LONGEST_VALUE_CHARS = 4096
-
-log = logging.getLogger("memslot.stigmem")
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,7 @@ class ContextPulls:
             if fact.value.v in self.addresses:
                 self._handoffs.append(fact)
                 self.facts.setdefault(fact.id, fact)
-        for fact in (await self._escalations())[:_ESCALATIONS]:
+        for fact in (await self._escalations())[:10]:
             self.facts.setdefault(fact.id, fact)
 
     async def _escalations(self) -> list[Fact]:
@@ -88,7 +81,7 @@ class ContextPulls:
 
     async def details(self) -> None:
         """What the newest handoffs to this agent say, because by itself a handoff is only a URI."""
-        for handoff in self._handoffs[:_HANDOFFS_IN_DETAIL]:
+        for handoff in self._handoffs[:10]:
             # Several refs of a handoff contradict each other in the node's eyes.
             asked = {"entity": handoff.entity, "include_contradicted": True}
             for fact in await self._pull("handoff details", **asked):
@@ -97,7 +90,7 @@ class ContextPulls:
 
     def context(self, user: str) -> BootContext:
         facts = list(self.facts.values())
-        summary = render_context(facts, user, max_value_chars=_LONGEST_VALUE_CHARS)
+        summary = render_context(facts, user, max_value_chars=4096)
         return BootContext(facts, summary, tuple(self.problems))
 
     async def _pull(self, what: str, **query: Any) -> list[Fact]:
@@ -133,8 +126,6 @@ async def probe(node: StigmemNode) -> NodeInfo:
 def _fired(
     what: str, build: Callable[Concatenate[Surfaces, P], Write]
 ) -> Callable[Concatenate[StigmemAbi, P], Ticket]:
-    """The method that queues what a builder makes."""
-
     def fire(abi: StigmemAbi, /, *args: P.args, **given: P.kwargs) -> Ticket:
         return abi.fire(what, lambda surfaces: build(surfaces, *args, **given))
 
@@ -143,13 +134,10 @@ def _fired(
 
 
 class StigmemAbi(WriteQueue):
-    """One agent's side of the ABI, and the queue of what it writes.
-
-    ``url`` None turns middleware off, and is an error for a process; ``source`` is the agent's URI, formal or
-    informal such as ``agent:openclaw``, by default ``stigmem://{authority}/agent/memslot``. ``boot_timeout_s`` is
-    for the whole handshake: what was read by then counts. A wrong setting raises ConfigError in a process;
-    middleware logs it and is then off.
-    """
+    """One agent's side of the ABI, and the queue of what it writes. ``url`` None turns middleware off, and is an
+    error for a process; ``source`` is the agent's URI, formal or informal such as ``agent:openclaw``, by default
+    ``stigmem://{authority}/agent/memslot``. ``boot_timeout_s`` is for the whole handshake: what was read by then
+    counts. A wrong setting raises ConfigError in a process; middleware logs it and is then off."""
 
     def __init__(
         self,
@@ -209,7 +197,6 @@ class StigmemAbi(WriteQueue):
         return self._surfaces
 
     async def probe(self) -> NodeInfo:
-        """``GET /.well-known/stigmem``, with every field that 12.3.1 requires."""
         async with self.open_node(retry_pause_s=0.0) as node:
             return await probe(node)
 
@@ -221,11 +208,8 @@ class StigmemAbi(WriteQueue):
         namespaces: Iterable[str] | None = ("preference",),
         handoff_details: bool = True,
     ) -> BootContext:
-        """Probe the node and, for middleware, pull the agent's context. Never raises; always a BootContext.
-
-        Of the user's facts those of ``namespaces`` are kept; None keeps all. Of projects, ``roadmap:constraint`` is
-        wanted. ``handoff_details`` also reads what the newest ten handoffs to this agent say.
-        """
+        """Probe the node and, for middleware, pull the agent's context. Never raises; always a BootContext. Of the
+        user's facts those of ``namespaces`` are kept, None keeps all; of projects, ``roadmap:constraint``."""
         if self._surfaces is None:
             return BootContext(problems=(self.problem,) if self.problem else ())
         node = self.open_node(retry_pause_s=0.0)
@@ -297,11 +281,9 @@ class StigmemAbi(WriteQueue):
         return StigmemNode(self._url or "", self._api_key, timeout_s=self._timeout_s, retry_pause_s=pause)
 
     async def perform(self, write: Write, on_fact: Callable[[Fact], None] | None = None) -> tuple[Fact, ...]:
-        """Send a write now and wait for it: for tools of a process, whose caller is to hear of a failure.
-
-        A ping is not sent, and no fact returned, while anybody's last one of the task is valid. Raises as
-        :func:`carry_out`, which calls ``on_fact``.
-        """
+        """Send a write now and wait for it: for tools of a process, whose caller is to hear of a failure. A ping is
+        not sent, and no fact returned, while anybody's last one of the task is valid. Raises as :func:`carry_out`,
+        which calls ``on_fact``."""
         async with self.open_node() as node:
             if write.what == "activity":
                 # Two valid pings contradict each other, and a query would show neither.

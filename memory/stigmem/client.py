@@ -1,8 +1,5 @@
-"""A Stigmem node over HTTP: one method per route we use.
-
-A node's cursor loses rows, so no method pages; a ``Stigmem-Session`` header turns later writes into 403, so none is
-ever sent.
-"""
+"""A Stigmem node over HTTP: one method per route we use. A node's cursor loses rows, so no method pages; a
+``Stigmem-Session`` header turns later writes into 403, so none is ever sent."""
 
 from __future__ import annotations
 
@@ -21,14 +18,10 @@ from memory.stigmem.facts import BACKEND, Fact, FactScope, FactValue, NewFact
 MAX_LIMIT = 500  # rows a node returns at once
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-# A fact sent twice is the same fact, by its content id.
-_IDEMPOTENT_POSTS = frozenset({"/v1/facts", "/v1/recall"})
 
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """What a node says of itself (``GET /.well-known/stigmem``)."""
-
     version: str | None  # of the protocol: "1.0" today, where Spec-19 says "0.8"
     node_id: str | None
     node_url: str | None  # the node's own idea of its address
@@ -51,10 +44,8 @@ class Query(TypedDict, total=False):
 
 class StigmemNode:
     """A client of one node. Works on asyncio and trio; belongs to the event loop that first uses it.
-
     ``retry_pause_s`` is waited before the one retry of what may be sent twice (reads, facts, recall) and was
-    answered with 5xx or not at all; 4xx is never retried. Raises InputError for a wrong address or key.
-    """
+    answered with 5xx or not at all; 4xx is never retried. Raises InputError for a wrong address or key."""
 
     def __init__(
         self, url: str, api_key: str | None = None, *, timeout_s: float = 10.0, retry_pause_s: float = 2.0
@@ -113,12 +104,9 @@ class StigmemNode:
         limit: int | None = None,
         weights: Mapping[str, float] | None = None,
     ) -> dict[str, Any]:
-        """``POST /v1/recall``; the answer as the node gave it, with ``facts`` known to be a list of objects.
-
-        The node AND-s the words of ``query``, capital OR joins them. ``scope`` is required, because the node's
-        default (``local``) is silently empty; its defaults are 4000 of its own tokens (at most 200000) and 100
-        facts.
-        """
+        """``POST /v1/recall``; the answer as the node gave it, with ``facts`` known to be a list of objects. The
+        node AND-s the words of ``query``, capital OR joins them. ``scope`` is required, because the node's default
+        (``local``) is silently empty; its defaults are 4000 of its own tokens (at most 200000) and 100 facts."""
         bounds = {"token_budget": token_budget, "limit": limit, "weights": weights}
         given = {name: value for name, value in bounds.items() if value is not None}
         body = {"query": query, "scope": scope, **given, "include_neighbors": False}
@@ -129,11 +117,9 @@ class StigmemNode:
         return answer
 
     async def get_fact(self, fact_id: str) -> Fact:
-        """``GET /v1/facts/{id}``, by id or ``sha256:`` content id."""
         return Fact(**await self.object("GET", f"/v1/facts/{_segment(fact_id)}"))
 
     async def provenance(self, fact_id: str) -> dict[str, Any]:
-        """``GET /v1/facts/{id}/provenance``: ``fact_id``, ``cid``, ``derived_from``."""
         return await self.object("GET", f"/v1/facts/{_segment(fact_id)}/provenance")
 
     async def resolve_conflict(
@@ -152,9 +138,7 @@ class StigmemNode:
 
     async def lint(self, scope: FactScope, **narrowed: Any) -> dict[str, Any]:
         """``POST /v1/lint``: ``findings``, ``fact_count``; for a large scope, of the job that the node makes of it.
-
-        ``narrowed``: ``checks``, ``entity``, ``relation``, ``stale_lookahead_s``; None counts as absent.
-        """
+        ``narrowed``: ``checks``, ``entity``, ``relation``, ``stale_lookahead_s``; None counts as absent."""
         given = {name: value for name, value in narrowed.items() if value is not None}
         answer = await self.object("POST", "/v1/lint", json={"scope": scope, **given})
         while "job_id" in answer and answer.get("status") not in ("done", "failed"):
@@ -169,8 +153,8 @@ class StigmemNode:
         return expect(dict, await self.request(method, path, **sent), f"stigmem: {method} {route(path)}")
 
     async def request(self, method: Method, path: str, **sent: Any) -> Any:
-        """``sent`` is ``params`` and ``json``, as of :meth:`JsonHttp.request`."""
-        may_repeat = method == "GET" or (method == "POST" and path in _IDEMPOTENT_POSTS)
+        # A fact sent twice is the same fact, by its content id.
+        may_repeat = method == "GET" or (method, path) in (("POST", "/v1/facts"), ("POST", "/v1/recall"))
         pause = self._retry_pause_s if may_repeat else None
         return await self._http.request(method, path, headers=self._headers, retry_pause_s=pause, **sent)
 

@@ -1,9 +1,7 @@
-"""Stigmem facts: what we send, checked before the node sees it, and what comes back, read with tolerance.
-
-The node checks little: it stores a garbage datetime, turns the boolean ``"no"`` into true, answers 500 to the
-number ``"abc"``, lower-cases URIs, turns their spaces into dashes, and reads back a ``ref`` without ``://`` as
-null. So every rule of the value types (stigmem spec section 2) is enforced here.
-"""
+"""Stigmem facts: what we send, checked before the node sees it, and what comes back, read with tolerance. The node
+checks little: it stores a garbage datetime, turns the boolean ``"no"`` into true, answers 500 to the number
+``"abc"``, lower-cases URIs, turns their spaces into dashes, and reads back a ``ref`` without ``://`` as null. So
+every rule of the value types (stigmem spec section 2) is enforced here."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cache, partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
@@ -41,7 +39,7 @@ MAX_VALUE_BYTES = 1024 * 1024  # a string or text value, or all of ``derived_fro
 
 ValueType = Literal["string", "text", "number", "boolean", "datetime", "ref", "null"]
 FactScope = Literal["local", "team", "company", "public"]
-FACT_SCOPES: tuple[FactScope, ...] = ("local", "team", "company", "public")
+FACT_SCOPES: tuple[FactScope, ...] = get_args(FactScope)
 
 _SCHEME = re.compile(r"\A[a-z][a-z0-9+.-]*://", re.I)
 _UNSAFE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
@@ -51,8 +49,6 @@ _URI_PART = IdAlphabet(safe="-_", escape="~", max_length=128)
 
 
 def limited(limit: int) -> Callable[[str], str]:
-    """A check for pydantic that text is UTF-8 of at most ``limit`` bytes."""
-
     def check(value: str) -> str:
         size = len(check_text(value).encode())
         if size > limit:
@@ -119,10 +115,8 @@ def check_entity(value: str, where: str = "entity") -> str:
 
 
 def fold(value: str) -> str:
-    """An id as the node folds every entity: without capitals, with a dash for each run of blanks.
-
-    For ids that agents share. What must never meet another is encoded by :func:`encode_uri_part` instead.
-    """
+    """An id as the node folds every entity: without capitals, with a dash for each run of blanks. For ids that
+    agents share. What must never meet another is encoded by :func:`encode_uri_part` instead."""
     return "-".join(value.lower().split())
 
 
@@ -174,11 +168,16 @@ _CHECKS: Mapping[str, tuple[tuple[type, ...], str, Callable[[Any], Any] | None]]
 
 
 class FactValue(Frozen):
-    """A typed value to be stored: ``FactValue(type="number", v=50)``. InputError where ``v`` is not exactly of its
-    type.
+    """A typed value to be stored: ``FactValue(type="number", v=50)``.
 
-    A bool is no number, numbers are finite, datetimes carry an offset (a ``datetime`` becomes its ISO string).
-    """
+    Attributes:
+        type: one of the seven types.
+        v: of exactly that type: a bool is no number, numbers are finite, datetimes carry an offset (a
+            ``datetime`` becomes its ISO string), refs hold ``://``, null is None.
+
+    Raises:
+        InputError: content that is not of the type, or over ``MAX_VALUE_BYTES``.
+    """  # which the tools' schema shows
 
     type: ValueType
     v: Any = Field(default=None, validate_default=True)
@@ -216,7 +215,6 @@ class NewFact(Frozen):
     derived_from: Annotated[tuple[JsonObject, ...], AfterValidator(_check_sources)] = ()
 
     def body(self) -> dict[str, Any]:
-        """The JSON body of ``POST /v1/facts``; optional fields only where they are set."""
         body = {
             **dict(self),
             "value": dict(self.value),
@@ -289,13 +287,9 @@ _RISKY = re.compile(r"[`~]{3}|_\(")
 
 def render_context(facts: Iterable[Fact], user_entity: str, *, max_value_chars: int | None = None) -> str:
     """The facts as markdown (Spec-19 12.5) under ``## Stigmem context — {user_entity}``; empty where there are
-    none.
-
-    Facts stand under their relation's prefix before the first ``:``. The most confident come first, among equals
-    the newest by the node's hybrid clock, and a namespace stands where its first fact does. Harmless facts come out
-    exactly as the specification's reference implementation renders them. Stored text is data: whatever it holds, a
-    fact stays one line of one list, and opens no heading, fence or ``<memory-context>``.
-    """
+    none. The most confident come first, among equals the newest by the node's hybrid clock, and a namespace stands
+    where its first fact does. Harmless facts come out exactly as the specification's reference implementation
+    renders them; any other stays one line of one list, and opens no heading, fence or ``<memory-context>``."""
     ordered = sorted(facts, key=lambda fact: (fact.confidence, fact.hlc_order), reverse=True)
     if not ordered:
         return ""

@@ -65,12 +65,9 @@ class Consultation:
 
 
 class IntentClient:
-    """The envelopes of one node; its client is not closed here.
-
-    The route is probed once, at the first call. An envelope that somebody contradicts by facts of their own leaves
-    the node's default queries, and so is no longer in flight. Where the node fails, every method raises
-    BackendError.
-    """
+    """The envelopes of one node; its client is not closed here. The route is probed once, at the first call. An
+    envelope that somebody contradicts by facts of their own leaves the node's default queries, and so is no longer
+    in flight. Where the node fails, every method raises BackendError."""
 
     def __init__(self, node: StigmemNode, *, route: Route | None = None) -> None:
         self._node = node
@@ -84,7 +81,6 @@ class IntentClient:
 
     async def offers_native(self) -> bool:
         """Whether the node has ``/v1/intents`` for us. The probe is an empty envelope, which no such node accepts.
-
         A key of a tenant is not offered it: the route writes to the node's default tenant, for every key to read.
         """
         if self._native is None:
@@ -105,10 +101,8 @@ class IntentClient:
 
     async def submit(self, envelope: IntentEnvelope) -> IntentReceipt:
         """Send an envelope; its goal fact exists when this returns. Sending the same one again changes nothing.
-
         Raises InputError where it has expired, makes more facts than the node can return, or has another envelope's
-        id; IncompleteWrite where some of its facts exist: submit it again to complete it.
-        """
+        id; IncompleteWrite where some of its facts exist: submit it again to complete it."""
         if envelope.is_expired():
             raise InputError("expires_at: has passed; the envelope would never be in flight")
         if await self.route() == "native":
@@ -142,9 +136,7 @@ class IntentClient:
 
     async def get(self, entity: str) -> IntentRecord | None:
         """One envelope, by the entity of its receipt or by its id; None where none is in flight.
-
-        BackendProtocolError where it is there, but not whole or not readable.
-        """
+        BackendProtocolError where it is there, but not whole or not readable."""
         plain = entity
         if "://" not in entity:
             if await self.offers_native():
@@ -191,9 +183,7 @@ class IntentClient:
         self, entity: str, envelope: IntentRecord, *, source: str, problem: str
     ) -> tuple[Fact, ...]:
         """Tell whom the envelope names that it cannot be satisfied (4.5). Delivered as facts, whatever the channel.
-
-        ``source`` is the recipient that gives up.
-        """
+        ``source`` is the recipient that gives up."""
         surfaces = Surfaces(source, await self.authority())
         context: dict[str, list[Fact]] = {}
         if envelope.escalation is not None and envelope.escalation.include_context and envelope.handoff:
@@ -219,13 +209,10 @@ class IntentClient:
         timeout_s: float = 60.0,
         poll_s: float = 1.0,
     ) -> Consultation:
-        """Ask whom a deference rule names, and wait for the answer as long as the rule allows (4.4).
-
-        A node that fails while we wait is asked again until the time is up. Then the timeout is recorded, and the
-        recipient decides by itself. Asked again, as by a recipient that was started anew, the same question waits
-        until the time of the first is up, and finds the answer that came meanwhile. ``timeout_s`` is for a rule
-        that names none.
-        """
+        """Ask whom a deference rule names, and wait for the answer as long as the rule allows (4.4), or
+        ``timeout_s``. A node that fails while we wait is asked again until the time is up. Then the timeout is
+        recorded, and the recipient decides by itself. Asked again, as by a recipient that was started anew, the
+        same question waits until the time of the first is up, and finds the answer that came meanwhile."""
         surfaces = Surfaces(source, await self.authority())
         now = datetime.now(UTC)
         write = deference_write(envelope, rule, surfaces, question, now)

@@ -1,9 +1,7 @@
-"""Envelopes as facts, as the node's ``/v1/intents`` bodies, and back again. Nothing here does I/O.
-
-The node's own decomposition puts several facts under one entity and relation, which facts asserted over
-``POST /v1/facts`` may not be: they contradict each other and vanish from queries. So the second and later entries
-of a list carry their number in the relation (``intent:to``, ``intent:to:1``), and one query by entity gives all.
-``intent:goal`` is asserted last: an envelope is in flight when it is whole. The policy's priority stands under
+"""Envelopes as facts, as the node's ``/v1/intents`` bodies, and back again. Nothing here does I/O. Facts asserted
+over ``POST /v1/facts`` under one entity and relation contradict each other and vanish from queries. So the second
+and later entries of a list carry their number in the relation (``intent:to``, ``intent:to:1``). ``intent:goal`` is
+asserted last: an envelope is in flight when it is whole. The policy's priority stands under
 ``intent:escalation:priority``, because ``intent:escalation`` says that somebody *has* escalated (Spec-19 12.3.2).
 """
 
@@ -15,6 +13,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -64,11 +63,9 @@ _FACTS: Mapping[str, Any] = {
 
 
 def names_envelope(entity: str) -> bool | None:
-    """Whether an entity is an envelope, by its name, rather than an escalation (Spec-19 12.4.4).
-
-    Both have a goal, and the node's ``/v1/intents`` writes an envelope's own priority as ``intent:escalation``.
-    None where the name does not tell, because that route takes any id; only envelopes have an ``intent:from``.
-    """
+    """Whether an entity is an envelope, by its name, rather than an escalation (Spec-19 12.4.4). Both have a goal,
+    and the node's ``/v1/intents`` writes an envelope's own priority as ``intent:escalation``. None where the name
+    does not tell, because that route takes any id; only envelopes have an ``intent:from``."""
     kind = _KIND.match(entity)
     if kind is not None:
         return kind[1].lower() == "intent"
@@ -209,23 +206,17 @@ def escalation_write(
     problem: str,
     referred: Mapping[str, Sequence[Fact]] = MappingProxyType({}),
 ) -> Write:
-    """What a recipient asserts that cannot satisfy an envelope (4.5 with Spec-19 12.4.4).
-
-    ``entity`` is the envelope's own URI or id. ``referred`` has the facts behind each of its refs, embedded where
-    the policy includes the context, which names the refs that lead nowhere.
-    """
+    """What a recipient asserts that cannot satisfy an envelope (4.5 with Spec-19 12.4.4). ``entity`` is the
+    envelope's own URI or id. ``referred`` has the facts behind each of its refs, embedded where the policy includes
+    the context, which names the refs that lead nowhere."""
     policy = envelope.escalation
     if policy is None:
         raise InputError("escalation: the envelope names nobody to escalate to")
     write = surfaces.escalation(policy.escalate_to, problem, policy.priority)
     if policy.include_context:
-        context: dict[str, Any] = {
-            "envelope": envelope.body(),
-            "facts": [
-                fact.model_dump(mode="json", include=_BRIEF) for facts in referred.values() for fact in facts
-            ],
-            "not_found": [ref for ref, facts in referred.items() if not facts],
-        }
+        shown = [fact.model_dump(mode="json", include=_BRIEF) for fact in chain(*referred.values())]
+        absent = [ref for ref, facts in referred.items() if not facts]
+        context: dict[str, Any] = {"envelope": envelope.body(), "facts": shown, "not_found": absent}
     else:
         context = {"envelope_id": envelope.id, "query": {"entity": entity, "limit": MAX_LIMIT}}
     text = json.dumps(context, ensure_ascii=False, sort_keys=True)
@@ -251,10 +242,8 @@ def deference_entity(envelope: IntentRecord, rule: int, surfaces: Surfaces) -> s
 def deference_write(
     envelope: IntentRecord, rule: int, surfaces: Surfaces, question: str, at: datetime
 ) -> Write:
-    """The question that a deference rule asks for (4.4), to whom the rule names last.
-
-    ``at`` goes with the question, and the node keeps that of the first: see :func:`asked_at`.
-    """
+    """The question that a deference rule asks for (4.4), to whom the rule names last. ``at`` goes with the
+    question, and the node keeps that of the first: see :func:`asked_at`."""
     entity = deference_entity(envelope, rule, surfaces)
     sent = {_ASKED_AT: at.isoformat()}
     goal = check_fact(surfaces.fact(entity, GOAL, "text", question, derived_from=(sent,)), "question")
@@ -270,6 +259,5 @@ def asked_at(goal: Fact, now: datetime) -> datetime:
 
 def timeout_fact(envelope: IntentRecord, surfaces: Surfaces, rule: int, at: datetime) -> NewFact:
     """The record of a deference that was not answered in time, which section 4.4 wants for audit."""
-    return surfaces.fact(
-        deference_entity(envelope, rule, surfaces), "intent:deference_timeout", "datetime", at
-    )
+    entity = deference_entity(envelope, rule, surfaces)
+    return surfaces.fact(entity, "intent:deference_timeout", "datetime", at)

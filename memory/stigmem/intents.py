@@ -1,9 +1,6 @@
-"""Intent envelopes (stigmem spec section 4): what an agent wants done, by whom, within which limits.
-
-The models hold every rule of the section, because a node checks few of them: it accepts a handoff without
-``fact_refs`` and an envelope without escalation. Below them is what a recipient weighs before it acts: what cannot
-be judged is taken for the worse.
-"""
+"""Intent envelopes (stigmem spec section 4): what an agent wants done, by whom, within which limits. The models
+hold every rule of the section, because a node checks few of them. Below them is what a recipient weighs before it
+acts: what cannot be judged is taken for the worse."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
@@ -33,7 +30,7 @@ from memory.stigmem.facts import (
 
 Channel = Literal["stigmem", "email", "slack"]
 Priority = Literal["low", "medium", "high", "critical"]
-PRIORITIES: tuple[Priority, ...] = ("low", "medium", "high", "critical")
+PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 
 MAX_PARTS = 100  # entries of one list of an envelope. Ours: the specification names no limit.
 
@@ -46,9 +43,6 @@ def _uuid(value: str) -> str:
 
 
 Word = Annotated[NotBlank, AfterValidator(limited(MAX_URI_BYTES))]
-Prose = Annotated[NotBlank, AfterValidator(limited(MAX_VALUE_BYTES))]
-Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
-Seconds = Annotated[int, Field(ge=0, le=10**9, strict=True)]
 
 
 _now = partial(datetime.now, UTC)
@@ -67,7 +61,7 @@ class Preference(Frozen):
 
     kind: Word
     value: FactValue
-    weight: Weight
+    weight: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
 
 
 class DeferenceRule(Frozen):
@@ -75,7 +69,7 @@ class DeferenceRule(Frozen):
 
     condition: Word  # a short predicate such as ``cost > 100``
     defer_to: Ref
-    timeout_s: Seconds | None = None  # None waits as the recipient sees fit
+    timeout_s: Annotated[int, Field(ge=0, le=10**9, strict=True)] | None = None  # None: as it sees fit
 
 
 class EscalationPolicy(Frozen):
@@ -110,7 +104,8 @@ class HandoffPayload(ReceivedHandoff):
 
     summary: Summary
     fact_refs: Annotated[tuple[Ref, ...], Field(min_length=1, max_length=MAX_PARTS)]
-    continuation: Prose | None = None  # a cursor for resumable work
+    # A cursor for resumable work.
+    continuation: Annotated[NotBlank, AfterValidator(limited(MAX_VALUE_BYTES))] | None = None
 
 
 class IntentRecord(Frozen):
@@ -155,10 +150,8 @@ class IntentRecord(Frozen):
 
 
 class IntentEnvelope(IntentRecord):
-    """An envelope to be sent; every rule of section 4 holds, or InputError names the field and the fix.
-
-    ``scope`` is where Spec-19 12.4.5 has agents look.
-    """
+    """An envelope to be sent; every rule of section 4 holds, or InputError names the field and the fix. ``scope``
+    is where Spec-19 12.4.5 has agents look."""
 
     id: Annotated[str, AfterValidator(_uuid)] = Field(default_factory=lambda: str(uuid.uuid4()))
     from_: Annotated[Uri, Field(alias="from")]
@@ -195,11 +188,8 @@ class Estimate:
 
 def broken_constraints(envelope: IntentRecord, plan: Mapping[str, Any]) -> tuple[str, ...]:
     """Why the plan cannot satisfy the envelope, a line for each constraint; with any, a recipient must escalate
-    (4.2).
-
-    ``plan`` has, by kind of constraint, what it will take: an :class:`Estimate`, or its value where there is no
-    unit. Numbers and times must not exceed the limit; any other value must equal it.
-    """
+    (4.2). ``plan`` has, by kind of constraint, what it will take: an :class:`Estimate`, or its value where there is
+    no unit. Numbers and times must not exceed the limit; any other value must equal it."""
     lines = (_broken(constraint, plan.get(constraint.kind)) for constraint in envelope.constraint)
     return tuple(filter(None, lines))
 
@@ -212,9 +202,8 @@ def _broken(constraint: Constraint, planned: Any) -> str:
     if estimate.value is None or limit is None:
         return f"{constraint.kind}: nothing is known of it"
     if estimate.unit != constraint.unit:
-        return (
-            f"{constraint.kind}: is limited in {constraint.unit or 'no unit'}, and planned in {estimate.unit}"
-        )
+        unit = constraint.unit or "no unit"
+        return f"{constraint.kind}: is limited in {unit}, and planned in {estimate.unit}"
     ordered = isinstance(limit, int | float | datetime) and not isinstance(limit, bool)
     try:
         kept = estimate.value <= limit if ordered else estimate.value == limit
@@ -224,14 +213,11 @@ def _broken(constraint: Constraint, planned: Any) -> str:
 
 
 def due_deferences(envelope: IntentRecord, situation: Mapping[str, Any]) -> tuple[int, ...]:
-    """The positions of the deference rules that apply, or cannot be ruled out.
-
-    ``situation`` is what is known, by the names that conditions use: ``cost > 100`` reads ``cost``, and
-    ``requires_legal_review`` applies where that is true. Of another form, a condition applies.
-    """
-    return tuple(
-        at for at, rule in enumerate(envelope.deference) if _holds(rule.condition, situation) is not False
-    )
+    """The positions of the deference rules that apply, or cannot be ruled out. ``situation`` is what is known, by
+    the names that conditions use: ``cost > 100`` reads ``cost``, and ``requires_legal_review`` applies where that
+    is true. Of another form, a condition applies."""
+    rules = enumerate(envelope.deference)
+    return tuple(at for at, rule in rules if _holds(rule.condition, situation) is not False)
 
 
 def _holds(condition: str, situation: Mapping[str, Any]) -> bool | None:

@@ -1,9 +1,6 @@
-"""Fire and forget (Spec-19 12.4): a write returns to the agent at once, whatever the node does.
-
-Writes go one at a time, from a thread with an event loop of its own, so that agents on asyncio, on trio and on no
-loop at all use the same queue. What does not fit is dropped and counted; failures are logged as 12.6 asks, not
-raised.
-"""
+"""Fire and forget (Spec-19 12.4): writes go one at a time, from a thread with an event loop of its own, so that
+agents on asyncio, on trio and on no loop at all use the same queue. What does not fit is dropped and counted;
+failures are logged as 12.6 asks, not raised."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from memory import BackendError, MemslotError
 from memory.adapter import BoundedQueue
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import Fact
-from memory.stigmem.writers import Write, carry_out
+from memory.stigmem.writers import Write, carry_out, log
 
 MAX_QUEUED_FACTS = 1000
 _CANCEL_GRACE_S = 1.0
@@ -36,13 +33,9 @@ _LANE = "facts"  # one lane: a node gets the writes in their order
 # Stigmem is off, or a ping came too soon.
 WriteState = Literal["queued", "written", "failed", "refused", "dropped", "abandoned", "skipped"]
 
-log = logging.getLogger("memslot.stigmem")
-
 
 @dataclass(eq=False)
 class Ticket:
-    """What became of a write. An agent may ignore it."""
-
     what: str
     entity: str | None = field(repr=False)  # None for a write that was refused or skipped
     state: WriteState
@@ -76,11 +69,9 @@ class QueueReport:
 
 
 class WriteQueue:
-    """A bounded queue of writes and the thread that sends them, which starts with the first.
-
-    ``open_node`` is called on that thread. Close the queue to have its last writes sent; where nobody does, the end
-    of the process waits a second for them.
-    """
+    """A bounded queue of writes and the thread that sends them, which starts with the first. ``open_node`` is
+    called on that thread. Close the queue to have its last writes sent; where nobody does, the end of the process
+    waits a second for them."""
 
     def __init__(self, open_node: Callable[[], StigmemNode], *, max_facts: int = MAX_QUEUED_FACTS) -> None:
         self._open_node = open_node
@@ -130,7 +121,6 @@ class WriteQueue:
 
     @property
     def queued_facts(self) -> int:
-        """Facts waiting or under way; never more than ``max_facts``."""
         return self._jobs.weight
 
     def report(self) -> QueueReport:
@@ -139,9 +129,7 @@ class WriteQueue:
 
     def close(self, timeout_s: float = 5.0) -> QueueReport:
         """Send what is queued for at most ``timeout_s`` seconds; abandon, count and log the rest. Idempotent.
-
-        Blocks, up to a second longer where a write must be cancelled; on an event loop use :meth:`aclose`.
-        """
+        Blocks, up to a second longer where a write must be cancelled; on an event loop use :meth:`aclose`."""
         deadline = time.monotonic() + timeout_s
         atexit.unregister(self.close)
         self._jobs.close()

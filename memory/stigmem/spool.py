@@ -1,9 +1,7 @@
-"""The hooks of one machine hand their writes over, so that none pays for the start of the HTTP client.
-
-A hook puts a file into a directory of its user, under its final name only once it is whole. Whoever gets the
-directory's lock starts a sender, which holds the lock, sends what lies there, answers each hook by a file of its
-own, and ends when nothing came for a while. Nothing here is imported that a hook has no use for.
-"""
+"""The hooks of one machine hand their writes over, so that none pays for the start of the HTTP client. A hook puts
+a file into a directory of its user. Whoever gets the directory's lock starts a sender, which holds the lock, sends
+what lies there, answers each hook by a file of its own, and ends when nothing came for a while. Nothing here is
+imported that a hook has no use for."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 # The commands that are handed over. Those that read answer with what they read, so they ask themselves.
@@ -26,10 +25,8 @@ _MAX_STARTS = 3  # then a hook takes the senders for broken, and sends by itself
 
 
 def hand_over(arguments: list[str]) -> bool:
-    """Have a write sent by these arguments of ``memslot stigmem``, and print what became of it.
-
-    False where it is no write of a hook, or cannot be handed over here; nothing was sent or printed then.
-    """
+    """Have a write sent by these arguments of ``memslot stigmem``, and print what became of it. False where it is
+    no write of a hook, or cannot be handed over here; nothing was sent or printed then."""
     url = os.environ.get("STIGMEM_URL", "").strip()
     if not (url and arguments and arguments[0] in WRITES) or {"--process", "--help", "-"} & {*arguments}:
         return False
@@ -51,11 +48,9 @@ def hand_over(arguments: list[str]) -> bool:
         except OSError:
             started = _MAX_STARTS + 1
         if started > _MAX_STARTS:
-            try:
+            with suppress(OSError):
                 os.unlink(job)
                 return False
-            except OSError:
-                pass
         if time.monotonic() > until:
             result = {"stderr": "warning: stigmem: handed over, and not known to be sent\n"}
             break
@@ -67,11 +62,8 @@ def hand_over(arguments: list[str]) -> bool:
 def write_whole(path: str, content: str) -> None:
     """Write a file of this user's alone, which nobody sees before it is whole."""
     unfinished = f"{path}.new"
-    file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(file, content.encode())
-    finally:
-        os.close(file)
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content.encode())
     os.rename(unfinished, path)
 
 
@@ -84,10 +76,8 @@ def _directory(url: str) -> str:
     base = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("TMPDIR") or "/tmp"
     path = os.path.join(base, f"memslot-{os.getuid()}")
     for part in (path, os.path.join(path, f"stigmem-{digest.hexdigest()}")):
-        try:
+        with suppress(FileExistsError):
             os.mkdir(part, 0o700)
-        except FileExistsError:
-            pass
         found = os.lstat(part)
         if found.st_uid != os.getuid() or found.st_mode & 0o170077 != 0o040000:
             raise PermissionError(errno.EPERM, "is not a directory of this user alone", part)
@@ -159,8 +149,6 @@ def _print(stdout: str, stderr: str) -> None:
     except OSError as error:
         if error.errno != errno.EPIPE:
             stderr += f"warning: the result cannot be written: {error.strerror}\n"
-    try:
+    with suppress(OSError):
         if sys.stderr is not None and stderr:
             os.write(2, stderr.encode())
-    except OSError:
-        pass

@@ -1,13 +1,8 @@
-"""What an adapter writes on an agent's lifecycle events (Spec-19 12.4), checked before the node sees it.
-
-The node accepts these relations with any scope, any confidence and any length; agents that route by them do not.
-
-Two things a node does shape the order and the number of facts. It has no batch, and agents look for
-``intent:handoff_to`` and ``intent:escalation``, so that fact goes last: a write that failed half-way is never
-picked up. And facts that share entity, relation and scope contradict each other: readers of
-``paperclip:issue_status`` and of several ``intent:context_ref`` must ask with ``include_contradicted``, and the
-number of refs is limited.
-"""
+"""What an adapter writes on an agent's lifecycle events (Spec-19 12.4), checked before the node sees it: it accepts
+these relations with any scope, any confidence and any length, and agents that route by them do not. A node has no
+batch, and agents look for ``intent:handoff_to`` and ``intent:escalation``, so that fact goes last: a write that
+failed half-way is never picked up. Facts that share entity, relation and scope contradict each other, so readers
+must ask with ``include_contradicted``, and the number of refs is limited."""
 
 from __future__ import annotations
 
@@ -16,10 +11,11 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memory import BackendError, InputError
 from memory.adapter import normalise_error
+from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import (
     BACKEND,
     MAX_GOAL_BYTES,
@@ -37,9 +33,6 @@ from memory.stigmem.facts import (
     limited,
 )
 from memory.stigmem.intents import PRIORITIES, Priority
-
-if TYPE_CHECKING:
-    from memory.stigmem.client import StigmemNode
 
 log = logging.getLogger("memslot.stigmem")
 
@@ -84,7 +77,6 @@ _REQUIRED: Mapping[str, set[str]] = {
     "deference": {"intent:goal", "intent:defer_to"},
     "intent": {"intent:from", "intent:to", "intent:goal"},
 }
-_FULL_CONFIDENCE = ("paperclip:", "intent:")  # agents route by these; roadmap:decision has a rule of its own
 
 
 @dataclass(frozen=True)
@@ -97,11 +89,9 @@ class Write:
 
 
 class IncompleteWrite(BackendError):
-    """A write failed after some of its facts were stored; facts cannot be taken back.
-
-    Sending the same :class:`Write` again completes it: a node stores equal facts once. ``uncertain`` is the fact
-    that was sent and not answered.
-    """
+    """A write failed after some of its facts were stored; facts cannot be taken back. Sending the same
+    :class:`Write` again completes it: a node stores equal facts once. ``uncertain`` is the fact that was sent and
+    not answered."""
 
     def __init__(
         self, write: Write, existing: Sequence[Fact], uncertain: NewFact | None, error: BackendError
@@ -129,7 +119,7 @@ def check_fact(fact: NewFact, where: str | None = None) -> NewFact:
     """Hold a fact to its relation's rule (12.4.5); relations without one pass. Errors name ``where``, or its
     relation."""
     rule, where = _RULES.get(fact.relation), where or fact.relation
-    if (rule or fact.relation.startswith(_FULL_CONFIDENCE)) and fact.confidence < 1.0:
+    if (rule or fact.relation.startswith(("paperclip:", "intent:"))) and fact.confidence < 1.0:
         raise InputError(f"{where}: confidence must be 1.0, because other agents route by this relation")
     if rule is None:
         return fact
@@ -161,11 +151,9 @@ def check_write(write: Write) -> Write:
 
 @dataclass(frozen=True)
 class Surfaces:
-    """Builds the writes of one agent. Nothing here does I/O.
-
-    Every method raises InputError, naming the argument and the fix, for what Spec-19 or the node would not bear.
-    Where an id is taken, a URI is taken as well; ``to`` may be informal too.
-    """
+    """Builds the writes of one agent. Nothing here does I/O. Every method raises InputError, naming the argument
+    and the fix, for what Spec-19 or the node would not bear. Where an id is taken, a URI is taken as well; ``to``
+    may be informal too."""
 
     source: str  # the agent's URI
     authority: str  # the node authority of the entities minted here
@@ -263,11 +251,9 @@ class Surfaces:
         return self._shared(where, "issue", task)
 
     def _shared(self, where: str, kind: str, value: str) -> str:
-        """The URI under which other agents look for a task or a decision: folded as the node folds it for all.
-
-        A task's is informal, as Spec-19 12.4.1 and the reference hook write it: the formal one would depend on what
-        each agent takes for the node's authority.
-        """
+        """The URI under which other agents look for a task or a decision: folded as the node folds it for all. A
+        task's is informal, as Spec-19 12.4.1 and the reference hook write it: the formal one would depend on what
+        each agent takes for the node's authority."""
         if not isinstance(value, str):
             raise InputError(f"{where}: must be text, not {type(value).__name__}")
         text = fold(value)
@@ -292,10 +278,8 @@ async def carry_out(
     node: StigmemNode, write: Write, on_fact: Callable[[Fact], None] | None = None
 ) -> tuple[Fact, ...]:
     """Assert a write's facts in order; the first failure ends it. ``on_fact`` gets each as soon as it exists.
-
     Raises InputError where the write, which is checked again, breaks a rule; IncompleteWrite where facts exist or
-    may exist, another BackendError where none does.
-    """
+    may exist, another BackendError where none does."""
     check_write(write)
     existing: list[Fact] = []
     for fact in write.facts:

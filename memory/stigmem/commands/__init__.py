@@ -1,7 +1,5 @@
-"""``memslot stigmem``: the Stigmem adapter ABI (Spec-19) for the hooks of agents that live in a shell.
-
-Hooks run after every step of an agent, so nothing is imported here that a hook without a node has no use for.
-"""
+"""``memslot stigmem``: the Stigmem adapter ABI (Spec-19) for the hooks of agents that live in a shell. Hooks run
+after every step of an agent, so nothing is imported here that a hook without a node has no use for."""
 
 from __future__ import annotations
 
@@ -20,11 +18,9 @@ strict: ContextVar[bool] = ContextVar("strict", default=True)  # whether the com
 
 
 class HookGroup(TyperGroup):
-    """Commands for the hooks of agents: whatever goes wrong is one line on stderr and exit code 0.
-
-    With ``--process``, wherever it stands, and for the commands in ``PROCESSES``, errors leave as those of other
-    commands do.
-    """
+    """Commands for the hooks of agents: whatever goes wrong is one line on stderr and exit code 0. With
+    ``--process``, wherever it stands, and for the commands in ``PROCESSES``, errors leave as those of other
+    commands do."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         self._load()

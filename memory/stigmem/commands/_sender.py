@@ -45,7 +45,6 @@ class Sender:
     _under_way: dict[str, float] = field(default_factory=dict)  # job -> when it hangs, by the monotonic clock
 
     async def run(self) -> None:
-        """Send, answer, and clean up what hooks that were killed left."""
         threading.Thread(target=self._watch, daemon=True).start()
         limiter = anyio.CapacityLimiter(_AT_A_TIME)
         idle_since = time.monotonic()

@@ -34,9 +34,7 @@ def within(
     wait: float, call: Callable[[], Awaitable[T]], hint: Callable[[], str] = str, *, grace_s: float = 0.0
 ) -> T:
     """What ``call`` returns within ``wait`` seconds, or ``grace_s`` later where it keeps to them by itself.
-
-    BackendTimeout, with what ``hint`` says, where it took longer.
-    """
+    BackendTimeout, with what ``hint`` says, where it took longer."""
     from memory import BackendTimeout, ConfigError
 
     check_wait(wait)

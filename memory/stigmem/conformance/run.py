@@ -1,10 +1,7 @@
-"""Conformance vectors against a node, and what came out, id by id (Spec-19 12.7).
-
-Those of the Stigmem project are data the caller brings: the sets of its Python SDK (ASSERT, QUERY, NODE_INFO, LINT)
-and its numbered conformance files. The DECAY and SYNTHESIS sets that Spec-19 names were never published: ours are
-written here from the specification (sections 15.7 and 16), on the wire that nodes have. So is the gate of 12.7,
-which asks each adapter for an integration test of its own writes.
-"""
+"""Conformance vectors against a node, and what came out, id by id (Spec-19 12.7). Those of the Stigmem project are
+data the caller brings. The DECAY and SYNTHESIS sets that Spec-19 names were never published: ours are written here
+from the specification (sections 15.7 and 16), on the wire that nodes have. So is the gate of 12.7, which asks each
+adapter for an integration test of its own writes."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from memory import BackendError, InputError
-from memory.adapter import http_client, normalise_error
+from memory.adapter import bearer, http_client, normalise_error
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.conformance.wire import (
     Context,
@@ -55,7 +52,6 @@ async def _store(
     text: str = "one",
     **more: Any,
 ) -> str:
-    """Assert a fact about an entity, by default a new one, and return the entity."""
     entity = entity or build_uri(_AUTHORITY, "subject", str(uuid.uuid4()))
     value = {"type": "string", "v": text}
     fact = {"entity": entity, "relation": relation, "value": value, "source": _SOURCE, "scope": scope}
@@ -64,9 +60,10 @@ async def _store(
     return entity
 
 
-async def _live(wire: Wire, entity: str, scope: FactScope) -> list[dict[str, Any]]:
+async def _live(wire: Wire, entity: str, scope: FactScope) -> list[float]:
+    """The confidences of an entity's facts."""
     answer = await wire.send("GET", "/v1/facts", params={"entity": entity, "scope": scope})
-    return listed(answer.expect_status(200).object(), "facts")
+    return [fact.get("confidence", 0.0) for fact in listed(answer.expect_status(200).object(), "facts")]
 
 
 async def _sweep(wire: Wire, scope: FactScope, **params: Any) -> dict[str, Any]:
@@ -77,23 +74,16 @@ async def _sweep(wire: Wire, scope: FactScope, **params: Any) -> dict[str, Any]:
 async def _decay_confidence_reduction(wire: Wire) -> None:
     low, high = await _store(wire, _BELOW, "team"), await _store(wire, 0.9, "team")
     await _sweep(wire, "team", min_confidence=_FLOOR)
-    require(
-        not any(fact.get("confidence", 0) >= _BELOW for fact in await _live(wire, low, "team")),
-        "the fact below the floor is as live as before",
-    )
-    require(
-        [fact.get("confidence") for fact in await _live(wire, high, "team")] == [0.9],
-        "the fact above the floor has changed",
-    )
+    left = max(await _live(wire, low, "team"), default=0.0)
+    require(left < _BELOW, "the fact below the floor is as live as before")
+    require(await _live(wire, high, "team") == [0.9], "the fact above the floor has changed")
 
 
 async def _decay_retraction(wire: Wire) -> None:
     entity = await _store(wire, 1.0, "public")
     await _sweep(wire, "public", ttl_seconds=0)
-    require(
-        not any(fact.get("confidence", 0) > 0 for fact in await _live(wire, entity, "public")),
-        "the fact is live though older than the TTL",
-    )
+    left = max(await _live(wire, entity, "public"), default=0.0)
+    require(left <= 0, "the fact is live though older than the TTL")
 
 
 async def _decay_scope_filter(wire: Wire) -> None:
@@ -299,20 +289,15 @@ async def run_conformance(
     tag: str = "",
     expire_scope: bool = False,
 ) -> list[Row]:
-    """Run every vector in order and say what came out; without ``vectors``, ours alone.
-
-    A node has no way to delete a fact, so a run leaves its own behind: against a node that holds facts of a run
-    already, give a ``tag``, which is put into the vectors' entities and gardens, because facts of equal content are
-    one fact to a node, and keep their first ``valid_until``. ``expire_scope`` also runs the vector that expires
-    *every* fact of scope ``public``: for throw-away nodes. A node that cannot be reached raises BackendError; one
-    that fails later fails rows.
-    """
+    """Run every vector in order and say what came out; without ``vectors``, ours alone. A node has no way to delete
+    a fact: against one that holds facts of a run already, give a ``tag``, which is put into the vectors' entities
+    and gardens. ``expire_scope`` also runs the vector that expires *every* fact of scope ``public``: for throw-away
+    nodes. A node that cannot be reached raises; one that fails later fails rows."""
     if tag.strip("abcdefghijklmnopqrstuvwxyz0123456789-"):
         raise InputError("tag: use lower-case letters, digits and dashes")
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     async with (
         StigmemNode(url, api_key, timeout_s=_TIMEOUT_S, retry_pause_s=0.1) as node,
-        http_client(node.url, backend="stigmem", timeout_s=_TIMEOUT_S, headers=headers) as http,
+        http_client(node.url, backend="stigmem", timeout_s=_TIMEOUT_S, headers=bearer(api_key)) as http,
     ):
         wire = Wire(http)
         context = await _context(wire, url, bool(api_key))
@@ -345,9 +330,8 @@ async def _given_rows(
     ):  # fmt: skip
         found = sdk.get(group, [])
         for vector in [found] if isinstance(found, dict) else found:
-            yield await outcome(
-                vector["id"], group, run(wire, vector), deviation=KNOWN_DEVIATIONS.get(vector["id"])
-            )
+            known = KNOWN_DEVIATIONS.get(vector["id"])
+            yield await outcome(vector["id"], group, run(wire, vector), deviation=known)
     for name, group in vectors.get("data_conformance", {}).items():
         async for row in _file(wire, name, retagged(group, tag, context.authority), context):
             yield row

@@ -34,8 +34,6 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Row:
-    """One vector's outcome."""
-
     id: str
     group: str  # its set, such as ``LINT_VECTORS`` or ``v1.0/01_fact_assert``
     status: Status
@@ -58,8 +56,6 @@ class NotRun(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """A node's answer: its status, and its JSON or None."""
-
     status: int
     body: Any
 
@@ -93,7 +89,6 @@ class Wire:
         params: Mapping[str, Any] | None = None,
         without_key: bool = False,
     ) -> Answer:
-        """One request. Raises httpx.HTTPError where no answer comes."""
         request = self._http.build_request(method, path, json=json, params=params)
         if without_key:
             request.headers.pop("authorization", None)
@@ -145,9 +140,6 @@ async def outcome(
     return Row(vector_id, group, status, why, ours)
 
 
-_PLUS_SECONDS = re.compile(r"__now_plus_(\d+)s__")
-_GARDEN = re.compile(r"stigmem://testnode/garden/")
-_GARDEN_IN_PATH = re.compile(r"stigmem%3A%2F%2Ftestnode%2Fgarden%2F")
 _SLUG = re.compile(r"(?<![a-z0-9-])conf-(?!bad)")
 _ENTITY = re.compile(r"\A(stigmem://[^/]+/(?!garden/)[a-z-]+/|[a-z]+:(?!/))")
 _ENTITY_IN_PATH = re.compile(r"(testnode%2F(?!garden)[a-z-]+%2F|entity=user%3A)")
@@ -167,14 +159,11 @@ def load_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 @dataclass
 class Context:
-    """What decides whether a vector applies."""
-
     authority: str  # the node's, which its gardens' URIs must name
     auth: Any  # ``none`` or ``required``, as the node says
     has_key: bool
 
     def check_applies(self, vector: Mapping[str, Any]) -> None:
-        """Raises NotRun where the vector supposes another kind of node."""
         if vector.get("requires_auth"):
             if self.auth != "required":
                 raise NotRun("needs a node with authentication")
@@ -199,7 +188,7 @@ def filled(value: Any) -> Any:
         return {name: filled(item) for name, item in value.items()}
     if isinstance(value, list):
         return [filled(item) for item in value]
-    if isinstance(value, str) and (match := _PLUS_SECONDS.fullmatch(value)):
+    if isinstance(value, str) and (match := re.fullmatch(r"__now_plus_(\d+)s__", value)):
         return (datetime.now(UTC) + timedelta(seconds=int(match[1]))).isoformat()
     return value
 
@@ -216,16 +205,16 @@ def retagged(value: Any, tag: str, authority: str, key: str = "") -> Any:
         return [retagged(item, tag, authority, key) for item in value]
     if not isinstance(value, str) or key in ("id", "description", "requires_setup"):
         return value
-    value = _GARDEN.sub(f"stigmem://{authority}/garden/", value)
+    published, garden = "stigmem://testnode/garden/", f"stigmem://{authority}/garden/"
+    value = value.replace(published, garden)
     if key == "path":
-        value = _GARDEN_IN_PATH.sub(f"{quote(f'stigmem://{authority}/garden/', safe='')}", value)
+        value = value.replace(quote(published, safe=""), quote(garden, safe=""))
     if tag and (key == "path" or key in ("entity", "entity_uri")):
         value = (_ENTITY_IN_PATH if key == "path" else _ENTITY).sub(rf"\g<1>{tag}-", value)
     return _SLUG.sub(f"conf-{tag}-", value) if tag else value
 
 
 def check_findings(body: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """The SDK's LINT expectations."""
     findings = listed(body, "findings")
     if expected.get("findings_empty"):
         return require(not findings, f"{len(findings)} findings instead of none")
