@@ -99,9 +99,8 @@ class MemosAdapter(SequentialBulk):
         self._native = Native(transport, Requests(options))
         self._shared = options.writable_cubes
         server = options.url if transport.name == "http" else transport.name
-        self._readiness = Readiness(
-            self._native, options, self._shared, partial(Ledger, settings.data_dir / "memos", server)
-        )
+        ledger = partial(Ledger, settings.data_dir / "memos", server)
+        self._readiness = Readiness(self._native, options, self._shared, ledger)
         self._canary = Canary(self._native, options, self.shielded, settings.where)
         self._checking = anyio.Lock()
         self._checked = False
@@ -126,10 +125,9 @@ class MemosAdapter(SequentialBulk):
         """Wait for the scheduler as well, which still changes what was written."""
         await super().join_abandoned()
         if not await self._readiness.idle(self._options.idle_timeout_s):
-            raise BackendTimeout(
-                f"the MemOS scheduler still changes memory, {self._options.idle_timeout_s:g} s on",
-                diagnostics={"idle_timeout_s": self._options.idle_timeout_s},
-            )
+            waited_s = self._options.idle_timeout_s
+            problem = f"the MemOS scheduler still changes memory, {waited_s:g} s on"
+            raise BackendTimeout(problem, diagnostics={"idle_timeout_s": waited_s})
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         cube = cube_of(event.scope)
@@ -160,13 +158,12 @@ class MemosAdapter(SequentialBulk):
 
     async def _add_to(self, place: str, event: MemoryEvent, cube: str) -> Outcome:
         written = Written(event.event_id, event.session_id, place)
-        sent_before = self._readiness.is_open(cube, written)
-        self._readiness.send(cube, written)  # first, because the answer may be lost
+        sent_before = self._readiness.send(cube, written)  # first, because the answer may be lost
         try:
             return await self._added(written, event, cube, sent_before=sent_before)
         except BackendError as error:
             if not error.ambiguous:
-                self._readiness.refused(cube, written)
+                self._readiness.settle(cube, [written.key])
             raise
 
     async def _added(self, written: Written, event: MemoryEvent, cube: str, *, sent_before: bool) -> Outcome:
@@ -182,9 +179,8 @@ class MemosAdapter(SequentialBulk):
         queued = options.async_mode == "async"
         if not memories:
             if queued or options.mode == "fast":
-                raise BackendProtocolError(
-                    "add: MemOS answered 200 and stored nothing; see the server's log", sent=queued
-                )
+                problem = "add: MemOS answered 200 and stored nothing; see the server's log"
+                raise BackendProtocolError(problem, sent=queued)
             await self._canary.probe("add")
             return "unknown", (), (_NOTHING,)
         if queued:
@@ -197,9 +193,12 @@ class MemosAdapter(SequentialBulk):
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """One request stores an event, so what is there of it is what MemOS made of the whole."""
         cube = cube_of(event.scope)
-        places = (cube, *self._shared)
-        rows = [await self._native.rows_of(event.event_id, cube, place) for place in places]
-        return tuple(native_id for found in rows for native_id in found) if all(rows) else None
+        ids: list[str] = []
+        for place in (cube, *self._shared):
+            if not (rows := await self._native.rows_of(event.event_id, cube, place)):
+                return None
+            ids.extend(rows)
+        return tuple(ids)
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
         cube = cube_of(feedback.scope)

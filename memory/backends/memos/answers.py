@@ -41,10 +41,8 @@ def data_of(answer: Any, operation: str) -> Any:
         raise BackendProtocolError(f"{operation}: expected data in the answer")
     code = answer.get("code", 200)
     if code != 200:
-        raise BackendProtocolError(
-            f"{operation}: MemOS answered 200 with code {code if isinstance(code, int) else '?'} inside",
-            diagnostics={"code": str(code)[:16]},
-        )
+        problem = f"{operation}: MemOS answered 200 with code {code if isinstance(code, int) else '?'} inside"
+        raise BackendProtocolError(problem, diagnostics={"code": str(code)[:16]})
     return answer["data"]
 
 

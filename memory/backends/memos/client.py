@@ -117,9 +117,6 @@ class HttpTransport:
         return await self._http.request(method, path, operation=f"{method} {path}", **sent)
 
 
-_ACTIVE = frozenset({"waiting", "pending", "in_progress"})
-
-
 @dataclass(eq=False)
 class Native:
     transport: Transport
@@ -132,9 +129,6 @@ class Native:
 
     async def add(self, event: MemoryEvent, cube: str, place: str) -> tuple[Added, ...]:
         return added(await self.transport.call("add", self.requests.add(event, cube, place)))
-
-    async def note(self, text: str, cube: str, info: dict[str, str]) -> tuple[Added, ...]:
-        return added(await self.transport.call("add", self.requests.note(text, cube, info)))
 
     async def search(self, request: RetrieveRequest, cube: str, mode: str | None = None) -> Any:
         body = self.requests.search(request, cube, mode)
@@ -164,10 +158,8 @@ class Native:
 
     async def stored(self, cube: str, place: str) -> Mapping[str, Item]:
         """What a scope has in a cube, by id: all of its own cube, of a shared one what it has written."""
-        rows = await self.listing(place)
-        if place == cube:
-            return rows
-        return {native_id: item for native_id, item in rows.items() if is_by(cube, item)}
+        rows = (await self.listing(place)).items()
+        return {native_id: item for native_id, item in rows if place == cube or is_by(cube, item)}
 
     async def rows_of(self, event_id: str, cube: str, place: str) -> Mapping[str, Item]:
         stored = await self.stored(cube, place)
@@ -180,8 +172,7 @@ class Native:
 
     async def own(self, native_id: str, cube: str, shared: Sequence[str]) -> tuple[str, Item]:
         """The cube and the memory, looked for in those of the scope: the routes by id answer for every cube."""
-        item = (await self.listing(cube, native_id)).get(native_id)
-        if item is not None:
+        if item := (await self.listing(cube, native_id)).get(native_id):
             return cube, item
         for place in shared:
             if item := (await self.stored(cube, place)).get(native_id):
@@ -202,10 +193,9 @@ class Native:
             mine = await self.stored(cube, place)
             # One that MemOS has merged may be another scope's as well.
             alone = [native_id for native_id, item in mine.items() if len(event_ids(item)) < 2]
-            after = mine
             if alone:
                 await self.delete(alone, place)
-                after = await self.stored(cube, place)
+            after = await self.stored(cube, place) if alone else mine
             removed += len(mine) - len(after)
             gone = gone and after.keys().isdisjoint(alone)
             if merged := len(mine) - len(alone):
@@ -225,9 +215,8 @@ class Native:
             error.sent = True  # the delete was, whatever became of the look after it
             raise
         if native_id in left:
-            raise BackendProtocolError(
-                "delete_memory: MemOS answered 200 and the memory is still there", sent=False
-            )
+            problem = "delete_memory: MemOS answered 200 and the memory is still there"
+            raise BackendProtocolError(problem, sent=False)
         return answer
 
     async def feedback(self, feedback: MemoryFeedback, cube: str) -> tuple[str, ...]:
@@ -238,7 +227,7 @@ class Native:
         if not self.requests.options.redis:
             return await self.busy_for_all()
         states = [state for cube in cubes for state in (await self.tasks(cube)).values()]
-        return sum(state in _ACTIVE for state in states)
+        return sum(state in ("waiting", "pending", "in_progress") for state in states)
 
     async def busy_for_all(self) -> int:
         return count_busy(await self.transport.call("all_status", {}))
@@ -259,7 +248,6 @@ _LOST = (
     "what is stored is not found again: the embedder, reranker or model behind MemOS does not work, or the vector "
     "index loses rows (ivfflat.probes), or relativity, dedup or search_mode leave everything out; see its log"
 )
-_TASK_LOOKS, _TASK_PAUSE_S = 20, 0.05
 
 
 @dataclass
@@ -293,11 +281,8 @@ class Canary:
             return False
         problem = await self._heal()
         if problem is not None:
-            raise BackendUnavailable(
-                f"{operation}: MemOS answered 200 with nothing, and {problem}",
-                diagnostics={"status": 200},
-                sent=False,
-            )
+            problem = f"{operation}: MemOS answered 200 with nothing, and {problem}"
+            raise BackendUnavailable(problem, diagnostics={"status": 200}, sent=False)
         return not self.read_only
 
     async def check(self) -> bool:
@@ -320,9 +305,8 @@ class Canary:
         matching = await self._found(context=CANARY)
         self.filters = "ignored" if await self._found(context="another context") else "honoured"
         if self.options.filters and not (matching and self.filters == "honoured"):
-            did = (
-                "ignored a filter" if self.filters == "ignored" else "found nothing by a filter that matches"
-            )
+            ignored = self.filters == "ignored"
+            did = "ignored a filter" if ignored else "found nothing by a filter that matches"
             raise ConfigError(
                 f"{self.where}.graph_db: says {self.options.graph_db}, which filters, but this server {did}; "
                 "give its GRAPH_DB_BACKEND"
@@ -330,27 +314,24 @@ class Canary:
 
     async def _check_tasks(self) -> bool:
         """With Redis every add is a task that can be asked for; a local queue tells of none."""
-        if await self.native.tasks(CANARY):
-            return True
-        if self.read_only:
-            return False
-        if await self.shielded.run(CANARY, self._lists_a_task):
-            return True
+        listed = await self.native.tasks(CANARY)
+        if listed or self.read_only or await self.shielded.run(CANARY, self._lists_a_task):
+            return bool(listed) or not self.read_only
         raise ConfigError(
             f"{self.where}.scheduler: says redis, but this server tells of no task that it was given, so "
             "memory would be called ready too early; run it with MEMSCHEDULER_USE_REDIS_QUEUE=true, or say local"
         )
 
     async def _lists_a_task(self) -> bool:
-        added = await self._store()
+        stored = await self._store()
         try:
-            for _ in range(_TASK_LOOKS):
+            for _ in range(20):
                 if await self.native.tasks(CANARY):
                     return True
-                await anyio.sleep(_TASK_PAUSE_S)
+                await anyio.sleep(0.05)
             return False
         finally:
-            await self.native.delete(added, CANARY)
+            await self.native.delete(stored, CANARY)
 
     async def _heal(self) -> str | None:
         """Nothing is found: None once a canary is, else why not."""
@@ -372,12 +353,13 @@ class Canary:
         return None if await self._found() else await self._why()
 
     async def _store(self) -> Sequence[str]:
-        added = await self.native.note(_TEXT, CANARY, {"context": CANARY})
-        if not added:
+        body = self.native.requests.note(_TEXT, CANARY, {"context": CANARY})
+        stored = added(await self.native.transport.call("add", body))
+        if not stored:
             raise BackendUnavailable(
                 "setup_scope: MemOS answered 200 and stored nothing; see the server's log"
             )
-        return [memory.native_id for memory in added]
+        return [memory.native_id for memory in stored]
 
     async def _why(self) -> str:
         mode = self.options.search_mode

@@ -14,6 +14,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -25,14 +26,19 @@ from memory.backends.memos.answers import Added, Item, event_ids, is_by, unextra
 from memory.backends.memos.client import Native
 from memory.backends.memos.options import MemosOptions
 
-_MAX_FILES = 8  # each process has one of its own; more are made one
-
 
 @dataclass(frozen=True, slots=True)
-class SentEvent:
+class Written:
+    """An event that was sent to a cube, and what it became, as far as that is known."""
+
     event_id: str
     session_id: str
     place: str
+    added: tuple[Added, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.place, self.event_id
 
 
 class Ledger:
@@ -44,40 +50,38 @@ class Ledger:
         self._own: AppendLog | None = None
         self.problem = ""  # why what stands in the files cannot be relied on
 
-    def load(self) -> list[SentEvent] | None:
-        """None where nothing was ever noted of this cube."""
+    def load(self) -> dict[tuple[str, str], Written] | None:
+        """By place and id; None where nothing was ever noted of this cube."""
         logs = self._logs()
-        opened: dict[tuple[str, str], SentEvent] = {}
+        opened: dict[tuple[str, str], Written] = {}
         try:
             records = [json.loads(record) for log in logs for record in log.load()]
             lost = [warning for log in logs if log.lost for warning in log.warnings()]
-            for kind, *fields in records:
+            for kind, *fields in sorted(records, key=lambda record: record[0] == "closed"):
                 if kind == "sent":
-                    opened[fields[2], fields[0]] = SentEvent(*fields)
-            for kind, *fields in records:
-                if kind == "closed":
+                    opened[fields[2], fields[0]] = Written(*fields)
+                elif kind == "closed":
                     opened.pop((fields[0], fields[1]), None)
         except (StoreError, OSError, ValueError, TypeError, LookupError) as error:
             lost = [str(error)]
         if lost:
             self.problem = f"what was sent is not known any more: {'; '.join(lost)}"
-            return []
-        if len(logs) > _MAX_FILES:
+            return {}
+        if len(logs) > 8:  # each process has one of its own
             self.begin(opened.values())
-        return list(opened.values()) if records else None
+        return opened if records else None
 
-    def begin(self, opened: Iterable[SentEvent] = ()) -> None:
+    def begin(self, opened: Iterable[Written] = ()) -> None:
         """A cube of which all is known: what is sent from now on is noted, besides the events that are open."""
         former = self._logs()
         self._own, self.problem = None, ""
-        self._append(
-            ["begun"], *(["sent", event.event_id, event.session_id, event.place] for event in opened)
-        )
+        sent = [["sent", event.event_id, event.session_id, event.place] for event in opened]
+        self._append(["begun"], *sent)
         for log in former:
             if not self.problem:
                 log.remove()
 
-    def sent(self, event: SentEvent) -> None:
+    def sent(self, event: Written) -> None:
         """Before an event is sent. Where it cannot be noted, :attr:`problem` says so and nothing is ever ready."""
         self._append(["sent", event.event_id, event.session_id, event.place])
 
@@ -118,11 +122,6 @@ _UNKNOWN_PAST = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Written(SentEvent):
-    added: tuple[Added, ...] = ()
-
-
 @dataclass(eq=False)
 class Readiness:
     """Asks a MemOS how far it is; ``shared`` are cubes that every scope writes to besides its own."""
@@ -158,10 +157,7 @@ class Readiness:
         elif opened is None:
             ledger.begin()
         self._ledgers[cube] = ledger
-        self._open[cube] = {
-            (event.place, event.event_id): Written(event.event_id, event.session_id, event.place)
-            for event in opened or ()
-        }
+        self._open[cube] = dict(opened or {})
         if self.options.redis and not opened:
             self._old_failures[cube] = await self._failures(cube)
 
@@ -170,33 +166,27 @@ class Readiness:
 
     def forget(self, cube: str, place: str, item: Item) -> None:
         """This memory shall be gone: whether its event is stored is no question any more."""
-        waiting = self._open.get(cube, {})
-        made_of = {
-            written.event_id
-            for written in waiting.values()
-            if any(memory.native_id == item.get("id") for memory in written.added)
-        }
-        self._settle(cube, [(place, event_id) for event_id in made_of.union(event_ids(item))])
+        events = set(event_ids(item))
+        for written in self._open.get(cube, {}).values():
+            if any(memory.native_id == item.get("id") for memory in written.added):
+                events.add(written.event_id)
+        self.settle(cube, [(place, event_id) for event_id in events])
 
-    def is_open(self, cube: str, written: Written) -> bool:
-        return (written.place, written.event_id) in self._open.get(cube, {})
-
-    def send(self, cube: str, written: Written) -> None:
-        """Something is about to be sent: it is noted first, so that a later process asks for it, too."""
+    def send(self, cube: str, written: Written) -> bool:
+        """Noted first, so that a later process asks for it, too; whether it was sent before and may be stored."""
+        sent_before = written.key in self._open.get(cube, {})
         self._ledger(cube).sent(written)
         self.wrote(cube, written)
+        return sent_before
 
     def wrote(self, cube: str, written: Written | None = None) -> None:
         """Something was sent: the scheduler may be at work on it, and readiness is about it."""
         self._unreconciled[written.place if written else cube] = object()
         if written is not None:
-            self._open.setdefault(cube, {})[written.place, written.event_id] = written
+            self._open.setdefault(cube, {})[written.key] = written
 
-    def refused(self, cube: str, written: Written) -> None:
-        """This event was certainly not stored in that cube."""
-        self._settle(cube, [(written.place, written.event_id)])
-
-    def _settle(self, cube: str, events: Sequence[tuple[str, str]]) -> None:
+    def settle(self, cube: str, events: Sequence[tuple[str, str]]) -> None:
+        """Seen stored and found, or certainly not stored: by place and id."""
         waiting = self._open.get(cube, {})
         known = [event for event in events if waiting.pop(event, None) is not None]
         if known:
@@ -236,11 +226,8 @@ class Readiness:
         if busy:
             whose = ", of all who write to shared cubes" if self.shared else ""
             whose = whose if self.options.redis else ", of all users of this server"
-            return BackendReadiness(
-                state="pending",
-                pending_count=busy if not whose else None,
-                detail=f"{busy} tasks under way{whose}",
-            )
+            count, detail = None if whose else busy, f"{busy} tasks under way{whose}"
+            return BackendReadiness(state="pending", pending_count=count, detail=detail)
         if self.options.redis:
             failed = await self._failures(cube) - self._old_failures.get(cube, frozenset())
             if failed:
@@ -251,12 +238,11 @@ class Readiness:
     async def look_up(self, written: Written) -> tuple[Status, tuple[str, ...]]:
         """Whether a search finds all that was just written: the status of its receipt, and what that should say."""
         found: dict[str, Item] = {}
+        search = partial(self.native.found, session_id=written.session_id)
         try:
             for memory in written.added:
                 if memory.native_id not in found:
-                    found |= await self.native.found(
-                        memory.text, written.place, session_id=written.session_id
-                    )
+                    found |= await search(memory.text, written.place)
             lost = [memory.native_id for memory in written.added if memory.native_id not in found]
             # MemOS answers with ids even where its database is gone.
             stored = await self.native.listing(written.place, lost[0]) if lost else {}
@@ -281,9 +267,8 @@ class Readiness:
         if problem := self._ledger(cube).problem:
             unknown.append(problem)
         for place in (cube, *self.shared):
-            stored = await (
-                self.native.stored(cube, cube) if place == cube else self._shared_rows(cube, place)
-            )
+            look = self.native.stored if place == cube else self._shared_rows
+            stored = await look(cube, place)
             raw = sum(map(unextracted, stored.values()))
             awaiting = sum(map(self._awaits_scheduler, stored.values()))
             gone, crowded, lost = await self._unfound(cube, place, stored)
@@ -341,16 +326,15 @@ class Readiness:
                 gone += 1
                 continue
             if not _among(mine, seen):
-                found = await self.native.found(
-                    str(mine[0].get("memory")), place, session_id=written.session_id
-                )
+                text = str(mine[0].get("memory"))
+                found = await self.native.found(text, place, session_id=written.session_id)
                 lost += not found
                 seen |= found
             if not _among(mine, seen):
                 crowded += 1
             elif not any(unextracted(item) or self._awaits_scheduler(item) for item in mine):
-                closed.append((place, written.event_id))
-        self._settle(cube, closed)
+                closed.append(written.key)
+        self.settle(cube, closed)
         if not waiting and stored:
             lost += not await self.native.found(str(next(iter(stored.values())).get("memory")), place)
         return gone, 0 if lost else crowded, lost
