@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -114,9 +115,8 @@ class HonchoAdapter(HonchoRecords):
         # A caller may give up at any time, and send again what is stored meanwhile without its knowing.
         workspace.uncertain |= said.keys()
         try:
-            receipts = await self.shielded.run(
-                workspace.workspace_id, lambda: self._write(workspace, events, said, uncertain)
-            )
+            write = partial(self._write, workspace, events, said, uncertain)
+            receipts = await self.shielded.run(workspace.workspace_id, write)
         except BackendError as error:
             workspace.uncertain -= {receipt.event_id for receipt in error.receipts}
             if not error.ambiguous:
@@ -188,10 +188,8 @@ class HonchoAdapter(HonchoRecords):
         self, workspace: HonchoScope, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
     ) -> list[ContextEntry]:
         options = self.options
-        asked: dict[str, Any] = {
-            "summary": options.summary,
-            "tokens": min(request.budget.max_tokens or options.context_tokens, MAX_TOKENS),
-        }
+        tokens = min(request.budget.max_tokens or options.context_tokens, MAX_TOKENS)
+        asked: dict[str, Any] = {"summary": options.summary, "tokens": tokens}
         if options.supplement == "none":
             asked |= {"peer_target": workspace.peer_id, **self._about(text, limit)}
             asked["limit_to_session"] = options.limit_to_session
@@ -277,11 +275,8 @@ class HonchoAdapter(HonchoRecords):
             versions["honcho"] = str((await reads.get("/openapi.json"))["info"]["version"])
         options = self.options
         modes = (options.retrieval, *((options.supplement,) if options.supplement != "none" else ()))
-        return self.health_of(
-            versions=versions,
-            details={"base_url": options.base_url, "retrieval": modes},
-            warnings=(*narrow, _BEHIND),
-        )
+        details = {"base_url": options.base_url, "retrieval": modes}
+        return self.health_of(versions=versions, details=details, warnings=(*narrow, _BEHIND))
 
     async def aclose_native(self) -> None:
         await self._connections.aclose()

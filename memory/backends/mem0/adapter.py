@@ -58,14 +58,9 @@ if TYPE_CHECKING:
     from memory.backends.mem0.client import NativeMem0
 
 T = TypeVar("T")
-_BULK_SIZE = 16  # events a preload writes before another call may have the thread
 _LIMITED = Operation({"limit": PositiveInt})
-MUTATIONS = {
-    "update": Operation(
-        {"text": NotBlank, "metadata": dict[str, Any] | None, "expiration_date": date | None}, native_id=True
-    ),
-    "delete": Operation(native_id=True),
-}
+_CHANGES = {"text": NotBlank, "metadata": dict[str, Any] | None, "expiration_date": date | None}
+MUTATIONS = {"update": Operation(_CHANGES, native_id=True), "delete": Operation(native_id=True)}
 
 
 def set_environment(directory: Path) -> None:
@@ -100,7 +95,7 @@ class Mem0Adapter(SynchronousWrites):
             filter_operators=options.profile.operators,
             max_concurrency=options.threads,
             write_retries=1 if options.profile.hard else 0,
-            bulk_size=_BULK_SIZE,
+            bulk_size=16,  # events a preload writes before another call may have the thread
             errors=ERRORS,
             store="|".join([store.provider, str(options.path or ""), *named]),
             packages=("mem0ai", options.profile.package or store.provider),
@@ -206,16 +201,15 @@ class Mem0Adapter(SynchronousWrites):
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         ids, native_id = self._ids.encode(request.scope), str(request.native_id)
+        changes: dict[str, Any] | None = None
         if request.operation == "update":
-            changes: dict[str, Any] = dict(request.arguments)
+            changes = dict(request.arguments)
             if not changes:
-                takes = ", ".join(MUTATIONS["update"].optional)
+                takes = ", ".join(_CHANGES)
                 raise InputError(f"NativeMutationRequest.arguments: is empty; update takes {takes}")
             if changes.get("metadata") is not None:
                 changes["metadata"] = user_metadata(changes["metadata"])
-            raw = await self._run(lambda: self._native.change(native_id, ids, changes))
-        else:
-            raw = await self._run(lambda: self._native.change(native_id, ids, None))
+        raw = await self._run(lambda: self._native.change(native_id, ids, changes))
         trace = self.trace(request.scope, f"Memory.{request.operation}", native_ids=(native_id,))
         return NativeMutationReceipt(status="committed", native_ids=(native_id,), raw=raw, trace=trace)
 

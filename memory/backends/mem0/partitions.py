@@ -56,7 +56,7 @@ class ScopeMemory(Memory):  # type: ignore[misc]
 
 
 class Partitions(NativeMem0):
-    """Partitions by scope, those last used kept open. One call at a time may use it, see :class:`StoreLock`."""
+    """Those last used are kept open. One call at a time may use it, see :class:`StoreLock`."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -119,20 +119,15 @@ class Partitions(NativeMem0):
         except BackendError as error:
             if error.ambiguous or isinstance(error, BackendUnavailable):
                 raise
-        return removed, self._drop(ids)
-
-    def _drop(self, ids: Ids) -> bool:
-        """Remove a scope's partition, damaged or not; whether it is gone. A call that still waits for a model
-        keeps what it has open, and can write to nothing any more."""
         self._start()
         directory = self._directory(ids)
         memory = self._open.pop(directory, None)
         if memory is not None:
-            if not memory.users:
+            if not memory.users:  # a call that waits for a model keeps it open, and can write no more
                 memory.close()
             memory.logs.end(dropped=True)
         remove_directory(directory)
-        return not directory.exists()
+        return removed, not directory.exists()
 
     def close(self) -> None:
         owned = self._lock.held  # else the files of these names are another's by now

@@ -48,6 +48,7 @@ from memory.backends.memos.answers import (
     by_id,
     changed_within,
     event_ids,
+    feedback_ids,
     metadata_of,
     to_entries,
 )
@@ -215,7 +216,8 @@ class MemosAdapter(SequentialBulk):
                     f"{lost} of native_ids are not in this scope, or were replaced, and were left out"
                 )
             self._readiness.wrote(cube)
-            return await self._native.feedback(feedback.model_copy(update={"native_ids": known}), cube)
+            body = self._native.requests.feedback(feedback.model_copy(update={"native_ids": known}), cube)
+            return feedback_ids(await self._transport.call("feedback", body))
 
         changed = await self.shielded.run(cube, apply)
         if not changed:
@@ -308,12 +310,13 @@ class MemosAdapter(SequentialBulk):
 
     async def health(self) -> BackendHealth:
         """Ask the server how it is, which it always is, and search for the canary."""
-        said = await self._native.health()
+        said = await self._transport.call("health", {})
+        version = said.get("version") if isinstance(said, dict) else None
         options, (status, seen, warnings) = self._options, await self._canary.report()
         sharing = {"writable_cubes": list(self._shared)} if self._shared else {}
         return self.health_of(
             status,
-            versions={"memos": str(said["version"])} if "version" in said else {},
+            versions={} if version is None else {"memos": str(version)},
             details={
                 "transport": self._transport.name,
                 "graph_db": options.graph_db,

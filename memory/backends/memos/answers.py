@@ -94,13 +94,15 @@ def _entry(group: str, cube_id: str, item: Item, shared: Collection[str]) -> Con
     metadata = metadata_of(item)
     info = _info(metadata)
     kind = metadata.get("memory_type")
+    # When it was said, in UTC; MemOS' own times are its server's clock.
+    times = (info.get("timestamp"), *(source.get("chat_time") for source in _sources(metadata)))
     # The row's own user, who is its cube; a bucket only repeats which cube was asked for.
     owner = str(metadata.get("user_id") or cube_id)
     return ContextEntry(
         text=_text(item, "memory", "search"),
         native_id=None if rewritten(item) else item["id"],
         score=relativity_of(metadata),
-        timestamp=_said_at(info, metadata),
+        timestamp=next(filter(None, map(parse_time, times)), None),
         group=f"{group} {kind}" if isinstance(kind, str) else group,
         event_ids=event_ids(item),
         session_id=metadata.get("session_id"),
@@ -183,12 +185,6 @@ def task_states(answer: Any) -> dict[str, str]:
     """Task -> ``waiting``, ``in_progress``, ``completed``, ``failed`` or ``cancelled``; Redis only."""
     rows = expect(list, data_of(answer, "task_status"), "task_status")
     return {_text(row, "task_id", "task_status"): _text(row, "status", "task_status") for row in rows}
-
-
-def _said_at(info: Mapping[str, Any], metadata: Mapping[str, Any]) -> datetime | None:
-    """When it was said, in UTC; MemOS' own times are its server's clock."""
-    times = (info.get("timestamp"), *(source.get("chat_time") for source in _sources(metadata)))
-    return next(filter(None, map(parse_time, times)), None)
 
 
 def _sources(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

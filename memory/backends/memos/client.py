@@ -15,7 +15,6 @@ from memory import (
     BackendUnavailable,
     ConfigError,
     MemoryEvent,
-    MemoryFeedback,
     RetrieveRequest,
     ScopeError,
 )
@@ -38,7 +37,6 @@ from memory.backends.memos.answers import (
     count_busy,
     data_of,
     event_ids,
-    feedback_ids,
     is_by,
     metadata_of,
     relativity_of,
@@ -121,11 +119,6 @@ class HttpTransport:
 class Native:
     transport: Transport
     requests: Requests
-
-    async def health(self) -> dict[str, Any]:
-        """What the server says of itself, which is always that it is healthy."""
-        answer = await self.transport.call("health", {})
-        return answer if isinstance(answer, dict) else {}
 
     async def add(self, event: MemoryEvent, cube: str, place: str) -> tuple[Added, ...]:
         return added(await self.transport.call("add", self.requests.add(event, cube, place)))
@@ -219,9 +212,6 @@ class Native:
             raise BackendProtocolError(problem, sent=False)
         return answer
 
-    async def feedback(self, feedback: MemoryFeedback, cube: str) -> tuple[str, ...]:
-        return feedback_ids(await self.transport.call("feedback", self.requests.feedback(feedback, cube)))
-
     async def busy(self, cubes: Sequence[str]) -> int:
         """Of these users with Redis; of all users with the local queue."""
         if not self.requests.options.redis:
@@ -279,7 +269,7 @@ class Canary:
         """MemOS answered with nothing: whether another answer may come now, as the canary was stored again."""
         if await self._found():
             return False
-        problem = await self._heal()
+        problem = await self.shielded.run(CANARY, self._renew)
         if problem is not None:
             problem = f"{operation}: MemOS answered 200 with nothing, and {problem}"
             raise BackendUnavailable(problem, diagnostics={"status": 200}, sent=False)
@@ -288,7 +278,7 @@ class Canary:
     async def check(self) -> bool:
         """Store the canary where none is found, find it, and see whether cubes, filters and scheduler hold; if all
         could be seen."""
-        problem = None if await self._found() else await self._heal()
+        problem = None if await self._found() else await self.shielded.run(CANARY, self._renew)
         if problem is not None:
             raise BackendUnavailable(f"setup_scope: {problem}")
         if self.read_only and not await self._found():
@@ -333,12 +323,8 @@ class Canary:
         finally:
             await self.native.delete(stored, CANARY)
 
-    async def _heal(self) -> str | None:
-        """Nothing is found: None once a canary is, else why not."""
-        return await self.shielded.run(CANARY, self._renew)
-
     async def _renew(self) -> str | None:
-        """The good one is stored first: only then goes what is stored and never found."""
+        """Nothing is found: None once a canary is, else why not. The good one is stored before the lost ones go."""
         if await self._found():
             return None  # by another call meanwhile
         if self.read_only:

@@ -23,9 +23,6 @@ from memory.adapter import BackendRejected, NativeWorker, environment_kept, norm
 from memory.backends.memos.client import ERRORS, MAX_CONCURRENCY, Operation
 from memory.backends.memos.options import MemosOptions
 
-_INSTALL = (
-    "pip install 'memslot[memos-inprocess]' and the driver of its graph database, such as psycopg2-binary"
-)
 _DRIVERS = {"postgres": "psycopg2", "polardb": "psycopg2", "neo4j": "neo4j", "neo4j-community": "neo4j"}
 _DATABASE_SETTINGS = {
     "postgres": ("POSTGRES_HOST", "POSTGRES_USER", "POSTGRES_DB"),
@@ -45,7 +42,6 @@ _MODEL_SETTINGS = (
     "MOS_RERANKER_BACKEND",
 )
 _FIELD = "memory.backends.memos"
-_LOGGERS = ("memos", "AddHandler", "SearchHandler", "FeedbackHandler")
 
 
 class InprocessTransport:
@@ -79,7 +75,10 @@ def check_environment(options: MemosOptions, environment: Mapping[str, str] = os
     """Whether MemOS, set up as the environment says, is what the options describe."""
     absent = [name for name in ("memos", "chonkie", _DRIVERS[options.graph_db]) if find_spec(name) is None]
     if absent:
-        raise PluginLoadError(f"transport: inprocess needs {', '.join(absent)}; {_INSTALL}")
+        raise PluginLoadError(
+            f"transport: inprocess needs {', '.join(absent)}; pip install 'memslot[memos-inprocess]' and the "
+            "driver of its graph database, such as psycopg2-binary"
+        )
     needed = (*_DATABASE_SETTINGS[options.graph_db], *_MODEL_SETTINGS)
     missing = [name for name in needed if not environment.get(name)]
     if missing:
@@ -113,7 +112,7 @@ def contained(directory: Path) -> Iterator[None]:
     loggers stay silent, because they write user text; ``logging.getLogger("memos").setLevel`` changes that. Of
     the directories for ``.memos``, unless ``MEMOS_BASE_PATH`` names one, the first counts for the whole
     process."""
-    for name in _LOGGERS:
+    for name in ("memos", "AddHandler", "SearchHandler", "FeedbackHandler"):
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.CRITICAL + 1)
@@ -197,15 +196,12 @@ class _Engine:
         close = getattr(self._components["graph_db"], "close", None)
         if close is not None:  # neo4j's has none
             close()
-        _drop_scratch(self._components["mem_scheduler"].db_engine)
-
-
-def _drop_scratch(database: Any) -> None:
-    """MemOS gives its scheduler an SQLite file in a new temporary directory, and leaves both."""
-    file = Path(str(database.url.database))
-    database.dispose()
-    if file.parent.parent == Path(tempfile.gettempdir()):
-        shutil.rmtree(file.parent, ignore_errors=True)
+        # MemOS gives its scheduler an SQLite file in a new temporary directory, and leaves both.
+        database = self._components["mem_scheduler"].db_engine
+        directory = Path(str(database.url.database)).parent
+        database.dispose()
+        if directory.parent == Path(tempfile.gettempdir()):
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 class _Shared:

@@ -5,7 +5,6 @@ confidence, so that form would lose their rank, their time and who spoke, which 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from memory import (
@@ -52,24 +51,21 @@ _NO_WEIGHT = {"graph": 0.0, "source_trust": 0.0}
 
 class StigmemAdapter(SequentialBulk):
     shielded: ShieldedCalls
-    traits = AdapterTraits(
-        consistency="immediate",
-        cs_filtering="soft",  # their words join the question; nothing is filtered by them
-        pet_observability="dated",
-        max_concurrency=64,
-        bulk_size=1,
-        write_retries=1,  # safe: a fact of the same content is the same fact
-        native_memory_types=("fact",),
-        native_ingest_modes=("utterance",),
-        native_queries=QUERIES,
-    )
 
     def __init__(self, settings: AdapterSettings[StigmemOptions]) -> None:
         self.backend_name = settings.name
         self._options = settings.options
         addresses = {settings.options.url, *(node.url for node in settings.options.nodes.values())}
-        self.traits = replace(
-            type(self).traits,
+        self.traits = AdapterTraits(
+            consistency="immediate",
+            cs_filtering="soft",  # their words join the question; nothing is filtered by them
+            pet_observability="dated",
+            max_concurrency=64,
+            bulk_size=1,
+            write_retries=1,  # safe: a fact of the same content is the same fact
+            native_memory_types=("fact",),
+            native_ingest_modes=("utterance",),
+            native_queries=QUERIES,
             store=" ".join(sorted(addresses)),
             setup_writes=settings.options.isolation == "tenant",
             native_query_modes=("lexical", "semantic") if settings.options.semantic_weight else ("lexical",),

@@ -66,11 +66,6 @@ class ScopeIds:
         """The source of the facts that count the scope's generations."""
         return f"stigmem://{AUTHORITY}/generations/{self.scope_id}"
 
-    @property
-    def count(self) -> str:
-        """The entity of the fact that begins this generation."""
-        return f"stigmem://{AUTHORITY}/generation/{self.scope_id}-{self.generation}"
-
 
 def _digest(text: str, letters: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:letters]
@@ -323,9 +318,10 @@ class Scopes:
         node = self._node(self.address(scope))
         ids = ScopeIds(old.ids.scope_id, old.ids.generation + 1, old.ids.marked)
         value = FactValue(type="number", v=ids.generation)
+        began = f"stigmem://{AUTHORITY}/generation/{ids.scope_id}-{ids.generation}"
         self._opened.pop(ids.scope_id, None)  # should one of these fail, the next use asks for the generation
         await node.assert_fact(
-            NewFact(entity=ids.count, relation=_GENERATION, value=value, source=ids.counter, scope="local")
+            NewFact(entity=began, relation=_GENERATION, value=value, source=ids.counter, scope="local")
         )
         if self._keys is not None:
             await self._keys.drop(old.node, old.ids, old.key_id)
