@@ -45,7 +45,6 @@ from memory.backends.honcho.translate import (
     native_filters,
     native_json,
     search_text,
-    summary_entry,
 )
 from memory.backends.honcho.workspace import HonchoScope, clear, wait_until_idle
 
@@ -199,9 +198,11 @@ class HonchoAdapter(HonchoRecords):
         if context is None:
             return []
         # In the SDK's own order for a prompt: who the user is, what was, what is said now.
-        about = about_entries(context.peer_representation, context.peer_card, workspace.peer_id)
-        summary = [] if context.summary is None else [summary_entry(context.summary)]
-        return [*about, *summary, *map(message_entry, context.messages)]
+        entries = about_entries(context.peer_representation, context.peer_card, workspace.peer_id)
+        if (summary := context.summary) is not None:
+            labels = (("summary", summary.summary_type), ("until", summary.message_id))
+            entries.append(ContextEntry(summary.content, group="Summary", labels=labels))
+        return [*entries, *map(message_entry, context.messages)]
 
     async def _search(
         self, workspace: HonchoScope, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
@@ -300,7 +301,7 @@ def _batches(
 
 
 async def _at_once(calls: Sequence[Callable[[], Awaitable[list[ContextEntry]]]]) -> list[ContextEntry]:
-    """What they find at the same time, in their order; the first error of any, by itself."""
+    """At the same time, in their order; the first error of any, by itself."""
     found: dict[int, list[ContextEntry]] = {}
 
     async def run(number: int) -> None:

@@ -200,7 +200,6 @@ class WorkspaceReader:
         return answer
 
     async def stored(self, event: MemoryEvent) -> dict[tuple[int, int], str]:
-        """The parts of an event that are stored, by their key."""
         filters: dict[str, Any] = {"metadata": {"event_id": without_nul(event.event_id)}}
         page = await self.session(event.session_id).aio.messages(filters=filters, size=MAX_ROWS)
         return {_key(message.metadata): message.id for message in await all_rows(page)}
@@ -209,13 +208,9 @@ class WorkspaceReader:
         return await all_rows(await self.reader.aio.sessions(size=MAX_ROWS))
 
     async def count_messages(self, native_id: str, peer_id: str | None = None) -> int:
-        """Of all peers or of one."""
         filters: dict[str, Any] | None = None if peer_id is None else {"peer_id": peer_id}
         page = await self.native_session(native_id).aio.messages(filters=filters, size=1)
         return page.total or 0
-
-    async def has_sessions(self) -> bool:
-        return bool((await self.reader.aio.sessions(size=1)).items)
 
     async def rows_of_observed(self) -> int:
         """Queue rows of the observed peers' messages, done ones that are not purged yet among them."""

@@ -47,8 +47,6 @@ _MAX_RECORDS = 1000
 
 
 class HonchoRecords(BaseAdapter):
-    """The part of the adapter that deals with records, not with memory as a whole."""
-
     shielded: ShieldedCalls
     workspace: Callable[[MemoryScope], HonchoScope]
 

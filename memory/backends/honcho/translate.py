@@ -66,7 +66,14 @@ def event_parts(event: MemoryEvent) -> list[Part]:
             **{METADATA_PREFIX + key: value for key, value in event.metadata.items()},
         }
     )
-    _check_metadata(base)
+    limit = _MAX_KEYS - _OWN_KEYS
+    if len(base) > limit:
+        limit -= sum(not key.startswith(METADATA_PREFIX) for key in base)
+        raise InputError(f"MemoryEvent.metadata: has too many keys for Honcho; it keeps at most {limit} here")
+    if _depth(base) > _MAX_DEPTH:
+        raise InputError(
+            f"MemoryEvent.metadata: is nested too deeply for Honcho; at most {_MAX_DEPTH} levels are kept"
+        )
     parts: list[Part] = []
     for position, message in enumerate(event.messages):
         metadata = {**base, "message": position, **_said(message)}
@@ -82,17 +89,6 @@ def _said(message: Message) -> dict[str, Any]:
     if message.tool_calls:
         said["tool_calls"] = json.dumps(message.tool_calls, ensure_ascii=False)
     return without_nul({name: value for name, value in said.items() if value is not None})
-
-
-def _check_metadata(metadata: Mapping[str, Any]) -> None:
-    limit = _MAX_KEYS - _OWN_KEYS
-    if len(metadata) > limit:
-        limit -= sum(not key.startswith(METADATA_PREFIX) for key in metadata)
-        raise InputError(f"MemoryEvent.metadata: has too many keys for Honcho; it keeps at most {limit} here")
-    if _depth(metadata) > _MAX_DEPTH:
-        raise InputError(
-            f"MemoryEvent.metadata: is nested too deeply for Honcho; at most {_MAX_DEPTH} levels are kept"
-        )
 
 
 def _depth(value: Any) -> int:
@@ -176,10 +172,11 @@ def message_entry(message: Any) -> ContextEntry:
     labels = [("role", speaker) if isinstance(speaker, str) else ("peer", message.peer_id)]
     labels.extend((name, metadata[name]) for name in ("name", "part") if isinstance(metadata.get(name), str))
     event_id = metadata.get("event_id")
+    said_at = message.created_at  # naive as it came; ours never are, another client's are taken for UTC
     return ContextEntry(
         text=message.content,
         native_id=message.id,
-        timestamp=_in_utc(message.created_at),
+        timestamp=said_at.replace(tzinfo=UTC) if said_at.tzinfo is None else said_at.astimezone(UTC),
         group="Messages",
         labels=tuple(labels),
         event_ids=(event_id,) if isinstance(event_id, str) else (),
@@ -192,11 +189,6 @@ def conclusion_entry(conclusion: Any) -> ContextEntry:
     """Without time, because ``created_at`` is when it was derived and not when it was so."""
     labels = (("level", str(conclusion.level)),)
     return ContextEntry(conclusion.content, native_id=conclusion.id, group="Conclusions", labels=labels)
-
-
-def summary_entry(summary: Any) -> ContextEntry:
-    labels = (("summary", summary.summary_type), ("until", summary.message_id))
-    return ContextEntry(text=summary.content, group="Summary", labels=labels)
 
 
 def prose_entries(representation: str | None, peer_id: str) -> Iterator[ContextEntry]:
@@ -225,8 +217,3 @@ def _prose(text: str, peer_id: str, group: str | None) -> ContextEntry:
     return ContextEntry(
         text=f"· {text[2:]}" if text.startswith("- ") else text, native_id=peer_id, group=group, prose=True
     )
-
-
-def _in_utc(moment: datetime) -> datetime:
-    """Honcho keeps a naive time as it came; ours never are, another client's are taken for UTC."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -34,7 +34,6 @@ class NamedMessages:
         self._looked_through: datetime | None = None
 
     async def unnamed(self, stored: int) -> int:
-        """How many of so many stored messages no conclusion names."""
         if len(self._named) >= stored:
             return 0
         fresh = self._about
@@ -129,7 +128,6 @@ class Watch:
         self.cleared()
 
     def cleared(self) -> None:
-        """After a reset: nothing is there, nothing is expected."""
         self.derived = False
         self._newest: datetime | None = None
         self._rows_before: int | None = None
@@ -148,7 +146,7 @@ class Watch:
         """Before the first write: the rows that are in the queue, so that the write's own are told from them."""
         async with self._beginning:
             if self._rows_before is None:
-                self._uncertain = await self._server.has_sessions()
+                self._uncertain = bool((await self._server.reader.aio.sessions(size=1)).items)
                 self._rows_before = await self._server.rows_of_observed()
 
     @contextmanager

@@ -169,7 +169,13 @@ class Mem0Adapter(SynchronousWrites):
         prompt = observation_prompt(event, self._options.custom_instructions) if infer else None
         ids = self._ids.encode(event.scope)
         written, extracted = self._native.add(messages, ids, event_metadata(event), prompt)
-        warnings.extend(_losses(len(written), extracted, len(messages)))
+        if extracted == 0:
+            warnings.append("mem0 extracted nothing from this event")
+        elif extracted is None and len(written) < len(messages):
+            warnings.append(f"mem0 stored {len(written)} of {len(messages)} messages")
+        elif extracted is not None and len(written) < extracted:
+            lost = "it drops exact duplicates"
+            warnings.append(f"mem0 stored {len(written)} of {extracted} extracted memories; {lost}")
         return self.receipt(event, "Memory.add", written, warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
@@ -268,13 +274,3 @@ class Mem0Adapter(SynchronousWrites):
 
     def close_native(self) -> None:
         self._native.close()
-
-
-def _losses(stored: int, extracted: int | None, messages: int) -> list[str]:
-    if extracted is None:
-        return [f"mem0 stored {stored} of {messages} messages"] if stored < messages else []
-    if extracted == 0:
-        return ["mem0 extracted nothing from this event"]
-    if stored < extracted:
-        return [f"mem0 stored {stored} of {extracted} extracted memories; it drops exact duplicates"]
-    return []

@@ -58,7 +58,6 @@ class NativeMem0:
 
     @property
     def has_keywords(self) -> bool:
-        """Whether the store finds words as well as vectors."""
         return importlib.util.find_spec("fastembed") is not None
 
     def close(self) -> None:
@@ -154,7 +153,6 @@ class NativeMem0:
         return failure
 
     def search(self, query: str, ids: Ids, filters: Mapping[str, Any], top_k: int) -> tuple[Row, bool]:
-        """``Memory.search`` of a scope, and whether a configured reranker failed."""
         notes, options = self._notes, self._options
         with self.memory(ids) as memory:
             notes.clear()
@@ -188,7 +186,6 @@ class NativeMem0:
         return answer
 
     def history(self, native_id: str | None, ids: Ids) -> tuple[Row | None, list[Any]]:
-        """The memory (None once deleted) and ``Memory.history`` of it."""
         with self.memory(ids) as memory:
             deleted = native_id in memory.db.deleted(_build_session_scope(ids))
             return None if deleted else self._row(memory, native_id, ids), memory.history(native_id)
@@ -297,7 +294,6 @@ class History(SQLiteManager):  # type: ignore[misc]
         self._execute("DELETE FROM history WHERE memory_id IN (SELECT value FROM json_each(?))", listed)
 
     def forget_session(self, session: str, memories: Sequence[str]) -> None:
-        """Clear a scope from a history that it shares with others."""
         self.forget([*memories, *self.deleted(session)])
         for table in ("messages", "memslot_deleted"):
             self._execute(f"DELETE FROM {table} WHERE session_scope = ?", session)

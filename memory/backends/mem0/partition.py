@@ -19,7 +19,7 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -211,17 +211,12 @@ def _assert_readable(file: Path) -> None:
             connection.execute("SELECT name FROM sqlite_master").fetchall()
 
 
-class _OneCommit:
+class _OneCommit(nullcontext[None]):
     """A connection whose blocks do not commit: whoever made this does."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__()
         self.execute = connection.execute
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 class ScopeStore(Qdrant):  # type: ignore[misc]

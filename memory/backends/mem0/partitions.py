@@ -23,7 +23,6 @@ from memory.backends.mem0.partition import LocalClient, ScopeStore
 from memory.backends.mem0.translate import Ids
 
 _FILES = 9  # that an open partition may have open: three of memories, of entities and of history
-_CLOSED_AT_A_TIME = 32  # after so many, memory is given back to the system
 
 
 class ScopeMemory(Memory):  # type: ignore[misc]
@@ -180,7 +179,7 @@ class Partitions(NativeMem0):
         for directory in idle[: max(0, len(self._open) - self._max_open() + 1)]:
             self._open.pop(directory).close()
             self._closed += 1
-            if self._closed % _CLOSED_AT_A_TIME == 0:
+            if self._closed % 32 == 0:  # seldom: memory is given back to the system
                 trim_heap()
 
     def _max_open(self) -> int:

@@ -153,7 +153,9 @@ class MemosAdapter(SequentialBulk):
             event,
             "product/add",
             [native_id for _, ids, _ in outcomes for native_id in ids],
-            status=min((status for status, _, _ in outcomes), key=_LEAST_CERTAIN.index),
+            status=min(
+                (status for status, _, _ in outcomes), key=("unknown", "pending", "queued", "committed").index
+            ),
             warnings=[*dropped_roles(event), *(warning for _, _, said in outcomes for warning in said)],
         )
 

@@ -86,11 +86,9 @@ class Transport(Protocol):
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
         """The whole answer, ``{"code": 200, "message": ..., "data": ...}``; failures that hide in one are not
         looked for."""
-        ...
 
     async def aclose(self) -> None:
         """Release connections, threads and clients. Idempotent."""
-        ...
 
 
 class HttpTransport:

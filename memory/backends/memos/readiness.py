@@ -180,7 +180,6 @@ class Readiness:
         return sent_before
 
     def wrote(self, cube: str, written: Written | None = None) -> None:
-        """Something was sent: the scheduler may be at work on it, and readiness is about it."""
         self._unreconciled[written.place if written else cube] = object()
         if written is not None:
             self._open.setdefault(cube, {})[written.key] = written

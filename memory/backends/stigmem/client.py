@@ -277,7 +277,6 @@ class Scopes:
         return len(self._trials)
 
     def known_nodes(self) -> list[StigmemNode]:
-        """The only node, those listed, and those of scopes in use."""
         listed = list(self._options.nodes.values())
         if SCOPE_FIELD not in self._options.url and not listed:
             listed = [NodeAddress(url=self._options.url)]
@@ -328,7 +327,6 @@ class Scopes:
         return await self._enter(node, ids)
 
     async def leave(self, scope: str) -> None:
-        """Delete our key of a scope, given by its id; the next use makes another."""
         opened = self._opened.pop(scope, None)
         if opened is not None and opened.key_id is not None and self._keys is not None:
             with suppress(BackendError):
