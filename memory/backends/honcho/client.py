@@ -112,25 +112,18 @@ class Connections:
         # The synchronous half, which nothing here uses, would load certificates for every scope.
         self._unused = httpx.Client(transport=httpx.MockTransport(_refuse))
 
-    def reader(self, workspace_id: str) -> Honcho:
-        """It takes the workspace for made, so that looking never makes it."""
-        client = self._client(workspace_id, self.reads)
-        client._workspace_ensured = True
-        return client
-
-    def writer(self, workspace_id: str) -> Honcho:
-        """Its first call makes the workspace where there is none."""
-        return self._client(workspace_id, self.writes)
-
     async def aclose(self) -> None:
         self._unused.close()
         await self._http.aclose()
 
-    def _client(self, workspace_id: str, transport: Transport) -> Honcho:
+    def client(self, workspace_id: str, *, reads: bool) -> Honcho:
+        """One that reads takes the workspace for made, so that looking never makes it; the other makes it."""
         client = Honcho(
             api_key="unused", base_url=self._base_url, workspace_id=workspace_id, http_client=self._unused
         )
-        client._async_http = transport  # type: ignore[assignment]  # what the objects use of it
+        # What the objects use of it.
+        client._async_http = self.reads if reads else self.writes  # type: ignore[assignment]
+        client._workspace_ensured = reads
         return client
 
 
@@ -176,7 +169,7 @@ class WorkspaceReader:
         self.workspace_id = native["workspace_id"]
         self.peer_id = native["peer_id"]
         self.observed = (self.peer_id, *((options.assistant_peer,) if options.observe_assistant else ()))
-        self.reader = connections.reader(self.workspace_id)
+        self.reader = connections.client(self.workspace_id, reads=True)
         self.user = Peer(self.peer_id, self.reader)
 
     def session(self, session_id: str) -> Session:

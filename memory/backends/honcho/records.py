@@ -62,7 +62,11 @@ class HonchoRecords(BaseAdapter):
                 found = await _conclusions(workspace, {"created_at": bounds} if bounds else None)
                 raw: dict[str, Any] = {"conclusions": found}
             elif request.native_id in workspace.observed:
-                raw = await self._of_peer(workspace, request.native_id)
+                found = await _conclusions(workspace, {"observed_id": request.native_id})
+                sessions = dict.fromkeys(record["session_id"] for record in found if record["session_id"])
+                rows = [await _said(workspace, session, request.native_id) for session in sessions]
+                raw = {"peer_id": request.native_id, "conclusions": found}
+                raw["said_in_those_sessions"] = [row for said_there in rows for row in said_there]
             else:
                 raw = await self._of_record(workspace, request.native_id)
         said = [raw["message"]] if "message" in raw else []
@@ -74,12 +78,6 @@ class HonchoRecords(BaseAdapter):
             event_ids=tuple(event_id for event_id in events if isinstance(event_id, str)),
             trace=self.trace(request.scope, "Conclusions.list", native_ids=tuple(ids)),
         )
-
-    async def _of_peer(self, workspace: HonchoScope, peer_id: str) -> dict[str, Any]:
-        found = await _conclusions(workspace, {"observed_id": peer_id})
-        sessions = dict.fromkeys(record["session_id"] for record in found if record["session_id"])
-        said = [row for native_id in sessions for row in await _said(workspace, native_id, peer_id)]
-        return {"peer_id": peer_id, "conclusions": found, "said_in_those_sessions": said}
 
     async def _of_record(self, workspace: HonchoScope, native_id: str) -> dict[str, Any]:
         found = await _conclusions(workspace, {"id": native_id})

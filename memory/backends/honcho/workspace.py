@@ -233,7 +233,7 @@ class HonchoScope(WorkspaceReader):
         self.watch = Watch(self, options.quiet_period_s)
         self.uncertain: set[str] = set()  # events of which a part may be stored already
         self.options = options
-        self._writer = connections.writer(self.workspace_id)
+        self._writer = connections.client(self.workspace_id, reads=False)
         self._peers: dict[str, Any] = {}
         self._sessions: dict[str, Any] = {}
         self._reading = 0

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LIMITED = Operation({"limit": PositiveInt})
 _CHANGES = {"text": NotBlank, "metadata": dict[str, Any] | None, "expiration_date": date | None}
+_OPENAI_CLIENTS = frozenset({"azure_openai", "deepseek", "lmstudio", "minimax", "openai", "vllm", "xai"})
 MUTATIONS = {"update": Operation(_CHANGES, native_id=True), "delete": Operation(native_id=True)}
 
 
@@ -84,9 +85,10 @@ class Mem0Adapter(SynchronousWrites):
         self.backend_name = settings.name
         store, places = options.vector_store, ("url", "host", "port", "dbname", "path")
         named = [str(store.config[key]) for key in places if key in store.config]
+        client = options.llm.provider.removesuffix("_structured") if options.llm else ""
         self.traits = AdapterTraits(
             kind="control" if options.equivalent_control else settings.kind,
-            counts_llm_calls=options.counts_llm_calls,
+            counts_llm_calls=not options.infers or client in _OPENAI_CLIENTS,
             equivalent_control=options.equivalent_control,
             fallback_components=options.fallback_components,
             consistency="immediate",

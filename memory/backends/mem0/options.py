@@ -20,7 +20,6 @@ from memory.adapter import (
     Public,
 )
 
-_OPENAI_CLIENTS = frozenset({"azure_openai", "deepseek", "lmstudio", "minimax", "openai", "vllm", "xai"})
 _RANGES = frozenset({"gt", "gte", "lt", "lte"})
 _EXACT = frozenset({"eq", "ne", "in", "nin"})
 _TEXT = frozenset({"contains", "icontains"})
@@ -180,13 +179,6 @@ class Mem0Options(PluginOptions):
     @property
     def infers(self) -> bool:
         return self.llm is not None if self.infer is None else self.infer
-
-    @property
-    def counts_llm_calls(self) -> bool:
-        """Whether all questions to a model, if any, go by a client of the openai package."""
-        return not self.infers or (
-            self.llm is not None and self.llm.provider.removesuffix("_structured") in _OPENAI_CLIENTS
-        )
 
     @property
     def equivalent_control(self) -> str | None:

@@ -11,7 +11,7 @@ import platform
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -308,20 +308,22 @@ class Scopes:
         if known is not None and not again:
             return known
         node = self._node(self.address(scope))
-        newest = await self._ids(node, scope)
+        first = ScopeIds(scope_id(scope), 0, marked=self._keys is None)
+        facts = await node.query(source=first.counter, relation=_GENERATION, scope="local")
+        numbers = [int(fact.value.v) for fact in facts if isinstance(fact.value.v, (int, float))]
+        newest = replace(first, generation=max(numbers, default=0))
         if known is not None and known.ids == newest:
             return known
         return await self._enter(node, newest)
 
     async def renew(self, scope: MemoryScope, old: OpenScope) -> OpenScope:
         node = self._node(self.address(scope))
-        ids = ScopeIds(old.ids.scope_id, old.ids.generation + 1, old.ids.marked)
+        ids = replace(old.ids, generation=old.ids.generation + 1)
         value = FactValue(type="number", v=ids.generation)
         began = f"stigmem://{AUTHORITY}/generation/{ids.scope_id}-{ids.generation}"
         self._opened.pop(ids.scope_id, None)  # should one of these fail, the next use asks for the generation
-        await node.assert_fact(
-            NewFact(entity=began, relation=_GENERATION, value=value, source=ids.counter, scope="local")
-        )
+        fact = NewFact(entity=began, relation=_GENERATION, value=value, source=ids.counter, scope="local")
+        await node.assert_fact(fact)
         if self._keys is not None:
             await self._keys.drop(old.node, old.ids, old.key_id)
         return await self._enter(node, ids)
@@ -354,12 +356,6 @@ class Scopes:
                 retry_pause_s=self._options.retry_pause_s,
             )
         return self._nodes[address.url]
-
-    async def _ids(self, node: StigmemNode, scope: MemoryScope) -> ScopeIds:
-        first = ScopeIds(scope_id(scope), 0, marked=self._keys is None)
-        facts = await node.query(source=first.counter, relation=_GENERATION, scope="local")
-        numbers = [int(fact.value.v) for fact in facts if isinstance(fact.value.v, (int, float))]
-        return ScopeIds(first.scope_id, max(numbers, default=0), first.marked)
 
     async def _enter(self, node: StigmemNode, ids: ScopeIds) -> OpenScope:
         opened = OpenScope(ids, *(await self._keys.enter(node, ids) if self._keys else (node,)))

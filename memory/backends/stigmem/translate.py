@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from memory import MemoryEvent, Message
+from memory import MemoryEvent
 from memory.adapter import AwareDatetime, ContextEntry, Operation, normalise, parse_time
 from memory.backends.stigmem.client import ScopeIds
 from memory.stigmem.client import MAX_LIMIT
@@ -33,6 +33,22 @@ def message_facts(event: MemoryEvent, ids: ScopeIds) -> list[NewFact]:
     facts = []
     for index, message in enumerate(event.messages):
         text = message.content or json.dumps(message.tool_calls, ensure_ascii=False)
+        # The node keeps this verbatim and never searches it.
+        known = {
+            "scope": ids.name,
+            "event_id": event.event_id,
+            "index": index,
+            "session_id": event.session_id,
+            "turn_id": event.turn_id,
+            "agent_id": event.agent_id,
+            "timestamp": event.timestamp.isoformat(),
+            "role": message.role,
+            "name": message.name,
+            "tool_call_id": message.tool_call_id,
+            "tool_calls": list(message.tool_calls) if message.content and message.tool_calls else None,
+            **event.cs_fields,
+            "metadata": event.metadata or None,
+        }
         fact = NewFact(
             entity=ids.message(event.event_id, index),
             relation=UTTERANCE,
@@ -40,30 +56,10 @@ def message_facts(event: MemoryEvent, ids: ScopeIds) -> list[NewFact]:
             source=ids.source,
             scope=FACT_SCOPE,
             confidence=0.49,  # from 0.5 the node answers with a card of the entity, without id, time or rank
-            derived_from=(_provenance(event, index, message, ids),),
+            derived_from=({name: value for name, value in known.items() if value is not None},),
         )
         facts.append(fact)
     return facts
-
-
-def _provenance(event: MemoryEvent, index: int, message: Message, ids: ScopeIds) -> dict[str, Any]:
-    """The node keeps it verbatim and never searches it."""
-    known = {
-        "scope": ids.name,
-        "event_id": event.event_id,
-        "index": index,
-        "session_id": event.session_id,
-        "turn_id": event.turn_id,
-        "agent_id": event.agent_id,
-        "timestamp": event.timestamp.isoformat(),
-        "role": message.role,
-        "name": message.name,
-        "tool_call_id": message.tool_call_id,
-        "tool_calls": list(message.tool_calls) if message.content and message.tool_calls else None,
-        **event.cs_fields,
-        "metadata": event.metadata or None,
-    }
-    return {name: value for name, value in known.items() if value is not None}
 
 
 # ``facts`` takes the parameters of ``GET /v1/facts`` that cannot leave the scope.

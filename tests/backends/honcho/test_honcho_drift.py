@@ -98,7 +98,7 @@ async def made(client: Any, double: HonchoDouble, call: Call) -> tuple[list[Any]
 async def test_what_is_sent_is_what_the_sdk_sends(name: str) -> None:
     with HonchoDouble() as double:
         connections = Connections(HonchoOptions(base_url=double.url), "honcho")
-        ours, answer = await made(connections.reader("w"), double, CALLS[name])
+        ours, answer = await made(connections.client("w", reads=True), double, CALLS[name])
         await connections.aclose()
     with HonchoDouble() as double:
         client = Honcho(base_url=double.url, workspace_id="w", max_retries=0)
@@ -112,7 +112,7 @@ async def test_what_is_sent_is_what_the_sdk_sends(name: str) -> None:
 
 async def test_a_writer_makes_the_workspace_once_and_a_reader_never(double: HonchoDouble) -> None:
     connections = Connections(HonchoOptions(base_url=double.url), "honcho")
-    reader, writer = connections.reader("w"), connections.writer("w")
+    reader, writer = connections.client("w", reads=True), connections.client("w", reads=False)
     for _ in range(2):
         await reader.aio.queue_status()
     assert double.model.workspaces == {}

@@ -72,7 +72,7 @@ def test_no_server_means_no_public_cloud(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("HONCHO_WORKSPACE_ID", "shared")
     with pytest.raises(ConfigError, match="public cloud"):
         options()
-    reader = Connections(options(base_url=URL), "honcho").reader("r_xp")
+    reader = Connections(options(base_url=URL), "honcho").client("r_xp", reads=True)
     assert (reader.base_url, reader.workspace_id) == (URL, "r_xp")
 
 
