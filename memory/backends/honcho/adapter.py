@@ -1,5 +1,5 @@
 """Honcho as a memory backend: the user a peer, sessions of messages, what the server derives from them (spec
-5.1). Writes are queued: what Honcho concludes from the messages comes later (:mod:`readiness`). What it found
+5.1). Writes are queued: what Honcho concludes from the messages comes later (:mod:`workspace`). What it found
 is given in its own order: prose on the user, card, summary, messages."""
 
 from __future__ import annotations
@@ -240,9 +240,8 @@ class HonchoAdapter(HonchoRecords):
         return await self.workspace(scope).watch.look()
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Delete sessions, conclusions and cards, and wait until Honcho's worker has really done so. The
-        workspace and its peers stay, which Honcho cannot delete. ``verified`` is False where the worker was not
-        done by nine tenths of the deadline."""
+        """Peers stay, which Honcho cannot delete. ``verified`` is False where the worker was not done by nine
+        tenths of the deadline."""
         workspace = self.workspace(scope)
         await self.shielded.idle(workspace.workspace_id)
         began = anyio.current_time()

@@ -1,10 +1,8 @@
 """The SDK's objects over our connection: one pool for all scopes, no write sent twice, nothing made by looking.
-
 ``honcho-ai`` builds an HTTP client for every workspace, sends writes again that may have been carried out, has no
 public close, and makes the workspace it is to read from. Its objects take their transport from
-``Honcho._async_http`` and whether the workspace is made from ``Honcho._workspace_ensured``; ``test_honcho_drift``
-holds both.
-"""
+``Honcho._async_http``, and from ``_workspace_ensured`` whether the workspace is made; ``test_honcho_drift`` holds
+both."""
 
 from __future__ import annotations
 

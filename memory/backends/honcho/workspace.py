@@ -112,13 +112,10 @@ _UNNAMED = (
 
 class Watch:
     """Whether Honcho has derived what it will; ``derived`` if the last look found it so and nothing was written
-    since.
-
-    An empty queue does not say so: rows enter it after the write was answered, or never if the API ends before;
-    done ones are purged every twelve hours; and a failed derivation ends its row like a finished one. So each
+    since. An empty queue does not say so: rows enter it after the write was answered, or never if the API ends
+    before; done ones are purged every twelve hours; a failed derivation ends its row like a finished one. So each
     message of an observed peer is accounted for by itself: a conclusion must name it. Totals only tell how long to
-    wait.
-    """
+    wait."""
 
     def __init__(self, server: WorkspaceReader, quiet_s: float) -> None:
         self._server = server
@@ -332,8 +329,8 @@ class HonchoScope(WorkspaceReader):
 
 
 async def wait_until_idle(workspace: HonchoScope, timeout_s: float) -> None:
-    """At most ``timeout_s`` seconds, and not for what the worker holds back. While something is derived from a
-    session Honcho fails to delete it, and it stays: not to be used, not to be deleted again."""
+    """Not for what the worker holds back. While something is derived from a session Honcho fails to delete it, and
+    it stays: not to be used, not to be deleted again."""
     seen, since = -1, anyio.current_time()
     with anyio.move_on_after(timeout_s):
         while (await workspace.watch.look()).state == "pending":

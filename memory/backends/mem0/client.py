@@ -84,9 +84,8 @@ class NativeMem0:
         metadata: Row,
         prompt: str | None,
     ) -> tuple[tuple[str, ...], int | None]:
-        """``Memory.add`` of one event: all of its memories, or none and an error; and how many the model
-        extracted. An event whose last write had no certain end is looked up first, and only what is missing of
-        it is sent."""
+        """All memories of the event or none and an error; and how many the model extracted. Of an event whose last
+        write had no certain end only what is missing is sent."""
         notes, infer = self._notes, self._options.infers
         key = (metadata["event_id"], *ids.values())
         present: dict[int, str] = {}

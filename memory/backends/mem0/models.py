@@ -1,7 +1,6 @@
-"""A configuration in mem0's terms, its models with our deadlines, and what mem0 swallows of their failures. A
-model's SDK is imported where it is configured: that is nine tenths of opening mem0. mem0 turns an unreadable
-answer into "nothing extracted", a failed embedding into a skipped memory and a failed reranker into the
-unranked order."""
+"""A configuration in mem0's terms, its models with our deadlines, and their failures, which mem0 swallows: an
+unreadable answer becomes "nothing extracted", a failed embedding a skipped memory, a failed reranker the unranked
+order. A model's SDK is imported where it is configured: that is nine tenths of opening mem0."""
 
 from __future__ import annotations
 
@@ -254,9 +253,8 @@ def _count_memories(answer: Any) -> int:
         ):
             return sum(bool(item.get("text")) for item in memories)
         break
-    raise BackendProtocolError(
-        "the extracting model did not answer with the JSON mem0 asked for, so nothing was stored", sent=False
-    )
+    problem = "the extracting model did not answer with the JSON mem0 asked for, so nothing was stored"
+    raise BackendProtocolError(problem, sent=False)
 
 
 class NoLlm:

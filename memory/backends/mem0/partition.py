@@ -70,23 +70,18 @@ class RowCount:
         finally:
             os.close(file)
 
-    def warnings(self) -> list[str]:
-        if not self.lost:
-            return []
-        return [
+    def warning(self) -> str:
+        return (
             f"{self.lost} acknowledged memories of {self._path.parent.name} are gone; restore the partition from a "
             f"copy, or remove its file {self._path.name} to go on without them"
-        ]
+        )
 
 
 class Logs:
     """The write-ahead logs of a partition's SQLite files: a commit waits for the disk once instead of several
-    times.
-
-    Until a file is closed, what was written may be in its log alone, and SQLite takes a file without its log for
-    what it was before. So the partition notes which logs there are: those of a killed process are missed. One that
-    ends without closing anything lets SQLite close the files, so the note goes with whoever made it.
-    """
+    times. Until a file is closed, what was written may be in its log alone. So the partition notes which logs there
+    are: those of a killed process are missed. One that ends without closing anything lets SQLite close the files,
+    so the note goes with whoever made it."""
 
     def __init__(self, directory: Path, durability: Durability) -> None:
         self._directory = directory
@@ -251,9 +246,8 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
     def search(
         self, query: str, vectors: Sequence[float], top_k: int = 5, filters: Filters = None
     ) -> list[ScoredPoint]:
-        """The nearest rows by cosine, those of equal score in one order: the newest first. Chosen by Qdrant's
-        32-bit vectors and ordered by their exact products: neither what lies beside a row nor what was asked
-        before makes a difference."""
+        """By cosine, equals newest first. Chosen by Qdrant's 32-bit vectors and ordered by their exact products:
+        neither what lies beside a row nor what was asked before makes a difference."""
         rows = self.client._get_collection(self.collection_name)
         if not rows.payload:
             return []

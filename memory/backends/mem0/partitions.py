@@ -101,7 +101,7 @@ class Partitions(NativeMem0):
     def describe(self) -> tuple[dict[str, Any], list[str], list[str]]:
         details, warnings, _ = super().describe()
         found = sum(1 for path in self._root.iterdir() if not path.name.startswith("."))
-        problems = [warning for memory in self._open.values() for warning in memory.count.warnings()]
+        problems = [memory.count.warning() for memory in self._open.values() if memory.count.lost]
         return {**details, "partitions": found, "open_partitions": len(self._open)}, warnings, problems
 
     def purge(self, ids: Ids) -> tuple[int | None, bool]:

@@ -1,5 +1,4 @@
-"""MemOS: memory cubes behind a scheduler, of text, preferences, tools and skills (spec section 5.4). Only the
-factory imports a transport."""
+"""MemOS: memory cubes behind a scheduler, of text, preferences, tools and skills (spec section 5.4)."""
 
 from __future__ import annotations
 

@@ -84,8 +84,7 @@ class Transport(Protocol):
     name: str
 
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
-        """The whole answer, ``{"code": 200, "message": ..., "data": ...}``; failures that hide in one are not
-        looked for."""
+        """``{"code": 200, "message": ..., "data": ...}``; failures that hide in it are not looked for."""
 
     async def aclose(self) -> None:
         """Release connections, threads and clients. Idempotent."""
@@ -274,8 +273,8 @@ class Canary:
         return not self.read_only
 
     async def check(self) -> bool:
-        """Store the canary where none is found, find it, and see whether cubes, filters and scheduler hold; if all
-        could be seen."""
+        """Store the canary where none is found, find it, and see, where that can be, whether cubes and all else
+        hold."""
         problem = None if await self._found() else await self.shielded.run(CANARY, self._renew)
         if problem is not None:
             raise BackendUnavailable(f"setup_scope: {problem}")

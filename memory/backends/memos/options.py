@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from memory.adapter import PluginOptions, Public, server_address
 
@@ -92,16 +92,13 @@ class MemosOptions(PluginOptions):
 
     @field_validator("readable_cubes", "writable_cubes")
     @classmethod
-    def _are_cube_ids(cls, cubes: tuple[str, ...]) -> tuple[str, ...]:
+    def _are_cube_ids(cls, cubes: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if not all(re.fullmatch(r"[A-Za-z0-9._-]{1,128}", cube) for cube in cubes):
             raise ValueError("a cube's id takes letters, digits, '.', '_' and '-', at most 128")
         if len(set(cubes)) < len(cubes):
             raise ValueError("names a cube twice; it would be written or read twice")
-        return cubes
-
-    @field_validator("writable_cubes")
-    @classmethod
-    def _belong_to_nobody(cls, cubes: tuple[str, ...]) -> tuple[str, ...]:
+        if info.field_name == "readable_cubes":
+            return cubes
         if any("." in cube or len(cube) > 100 for cube in cubes):
             raise ValueError("a cube with '.' or of over 100 characters could be a scope's own; name another")
         if any(cube.startswith("memslot-") for cube in cubes):

@@ -1,10 +1,7 @@
-"""Whether what was written can be found: the scheduler's word, what is stored, and a search for it.
-
-With Redis MemOS tells of every task of a user; its local queue only counts the tasks of all, so an empty one proves
-little. A finished task may have kept the text as it was, because the model failed, may have stored nothing, or what
-no search finds, and says nothing of it. So each event stays in question until it was seen stored and found: on
-disk, because MemOS forgets them.
-"""
+"""Whether what was written can be found: the scheduler's word, what is stored, and a search for it. Without Redis
+MemOS only counts the tasks of all users. A finished task may have kept the text as it was, because the model
+failed, may have stored nothing, or what no search finds, and says nothing of it. So each event stays in question
+until it was seen stored and found: on disk, because MemOS forgets them."""
 
 from __future__ import annotations
 

@@ -176,9 +176,8 @@ class StigmemAdapter(SequentialBulk):
         return await opened.node.query(source=opened.ids.source, scope=FACT_SCOPE, **narrowed)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Begin a new generation, which is empty: facts cannot be deleted. With ``isolation: tenant`` the old
-        tenant loses its key, so no route reaches its facts any more; on a node without tenants its other
-        clients still can."""
+        """Begin a new generation, which is empty: facts cannot be deleted. The old tenant loses its key, so no
+        route reaches its facts; on a node without tenants its other clients still can."""
         await self.shielded.idle(scope_id(scope))
 
         async def look(opened: OpenScope) -> tuple[OpenScope, list[Fact]]:

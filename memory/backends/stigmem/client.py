@@ -131,9 +131,8 @@ class TenantKeys:
             await node.request("DELETE", f"{_ROUTE}/{key}")
 
     async def drop_all(self, opened: Sequence[OpenScope]) -> None:
-        """Each by the first of its node, that one last; all are of one agent, which may delete them. A node
-        tries its keys one after another, in the order they were made: a request by the last of forty took
-        thirty times as long as by the first."""
+        """Each by the first of its node, that one last; all are of one agent, which may delete them. A node tries
+        its keys in the order they were made: a request by the last of forty took thirty times as long."""
         ours = [scope for scope in opened if scope.key_id is not None]
         first = {scope.node.url: scope.node for scope in reversed(ours)}
         for scope in reversed(ours):
@@ -330,9 +329,8 @@ class Scopes:
 
     async def leave(self, scope: str) -> None:
         opened = self._opened.pop(scope, None)
-        if opened is not None and opened.key_id is not None and self._keys is not None:
-            with suppress(BackendError):
-                await self._keys.drop(opened.node, opened.ids, opened.key_id)
+        if opened is not None and self._keys is not None:
+            await self._keys.drop_all([opened])
 
     async def aclose(self) -> None:
         """Delete our keys, as far as the nodes answer soon, and close every connection."""
