@@ -37,7 +37,7 @@ from memory.adapter import Durability, IdAlphabet
 from memory.backends.mem0.translate import Ids
 
 HISTORY = "history.db"
-_MARK = "scope.json"
+MARK = "scope.json"
 _LOGS = "logs.json"
 _LOG_BEGINS = b"\x37\x7f\x06"  # https://sqlite.org/walformat.html
 # In small letters, which every file system keeps apart. No name starts with a dot.
@@ -129,12 +129,8 @@ def _forget(note: Path, owner: int) -> None:
         note.unlink(missing_ok=True)
 
 
-def mark(directory: Path, ids: Ids) -> None:
-    (directory / _MARK).write_text(json.dumps(dict(ids)), encoding="utf-8")
-
-
 def check(directory: Path, ids: Ids, collection: str) -> None:
-    for name in (_MARK, "meta.json", collection_file(collection), HISTORY):
+    for name in (MARK, "meta.json", collection_file(collection), HISTORY):
         path = directory / name
         if not path.exists() and name != HISTORY:  # which ``history_path`` puts elsewhere
             raise damaged(directory, f"{name} is missing")
@@ -148,9 +144,9 @@ def check(directory: Path, ids: Ids, collection: str) -> None:
         if not _begins(directory / f"{name}-wal"):
             raise damaged(directory, f"{name}-wal is missing or empty")
     try:
-        marked = json.loads((directory / _MARK).read_bytes())
+        marked = json.loads((directory / MARK).read_bytes())
     except ValueError:
-        raise damaged(directory, f"{_MARK} is unreadable") from None
+        raise damaged(directory, f"{MARK} is unreadable") from None
     if marked != ids:
         raise IsolationError(f"the partition at {directory} is of another scope; nothing was done")
 
@@ -363,12 +359,10 @@ def _products(matrix: Any, near: Sequence[int], asked: Any) -> list[float]:
 
 def _ranked(rows: Any, near: Sequence[int], scores: Sequence[float], top_k: int) -> list[ScoredPoint]:
     """Best first; equals by time, newest first, then by text, so that two runs over the same events agree."""
-    points = [
-        ScoredPoint.model_construct(
-            id=rows.ids_inv[index], score=score, payload=rows.payload[index], version=0
-        )
-        for index, score in zip(near, scores, strict=True)
-    ]
+    points = []
+    for index, score in zip(near, scores, strict=True):
+        native_id, payload = rows.ids_inv[index], rows.payload[index]
+        points.append(ScoredPoint.model_construct(id=native_id, score=score, payload=payload, version=0))
     points.sort(key=lambda point: (str(point.payload.get("hash")), str(point.id)))
     points.sort(key=lambda point: str(point.payload.get("created_at")), reverse=True)
     points.sort(key=lambda point: point.score, reverse=True)

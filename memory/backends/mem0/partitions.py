@@ -4,6 +4,7 @@ costs what its scope holds, a start what is used, and a reset removes the direct
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -196,7 +197,7 @@ class Partitions(NativeMem0):
         if not directory.exists():
             with staged_directory(directory) as making:
                 self._open_files(making, ids).close()
-                partition.mark(making, ids)
+                (making / partition.MARK).write_text(json.dumps(ids), encoding="utf-8")
         partition.check(directory, ids, self._collection)
         memory = None
         try:

@@ -75,14 +75,11 @@ def native_messages(event: MemoryEvent, *, infer: bool) -> tuple[list[dict[str, 
         return [], warnings
     if any("\0" in message.content for message in spoken):
         warnings.append("NUL characters were removed: not every store can hold them")
-    return [
-        {
-            "role": message.role,
-            "content": message.content.replace("\0", ""),
-            **({"name": message.name} if message.name else {}),
-        }
-        for message in spoken
-    ], warnings
+    native = []
+    for message in spoken:
+        name = {"name": message.name} if message.name else {}
+        native.append({"role": message.role, "content": message.content.replace("\0", ""), **name})
+    return native, warnings
 
 
 def event_metadata(event: MemoryEvent) -> dict[str, Any]:

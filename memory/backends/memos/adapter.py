@@ -250,24 +250,17 @@ class MemosAdapter(SequentialBulk):
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         cube = cube_of(request.scope)
         data = await self._native.search(request, cube)
-        if not to_entries(data):
-            data = await self._nothing(request, cube, data)
+        if not to_entries(data) and await self._canary.probe("search"):  # it has recovered meanwhile
+            data = await self._native.search(request, cube)
+        mode = self._options.search_mode
+        unsure = mode != "fast" and not to_entries(data)
+        if unsure and to_entries(await self._native.search(request, cube, mode="fast")):
+            raise BackendUnavailable(f"search: {unfound_by(mode)}", diagnostics={"status": 200}, sent=False)
         entries = to_entries(data, [shared for shared in self._options.readable_cubes if shared != cube])
         made = sum(entry.native_id is None and not entry.prose for entry in entries)
         warnings = (f"{made} texts came without the id of a stored memory",) if made else ()
         trace = self.trace(request.scope, "product/search", warnings=warnings)
         return RetrieveResult(request=request, raw=data, entries=entries, trace=trace)
-
-    async def _nothing(self, request: RetrieveRequest, cube: str, data: Any) -> Any:
-        """Whether there is nothing to find, or the search failed; asked again once the server has recovered."""
-        if await self._canary.probe("search"):
-            data = await self._native.search(request, cube)
-        mode = self._options.search_mode
-        if mode == "fast" or to_entries(data):
-            return data
-        if to_entries(await self._native.search(request, cube, mode="fast")):
-            raise BackendUnavailable(f"search: {unfound_by(mode)}", diagnostics={"status": 200}, sent=False)
-        return data
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         cube = cube_of(scope)

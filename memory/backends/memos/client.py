@@ -124,17 +124,11 @@ class Native:
         body = self.requests.search(request, cube, mode)
         return data_of(await self.transport.call("search", body), "search")
 
-    async def found(
-        self,
-        text: str,
-        cube: str,
-        *,
-        session_id: str | None = None,
-        where: Body | None = None,
-        mode: str | None = "fast",
-    ) -> dict[str, Item]:
+    async def found(self, text: str, cube: str, session_id: str | None = None) -> dict[str, Item]:
         """With ``fine`` they would be others."""
-        body = self.requests.ask(text, cube, session_id=session_id, where=where, mode=mode)
+        return await self.asked(self.requests.ask(text, cube, session_id=session_id, mode="fast"))
+
+    async def asked(self, body: Body) -> dict[str, Item]:
         return by_id(data_of(await self.transport.call("search", body), "search"), "search")
 
     async def groups(self, cube: str, native_id: str | None = None) -> Any:
@@ -352,7 +346,7 @@ class Canary:
 
     async def _found(self, cube: str = CANARY, context: str | None = None) -> bool:
         where = native_filter({"context": {"eq": context}} if context else {}, self.options.graph_db)
-        found = await self.native.found(_TEXT, cube, where=where, mode=self.options.search_mode)
+        found = await self.native.asked(self.native.requests.ask(_TEXT, cube, where=where))
         for item in found.values():
             self.relativity = relativity_of(metadata_of(item))
         return bool(found)

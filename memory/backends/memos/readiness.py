@@ -11,7 +11,6 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -234,11 +233,10 @@ class Readiness:
     async def look_up(self, written: Written) -> tuple[Status, tuple[str, ...]]:
         """Whether a search finds all that was just written: the status of its receipt, and what that should say."""
         found: dict[str, Item] = {}
-        search = partial(self.native.found, session_id=written.session_id)
         try:
             for memory in written.added:
                 if memory.native_id not in found:
-                    found |= await search(memory.text, written.place)
+                    found |= await self.native.found(memory.text, written.place, written.session_id)
             lost = [memory.native_id for memory in written.added if memory.native_id not in found]
             # MemOS answers with ids even where its database is gone.
             stored = await self.native.listing(written.place, lost[0]) if lost else {}
@@ -291,7 +289,7 @@ class Readiness:
         for written in self._waiting(cube, place):
             if not any(written.event_id in event_ids(item) for item in rows.values()):
                 text = written.added[0].text if written.added else ""
-                found = await self.native.found(text, place, session_id=written.session_id) if text else {}
+                found = await self.native.found(text, place, written.session_id) if text else {}
                 mine = {native_id: item for native_id, item in found.items() if is_by(cube, item)}
                 if not any(written.event_id in event_ids(item) for item in mine.values()):
                     return await self.native.stored(cube, place)
@@ -323,7 +321,7 @@ class Readiness:
                 continue
             if not _among(mine, seen):
                 text = str(mine[0].get("memory"))
-                found = await self.native.found(text, place, session_id=written.session_id)
+                found = await self.native.found(text, place, written.session_id)
                 lost += not found
                 seen |= found
             if not _among(mine, seen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import string
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,17 +42,25 @@ class Requests:
     def add(self, event: MemoryEvent, cube: str, place: str | None = None) -> Body:
         """``place``, a cube that scopes share, is written by its own user, and told whose event it is."""
         options, place = self.options, place or cube
-        writer = {} if place == cube else {WRITER: cube}
+        info: Body = {  # flat: graph databases hold no nested properties
+            **user_info(event.metadata),
+            **event.cs_fields,
+            "event_id": event.event_id,
+            "turn_id": event.turn_id,
+            "agent_id": event.agent_id,
+            "timestamp": event.timestamp.isoformat(),
+        }
+        if place != cube:
+            info[WRITER] = cube
+        messages = enumerate(event.messages)
         body: Body = {
             "user_id": place,
             "writable_cube_ids": [place],
             "session_id": event.session_id,
             "task_id": event.event_id,
             "async_mode": options.async_mode,
-            "messages": [
-                native_message(message, event, number) for number, message in enumerate(event.messages)
-            ],
-            "info": event_info(event) | writer,
+            "messages": [native_message(message, event, number) for number, message in messages],
+            "info": info,
             "custom_tags": list(event.cs_fields.values()),
             "is_feedback": False,
         }
@@ -120,11 +129,7 @@ class Requests:
         mode: str | None = None,
     ) -> Body:
         """A search of one cube, by default in the configured mode; ``limit`` bounds each group by itself."""
-        options = self.options
-
-        def at_most(configured: int) -> int:
-            return configured if limit is None else min(configured, limit)
-
+        options, bound = self.options, sys.maxsize if limit is None else limit
         return {
             "query": query,
             "user_id": cube,
@@ -136,11 +141,11 @@ class Requests:
             "dedup": options.dedup,
             "rerank": options.rerank,
             "include_preference": options.pref_top_k > 0,
-            "pref_top_k": at_most(options.pref_top_k),
+            "pref_top_k": min(options.pref_top_k, bound),
             "search_tool_memory": options.tool_mem_top_k > 0,
-            "tool_mem_top_k": at_most(options.tool_mem_top_k),
+            "tool_mem_top_k": min(options.tool_mem_top_k, bound),
             "include_skill_memory": options.skill_mem_top_k > 0,
-            "skill_mem_top_k": at_most(options.skill_mem_top_k),
+            "skill_mem_top_k": min(options.skill_mem_top_k, bound),
             "filter": where,
             "context_format": "memory",
             "internet_search": False,
@@ -199,18 +204,6 @@ def dropped_roles(event: MemoryEvent) -> tuple[str, ...]:
     if not lost:
         return ()
     return (f"of messages of role {', '.join(sorted(lost))} MemOS keeps nothing but <tool_schema> blocks",)
-
-
-def event_info(event: MemoryEvent) -> Body:
-    """Flat: graph databases hold no nested properties."""
-    return {
-        **user_info(event.metadata),
-        **event.cs_fields,
-        "event_id": event.event_id,
-        "turn_id": event.turn_id,
-        "agent_id": event.agent_id,
-        "timestamp": event.timestamp.isoformat(),
-    }
 
 
 def user_info(metadata: Mapping[str, Any]) -> Body:
