@@ -70,14 +70,11 @@ class HonchoRecords(BaseAdapter):
             else:
                 raw = await self._of_record(workspace, request.native_id)
         said = [raw["message"]] if "message" in raw else []
-        ids = [record["id"] for record in (*said, *raw.get("conclusions", ()))]
+        ids = tuple(record["id"] for record in (*said, *raw.get("conclusions", ())))
         events = [record["metadata"].get("event_id") for record in said]
-        return ProvenanceResult(
-            raw=raw,
-            native_ids=tuple(ids),
-            event_ids=tuple(event_id for event_id in events if isinstance(event_id, str)),
-            trace=self.trace(request.scope, "Conclusions.list", native_ids=tuple(ids)),
-        )
+        found_ids = tuple(event_id for event_id in events if isinstance(event_id, str))
+        trace = self.trace(request.scope, "Conclusions.list", native_ids=ids)
+        return ProvenanceResult(raw=raw, native_ids=ids, event_ids=found_ids, trace=trace)
 
     async def _of_record(self, workspace: HonchoScope, native_id: str) -> dict[str, Any]:
         found = await _conclusions(workspace, {"id": native_id})
@@ -86,8 +83,7 @@ class HonchoRecords(BaseAdapter):
             said = await _said(workspace, session_id, peer_id) if session_id else []
             return {"conclusions": found, "said_in_that_session": said}
         for session in await workspace.sessions():
-            message = await none_if_404(session.aio.get_message(native_id))
-            if message is not None:
+            if message := await none_if_404(session.aio.get_message(native_id)):
                 return {"message": native_json(message)}
         raise ScopeError("native_id: belongs to another scope, or to none")
 

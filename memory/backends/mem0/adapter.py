@@ -260,9 +260,8 @@ class Mem0Adapter(SynchronousWrites):
 
     async def health(self) -> BackendHealth:
         details, warnings, problems = await self._run(self._native.describe)
-        return self.health_of(
-            "degraded" if problems else "ok", details=details, warnings=(*warnings, *problems)
-        )
+        said = (*warnings, *problems)
+        return self.health_of("degraded" if problems else "ok", details=details, warnings=said)
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         options = self._options

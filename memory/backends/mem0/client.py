@@ -318,9 +318,8 @@ def opening(where: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise PluginLoadError(
-            f"{where}: a component of mem0 is not installed ({error.name or error})"
-        ) from error
+        missing = error.name or error
+        raise PluginLoadError(f"{where}: a component of mem0 is not installed ({missing})") from error
     except TypeError as error:  # an unknown keyword; the message holds no value
         raise ConfigError(f"{where}: mem0 refused its native configuration ({error})") from error
     finally:

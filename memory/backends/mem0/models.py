@@ -61,9 +61,8 @@ def _accepted_fields(provider: str, where: str) -> frozenset[str]:
         module = importlib.import_module(f"mem0.configs.vector_stores.{provider}")
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("mem0"):
-            raise PluginLoadError(
-                f"{where}.vector_store: {provider} needs the package {error.name}"
-            ) from error
+            needed = f"{provider} needs the package {error.name}"
+            raise PluginLoadError(f"{where}.vector_store: {needed}") from error
         raise ConfigError(f"{where}.vector_store.provider: mem0 has no vector store of that name") from None
     except ImportError as error:  # mem0's own words name the pip line
         raise PluginLoadError(f"{where}.vector_store: {error}") from error
@@ -108,9 +107,8 @@ class Models:
         elif role == "embedder":
             length = len(self.embedder.embed("I drink tea.", "search"))
             if length != dimensions:
-                raise ConfigError(
-                    f"{where}.dimensions: is {dimensions}, and the embedder answers with {length}"
-                )
+                problem = f"is {dimensions}, and the embedder answers with {length}"
+                raise ConfigError(f"{where}.dimensions: {problem}")
         else:
             asked = [{"role": "user", "content": "Answer with the one word yes."}]
             if not self.llm.native.generate_response(messages=asked):  # past the watch, which wants memories
@@ -135,9 +133,8 @@ def _bound(part: Any, model: Mem0Model, deadline_s: float) -> Any:
         if any(given.values()):
             given["base_url"] = given["base_url"] or "https://api.openai.com/v1"
             options.update({name: value for name, value in given.items() if value})
-    part.client = (
-        counted_openai(client, **options) if isinstance(client, OpenAI) else client.with_options(**options)
-    )
+    ours = isinstance(client, OpenAI)
+    part.client = counted_openai(client, **options) if ours else client.with_options(**options)
     return part
 
 

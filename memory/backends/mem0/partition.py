@@ -79,9 +79,9 @@ class RowCount:
 
 class Logs:
     """The write-ahead logs of a partition's SQLite files: a commit waits for the disk once instead of several
-    times. Until a file is closed, what was written may be in its log alone. So the partition notes which logs there
-    are: those of a killed process are missed. One that ends without closing anything lets SQLite close the files,
-    so the note goes with whoever made it."""
+    times. Until a file is closed, what was written may be in its log alone, and SQLite takes a file without it for
+    what it was before. So the partition notes which logs there are: those of a killed process are missed. One that
+    ends without closing anything lets SQLite close the files, so the note goes with whoever made it."""
 
     def __init__(self, directory: Path, durability: Durability) -> None:
         self._directory = directory

@@ -333,9 +333,8 @@ class Canary:
         body = self.native.requests.note(_TEXT, CANARY, {"context": CANARY})
         stored = added(await self.native.transport.call("add", body))
         if not stored:
-            raise BackendUnavailable(
-                "setup_scope: MemOS answered 200 and stored nothing; see the server's log"
-            )
+            why = "MemOS answered 200 and stored nothing; see the server's log"
+            raise BackendUnavailable(f"setup_scope: {why}")
         return [memory.native_id for memory in stored]
 
     async def _why(self) -> str:

@@ -14,6 +14,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -57,9 +58,8 @@ class InprocessTransport:
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
         """MemOS' own model of the request checks the body first."""
         try:
-            return await self._worker.run(
-                lambda: _shared.engine(self, self._data_dir).answer(operation, body)
-            )
+            engine = partial(_shared.engine, self, self._data_dir)
+            return await self._worker.run(lambda: engine().answer(operation, body))
         except Exception as error:
             raise normalise_error(
                 error, backend_name=self._backend_name, operation=operation, table=ERRORS
@@ -93,9 +93,8 @@ def check_environment(options: MemosOptions, environment: Mapping[str, str] = os
         ("scheduler", options.scheduler, "MEMSCHEDULER_USE_REDIS_QUEUE", queue),
     ):
         if found != wanted:
-            raise ConfigError(
-                f"{_FIELD}.{option}: is {wanted}, but {setting} means {found}; change one of the two"
-            )
+            problem = f"is {wanted}, but {setting} means {found}; change one of the two"
+            raise ConfigError(f"{_FIELD}.{option}: {problem}")
     if options.graph_db == "neo4j" and not _is_true(environment, "MOS_NEO4J_SHARED_DB"):
         raise ConfigError(
             f"{_FIELD}.graph_db: set MOS_NEO4J_SHARED_DB=true; else MemOS mixes all cubes in neo4j"

@@ -223,9 +223,8 @@ def native_filter(where: Mapping[str, Mapping[str, Any]], graph_db: GraphDb) -> 
     conditions: list[Body] = []
     for key, clauses in where.items():
         if not _IDENTIFIER.match(key):
-            raise InputError(
-                f"filters.{key}: MemOS can filter by letters, digits and '_' only; rename the key"
-            )
+            problem = "MemOS can filter by letters, digits and '_' only; rename the key"
+            raise InputError(f"filters.{key}: {problem}")
         column = key
         if key not in _NATIVE_KEYS:
             column = key if key in EVENT_KEYS else USER_PREFIX + key

@@ -106,10 +106,8 @@ class StigmemAdapter(SequentialBulk):
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         terms = search_terms([request.query, *request.cs_filters.values()])
         warnings = [] if terms else ["the question holds no word that the node could look for"]
-        if len(terms) > MAX_TERMS:
-            warnings = [
-                f"the question has {len(terms)} different words; the first {MAX_TERMS} were asked for"
-            ]
+        if (count := len(terms)) > MAX_TERMS:
+            warnings = [f"the question has {count} different words; the first {MAX_TERMS} were asked for"]
         budget, semantic = request.budget, self._options.semantic_weight
 
         async def recall(opened: OpenScope) -> tuple[OpenScope, dict[str, Any]]:
@@ -126,9 +124,8 @@ class StigmemAdapter(SequentialBulk):
         opened, answer = await self._scopes.call(request.scope, recall)
         hits = [hit for hit in answer["facts"] if hit.get("from_card") is not True]
         if cards := len(answer["facts"]) - len(hits):
-            warnings += [
-                f"{cards} cards left out: summaries of other clients' facts, without id, time or rank"
-            ]
+            what = "summaries of other clients' facts, without id, time or rank"
+            warnings.append(f"{cards} cards left out: {what}")
         said = {"consistency": "committed", "warnings": tuple(warnings)}
         trace = self.trace(request.scope, "POST /v1/recall", **said)
         entries = tuple(to_entry(hit, opened.ids) for hit in hits)
