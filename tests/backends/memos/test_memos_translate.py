@@ -15,7 +15,6 @@ from memory.backends.memos.translate import (
     CUBE_IDS,
     USER_PREFIX,
     cube_of,
-    event_info,
     native_filter,
     user_info,
     without_nul,
@@ -264,9 +263,8 @@ def test_metadata_arrives_whole_and_flat(metadata):
 
 
 def test_a_users_metadata_cannot_take_the_place_of_the_events_fields():
-    info = event_info(
-        event("x", event_id="e1", context="home", metadata={"event_id": "e2", "context": "work"})
-    )
+    said = event("x", event_id="e1", context="home", metadata={"event_id": "e2", "context": "work"})
+    info = requests().add(said, HOME)["info"]
     assert (info["event_id"], info["context"]) == ("e1", "home")
     assert (info["meta_event_id"], info["meta_context"]) == ("e2", "work")
 
