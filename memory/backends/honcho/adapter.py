@@ -4,7 +4,7 @@ is given in its own order: prose on the user, card, summary, messages."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -135,7 +135,14 @@ class HonchoAdapter(HonchoRecords):
         for event in events:
             if event.event_id in uncertain:
                 stored[event.event_id] = await workspace.stored(event)
-        for batch in _batches(said, stored):
+        sessions: dict[str, list[Part]] = {}
+        for event_id, parts in said.items():
+            todo = [part for part in parts if part.key not in stored[event_id]]
+            sessions.setdefault(parts[0].event.session_id, []).extend(todo)
+        batches = [
+            rows[at : at + MAX_ROWS] for rows in sessions.values() for at in range(0, len(rows), MAX_ROWS)
+        ]
+        for batch in batches:
             try:
                 ids = await workspace.add(batch)
             except Exception as error:
@@ -284,19 +291,6 @@ class HonchoAdapter(HonchoRecords):
 
 def _in_order(stored: Mapping[tuple[int, int], str]) -> tuple[str, ...]:
     return tuple(native_id for _, native_id in sorted(stored.items()))
-
-
-def _batches(
-    said: Mapping[str, list[Part]], stored: Mapping[str, Mapping[tuple[int, int], str]]
-) -> Iterator[list[Part]]:
-    """What is not stored yet, session by session and in order, as many messages as a call takes."""
-    sessions: dict[str, list[Part]] = {}
-    for event_id, parts in said.items():
-        todo = [part for part in parts if part.key not in stored[event_id]]
-        sessions.setdefault(parts[0].event.session_id, []).extend(todo)
-    for parts in sessions.values():
-        for start in range(0, len(parts), MAX_ROWS):
-            yield parts[start : start + MAX_ROWS]
 
 
 async def _at_once(calls: Sequence[Callable[[], Awaitable[list[ContextEntry]]]]) -> list[ContextEntry]:

@@ -72,6 +72,7 @@ class Transport:
     ) -> Any:
         """``timeout``, in seconds, is the SDK's. An answer that is not of the route's shape is a
         BackendProtocolError here: the SDK's objects would fail on it without saying where."""
+        named = _named(method, path)
         with anyio.fail_after(timeout):
             answer = await self.http.request(
                 method,
@@ -79,10 +80,17 @@ class Transport:
                 params=query,
                 json=body,
                 headers={**self.headers, **(headers or {})},
-                operation=_named(method, path),
+                operation=named,
                 retry_pause_s=self.retry_pause_s,
             )
-        return answer if method == "DELETE" else _shaped(method, path, answer)
+        if method == "DELETE":
+            return answer
+        if method == "POST" and path.rpartition("/")[2] in _LISTS:
+            return [expect(dict, row, named) for row in expect(list, answer, named)]
+        if path.endswith("/list"):
+            for row in expect(list, expect(dict, answer, named).get("items"), named):
+                expect(dict, row, named)
+        return expect(dict, answer, named)
 
     get = partialmethod(request, "GET")
     post = partialmethod(request, "POST")
@@ -127,16 +135,6 @@ class Connections:
 
 def _refuse(request: httpx.Request) -> httpx.Response:
     raise RuntimeError("the synchronous half of the SDK is not used")
-
-
-def _shaped(method: str, path: str, answer: Any) -> Any:
-    where = _named(method, path)
-    if method == "POST" and path.rpartition("/")[2] in _LISTS:
-        return [expect(dict, row, where) for row in expect(list, answer, where)]
-    if path.endswith("/list"):
-        for row in expect(list, expect(dict, answer, where).get("items"), where):
-            expect(dict, row, where)
-    return expect(dict, answer, where)
 
 
 def _named(method: str, path: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from memory import InputError, MemoryEvent, MemoryScope, Message, RetrieveRequest
+from memory import InputError, MemoryEvent, MemoryScope, RetrieveRequest
 from memory.adapter import ContextEntry, IdAlphabet, ScopeEncoder, clean_text, without_nul
 from memory.backends.honcho.options import OTHERS_PEER, HonchoOptions
 
@@ -76,19 +76,16 @@ def event_parts(event: MemoryEvent) -> list[Part]:
         )
     parts: list[Part] = []
     for position, message in enumerate(event.messages):
-        metadata = {**base, "message": position, **_said(message)}
+        said = {"role": message.role, "name": message.name, "tool_call_id": message.tool_call_id}
+        if message.tool_calls:
+            said["tool_calls"] = json.dumps(message.tool_calls, ensure_ascii=False)
+        said = without_nul({name: value for name, value in said.items() if value is not None})
+        metadata = {**base, "message": position, **said}
         pieces = split_text(message.content, f"MemoryEvent.messages.{position}.content")
         for number, piece in enumerate(pieces):
             part = {"part": f"{number + 1}/{len(pieces)}"} if len(pieces) > 1 else {}
             parts.append(Part(event, message.role, (position, number), piece, {**metadata, **part}))
     return parts
-
-
-def _said(message: Message) -> dict[str, Any]:
-    said = {"role": message.role, "name": message.name, "tool_call_id": message.tool_call_id}
-    if message.tool_calls:
-        said["tool_calls"] = json.dumps(message.tool_calls, ensure_ascii=False)
-    return without_nul({name: value for name, value in said.items() if value is not None})
 
 
 def _depth(value: Any) -> int:

@@ -153,9 +153,7 @@ class MemosAdapter(SequentialBulk):
             event,
             "product/add",
             [native_id for _, ids, _ in outcomes for native_id in ids],
-            status=min(
-                (status for status, _, _ in outcomes), key=("unknown", "pending", "queued", "committed").index
-            ),
+            status=min((status for status, _, _ in outcomes), key=_LEAST_CERTAIN.index),
             warnings=[*dropped_roles(event), *(warning for _, _, said in outcomes for warning in said)],
         )
 

@@ -5,7 +5,7 @@ confidence, so that form would lose their rank, their time and who spoke, which 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from memory import (
     BackendError,
@@ -44,7 +44,6 @@ from memory.backends.stigmem.translate import (
 from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import Fact, NewFact
 
-T = TypeVar("T")
 _MAX_TOKEN_BUDGET = 200_000
 _NO_WEIGHT = {"graph": 0.0, "source_trust": 0.0}
 
