@@ -96,9 +96,8 @@ def _depth(value: Any) -> int:
 
 
 def split_text(text: str, where: str = "content") -> list[str]:
-    """Pieces that Honcho takes; joined they are the text again, NUL left out; InputError where one would be
-    blank. Cut at :data:`MAX_CONTENT` characters, and within what the server's tokenizers take for a control
-    token."""
+    """Pieces that Honcho takes, cut at :data:`MAX_CONTENT` characters, and within what the server's tokenizers take
+    for a control token; joined they are the text again, NUL left out. InputError where one would be blank."""
     text = without_nul(text)
     if not text.strip():
         return [""]  # of a message that calls tools; Honcho takes nothing, but not blanks

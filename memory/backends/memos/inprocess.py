@@ -108,9 +108,8 @@ def _is_true(environment: Mapping[str, str], name: str) -> bool:
 @contextmanager
 def contained(directory: Path) -> Iterator[None]:
     """Around everything that imports or starts MemOS: what it does to logging and environment is undone. Its
-    loggers stay silent, because they write user text; ``logging.getLogger("memos").setLevel`` changes that. Of
-    the directories for ``.memos``, unless ``MEMOS_BASE_PATH`` names one, the first counts for the whole
-    process."""
+    loggers stay silent, because they write user text; ``logging.getLogger("memos").setLevel`` changes that. The
+    first directory counts for the whole process, unless ``MEMOS_BASE_PATH`` names one."""
     for name in ("memos", "AddHandler", "SearchHandler", "FeedbackHandler"):
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
@@ -120,13 +119,9 @@ def contained(directory: Path) -> Iterator[None]:
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
     try:
-        with (
-            environment_kept(
-                TRANSFORMERS_NO_ADVISORY_WARNINGS="1",
-                MEMOS_BASE_PATH=os.environ.get("MEMOS_BASE_PATH", str(directory)),
-            ),
-            warnings.catch_warnings(),
-        ):
+        base = os.environ.get("MEMOS_BASE_PATH", str(directory))
+        settings = {"TRANSFORMERS_NO_ADVISORY_WARNINGS": "1", "MEMOS_BASE_PATH": base}
+        with environment_kept(**settings), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
