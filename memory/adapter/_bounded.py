@@ -1,6 +1,5 @@
-"""A server's address, and answers with a bound: a megabyte of gzip may hold a gigabyte, and no client is to
-unpack it to find that out. Imports no HTTP client, so that options may use it.
-"""
+"""A server's address, and answers with a bound: a megabyte of gzip may hold a gigabyte, and no client is to unpack
+it to find that out. Imports no HTTP client, so that options may use it."""
 
 from __future__ import annotations
 
@@ -26,13 +25,8 @@ _PIECE = 65_536
 def bounded_answers(
     backend: str, max_bytes: int = MAX_ANSWER_BYTES, *, wait: bool = True
 ) -> Callable[[Any], Any]:
-    """For ``event_hooks={"response": [...]}`` of a client of httpx whose ``accept-encoding`` is ``gzip``.
-
-    Args:
-        backend: for the error.
-        max_bytes: of one answer, unpacked. A longer one raises :class:`BackendProtocolError` while it is read.
-        wait: for an ``AsyncClient``; False for a ``Client``.
-    """
+    """For ``event_hooks={"response": [...]}`` of a client of httpx whose ``accept-encoding`` is ``gzip``. A longer
+    answer raises :class:`BackendProtocolError` while it is read. ``wait=False`` is for a blocking ``Client``."""
 
     def bound(response: Any) -> None:
         encoding = response.headers.pop("content-encoding", "identity").strip().lower()
@@ -97,11 +91,7 @@ class _Unpacking:
         self._max_bytes = max_bytes
 
     def _unpacked(self, piece: bytes) -> bytes:
-        """The next part of the answer.
-
-        Raises:
-            BackendProtocolError: it cannot be unpacked, or is too long.
-        """
+        """The next part of the answer; raises where it cannot be unpacked, or is too long."""
         if not self._readable:
             raise self._unusable("it is packed in a way that was not asked for")
         if self._unpacking is not None:
@@ -185,7 +175,6 @@ def server_address(url: str, example: str = EXAMPLE) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address means this machine alone."""
     if host.lower() in ("localhost", "localhost.localdomain"):
         return True
     try:

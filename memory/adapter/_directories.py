@@ -1,6 +1,5 @@
 """Directories that are complete or not there: made beside their place and moved there, moved away before they are
-deleted. So one that lacks a file was damaged from outside, and is never taken for a new one.
-"""
+deleted. So one that lacks a file was damaged from outside, and is never taken for a new one."""
 
 from __future__ import annotations
 

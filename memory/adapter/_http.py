@@ -1,10 +1,6 @@
-"""JSON over HTTP, for adapters whose backend has no SDK worth importing: connections, errors, nothing hidden.
-
-What servers do that clients trip over, and what follows here: after an unhandled failure a server may reset the
-connection, so that connection is not used again; error bodies repeat what was sent, so of them only codes, field
-names and times are told, and the text stays in the error's cause; a redirect would carry the key elsewhere, so none
-is followed.
-"""
+"""JSON over HTTP, for adapters whose backend has no SDK worth importing: connections, errors, nothing hidden. After
+an unhandled failure a server may reset the connection, so that one is not used again; error bodies repeat what was
+sent, so of them only codes, field names and times are told; a redirect would carry the key elsewhere."""
 
 from __future__ import annotations
 
@@ -41,8 +37,7 @@ _HINTS = {
     429: "the quota is used up",
 }
 _JSON: Mapping[type, str] = {dict: "an object", list: "a list", str: "a text", int: "a number"}
-_CARRIED_OUT = (302, 303)
-"""Redirects that may answer a request which was carried out; others say that it must be sent elsewhere."""
+_CARRIED_OUT = (302, 303)  # other redirects say that it must be sent elsewhere
 _ROUTE_WORD = re.compile(r"|\.well-known|v\d|[a-z]{1,20}(?:-[a-z]{1,20}){0,2}")
 
 
@@ -232,7 +227,6 @@ class JsonHttp:
             ) from error
 
     def _refusal(self, response: httpx.Response, operation: str) -> BackendError:
-        """An error answer as one of ours, chained to httpx's; the server's own words stay in the latter."""
         status = response.status_code
         cause = httpx.HTTPStatusError(f"HTTP {status}", request=response.request, response=response)
         if response.has_redirect_location or status < 400:
@@ -319,10 +313,8 @@ def _unhandled(response: httpx.Response) -> bool:
 
 def _said(response: httpx.Response) -> dict[str, Any]:
     """What of an error body may be logged: codes, field names, times; never its text, which repeats ours.
-
-    Bodies come in shapes: ``detail`` as text, as ``{code, message}`` or as pydantic's list of problems;
-    ``error`` in its place; plain text.
-    """
+    ``detail`` is a text, ``{code, message}`` or pydantic's list of problems; some servers say ``error`` in its
+    place."""
     try:
         body = response.json()
     except (ValueError, RecursionError):

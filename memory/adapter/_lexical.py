@@ -1,9 +1,6 @@
-"""A lexical embedder that needs no model, no key and no network: words and character n-grams, hashed.
-
-It finds texts that share words with the question, in any language, and nothing more: it knows no synonyms.
-Whoever reports a result got with it must call it lexical. Its few numbers are round priors about written text in
-general, the same for every language and data set.
-"""
+"""A lexical embedder that needs no model, no key and no network: words and character n-grams, hashed. It finds
+texts that share words with the question, in any language, and knows no synonyms: whoever reports a result got with
+it must call it lexical. Its numbers are round priors about written text, the same for every data set."""
 
 from __future__ import annotations
 

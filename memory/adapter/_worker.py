@@ -1,13 +1,7 @@
-"""Running a synchronous SDK off the event loop, on its own few threads.
-
-``anyio.to_thread`` would do but for one thing: a call abandoned at its deadline gives its place back while its
-thread still runs, and a store that is not thread-safe, such as embedded Qdrant, then sees two calls at once.
-Here an abandoned call keeps its worker until it really ends.
-
-Async calls run to their end as well, even where the caller no longer waits (DESIGN section 5.1): a request
-abandoned at its deadline may still be carried out by the server. So that none lands after the switch to
-read-only, a write goes on in the background until its answer is there, and the switch waits for it.
-"""
+"""Running an SDK off the event loop, and async calls to their end, even where the caller no longer waits (5.1).
+``anyio.to_thread`` gives an abandoned call's place back while its thread still runs, and a store that is not
+thread-safe, such as embedded Qdrant, then sees two calls at once. A request abandoned at its deadline may still be
+carried out; so that none lands after the switch to read-only, it goes on here, and the switch waits for it."""
 
 from __future__ import annotations
 

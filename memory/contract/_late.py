@@ -12,11 +12,8 @@ _IMPORTS = re.compile(r"^    from (memory\.\S+) import (\([^)]*\)|.*)$", re.M)
 
 
 def attach(page: dict[str, Any]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A page's ``__getattr__`` and ``__dir__``: what it imports ``if TYPE_CHECKING`` loads when it is first used.
-
-    Args:
-        page: ``globals()`` of the page, whose names that load late are in its ``__all__``.
-    """
+    """A page's ``__getattr__`` and ``__dir__``: what it imports ``if TYPE_CHECKING`` loads when it is first
+    used."""
 
     @cache
     def modules() -> dict[str, str]:

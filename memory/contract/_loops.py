@@ -25,5 +25,4 @@ def loop_or_none() -> object | None:
 
 
 def on_trio() -> bool:
-    """Whether the running event loop is trio's; asyncio's otherwise."""
     return type(running_loop()).__module__.startswith("trio")

@@ -78,7 +78,7 @@ def _check_id(value: str) -> str:
 
 
 def is_encodable(value: str) -> bool:
-    """Whether ``value`` can be encoded as UTF-8: it holds no half of a surrogate pair."""
+    """Whether it holds no half of a surrogate pair."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:

@@ -1,9 +1,6 @@
-"""The contract: what an adapter does, and what it may additionally do (spec section 2).
-
-An adapter maps ids, builds native requests and formats native results. It never extracts, ranks, embeds,
-summarises or reasons. What holds for every adapter (mode gate, scope check, deadlines, retries, traces, error
-mapping, fence stripping, budgets) is the slot's work; an adapter does none of it.
-"""
+"""The contract: what an adapter does, and what it may additionally do (spec section 2). An adapter maps ids, builds
+native requests and formats native results; it never extracts, ranks, embeds, summarises or reasons. What holds for
+every adapter is the slot's work, and an adapter does none of it."""
 
 from __future__ import annotations
 
@@ -144,12 +141,7 @@ def label_of(name: str, equivalent_control: str | None, fallback_components: Seq
 def declared_health(
     backend_name: str, traits: AdapterTraits, *, versions: Mapping[str, str] | None = None, **seen: Any
 ) -> BackendHealth:
-    """Health with what the traits declare.
-
-    Args:
-        versions: beside those of ``traits.packages``.
-        seen: the other fields of :class:`BackendHealth`: ``status``, ``details``, ``warnings``.
-    """
+    """Health with what the traits declare; ``versions`` go beside those of ``traits.packages``."""
     installed = {}
     for name in traits.packages:
         with suppress(metadata.PackageNotFoundError):
@@ -334,12 +326,8 @@ The first argument of each method is a scope, or has one, or is a list of what h
 
 
 def missing_methods(adapter: object, declared: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
-    """What an adapter lacks: ``MemoryAdapter`` or a capability's name -> the methods that are missing.
-
-    Args:
-        adapter: what a factory made.
-        declared: capabilities its description promises; those it withholds by config are not missed.
-    """
+    """What an adapter lacks: ``MemoryAdapter`` or a declared capability -> the methods that are missing.
+    Capabilities that it withholds by configuration are not missed."""
     wanted: dict[str, type] = {"MemoryAdapter": MemoryAdapter}
     withheld: frozenset[str] = getattr(adapter, "withheld_capabilities", frozenset())
     wanted |= {name: CAPABILITIES[name] for name in declared if name not in withheld}
@@ -356,7 +344,7 @@ def _members(protocol: type) -> list[str]:
 
 
 def capabilities_of(adapter: object) -> frozenset[str]:
-    """Names of the capabilities an adapter has: those it implements, less those it withholds by config."""
+    """Those it implements, less those it withholds by configuration."""
     withheld: frozenset[str] = getattr(adapter, "withheld_capabilities", frozenset())
     return frozenset(
         name
@@ -366,12 +354,7 @@ def capabilities_of(adapter: object) -> frozenset[str]:
 
 
 def check_operation(adapter: MemoryAdapter, request: NativeQueryRequest | NativeMutationRequest) -> None:
-    """Nothing, if the adapter declares the operation, and the arguments are as it declares them.
-
-    Raises:
-        CapabilityNotSupported: the operation is not declared.
-        InputError: an argument is unknown, missing or of another type, or ``native_id`` is missing.
-    """
+    """Refuse an operation that the adapter does not declare, or arguments other than it declares."""
     mutation = isinstance(request, NativeMutationRequest)
     known = adapter.traits.native_mutations if mutation else adapter.traits.native_queries
     if known is None:

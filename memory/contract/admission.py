@@ -1,9 +1,6 @@
 """A native call's place among others, as both sides know it: the slot that admits it, and the adapter's own queues.
-
-The slot cannot see whether a call that was given up had begun, or still waited for a turn inside the adapter. What
-waits for one says so by :func:`awaiting_turn`; what merely sleeps gives its place to others meanwhile by
-:func:`yield_turn`.
-"""
+The slot cannot see whether a call that was given up had begun, or still waited for a turn inside the adapter; that
+the adapter says by :func:`awaiting_turn` and :func:`yield_turn`."""
 
 from __future__ import annotations
 
@@ -17,11 +14,7 @@ _current: ContextVar[Admission | None] = ContextVar("memslot_admission", default
 
 
 class Admission:
-    """One native call: the places it holds, and whether it may have reached the native system.
-
-    Args:
-        limits: of calls at a time; a place in each is held while the call runs.
-    """
+    """One native call: its place in each limit, and whether it may have reached the native system."""
 
     __slots__ = ("_begun", "_dropped", "_ends", "_held", "_limits")
 
@@ -43,7 +36,6 @@ class Admission:
 
     @property
     def limited(self) -> bool:
-        """Whether it may have to wait for a place."""
         return bool(self._limits)
 
     def begin(self) -> None:
@@ -60,11 +52,9 @@ class Admission:
 
     @property
     def over(self) -> bool:
-        """Whether all of it has ended."""
         return all(end.is_set() for end in self._ends)
 
     async def ended(self) -> None:
-        """Wait until all of it has."""
         for end in self._ends:
             await end.wait()
 

@@ -105,6 +105,5 @@ class MemoryEvent(Frozen):
 
 
 def cs_fields(scenario: str | None, context: str | None, attribute: str | None) -> dict[str, str]:
-    """The CS fields that are set, by name."""
     fields = {"scenario": scenario, "context": context, "attribute": attribute}
     return {name: value for name, value in fields.items() if value is not None}

@@ -1,10 +1,6 @@
 """The ``<memory-context>`` section: written here, fitted to the budget here, stripped here (DESIGN section 8).
-
-Stored text is data. It cannot close or forge the fence, start a line that looks like another entry, or carry
-control characters into the prompt.
-
-Tokens are counted without a download; exact counters are injected (facts: tiktoken fetches ranks).
-"""
+Stored text is data: it cannot close or forge the fence, start a line that looks like another entry, or carry
+control characters into the prompt. Tokens are counted without a download: tiktoken fetches its ranks."""
 
 from __future__ import annotations
 
@@ -78,12 +74,9 @@ def without_controls(text: str) -> str:
 
 
 def strip_context(text: str) -> str:
-    """Remove every memory section from a text, so that memory never feeds on itself. Linear.
-
-    Nested and forged sections go as a whole, and one that lacks its end goes to the end of the text. A lone tag
-    goes by itself: one that closes nothing, or opens without saying of which memory. What the removal itself would
-    join to a tag is escaped.
-    """
+    """Remove every memory section from a text, so that memory never feeds on itself. Linear. Nested and forged
+    sections go as a whole, one that lacks its end goes to the end of the text, and a lone tag by itself: one that
+    closes nothing, or names no memory. What the removal would join to a tag is escaped."""
     if "memory-context" not in text.lower():
         return text
     kept: list[str] = []
@@ -108,10 +101,8 @@ def strip_context(text: str) -> str:
 
 
 def strip_json(value: JsonT) -> JsonT:
-    """:func:`strip_context` of every text in a JSON value, keys included, also of JSON kept as text.
-
-    The arguments of a tool call are such a text, in which a section may be spelt with escapes.
-    """
+    """:func:`strip_context` of every text in a JSON value, keys included, also of JSON kept as text, such as a tool
+    call's arguments, in which a section may be spelt with escapes."""
     stripped: Any = value
     if isinstance(value, dict):
         stripped = {strip_context(key): strip_json(item) for key, item in value.items()}
@@ -134,10 +125,7 @@ def _strip_text_of_json(text: str) -> str:
 
 
 def render_entry(entry: ContextEntry) -> str:
-    """One entry as the section shows it: labels in parentheses, then the text, continuation lines indented.
-
-    Its native id is not shown: most are random, and equal memories are to give equal bytes.
-    """
+    """One entry as the section shows it, without its native id: equal memories are to give equal bytes."""
     text = clean_text(entry.text).strip()
     if entry.prose:
         return text
@@ -207,8 +195,7 @@ def wrap_section(backend: str, scope: str, lines: Iterable[str]) -> str:
     return f"{opening}\n{_OPENING.sub('&lt;', body)}\n{closing}"
 
 
-NEUTRAL_LABELS = ("memory", "current")
-"""Backend and scope of a section that is to tell neither."""
+NEUTRAL_LABELS = ("memory", "current")  # backend and scope of a section that is to tell neither
 
 
 def neutral_section(section: str) -> str:
@@ -256,10 +243,8 @@ def fit_entries(
     *,
     overhead: int,
 ) -> tuple[int, ...]:
-    """Indexes of the whole entries that fit the budget, in the backend's own order.
-
-    One that is too large is passed over, not cut, and smaller ones behind it may still fit.
-    """
+    """Indexes of the whole entries that fit the budget, in the backend's own order. One that is too large is passed
+    over, not cut, and smaller ones behind it may still fit."""
     included: list[int] = []
     spent = overhead
     groups: set[str] = set()

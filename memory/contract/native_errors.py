@@ -1,9 +1,7 @@
-"""From an error of somebody else's to one of ours, by tables of exact types.
-
-SDKs share no base class, and a class's name proves nothing: a ``CoauthorLookupError`` is no failed login. So each
-adapter declares in its traits what the exceptions of its SDK mean. A write is taken for definitely not carried out
-only where the type itself, not a relative of it, is in that table and says so; everything else may be stored.
-"""
+"""From an error of somebody else's to one of ours, by tables of exact types. SDKs share no base class, and a
+class's name proves nothing: a ``CoauthorLookupError`` is no failed login. A write is taken for definitely not
+carried out only where the type itself, not a relative of it, is in the adapter's table and says so; everything else
+may be stored."""
 
 from __future__ import annotations
 
@@ -144,7 +142,7 @@ def normalise_error(
 
 
 def native_name(kind: type) -> str:
-    """A class as tables name it: ``module.Class``."""
+    """A class as tables name it."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -161,11 +159,8 @@ def _meaning(kind: type[BaseException], table: ErrorTable) -> NativeError | None
 
 
 def _was_sent(error: BaseException, table: ErrorTable) -> bool:
-    """Whether the request may have been carried out, by the attempt's own type alone.
-
-    What it was raised from, or while handling what, may be another attempt's; and what a relative of the type means
-    does not prove that this one was refused.
-    """
+    """Whether the request may have been carried out, by the attempt's own type alone: what it was raised from may
+    be another attempt's, and what a relative of the type means does not prove that this one was refused."""
     found = table.get(native_name(type(error))) or _OF_PYTHON.get(type(error))
     if found is None:
         return True

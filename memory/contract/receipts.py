@@ -1,7 +1,4 @@
-"""What comes back: traces, receipts, results and health (spec section 2, DESIGN section 4).
-
-Unknown is None, never invented. Empty and failed never look alike: a failed call raises.
-"""
+"""What comes back (spec section 2, DESIGN section 4). Unknown is None, never invented; a failed call raises."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ from memory.contract.scope import MemoryScope
 ConditionKind = Literal["architecture", "control"]
 ConsistencyModel = Literal["immediate", "eventual", "async_derived"]
 CsFiltering = Literal["hard", "soft", "none"]
-PetObservability = Literal["dated", "versioned", "weak"]
-"""What retrievals tell of change over time (PET): ``dated`` rows carry when it was said or held, a ``versioned``
-representation carries its version or when it was derived, ``weak`` is what is told without either."""
+PetObservability = Literal[
+    "dated", "versioned", "weak"
+]  # how change over time is told: a row's time, a version, or neither
 _LONG = frozenset({"request", "raw", "entries", "formatted_context", "trace"})
 WriteStatus = Literal["committed", "queued", "pending", "skipped_read_only", "unknown"]
 

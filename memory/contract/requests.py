@@ -24,8 +24,7 @@ from memory.contract._model import AwareDatetime, Frozen, Id, JsonObject, Text, 
 from memory.contract.events import cs_fields
 from memory.contract.scope import MemoryScope
 
-CROSS_CONTEXT = "cross_context"
-"""The reserved filter by which a probe says that it searches across CS contexts on purpose (spec 5.2)."""
+CROSS_CONTEXT = "cross_context"  # a probe says by it that it searches across CS contexts on purpose (5.2)
 
 
 def _check_count(value: int) -> int:

@@ -1,9 +1,6 @@
-"""Scopes, and their encoding into the ids a backend accepts (DESIGN section 7).
-
-The encoding is injective: two different scopes never share a native id, whatever the backend's alphabet,
-case rule or length limit. Safe characters stay readable; every other byte becomes ``<escape>hh``; what would
-be too long ends in ``<escape>z<hash>``, which no escaped text can contain because ``z`` is not a hex digit.
-"""
+"""Scopes, and their encoding into the ids a backend accepts (DESIGN section 7). Injective: two scopes never share a
+native id, whatever the backend's alphabet, case rule or length limit. An unsafe byte becomes ``<escape>hh``; what
+is too long ends in ``<escape>z<hash>``, and ``z`` is no hex digit."""
 
 from __future__ import annotations
 
@@ -87,7 +84,6 @@ class IdAlphabet:
             raise ValueError("separator could be mistaken for escaped text")
 
     def _separates(self, literal: str) -> bool:
-        """Whether ``literal`` can never occur inside escaped fields."""
         if any(char not in self._plain and char != self.escape for char in literal):
             return True
         start = literal.find(self.escape)

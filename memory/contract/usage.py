@@ -21,7 +21,6 @@ class LlmUse:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count what is called in the body, in tasks and threads begun there included."""
         token = _current.set(self)
         try:
             yield

@@ -14,13 +14,7 @@ ItemT = TypeVar("ItemT")
 
 
 class Lease(Generic[KeyT, ItemT]):
-    """One item, given to whoever works on it. It keeps its room in the queue until the lease ends.
-
-    Attributes:
-        key: of its lane.
-        item: what was put.
-        weight: how much of the queue's size it takes.
-    """
+    """One item, given to whoever works on it. It keeps its room in the queue until the lease ends."""
 
     __slots__ = ("_queue", "_room", "held", "item", "key", "weight")
 
@@ -173,8 +167,6 @@ class BoundedQueue(Generic[KeyT, ItemT]):
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-
-    # -- inside -------------------------------------------------------------------------------------------
 
     def _has_room(self, weight: int) -> bool:
         return not self._roomless and self._weight + weight <= self.size

@@ -1,7 +1,5 @@
-"""Capabilities behind the slot's rules: each view offers one protocol and nothing else.
-
-A view is handed out only where the adapter has the capability, so that no slot pretends to one it lacks.
-"""
+"""Capabilities behind the slot's rules: each view offers one protocol, and only where the adapter has it; and
+health."""
 
 from __future__ import annotations
 
@@ -110,12 +108,8 @@ class _NativeMutation(_Changes):
 
 class _BulkIngest(_View):
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """One receipt per event, in order. Events of several scopes are written scope by scope.
-
-        Raises:
-            MemslotError: the backend failed, or refused an event; ``error.receipts`` holds those of the events that
-                are stored, also where an answer was lost and the backend could be asked.
-        """
+        """One receipt per event, in order; events of several scopes are written scope by scope. An error holds
+        ``receipts`` of the events that are stored, also where an answer was lost and could be asked for."""
         with self._rules.span("record_events") as span:
             by_scope = self._by_scope(events)
             span.finished = True  # from here on each scope's part has a trace of its own
@@ -167,13 +161,7 @@ class _Readiness(_View):
         return BackendReadiness(state="pending", detail=detail, pending_count=count)
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        """Like the adapter's, and never much longer than ``timeout_s`` seconds: late is ``pending``.
-
-        ``waited_ms`` is measured here, for every adapter.
-
-        Raises:
-            InputError: ``timeout_s`` is no finite number of seconds, 0 or more.
-        """
+        """Like the adapter's, measured, and never much longer than asked: late is ``pending``."""
         rules = self._rules
         with rules.span("wait_until_ready", scope) as span:
             if not isinstance(timeout_s, (int, float)) or not 0 <= timeout_s < math.inf:
@@ -234,11 +222,7 @@ _VIEWS: dict[Callable[..., Any], tuple[str, type[_View]]] = {
 
 
 def guard(rules: Rules, delivery: Delivery, protocol: Callable[..., T]) -> T | None:
-    """The guarded view of a capability, or None where the adapter lacks or withholds it.
-
-    Raises:
-        InputError: ``protocol`` is not a capability protocol.
-    """
+    """The guarded view of a capability, or None where the adapter lacks or withholds it."""
     if protocol not in _VIEWS:
         known = ", ".join(getattr(view, "__name__", "") for view in _VIEWS)
         raise InputError(f"capability() takes one of {known}")
@@ -247,7 +231,6 @@ def guard(rules: Rules, delivery: Delivery, protocol: Callable[..., T]) -> T | N
 
 
 async def health_of(rules: Rules, delivery: Delivery) -> BackendHealth:
-    """As :meth:`MemorySlot.health`."""
     traits, within_s = rules.traits, rules.deadlines.health_s
     with rules.span("health") as span:
         try:

@@ -1,7 +1,4 @@
-"""Sending events: looked up after a lost answer, sent again only where that is safe.
-
-The slot and the guarded bulk capability both write through this (DESIGN section 5).
-"""
+"""Sending events: looked up after a lost answer, sent again only where that is safe (DESIGN section 5)."""
 
 from __future__ import annotations
 
@@ -27,16 +24,7 @@ Consistency = Literal["committed", "queued", "pending"]
 
 
 class Delivery:
-    """Writes of one slot, once the rules have let them through.
-
-    Args:
-        rules: the slot's.
-        host_file: what hosts keep beside the memory; goes with a scope's reset.
-
-    Attributes:
-        last_write_at: when the backend last confirmed a write; None before the first.
-        resets: how often each scope was reset, or may have been.
-    """
+    """Writes of one slot, once the rules have let them through; the host file goes with a scope's reset."""
 
     def __init__(self, rules: Rules, host_file: Place | None) -> None:
         self._rules = rules
@@ -51,26 +39,19 @@ class Delivery:
         return 0
 
     def waiting_scopes(self) -> list[MemoryScope]:
-        """Scopes of which something waits; none without a journal."""
         return []
 
     async def refresh(self) -> bool:
-        """See what other processes have put into the journal; whether it is one that others use, too.
-
-        Raises:
-            JournalError: its server cannot be used.
-        """
+        """See what other processes have put into the journal; whether it is one that others use, too."""
         return False
 
     def warnings(self) -> list[str]:
-        """What is not as it should be, for health."""
         return []
 
     def check_readable(self, scope: MemoryScope) -> None:
         """Refuse to read what a reset may have left; without a journal nothing is known of one."""
 
     async def keep(self, event: MemoryEvent) -> bool | None:
-        """As :meth:`MemorySlot.keep_event`."""
         return None
 
     def queued(self, scope: MemoryScope) -> int:
@@ -91,15 +72,10 @@ class Delivery:
         return of_adapter or ("pending" if self.queued(scope) > self._derived.get(scope, 0) else None)
 
     async def deliver(self, scope: MemoryScope, queue_timeout_s: float | None = None) -> str | None:
-        """Deliver what waits for a scope, by default for as long as a write may take; without a journal nothing.
-
-        Returns:
-            Why some of it still waits, or None.
-        """
+        """Deliver what waits, by default for as long as a write may take; why some of it still waits, or None."""
         return None
 
     async def reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
-        """Reset a scope: what waits for it is not delivered any more."""
         rules = self._rules
         kept: tuple[str, ...] = ()
         try:
@@ -120,14 +96,7 @@ class Delivery:
         """The slot is closed. Idempotent."""
 
     async def write(self, span: Span, event: MemoryEvent) -> list[WriteReceipt]:
-        """Send an event; again only where a look-up or the backend's own deduplication makes it safe.
-
-        Returns:
-            Its receipt; ``unknown`` where it may or may not be stored.
-
-        Raises:
-            BackendError: the backend failed, and the event is not stored.
-        """
+        """Send an event; again only where a look-up or the backend's own deduplication makes it safe."""
         rules, attempt = self._rules, 1
         lost: MemslotError | None = None  # an ambiguous attempt: whatever later ones say, it may be stored
         while True:
@@ -155,15 +124,10 @@ class Delivery:
         return [receipt]
 
     async def write_all(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """Send events of one scope by the adapter's bulk call, ``traits.bulk_size`` at a time, in order.
-
-        Every call has a place and a deadline of its own, so others have their turn between two. A call without an
-        answer goes as written where a look-up finds all of its events.
-
-        Raises:
-            MemslotError: a call failed, and later events were not sent. ``receipts`` holds those of the events
-                that are stored, as far as the adapter or a look-up can tell.
-        """
+        """Send events of one scope by the adapter's bulk call, ``traits.bulk_size`` at a time, in order. Every call
+        has a place and a deadline of its own, so others have their turn between two. A call without an answer goes
+        as written where a look-up finds all of its events; the error of one that failed carries all known
+        receipts."""
         rules, adapter = self._rules, cast(SupportsBulkIngest, self._rules.adapter)
         size = rules.traits.bulk_size or max(1, len(events))
         receipts: list[WriteReceipt] = []

@@ -1,11 +1,7 @@
 """Delivery through the journal: an event is on disk before it is sent, and what was not confirmed goes out later.
-
-Later means: before the next write of its scope, when its scope is set up, when writing is allowed again, and when
-readiness is asked for. Order within a scope is kept: while an older event waits, newer ones wait behind it.
-
-A reset is noted before it begins and after it ended. One of which the end was not noted (no answer, or the process
-died) is carried out again before anything else happens to its scope.
-"""
+Later is before the next write of its scope, when that is set up, when writing is allowed again, and when readiness
+is asked for; while an older event waits, newer ones wait behind it. A reset is noted before and after: one without
+a noted end is carried out again before anything else happens to its scope."""
 
 from __future__ import annotations
 
@@ -42,19 +38,15 @@ _MAX_UNANSWERED = 5
 _WRITE_PATIENCE_S, _RESET_PATIENCE_S, _LEASE_PAUSE_S = 2.0, 15.0, 0.05
 _NO_ANSWER = "NoAnswer"
 _ELSEWHERE = "another process is delivering to it"
-_FINAL = (BackendRejected, CapabilityNotSupported, InputError, ScopeError)
-"""What is wrong with an event itself. Anything else can be mended: a slot that was closed, a missing module."""
+_FINAL = (
+    BackendRejected,
+    CapabilityNotSupported,
+    InputError,
+    ScopeError,
+)  # of the event itself; anything else can be mended
 
 
 class DurableDelivery(Delivery):
-    """Writes of one slot, kept in a journal.
-
-    Args:
-        rules: the slot's.
-        host_file: as for :class:`Delivery`.
-        journal: keeps the events; closed with the slot.
-    """
-
     def __init__(self, rules: Rules, host_file: Place | None, journal: Journal) -> None:
         super().__init__(rules, host_file)
         self.journal = journal
@@ -63,22 +55,18 @@ class DurableDelivery(Delivery):
         self._key = lru_cache(maxsize=4096)(partial(JournalKey.of_adapter, rules.adapter))
 
     def waiting(self, scope: MemoryScope | None = None) -> int:
-        """Events kept for this backend and not delivered yet, of one scope or of all."""
         if scope is not None:
             return self.journal.backlog(self._key(scope))
         return sum(self.waiting(scope) for scope in self.waiting_scopes())
 
     def waiting_scopes(self) -> list[MemoryScope]:
-        """Scopes of which something waits for this backend."""
         return [key.scope for key, _ in self.journal.undelivered() if self._is_ours(key)]
 
     async def refresh(self) -> bool:
-        """As :meth:`Delivery.refresh`."""
         await self.journal.refresh()
         return self.journal.on_server
 
     def warnings(self) -> list[str]:
-        """What is not as it should be, for health."""
         others = sum(count for key, count in self.journal.undelivered() if not self._is_ours(key))
         waiting = [f"{others} events in the journal wait for another backend, or another store of this one"]
         return [*self.journal.warnings(), *(waiting if others else [])]
@@ -89,14 +77,8 @@ class DurableDelivery(Delivery):
         except MemslotError:  # a scope that this backend cannot represent
             return False
 
-    # -- resets -------------------------------------------------------------------------------------------
-
     def check_readable(self, scope: MemoryScope) -> None:
-        """Refuse to read what a reset may have left.
-
-        Raises:
-            BackendUnavailable: a reset of the scope has begun, and its end is not known.
-        """
+        """Raises BackendUnavailable while the end of a reset is not known: it may have left something."""
         if self.journal.resetting(self._key(scope)):
             raise BackendUnavailable(
                 f"a reset of scope {scope.label} was begun and its end is not known, so nothing of it is shown; "
@@ -105,11 +87,9 @@ class DurableDelivery(Delivery):
             )
 
     async def reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
-        """As :meth:`Delivery.reset`. What was before a reset is neither delivered nor replayed any more.
-
-        That is noted before the backend is asked, and for good unless it certainly reset nothing: whoever dies over
-        it, or gets no answer, must not deliver to a memory that was cleared.
-        """
+        """What was before a reset is neither delivered nor replayed any more. That is noted before the backend is
+        asked, and for good unless it certainly reset nothing: whoever dies over it, or gets no answer, must not
+        deliver to a memory that was cleared."""
         key = self._key(scope)
         async with self._alone(key, _RESET_PATIENCE_S) as held:
             if held:
@@ -159,29 +139,21 @@ class DurableDelivery(Delivery):
                 ) from error
 
     def close(self) -> None:
-        """Give the journal back. Idempotent."""
         if not self._closed:
             self._closed = True
             self.journal.close()
 
-    # -- events -------------------------------------------------------------------------------------------
-
     async def keep(self, event: MemoryEvent) -> bool | None:
-        """As :meth:`MemorySlot.keep_event`."""
         [before] = await self.journal.append(self._key(event.scope), [event], sent=False)
         return before is None or not before.delivered
 
     def write(self, span: Span, event: MemoryEvent) -> Coroutine[Any, Any, list[WriteReceipt]]:
-        """As :meth:`write_all`, for one event."""
         return self.write_all(span, [event])
 
     async def write_all(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """Keep events of one scope and send them; ``queued`` where the backend cannot take them now.
-
-        Raises:
-            JournalError: they could not be kept; nothing was sent.
-            MemslotError: the backend refused an event for good. ``receipts`` holds those of the others stored.
-        """
+        """Keep events of one scope and send them; ``queued`` where the backend cannot take them now. Raises
+        JournalError where nothing was kept or sent, and what the backend refused for good, with ``receipts`` of the
+        others that are stored."""
         if not events:
             return []
         scope = events[0].scope
@@ -228,15 +200,8 @@ class DurableDelivery(Delivery):
         return entry.receipt or _kept(event_id, held or "its turn will come")
 
     async def deliver(self, scope: MemoryScope, queue_timeout_s: float | None = None) -> str | None:
-        """Finish a reset of which the end is not known, then deliver what waits for a scope, in its place in the
-        order of writes; a backend that is still down is no error of a delivery.
-
-        Returns:
-            Why some of it still waits, or None.
-
-        Raises:
-            BackendUnavailable: the reset could not be finished.
-        """
+        """Finish a reset of which the end is not known (else BackendUnavailable), then deliver what waits, in its
+        place in the order of writes; a backend that is still down is no error of a delivery."""
         key, why = self._key(scope), "this slot is read-only"
 
         async def perform() -> list[WriteReceipt]:
@@ -262,15 +227,8 @@ class DurableDelivery(Delivery):
         *,
         queue_timeout_s: float | None = None,
     ) -> str | None:
-        """Deliver what waits for a scope, oldest first; the caller holds the scope's place in the order of writes.
-
-        Args:
-            but: ids of events the caller sends itself, next.
-            queue_timeout_s: how long to begin further ones, in seconds; by default as long as a write may take.
-
-        Returns:
-            None where nothing older waits any more, else why it still does.
-        """
+        """Deliver what waits for a scope, oldest first, ``but`` what the caller sends next; why some of it still
+        waits, or None. The caller holds the scope's place in the order of writes."""
         key = self._key(scope)
         if self.journal.resetting(key):
             try:
@@ -302,7 +260,7 @@ class DurableDelivery(Delivery):
                     return held
 
     async def _send_older(self, span: Span, key: JournalKey, entry: JournalEntry) -> str | None:
-        """Deliver one older event; why it still waits, or None."""
+        """Why it still waits, or None."""
         event, scope = entry.event, key.scope
         if entry.sent:  # perhaps: by us, or by a process that died over it
             found, absent = await self._look_up(span, event)
@@ -346,11 +304,7 @@ class DurableDelivery(Delivery):
     async def _kept_back(
         self, scope: MemoryScope, events: Sequence[MemoryEvent], error: MemslotError
     ) -> tuple[list[WriteReceipt], str]:
-        """A delivery failed: receipts of what is stored, ``queued`` for what goes out later, and why.
-
-        Raises:
-            MemslotError: ``error`` itself, where sending again would not help.
-        """
+        """A delivery failed: receipts of what is stored, ``queued`` for what goes out later, and why."""
         key = self._key(scope)
         stored = {receipt.event_id: receipt for receipt in error.receipts}
         await self.journal.record(key, list(stored.values()))

@@ -1,8 +1,6 @@
 """Files of memslot's own: one that is written whole or not at all, and one that is appended to and knows its count.
-
 A log without its count would read as empty and healthy wherever it was removed or cut from outside. So beside it
-stands ``<name>.count``, with one digest for each record, each computed over the one before it.
-"""
+stands ``<name>.count``, with one digest for each record, each computed over the one before it."""
 
 from __future__ import annotations
 
@@ -51,14 +49,7 @@ def replace_file(path: Path, content: str | bytes, durability: Durability = "mac
 
 
 def append_bytes(path: Path, data: bytes, durability: Durability = "process") -> int:
-    """Append to a file, or leave it as it was where that fails (a full disk takes half a line).
-
-    Returns:
-        Its size before, in bytes.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Append to a file, or leave it as it was where that fails (a full disk takes half a line); its size before."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         size = os.fstat(file).st_size
@@ -76,11 +67,7 @@ def append_bytes(path: Path, data: bytes, durability: Durability = "process") ->
 
 
 def flush(path: Path) -> None:
-    """A file, or the names in a directory, onto the disk; where the system cannot, nothing.
-
-    Raises:
-        OSError: the disk failed.
-    """
+    """A file, or the names in a directory, onto the disk; where the system cannot, nothing."""
     try:
         file = os.open(path, os.O_RDONLY)
     except PermissionError:  # a directory, on Windows
@@ -92,15 +79,7 @@ def flush(path: Path) -> None:
 
 
 class Losses:
-    """Acknowledged things that are gone from a file, noted in ``<name>.lost`` until somebody acknowledges that.
-
-    Args:
-        path: the file they are gone from.
-        what: they are, such as ``records``.
-
-    Attributes:
-        count: how many.
-    """
+    """Acknowledged things that are gone from a file, noted in ``<name>.lost`` until somebody acknowledges that."""
 
     def __init__(self, path: Path, what: str) -> None:
         self.path = beside(path, "lost")
@@ -110,7 +89,6 @@ class Losses:
         self.read()
 
     def read(self) -> None:
-        """Take over what is noted."""
         lines = self.path.read_bytes().splitlines() if self.path.exists() else []
         self.count = sum(int(line.split()[0]) for line in lines)
 
@@ -122,12 +100,10 @@ class Losses:
         self.read()
 
     def acknowledge(self) -> None:
-        """Go on without them."""
         self.path.unlink(missing_ok=True)
         self.count = 0
 
     def warnings(self) -> list[str]:
-        """One sentence where something is gone."""
         if not self.count:
             return []
         return [
@@ -265,8 +241,6 @@ class AppendLog:
         beside(self.path, "new").unlink(missing_ok=True)
         self.losses.acknowledge()
         self.torn, self._digest, self._left_as = False, b"", None
-
-    # -- inside -------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         # The count first: a log without one is damaged, an empty count without a log is none.

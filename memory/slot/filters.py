@@ -25,17 +25,7 @@ _LOGIC = frozenset({"and", "or", "not", "any", "all", "nor", "xor", "should", "m
 
 
 def check_filters(request: RetrieveRequest, operators: frozenset[str]) -> None:
-    """Refuse filters that could escape the scope, or that the adapter cannot apply.
-
-    Args:
-        request: the retrieval asked for.
-        operators: what the adapter declares; empty refuses every filter but ``cross_context``.
-
-    Raises:
-        ScopeError: a scope key, a logic operator or a wildcard.
-        InputError: a value is not a string, finite number, boolean, or list of these.
-        CapabilityNotSupported: the adapter does not declare the operator.
-    """
+    """Refuse filters that could escape the scope, or that ``operators``, the adapter's, cannot apply."""
     if not request.filters:
         return
     cross = request.filters.get(CROSS_CONTEXT)

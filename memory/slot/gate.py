@@ -12,8 +12,8 @@ from memory.contract.adapter import AdapterTraits
 from memory.contract.errors import BackendTimeout
 from memory.contract.scope import MemoryScope
 
+# For an attached process: the mode of this one does not concern it.
 for_another_process: ContextVar[bool] = ContextVar("for_another_process", default=False)
-"""Whether what is done now is done for an attached process: the mode of this one does not concern it."""
 
 
 class InFlight:
@@ -32,7 +32,7 @@ class InFlight:
             self._ended.set()
 
     async def ended(self) -> None:
-        """Wait until nothing is under way; for one at a time."""
+        """For one at a time."""
         while self.count:
             self._ended = anyio.Event()
             await self._ended.wait()
@@ -67,7 +67,6 @@ class ModeGate:
 
     @property
     def read_only(self) -> bool:
-        """Whether writes are refused now."""
         return self._read_only and not for_another_process.get()
 
     @property
@@ -90,14 +89,9 @@ class ModeGate:
 
     @asynccontextmanager
     async def switching(self, read_only: bool, queue_timeout_s: float) -> AsyncIterator[int]:
-        """Drain, run the body, then flip; yields how many writes were waited for.
-
-        Towards read-only the flip happens even if the body fails: the safe side of a half-made switch. Given up
-        while still draining, nothing has changed.
-
-        Raises:
-            BackendTimeout: writes were still under way after ``queue_timeout_s`` seconds.
-        """
+        """Drain, run the body, then flip; yields how many writes were waited for. Towards read-only the flip
+        happens even if the body fails: the safe side of a half-made switch. Given up while still draining, as by
+        BackendTimeout after ``queue_timeout_s`` seconds, nothing has changed."""
         async with self._switching:
             waited_for = self.in_flight
             last, self._period = self._period, _Period()
@@ -130,7 +124,6 @@ class Lanes:
         self._limits: dict[MemoryScope | None, tuple[anyio.Semaphore, ...]] = {None: self._everywhere}
 
     def order(self, scope: MemoryScope) -> anyio.Lock:
-        """The turn of this scope's writes, first come first served."""
         if scope not in self._order:
             self._order[scope] = anyio.Lock(fast_acquire=True)
         return self._order[scope]
@@ -144,7 +137,6 @@ class Lanes:
             self._limits.pop(scope, None)
 
     def limits(self, scope: MemoryScope | None) -> tuple[anyio.Semaphore, ...]:
-        """What limits native calls for this scope, or for none; empty where nothing does."""
         if scope not in self._limits:
             self._limits[scope] = (*_limits(self._per_scope), *self._everywhere)
         return self._limits[scope]

@@ -1,8 +1,6 @@
-"""What hosts keep of a scope beside its memory: labels of single memories, and where conversations left off.
-
-One SQLite file that several processes may use at once, a server that several machines use, or, without either, this
-process's own. No backend keeps these things; they go when their scope is reset, overwritten on the disk.
-"""
+"""What hosts keep of a scope beside its memory: labels of single memories, and where conversations left off. A
+SQLite file that several processes may use at once, a server, or, without either, this process's own. No backend
+keeps these things; they go when their scope is reset, overwritten on the disk."""
 
 from __future__ import annotations
 
@@ -195,8 +193,6 @@ class HostStore:
         where = f"SELECT sum(CAST(value AS INTEGER)) FROM kept WHERE kind = ? AND owner = '' AND {whose} = ?"
         return int(self._file.sync(lambda: self._db.execute(where, (_RESETS, value)).fetchone()[0]) or 0)
 
-    # -- inside -----------------------------------------------------------------------------------------
-
     def _erase(self, *statements: tuple[str, tuple[str, ...]]) -> None:
         def erase() -> None:
             with self._file.transaction():
@@ -233,7 +229,6 @@ def _digest(key: str) -> str:
 
 
 def was_begun(place: Place) -> bool:
-    """Whether anything may be kept there."""
     return not isinstance(place, Path) or place.exists()
 
 

@@ -1,13 +1,8 @@
 """The journal: a SQLite file, or a server's tables, with each event before it is sent, and what became of it after.
-
-It is a durable outbox (what the backend has not confirmed is delivered later, at least once) and the past of a
-memory in a form that can be moved to another backend. Its duplicate windows are those of any outbox: a process that
-dies between the native write and the receipt, and a write without an answer, where the backend offers no look-up.
-
-What was delivered to one backend says nothing of another: an event is known by its destination, scope and id.
-
-One process owns a journal's file at a time; for a server see :mod:`memory.slot.journal_shared`.
-"""
+A durable outbox, delivered at least once, and the past of a memory, which may be moved to another backend. An event
+may go out twice where a process dies between the native write and the receipt, or a write got no answer, and the
+backend offers no look-up. It is known by destination, scope and id: one backend's delivery says nothing of
+another."""
 
 from __future__ import annotations
 
@@ -44,19 +39,10 @@ _AGAIN = (
 
 
 class Journal(JournalPast):
-    """The journal of one file, or of a database that was opened for it.
-
-    Args:
-        place: the file, whose directory is made; ``-wal`` and ``-shm`` stand beside it while it is open. Or a
-            database.
-        durability: ``process`` survives the end of the process at any moment (``synchronous=NORMAL``); ``machine``
-            survives a power cut as well, for a disk flush a write (``FULL``).
-        max_mb: upper bound of the file; when it is reached, what is delivered and oldest goes first, and where
-            nothing delivered is left, recording fails. None is unbounded.
-
-    Raises:
-        JournalError: another process has it open, it is no journal or one of another version, or it is damaged.
-    """
+    """The journal of one file, which one process owns at a time, or of a database that was opened for it.
+    ``process`` survives the end of the process (``synchronous=NORMAL``), ``machine`` a power cut (``FULL``: a disk
+    flush a write). At ``max_mb`` what is delivered and oldest goes first; with nothing delivered left, recording
+    fails. Raises :class:`JournalError` where it is in use, damaged, of another version, or no journal."""
 
     def __init__(
         self,
@@ -86,16 +72,11 @@ class Journal(JournalPast):
 
     @property
     def closed(self) -> bool:
-        """Whether its last user has closed it."""
         return self._file.closed
 
     @classmethod
     def shared(cls, path: Path, *, durability: Durability = "process", max_mb: int | None = 1024) -> Journal:
-        """The journal of a file, one for all slots of this process; each closes it once.
-
-        Raises:
-            JournalError: as for the class.
-        """
+        """The journal of a file, one for all slots of this process; each closes it once."""
         with _SHARING:
             path = path.resolve()
             journal = _SHARED.get(path)
@@ -114,10 +95,7 @@ class Journal(JournalPast):
                 self._file.close()
 
     def warnings(self) -> list[str]:
-        """What is not as it should be, for health."""
         return self._file.warnings()
-
-    # -- where others have it open, too ---------------------------------------------------------------------
 
     @property
     def on_server(self) -> bool:
@@ -125,11 +103,7 @@ class Journal(JournalPast):
         return self._file.on_server
 
     async def lease(self, key: JournalKey) -> bool:
-        """Become the one that delivers a scope, until :meth:`release`; a file's owner always is.
-
-        Returns:
-            False where another process is.
-        """
+        """Become the one that delivers a scope, until :meth:`release`; a file's owner always is."""
         return True
 
     async def release(self, key: JournalKey) -> None:
@@ -138,10 +112,7 @@ class Journal(JournalPast):
     async def refresh(self) -> None:
         """See what others have recorded and delivered since."""
 
-    # -- the way of an event ------------------------------------------------------------------------------
-
     def backlog(self, key: JournalKey) -> int:
-        """How many events wait for their delivery."""
         return self._backlog.get(key.columns, 0)
 
     def undelivered(self) -> list[tuple[JournalKey, int]]:
@@ -155,20 +126,9 @@ class Journal(JournalPast):
     async def append(
         self, key: JournalKey, events: Sequence[MemoryEvent], *, sent: bool = True
     ) -> list[JournalEntry | None]:
-        """Make events of a scope durable before they are sent: all or none.
-
-        Args:
-            key: where they go.
-            events: of its scope.
-            sent: they are about to be sent; else they are only accepted, see :meth:`mark_sent`.
-
-        Returns:
-            For each event None, or what the journal has of it already: it is not to be sent again if delivered.
-
-        Raises:
-            InputError: an event id was used for other messages before.
-            JournalError: the disk or ``max_mb`` is full; nothing is kept, and nothing may be sent.
-        """
+        """Make events of a scope durable, all or none; for each what there is of it already, or None.
+        ``sent=False``: only accepted, see :meth:`mark_sent`. :class:`InputError` where an id was used for other
+        messages, :class:`JournalError` where the disk or ``max_mb`` is full; nothing may be sent then."""
         return await self._file.run(lambda: self._append(key.columns, events, "waiting", sent))
 
     async def mark_sent(self, key: JournalKey, event_id: str) -> bool:
@@ -177,7 +137,6 @@ class Journal(JournalPast):
         return True
 
     async def record(self, key: JournalKey, receipts: Sequence[WriteReceipt]) -> None:
-        """Keep what the backend said of events."""
         rows = [
             (
                 receipt.status,
@@ -210,11 +169,8 @@ class Journal(JournalPast):
         return await self._file.run(lambda: self._read(where, (*key.columns, limit)))
 
     async def find(self, key: JournalKey, event_id: str) -> JournalEntry | None:
-        """An event by its id."""
         found = await self._file.run(lambda: self._read(OF_EVENT, (*key.columns, event_id)))
         return found[0] if found else None
-
-    # -- resets -------------------------------------------------------------------------------------------
 
     def resetting(self, key: JournalKey) -> bool:
         """Whether a reset has begun of which the end was not noted."""
@@ -277,8 +233,6 @@ class Journal(JournalPast):
 
         return await self._file.run(mark)
 
-    # -- taking over and forgetting -----------------------------------------------------------------------
-
     def add(self, events: Iterable[tuple[MemoryEvent, JournalStatus, str]]) -> tuple[int, int]:
         """Take over events of an export with status and destination, keeping their order: (new, known before)."""
         new = known = 0
@@ -301,11 +255,7 @@ class Journal(JournalPast):
         return new, known
 
     def forget(self, persona_id: str) -> list[JournalKey]:
-        """Remove a person's events from the disk for good: overwritten, and no free page or log left of them.
-
-        Returns:
-            Where they were delivered or on their way to, to be reset there.
-        """
+        """Remove a person's events from the disk for good, free pages and log too; where they are to be reset."""
 
         def erase() -> list[JournalKey]:
             found = self._db.execute(
@@ -324,8 +274,6 @@ class Journal(JournalPast):
             return [JournalKey(place, MemoryScope(**json.loads(scope))) for place, scope in found]
 
         return self._file.sync(erase)
-
-    # -- inside -------------------------------------------------------------------------------------------
 
     def _append(
         self, columns: tuple[str, str], events: Sequence[MemoryEvent], status: JournalStatus, sent: bool

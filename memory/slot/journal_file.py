@@ -22,13 +22,9 @@ from memory.slot.sqlite_file import SqliteFile, SqliteLayout, scope_key
 
 T = TypeVar("T")
 
+# waiting: not confirmed; unknown: sent without an answer; rejected: for good; reset: its scope was, after it.
 JournalStatus = Literal["waiting", "unknown", "committed", "queued", "pending", "rejected", "reset"]
-"""``waiting``: not confirmed yet. ``unknown``: sent without an answer. ``rejected``: the backend refused this event
-for good. ``reset``: its scope was reset after it. The others as in :class:`~memory.contract.receipts.WriteReceipt`.
-"""
-
 COLUMNS = "seq, destination, event, digest, status, sent, attempts, error, receipt, recorded_at"
-"""Of the table ``events``, as :func:`entry_of` takes them."""
 
 _CHECKPOINT_AFTER = 1000
 _TABLES = """
@@ -85,87 +81,52 @@ JOURNAL = SqliteLayout(
 
 @dataclass(frozen=True, slots=True)
 class JournalKey:
-    """Whose events: those of a scope on their way to one destination.
+    """Whose events: those of a scope on their way to one destination."""
 
-    Attributes:
-        destination: name of a backend, with a hash of its store and of the scope's native ids there.
-        scope: the scope.
-    """
-
-    destination: str
+    destination: str  # name of a backend, with a hash of its store and of the scope's native ids there
     scope: MemoryScope
 
     @classmethod
     def of(cls, backend: str, store: str, scope: MemoryScope, native: object) -> JournalKey:
-        """The key of a scope for a backend.
-
-        Args:
-            backend: its name.
-            store: what tells its store from others of the same backend, such as an address; only hashed.
-            scope: the scope.
-            native: the scope's native ids, by name.
-        """
+        """The key for a backend; ``store`` is what tells its store from others, such as an address."""
         text = repr((store, sorted(dict(native).items())))  # type: ignore[call-overload]
         return cls(f"{backend}:{blake2b(text.encode(), digest_size=6).hexdigest()}", scope)
 
     @classmethod
     def of_adapter(cls, adapter: MemoryAdapter, scope: MemoryScope) -> JournalKey:
-        """The key of a scope for an adapter, or a slot over it, as it is configured.
-
-        Raises:
-            ScopeError: it cannot represent the scope.
-        """
+        """The key for an adapter, or a slot over it; raises ScopeError where it cannot represent the scope."""
         return cls.of(adapter.backend_name, adapter.traits.store, scope, adapter.native_scope(scope))
 
     @property
     def columns(self) -> tuple[str, str]:
-        """The values of the columns ``destination`` and ``scope``."""
         return self.destination, scope_key(self.scope)
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One event of the journal.
-
-    Attributes:
-        seq: position in the order of recording.
-        destination: where it was or is to be delivered, see :class:`JournalKey`.
-        event: as the host gave it, recalled context already stripped.
-        status: what became of it.
-        sent: whether it may have been sent; False only while it was accepted and no delivery has begun.
-        attempts: deliveries tried that failed or got no answer.
-        error: class of the last failure, or None.
-        receipt: the last receipt, without its trace, or None.
-        recorded_at: UTC, ISO 8601.
-    """
+    """One event of the journal."""
 
     seq: int
     destination: str
     event: MemoryEvent
     status: JournalStatus
-    sent: bool
-    attempts: int
-    error: str | None
-    receipt: WriteReceipt | None
-    recorded_at: str
+    sent: bool  # it may have been; False only while it was accepted and no delivery has begun
+    attempts: int  # that failed or got no answer
+    error: str | None  # class of the last failure
+    receipt: WriteReceipt | None  # without its trace
+    recorded_at: str  # UTC, ISO 8601
 
     @property
     def delivered(self) -> bool:
-        """Whether the backend has confirmed it."""
         return self.status in ("committed", "queued", "pending")
 
 
 def digest_of(event: str) -> str:
-    """The digest that stands beside an event, so that one changed on the disk is not delivered or replayed."""
+    """Stands beside an event, so that one changed on the disk is not delivered or replayed."""
     return blake2b(event.encode(), digest_size=16).hexdigest()
 
 
 def entry_of(row: tuple[Any, ...]) -> JournalEntry:
-    """A row of the table ``events``.
-
-    Raises:
-        JournalError: it holds no event, or no receipt, as this version writes them.
-    """
     seq, destination, event, digest, status, sent, attempts, error, receipt, recorded_at = row
     try:
         if digest_of(event) != digest:
@@ -188,25 +149,14 @@ def entry_of(row: tuple[Any, ...]) -> JournalEntry:
 
 
 class JournalFile(SqliteFile):
-    """The open file of a journal.
-
-    Args:
-        path, durability: as for :class:`~memory.slot.journal.Journal`.
-
-    Raises:
-        JournalError: another process has it open, it is no journal or one of another version, or it is damaged.
-    """
-
     def __init__(self, path: Path, durability: Durability) -> None:
         super().__init__(path, JOURNAL, durability)
         self._flushes = durability == "machine"
         self._since_checkpoint = 0
 
     async def run(self, call: Callable[[], T]) -> T:
-        """``call`` where it blocks nobody: here if it cannot touch the disk, else on a thread.
-
-        Shielded: a statement that has begun is not left without its end.
-        """
+        """``call`` where it blocks nobody: here if it cannot touch the disk, else on a thread. Shielded: a
+        statement that has begun is not left without its end."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         # Without a flush a commit is a few microseconds, a tenth of the way to a thread and back.
         if not self._flushes and self._guard.acquire(blocking=False):

@@ -20,11 +20,7 @@ _PAST = (
 
 
 class JournalPast:
-    """The reading side of a journal.
-
-    Args:
-        file: where it is, open; closed with it.
-    """
+    """The reading side of a journal; ``file`` is open, and closed with it."""
 
     def __init__(self, file: JournalDatabase) -> None:
         self._file = file
@@ -32,7 +28,6 @@ class JournalPast:
 
     @property
     def place(self) -> str:
-        """Where it is, for messages."""
         return self._file.place
 
     def scopes(self) -> list[tuple[MemoryScope, int]]:
@@ -45,7 +40,6 @@ class JournalPast:
         return [(MemoryScope(**json.loads(key)), count) for key, count in found]
 
     def counts(self) -> dict[str, int]:
-        """Events by status, of all destinations."""
         return dict(
             self._file.sync(
                 lambda: self._db.execute("SELECT status, count(*) FROM events GROUP BY status").fetchall()
@@ -55,14 +49,8 @@ class JournalPast:
     def entries(
         self, scope: MemoryScope | None = None, *, after: int = 0, size: int = 200, everything: bool = False
     ) -> Iterator[JournalEntry]:
-        """The past in the order of recording, each event once, read ``size`` at a time.
-
-        Args:
-            scope: of this scope alone.
-            after: behind this ``seq``.
-            size: entries read at a time.
-            everything: also what was reset, and an event of two destinations twice.
-        """
+        """The past in the order of recording behind ``after``, each event once, read ``size`` at a time; with
+        ``everything`` also what was reset, and an event of two destinations twice."""
         where = "seq > ?" + ("" if everything else f" AND {_PAST}") + (" AND scope = ?" if scope else "")
         more: tuple[Any, ...] = (scope_key(scope),) if scope else ()
         while True:
@@ -98,8 +86,6 @@ class JournalPast:
         found = await self._file.run(lambda: self._read(where, (scope_key(scope), event_id)))
         return found[0] if found else None
 
-    # -- replays ------------------------------------------------------------------------------------------
-
     def position(self, target: str, scope: MemoryScope) -> int:
         """How far the replay of a scope to ``target`` has come, as a ``seq``; 0 before its first event."""
         row = self._file.sync(
@@ -126,16 +112,12 @@ class JournalPast:
         return tuple(event_id for (event_id,) in rows)
 
     def note_unanswered(self, target: str, scope: MemoryScope, event_ids: Iterable[str]) -> None:
-        """A replay has no answer for events."""
         rows = [(target, scope_key(scope), event_id) for event_id in event_ids]
         self._note("INSERT INTO unanswered VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows)
 
     def note_answered(self, target: str, scope: MemoryScope, event_ids: Iterable[str]) -> None:
-        """It is known what became of events that a replay had no answer for."""
         rows = [(target, scope_key(scope), event_id) for event_id in event_ids]
         self._note("DELETE FROM unanswered WHERE target = ? AND scope = ? AND event_id = ?", rows)
-
-    # -- inside -------------------------------------------------------------------------------------------
 
     def _read(self, where: str, values: tuple[Any, ...]) -> list[JournalEntry]:
         return [

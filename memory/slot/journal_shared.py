@@ -1,9 +1,7 @@
 """The journal that several processes have open at once, on a server: one of them at a time delivers a scope.
-
-Whoever delivers holds a lease, which is made longer as long as its process lives, and which a dead one loses. An
-event goes out once whoever held the lease before has recorded what became of the last one, or is dead and cannot be
-sending any more; so the order of a scope is that of the events' acceptance, whichever processes accepted them.
-"""
+Whoever delivers holds a lease, made longer while its process lives, and lost by a dead one. An event goes out once
+whoever held the lease before has recorded what became of the last one, or is dead and cannot be sending any
+more."""
 
 from __future__ import annotations
 
@@ -34,15 +32,6 @@ _MINE = "destination = ? AND scope = ? AND holder = ?"
 
 
 class SharedJournal(Journal):
-    """The journal of a server.
-
-    Args:
-        server: where it is.
-
-    Raises:
-        JournalError: it cannot be reached or used, or its tables are of another version.
-    """
-
     def __init__(self, server: StateServer) -> None:
         super().__init__(server.open(replace(JOURNAL, tables=JOURNAL.tables + _LEASES)), max_mb=None)
         self._holder = uuid4().hex
@@ -51,7 +40,7 @@ class SharedJournal(Journal):
         self._keeper: threading.Thread | None = None
 
     async def lease(self, key: JournalKey) -> bool:
-        """As :meth:`Journal.lease`; what waits for the scope, and whether it is being reset, is known then."""
+        """What waits for the scope, and whether it is being reset, is known then."""
         columns, row = key.columns, (*key.columns, self._holder)
 
         def take() -> bool:
@@ -79,7 +68,7 @@ class SharedJournal(Journal):
         return taken
 
     async def release(self, key: JournalKey) -> None:
-        """As :meth:`Journal.release`; what waits for the scope is known anew."""
+        """What waits for the scope is known anew."""
         columns = key.columns
         self._held.discard(columns)
 
@@ -91,25 +80,23 @@ class SharedJournal(Journal):
             await self._file.run(end_lease)
 
     async def mark_sent(self, key: JournalKey, event_id: str) -> bool:
-        """As :meth:`Journal.mark_sent`: not by who lost the lease, as one that was stopped for long has."""
+        """Not by who lost the lease, as one that was stopped for long has."""
         values = (*key.columns, event_id, *key.columns, self._holder)
         still = f"EXISTS (SELECT 1 FROM leases WHERE {_MINE} AND until > clock_timestamp())"
         mark = f"UPDATE events SET sent = 1 WHERE {OF_EVENT} AND {still}"
         return bool(await self._file.run(lambda: self._db.execute(mark, values).rowcount))
 
     async def refresh(self) -> None:
-        """As :meth:`Journal.refresh`."""
         await self._file.run(self._see)
 
     def forget(self, persona_id: str) -> list[JournalKey]:
-        """As :meth:`Journal.forget`; the server's log and copies are its keeper's matter."""
+        """The server's log and copies are its keeper's matter."""
         found = super().forget(persona_id)
         gone = "DELETE FROM leases WHERE destination = ? AND scope = ?"
         self._file.sync(lambda: self._db.executemany(gone, [key.columns for key in found]))
         return found
 
     def close(self) -> None:
-        """As :meth:`Journal.close`; its leases are given back."""
         self._ended.set()
         if self._keeper is not None:
             self._keeper.join()

@@ -1,9 +1,6 @@
-"""One owner at a time for files that two would destroy: embedded databases, and what a control keeps on disk.
-
-Locks of embedded databases are often per process, taken after files were touched, or missing. This one is taken
-first, and two owners of one process exclude each other like two processes. The operating system frees it when its
-owner is killed.
-"""
+"""One owner at a time for files that two would destroy: embedded databases, and what a control keeps on disk. Locks
+of embedded databases are often per process, taken after files were touched, or missing. This one is taken first,
+excludes owners of one process too, and is freed by the operating system when its owner is killed."""
 
 from __future__ import annotations
 

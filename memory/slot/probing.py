@@ -11,7 +11,7 @@ from memory.slot.slot import MemorySlot
 
 
 def missing_of(slot: MemorySlot, declared: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Of capabilities a description declares, those neither offered nor withheld, and the methods they lack."""
+    """Of declared capabilities, those neither offered nor withheld, and the methods they lack."""
     return missing_methods(slot._rules.adapter, declared)
 
 
@@ -22,11 +22,7 @@ def allocate_probe_scopes(slot: MemorySlot, scopes: Sequence[MemoryScope]) -> in
 
 
 async def probe_models(slot: MemorySlot) -> dict[str, MemslotError | None] | None:
-    """Reach every model that the adapter calls itself, each within ``deadlines.write_s`` seconds.
-
-    Returns:
-        Role -> why it does not answer, or None where it does. None where the adapter names no models.
-    """
+    """Reach every model that the adapter calls itself, each within ``write_s``: why it does not answer, or None."""
     rules = slot._rules
     if not isinstance(rules.adapter, SupportsModelProbe):
         return None

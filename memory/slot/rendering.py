@@ -31,13 +31,7 @@ from memory.contract.requests import MemoryFeedback, NativeMutationRequest, Retr
 
 
 class Rendering:
-    """Makes sections of what an adapter returned.
-
-    Args:
-        adapter: renders entries its own way, or the shared one.
-        counter: measures the section.
-        neutral: sections name neither backend nor scope, and have equal room whatever these are called.
-    """
+    """Makes sections of what an adapter returned; neutral ones name neither backend nor scope."""
 
     def __init__(self, adapter: MemoryAdapter, counter: TokenCounter, *, neutral: bool = False) -> None:
         self._adapter = adapter
@@ -55,23 +49,14 @@ class Rendering:
         return request.model_copy(update={"budget": wider})
 
     def section(self, result: RetrieveResult) -> str:
-        """The adapter's rendering of the entries that are included.
-
-        Raises:
-            BackendProtocolError: it is no text.
-        """
+        """The adapter's rendering of the entries that are included."""
         section: object = self._adapter.format_context(result)
         if not isinstance(section, str):
             raise self._misrendered(f"returned {type(section).__name__}, not text")
         return neutral_section(section) if self._neutral else section
 
     def check(self, result: RetrieveResult) -> None:
-        """Refuse an answer with a row that cannot be shown.
-
-        Raises:
-            IsolationError: a row of another scope, or of none.
-            BackendProtocolError: a time without a zone, which would be another moment on every machine.
-        """
+        """Refuse a row of another scope, or of none, and a time without a zone: another moment on every machine."""
         expected: Mapping[str, str] | None = None
         for entry in result.entries:
             if not isinstance(entry, ContextEntry):
@@ -104,16 +89,8 @@ class Rendering:
     def fitted(
         self, result: RetrieveResult, request: RetrieveRequest
     ) -> tuple[RetrieveResult, str, dict[str, Any]]:
-        """The result and its section, fitted to the budget, and what the trace is to say about it.
-
-        Args:
-            result: of the adapter.
-            request: the host's, which :meth:`asked` may have widened.
-
-        Raises:
-            IsolationError, BackendProtocolError: as of :meth:`check`; the adapter's own rendering is no section, or
-                never fits.
-        """
+        """The result of ``request``, which :meth:`asked` may have widened, and its section, fitted to the budget,
+        and what the trace is to say about it."""
         if result.request is not request:
             result = result.model_copy(update={"request": request})
         self.check(result)
@@ -191,18 +168,15 @@ def _to_show(result: RetrieveResult) -> RetrieveResult:
 ModelT = TypeVar("ModelT", bound=Frozen)
 SaidT = TypeVar("SaidT", MemoryEvent, MemoryFeedback, NativeMutationRequest)
 
-_REFERENCES = {MemoryFeedback: {"native_ids"}, NativeMutationRequest: {"operation", "native_id"}}
-"""Texts that name something; every other text and JSON of a type is stripped, whichever fields it gets."""
+_REFERENCES = {
+    MemoryFeedback: {"native_ids"},
+    NativeMutationRequest: {"operation", "native_id"},
+}  # texts that name something; all others are stripped
 
 
 def without_recalled_context(said: SaidT) -> SaidT:
-    """An event, feedback or mutation without any memory section.
-
-    Sections go from what was said and from the names, tool calls, labels and metadata beside it.
-
-    Raises:
-        InputError: nothing else was in it, or in an argument of a mutation.
-    """
+    """An event, feedback or mutation without any memory section, in what was said and all beside it. Raises
+    InputError where nothing else was in it, or in an argument of a mutation."""
     if isinstance(said, MemoryEvent):
         messages = [_stripped(message, Message) for message in said.messages]
         kept = tuple(message for message in messages if message.content or message.tool_calls)
@@ -232,7 +206,7 @@ def _something(said: SaidT, left: object, where: str = "") -> SaidT:
 
 
 def _stripped(said: ModelT, model: type[Frozen]) -> ModelT:
-    """With sections taken out of these fields; a text of which nothing is left is absent, where that is allowed."""
+    """A text of which nothing is left is absent, where that is allowed."""
     changed: dict[str, Any] = {}
     for name in _names(model):
         if not (before := getattr(said, name)):

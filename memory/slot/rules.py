@@ -1,7 +1,4 @@
-"""The one way to a native call: place in the queue, deadline, error mapping, trace (DESIGN section 5).
-
-The slot and the guarded capabilities are both built on these, so that no rule exists twice.
-"""
+"""The one way to a native call: place in the queue, deadline, error mapping, trace (DESIGN section 5)."""
 
 from __future__ import annotations
 
@@ -70,14 +67,7 @@ class Deadlines(Frozen):
 
 
 class Span:
-    """A call of the contract, measured from its admission; before, it waits for its turn.
-
-    Attributes:
-        attempts: at the native system; 0 while nothing was sent.
-        llm: the language models' answers that the adapter told of.
-        finished: its trace was emitted.
-        writes: it may change what is stored.
-    """
+    """A call of the contract, measured from its admission; before, it waits for its turn."""
 
     __slots__ = (
         "_rules",
@@ -99,8 +89,9 @@ class Span:
         self.operation = operation
         self.scope = scope
         self.fields = fields
-        self.attempts = 0
-        self.finished = self.writes = False
+        self.attempts = 0  # at the native system
+        self.finished = False  # its trace was emitted
+        self.writes = False  # it may change what is stored
         self.llm = LlmUse()
         self.begin()
 
@@ -119,7 +110,6 @@ class Span:
             self._rules.under_way.__exit__()
 
     def begin(self) -> None:
-        """Measure from now on."""
         self.started_at = datetime.now(UTC)
         self.started = time.perf_counter()
 
@@ -129,22 +119,7 @@ class Span:
 
 
 class Rules:
-    """State and rules shared by a slot and its capabilities.
-
-    Args:
-        adapter: the backend or condition.
-        deadlines: seconds per kind of native call.
-        sink: receives the trace of every call, or None.
-
-    Attributes:
-        scopes: those that were tried to set up, and whether they are.
-        under_way: calls that were let in and have not ended.
-        closed: no call is let in any more.
-        released: nor is one admitted that was let in before.
-        lost_traces: traces that the sink did not take.
-        sinks: receive the trace of every call.
-        unknown_writes: writes so far that may have been carried out, of which nothing could be found out.
-    """
+    """State and rules shared by a slot and its capabilities."""
 
     def __init__(self, adapter: MemoryAdapter, deadlines: Deadlines, sink: TraceSink | None) -> None:
         self.adapter = adapter
@@ -153,9 +128,10 @@ class Rules:
         self.deadlines = deadlines
         self.gate = ModeGate()
         self.lanes = Lanes(self.traits)
-        self.scopes: dict[MemoryScope, bool] = {}
+        self.scopes: dict[MemoryScope, bool] = {}  # those that were tried to set up, and whether they are
         self.under_way = InFlight()
-        self.closed = self.released = False
+        self.closed = False  # no call is let in any more
+        self.released = False  # nor is one admitted that was let in before
         self.lost_traces = self.unknown_writes = 0
         self.sinks = [] if sink is None else [sink]
         self._loop: object | None = None
@@ -175,27 +151,17 @@ class Rules:
             )
 
     def check_scope(self, scope: MemoryScope, *, tried: bool = False) -> None:
-        """Refuse a scope that is not set up; with ``tried``, one of which that was not even tried.
-
-        Raises:
-            ScopeError: it is not.
-        """
+        """Raises ScopeError where it is not set up; with ``tried``, where that was not even tried."""
         if not self.scopes.get(scope, False) and not (tried and scope in self.scopes):
             raise ScopeError(f"scope {scope.label} is not set up; call setup_scope first")
 
     def drop_scope(self, scope: MemoryScope) -> None:
-        """The scope is not used any more; calls for it are refused until it is set up again."""
         self.scopes.pop(scope, None)
         self._given_up.pop(scope, None)
         self.lanes.drop(scope)
 
     def span(self, operation: str, scope: MemoryScope | None = None, **fields: Any) -> Span:
-        """A call of the contract: let in, measured, and traced however it ends, refused ones included.
-
-        Raises:
-            LifecycleError: the slot is closed, or was used in another event loop first.
-            ConfigError: the loop is trio's, and the adapter's SDK knows asyncio alone.
-        """
+        """A call of the contract: let in, measured, and traced however it ends, refused ones included."""
         if self.closed:
             raise LifecycleError("this slot is closed; open a new one")
         self._check_loop()
@@ -210,8 +176,8 @@ class Rules:
         *,
         tried: bool = False,
     ) -> T:
-        """A writing call: allowed by the mode, in the scope's order; ``perform`` does it through :meth:`call`, and
-        ``skipped`` answers while read-only. With ``tried`` a scope will do whose set-up has failed."""
+        """A writing call: allowed by the mode, in the scope's order; ``skipped`` answers while read-only. With
+        ``tried`` a scope will do whose set-up has failed."""
         self.check_scope(scope, tried=tried)
         span.writes = True
         async with self.gate.writing(self.lanes.order(scope)) as allowed:
@@ -229,18 +195,9 @@ class Rules:
         queue_timeout_s: float = math.inf,
     ) -> T:
         """One call of the adapter: in its turn, within its deadline, its errors mapped. The only way there.
-
-        Args:
-            deadline_s: seconds it may take once it is admitted; waiting for a place does not count.
-            answer: the type it has to return, where that matters.
-            check: raises where what it returned will not do.
-            operation: what to call it in errors; by default the span's.
-            queue_timeout_s: how long to wait for a place.
-
-        Raises:
-            BackendError: what the adapter raised, mapped and chained; :class:`BackendTimeout` past the deadline.
-            LifecycleError: the slot was closed while the call waited.
-        """
+        ``deadline_s`` counts from its admission, ``queue_timeout_s`` is for the place among others. ``answer`` is
+        the type it has to return, ``check`` raises where that will not do; ``operation`` is its name in errors, by
+        default the span's."""
         counts, operation = operation is None, operation or span.operation
         admission = Admission(self.lanes.limits(span.scope))
         if admission.limited:
@@ -277,11 +234,7 @@ class Rules:
         ) from TimeoutError(f"{deadline_s:g} s")
 
     async def look_up(self, span: Span, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Native ids of an event, once no write of its scope that was given up is still under way.
-
-        Raises:
-            BackendError: as of :meth:`call`; such a write did not end within ``query_s``.
-        """
+        """Native ids of an event, once no write of its scope that was given up is still under way."""
         deadline_s = self.deadlines.query_s
         with anyio.move_on_after(deadline_s) as waiting:
             for write in self._given_up.get(event.scope, ()):
@@ -296,11 +249,8 @@ class Rules:
         return await self.call(span, deadline_s, find, operation="find_event")
 
     async def close(self) -> None:
-        """Let no call in any more, wait for those under way, and release the adapter, even if cancelled.
-
-        Raises:
-            BackendError: the adapter could not release everything; the next call tries again.
-        """
+        """Let no call in, wait for those under way, and release the adapter, even if cancelled; once it failed,
+        again."""
         if not self._clean:
             self._check_loop()
         self.closed, limit_s = True, self.deadlines.close_s

@@ -1,10 +1,6 @@
 """MemorySlot: what a host holds. Every rule that holds for all adapters is applied here, once (DESIGN section 5).
-
-The way of an event: ``after_turn`` -> ``record_event`` (recalled context stripped) -> ``rules.Rules`` (trace, scope
-check, mode gate, order of the scope) -> ``delivery.Delivery`` (journal, look-up, repetition) -> ``Rules.call``
-(place among other calls, deadline, error mapping) -> the adapter's ``record_event`` -> the native call; and back, a
-receipt with its trace. Every other call goes the same way, and none goes past ``Rules.call``.
-"""
+An event goes through ``rules.Rules`` (trace, scope, mode, order), ``delivery.Delivery`` (journal, look-up) and
+``Rules.call`` (place, deadline, errors) to the adapter, as does every other call; none goes past ``Rules.call``."""
 
 from __future__ import annotations
 
@@ -112,8 +108,6 @@ class MemorySlot(HostCalls):
     ) -> None:
         await self.aclose()
 
-    # -- what the slot is -------------------------------------------------------------------------------
-
     @property
     def closed(self) -> bool:
         """Whether it takes no call any more."""
@@ -153,8 +147,6 @@ class MemorySlot(HostCalls):
     def trace_to(self, sink: TraceSink) -> None:
         """Let one more sink receive the trace of every call."""
         self._rules.sinks.append(sink)
-
-    # -- the contract -----------------------------------------------------------------------------------
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Make a scope usable. Idempotent. While read-only only where ``traits.setup_writes`` is False.
@@ -308,8 +300,6 @@ class MemorySlot(HostCalls):
             if self._rules.released:
                 self.delivery.close()
 
-    # -- many people ------------------------------------------------------------------------------------
-
     def for_scope(
         self,
         scope: MemoryScope | None = None,
@@ -345,8 +335,6 @@ class MemorySlot(HostCalls):
     def release_scope(self, scope: MemoryScope) -> None:
         """Forget that a scope was set up, with what is held for it in this process. Its memory stays."""
         self._rules.drop_scope(scope)
-
-    # -- for what is built on the slot -------------------------------------------------------------------
 
     async def keep_event(self, event: MemoryEvent) -> bool | None:
         """Make an event durable in the journal now; :meth:`deliver_waiting` sends it, or the next start.

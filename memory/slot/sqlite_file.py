@@ -190,11 +190,6 @@ class _OpenFiles:
         self.check()
 
     def check(self) -> None:
-        """Look at them again.
-
-        Raises:
-            StoreError: one was removed, replaced or emptied.
-        """
         for path, before in self._seen.items():
             try:
                 there = path.stat()
@@ -262,11 +257,7 @@ def _size(path: Path) -> int:
 
 
 def _connect(path: Path, durability: Durability, layout: SqliteLayout) -> sqlite3.Connection:
-    """Open a file, made where there is none.
-
-    Raises:
-        StoreError: as ``layout.error``: it is another's, of another version, damaged, or in use.
-    """
+    """Open a file, made where there is none."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         made_by = time.monotonic() + (0.0 if layout.alone else _BUSY_S)
@@ -325,7 +316,6 @@ def _open(db: sqlite3.Connection, path: Path, durability: Durability, layout: Sq
 
 
 def _in_words(path: Path, error: Exception, layout: SqliteLayout) -> StoreError:
-    """What SQLite or the system said of a file, as one sentence."""
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         why = f"another process has this {layout.what} open; give each process its own"
@@ -350,19 +340,12 @@ def scope_key(scope: MemoryScope) -> str:
 
 
 class Database(Protocol):
-    """An open database; methods as of :class:`~memory.slot.sqlite_file.SqliteFile`.
-
-    Attributes:
-        closed: whether it was closed.
-        on_server: whether other machines use it, too. What is given to ``sync`` may be called twice then.
-        place: where it is, for messages; never with a password.
-        db: executes statements of both dialects, whose values are marked by ``?`` and hold no ``bool``; within
-            :meth:`sync` alone.
-    """
+    """An open database; methods as of :class:`~memory.slot.sqlite_file.SqliteFile`. ``db`` executes statements of
+    both dialects, within :meth:`sync` alone, whose values are marked by ``?`` and are no ``bool``."""
 
     closed: bool
-    on_server: bool
-    place: str
+    on_server: bool  # other machines use it, too; what is given to ``sync`` may be called twice then
+    place: str  # for messages, never with a password
     db: Any
 
     def sync(self, call: Callable[[], T]) -> T: ...
@@ -387,11 +370,7 @@ class StateServer(Protocol):
     place: str
 
     def open(self, layout: SqliteLayout) -> JournalDatabase:
-        """Its tables, made where there are none.
-
-        Raises:
-            StoreError: as ``layout.error``: it cannot be reached or used.
-        """
+        """Its tables, made where there are none; raises ``layout.error``."""
 
 
 Place: TypeAlias = Path | StateServer

@@ -17,15 +17,8 @@ T = TypeVar("T")
 
 
 class SyncMemory:
-    """A slot, or one person's view of it, for code that does not await. Made by ``open_memory_sync``.
-
-    Calls may come from any thread; each waits for its answer.
-
-    Args:
-        slot: the open slot.
-        portal: the way to its event loop.
-        view: the person's view, where this is one.
-    """
+    """A slot, or one person's view of it, for code that does not await. Made by ``open_memory_sync``. Calls may
+    come from any thread; each waits for its answer."""
 
     def __init__(self, slot: MemorySlot, portal: BlockingPortal, view: ScopedMemory | None = None) -> None:
         self.slot = slot

@@ -68,12 +68,7 @@ class TurnFields(TypedDict, total=False):
 
 
 class HostCalls(MemoryAdapter):
-    """``before_turn`` and ``after_turn``, by the contract alone.
-
-    Args:
-        scope: their default scope.
-        budget: default budget of :meth:`before_turn`.
-    """
+    """``before_turn`` and ``after_turn``, by the contract alone."""
 
     def __init__(self, scope: MemoryScope | None, budget: ContextBudget) -> None:
         self.scope = scope
@@ -81,15 +76,15 @@ class HostCalls(MemoryAdapter):
 
     @abstractmethod
     def capability(self, protocol: Callable[..., T]) -> T | None:
-        """The guarded capability, or None where there is none."""
+        """See :meth:`MemorySlot.capability`."""
 
     @abstractmethod
     def is_set_up(self, scope: MemoryScope) -> bool:
-        """Whether a scope may be used."""
+        """See :meth:`MemorySlot.is_set_up`."""
 
     @abstractmethod
     def release_scope(self, scope: MemoryScope) -> None:
-        """Hold nothing for a scope any more."""
+        """See :meth:`MemorySlot.release_scope`."""
 
     async def before_turn(
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
@@ -121,11 +116,7 @@ class HostCalls(MemoryAdapter):
         return await self.record_event(event_from_turn(session_id, self.scope_or_default(scope), **fields))
 
     def scope_or_default(self, scope: MemoryScope | None = None) -> MemoryScope:
-        """``scope``, or the slot's own.
-
-        Raises:
-            ScopeError: there is neither.
-        """
+        """``scope``, or the slot's own; ScopeError where there is neither."""
         chosen = scope or self.scope
         if chosen is None:
             raise ScopeError("no scope: give scope=, or set memory.scope in the configuration")
@@ -135,11 +126,7 @@ class HostCalls(MemoryAdapter):
 def request_of(
     user: str, session_id: str, scope: MemoryScope, **fields: Unpack[RecallFields]
 ) -> RetrieveRequest:
-    """The question of the coming turn, without recalled context; fields as for :meth:`MemorySlot.before_turn`.
-
-    Raises:
-        InputError: a field is malformed, or nothing but recalled context was said.
-    """
+    """The question of the coming turn, without recalled context; fields as for :meth:`MemorySlot.before_turn`."""
     _check_text("user", user)
     given = _given(fields, RecallFields)
     given["filters"] = dict(given.get("filters", {}))
@@ -147,11 +134,7 @@ def request_of(
 
 
 def event_from_turn(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFields]) -> MemoryEvent:
-    """What was said in a turn; fields as for :meth:`MemorySlot.after_turn`.
-
-    Raises:
-        InputError: a field is malformed, or nothing was said.
-    """
+    """What was said in a turn; fields as for :meth:`MemorySlot.after_turn`."""
     given = _given(fields, TurnFields)
     user, assistant = given.pop("user", None), given.pop("assistant", None)
     for name, half in (("user", user), ("assistant", assistant)):
@@ -179,12 +162,7 @@ def _check_text(name: str, said: object) -> None:
 
 
 class ScopeLeases:
-    """Which scopes views have set up: the one used longest ago is released where there are too many.
-
-    Args:
-        slot: the slot whose scopes they are.
-        max_idle: scopes kept set up while nobody uses them.
-    """
+    """Which scopes views have set up: the one used longest ago is released where over ``max_idle`` are idle."""
 
     def __init__(self, slot: HostCalls, max_idle: int) -> None:
         self._slot = slot
@@ -194,11 +172,7 @@ class ScopeLeases:
 
     @asynccontextmanager
     async def lease(self, scope: MemoryScope) -> AsyncIterator[None]:
-        """Keep a scope set up while the body runs; set it up first where it is not.
-
-        Raises:
-            BackendError: it could not be set up; the next use tries again.
-        """
+        """Keep a scope set up while the body runs; set it up first where it is not."""
         if scope not in self._users and self._slot.is_set_up(scope):
             yield  # the host did it, and answers for it
             return
@@ -223,16 +197,9 @@ class ScopeLeases:
 
 
 class ScopedMemory:
-    """A light view of a slot; hundreds of them cost what their memories cost, and need no closing.
-
-    Made by :meth:`MemorySlot.for_scope`. The scope is set up at its first use, and again where the slot released it
-    because many others were used since.
-
-    Args:
-        slot: the shared slot.
-        leases: of its scopes.
-        scope: whose memory.
-    """
+    """A light view of a slot; hundreds of them cost what their memories cost, and need no closing. Made by
+    :meth:`MemorySlot.for_scope`. The scope is set up at its first use, and again where the slot released it because
+    many others were used since."""
 
     __slots__ = ("_leases", "_slot", "scope")
 
