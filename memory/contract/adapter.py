@@ -168,7 +168,6 @@ class MemoryAdapter(Protocol):
     @property
     def traits(self) -> AdapterTraits:
         """How this adapter, configured as it is, behaves."""
-        ...
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """The scope's native ids by name. Rows are checked against it and the manifest records it.
@@ -176,42 +175,33 @@ class MemoryAdapter(Protocol):
         Raises:
             ScopeError: the scope cannot be represented without sharing.
         """
-        ...
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Create or check the native isolation resources of a scope. Idempotent."""
-        ...
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Called by the slot after writes are drained. An adapter with background work finishes it here."""
-        ...
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """Write one event by the backend's native path."""
-        ...
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """Ask the backend, passing it the budget where it has a parameter. Empty is a result; failure raises."""
-        ...
 
     def format_context(self, result: RetrieveResult) -> str:
         """The ``<memory-context>`` section of ``result.context_entries``; pure, no I/O."""
-        ...
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Clear exactly this scope, and look again whether it is empty."""
-        ...
 
     async def health(self) -> BackendHealth:
         """Probe the backend. Unreachable is ``status="unavailable"``, not an exception."""
-        ...
 
     async def aclose(self) -> None:
         """Release clients, threads, locks, sockets and processes, once nothing is under way. Idempotent.
 
         Called again where it failed: an error must not keep the rest from being released.
         """
-        ...
 
 
 @runtime_checkable
@@ -227,7 +217,6 @@ class SupportsBulkIngest(Protocol):
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """One receipt per event, in the order given. All events belong to one scope (the slot sees to it)."""
-        ...
 
 
 @runtime_checkable
@@ -238,7 +227,6 @@ class SupportsReadiness(Protocol):
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
         """Wait at most ``timeout_s`` seconds; ``pending`` on timeout, never a false ``ready``."""
-        ...
 
 
 @runtime_checkable
@@ -275,7 +263,6 @@ class SupportsEventLookup(Protocol):
         Asked once writes of the scope that were given up have ended, as far as they run on
         :class:`memory.adapter.ShieldedCalls` or :class:`memory.adapter.NativeWorker`.
         """
-        ...
 
 
 @runtime_checkable
@@ -287,7 +274,6 @@ class SupportsStart(Protocol):
 
         Called where a slot is opened without a scope; ``setup_scope`` takes it all the same.
         """
-        ...
 
 
 @runtime_checkable
@@ -299,7 +285,6 @@ class SupportsModelProbe(Protocol):
 
         Empty where this configuration calls none. A probe writes nothing and raises what the client raises.
         """
-        ...
 
 
 @runtime_checkable
@@ -308,7 +293,6 @@ class SupportsProbeScopes(Protocol):
 
     def allocate_probe_scopes(self, scopes: Sequence[MemoryScope]) -> int:
         """Let synthetic scopes be set up, apart from each other as listed ones are; how many, from the first on."""
-        ...
 
 
 CAPABILITIES: Mapping[str, type] = {
@@ -332,15 +316,14 @@ def missing_methods(adapter: object, declared: Iterable[str] = ()) -> dict[str, 
     withheld: frozenset[str] = getattr(adapter, "withheld_capabilities", frozenset())
     wanted |= {name: CAPABILITIES[name] for name in declared if name not in withheld}
     missing = {
-        name: tuple(method for method in _members(protocol) if not hasattr(adapter, method))
+        name: tuple(
+            member
+            for member in (*protocol.__annotations__, *vars(protocol))
+            if not member.startswith("_") and not hasattr(adapter, member)
+        )
         for name, protocol in wanted.items()
     }
     return {name: methods for name, methods in missing.items() if methods}
-
-
-def _members(protocol: type) -> list[str]:
-    names = [*protocol.__annotations__, *vars(protocol)]
-    return [name for name in names if not name.startswith("_")]
 
 
 def capabilities_of(adapter: object) -> frozenset[str]:

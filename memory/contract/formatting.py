@@ -26,7 +26,6 @@ class TokenCounter(Protocol):
 
     def count(self, text: str) -> int:
         """Tokens in ``text``; never negative."""
-        ...
 
 
 class Utf8TokenCounter:
@@ -80,9 +79,8 @@ def strip_context(text: str) -> str:
     if "memory-context" not in text.lower():
         return text
     kept: list[str] = []
-    open_at: list[
-        tuple[int, bool]
-    ] = []  # unclosed tags: the length of ``kept`` there, and whether it has attributes
+    # Unclosed tags: the length of ``kept`` there, and whether it has attributes.
+    open_at: list[tuple[int, bool]] = []
     position = 0
     for tag in _TAG.finditer(text):
         kept.append(text[position : tag.start()])
@@ -129,9 +127,7 @@ def render_entry(entry: ContextEntry) -> str:
     text = clean_text(entry.text).strip()
     if entry.prose:
         return text
-    labels: list[str] = []
-    if entry.timestamp is not None:
-        labels.append(_time(entry.timestamp))
+    labels = [] if entry.timestamp is None else [_time(entry.timestamp)]
     for name, value in entry.labels:
         labels.append(f"{_name(name)} {_one_line(value)}")
     if entry.score is not None and math.isfinite(entry.score):
@@ -171,10 +167,6 @@ _name = lru_cache(256)(_one_line)  # names of labels are the adapter's own, few,
 def _attribute(text: str) -> str:
     text = _one_line(text).replace("&", "&amp;").replace('"', "&quot;")
     return text.replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _group_line(group: str) -> str:
-    return f"[{_one_line(group)}]"
 
 
 @lru_cache(256)  # for every answer of a scope the same
@@ -226,7 +218,7 @@ def render_section(backend: str, scope: str, entries: Sequence[ContextEntry]) ->
         groups.setdefault(entry.group, []).append(entry)
     for group, members in groups.items():
         if group is not None:
-            lines.append(_group_line(group))
+            lines.append(f"[{_one_line(group)}]")
         lines.extend(render_entry(entry) for entry in members)
     return wrap_section(backend, scope, lines)
 
@@ -257,7 +249,7 @@ def fit_entries(
         if budget.max_tokens is not None:
             cost = entry_cost(entry, counter)
             if entry.group is not None and entry.group not in groups:
-                cost += counter.count(_group_line(entry.group) + "\n")
+                cost += counter.count(f"[{_one_line(entry.group)}]\n")
             if spent + cost > budget.max_tokens:
                 continue
         spent += cost

@@ -82,14 +82,13 @@ _OF_PYTHON: Mapping[type[BaseException], NativeError] = {
     json.JSONDecodeError: NativeError(BackendProtocolError),
     UnicodeDecodeError: NativeError(BackendProtocolError),
 }
+_STATUSES: Mapping[int, type[BackendError]] = {
+    **dict.fromkeys((401, 403), BackendAuthError),
+    **dict.fromkeys((408, 504), BackendTimeout),
+    429: BackendRateLimited,
+}
 _DISK_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM})
-_SQLITE_DISK_FAULTS = (
-    "SQLITE_FULL",
-    "SQLITE_IOERR_WRITE",
-    "SQLITE_READONLY",
-    "SQLITE_CANTOPEN",
-    "SQLITE_PERM",
-)
+_OF_SQLITE = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 _SAFE_CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 
 
@@ -112,10 +111,11 @@ def normalise_error(
         if (disk := _disk(error)) is not None:
             error.diagnostics.setdefault("disk", disk)
         return error
-    links = _telling(error, table)
+    links = list(_chain(error, contexts=False))
+    if not any(_classify(link, table) for link in links):  # then what was merely being handled may tell
+        links = list(_chain(error))
     diagnostics: dict[str, Any] = {"exception": _shown_name(type(error))}
-    causes = [_shown_name(type(cause)) for cause in _chain(error)][1:]
-    if causes:
+    if causes := [_shown_name(type(cause)) for cause in _chain(error)][1:]:
         diagnostics["causes"] = causes
     for link in links:
         if isinstance(link, ModuleNotFoundError) and link.name:
@@ -172,16 +172,8 @@ def _was_sent(error: BaseException, table: ErrorTable) -> bool:
 
 
 def _classify(error: BaseException, table: ErrorTable) -> type[BackendError] | None:
-    found, status = _meaning(type(error), table), _status(error)
-    if status is not None and status >= 400 and (found is None or found.kind is None):
-        return _by_status(status)
-    return None if found is None else found.kind
-
-
-def _telling(error: BaseException, table: ErrorTable) -> list[BaseException]:
-    """The error and what it was raised from; what was merely being handled only where none of these tells."""
-    links = list(_chain(error, contexts=False))
-    return links if any(_classify(link, table) for link in links) else list(_chain(error))
+    found, status = _meaning(type(error), table) or NativeError(), _status(error)
+    return found.kind or (_by_status(status) if status is not None and status >= 400 else None)
 
 
 def _kind(links: list[BaseException], table: ErrorTable) -> type[BackendError]:
@@ -198,15 +190,7 @@ def _kind(links: list[BaseException], table: ErrorTable) -> type[BackendError]:
 
 
 def _by_status(status: int) -> type[BackendError]:
-    if status in (401, 403):
-        return BackendAuthError
-    if status == 429:
-        return BackendRateLimited
-    if status in (408, 504):
-        return BackendTimeout
-    if status >= 500:
-        return BackendUnavailable
-    return BackendRejected
+    return _STATUSES.get(status, BackendUnavailable if status >= 500 else BackendRejected)
 
 
 def _chain(error: BaseException, *, contexts: bool = True) -> Iterator[BaseException]:
@@ -261,7 +245,7 @@ def _disk(error: BaseException) -> str | None:
         if isinstance(link, OSError) and link.errno in _DISK_FAULTS:
             return errno.errorcode[link.errno]
         name = _attribute(link, "sqlite_errorname")
-        if isinstance(name, str) and name.startswith(_SQLITE_DISK_FAULTS):
+        if isinstance(name, str) and name.startswith(_OF_SQLITE):
             return name
     return None
 

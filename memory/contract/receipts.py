@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Literal
@@ -318,16 +318,3 @@ class NativeQueryResult(_Answer):
 
     raw: Any
     trace: Trace | None = None
-
-
-def summarise_entries(entries: Iterable[ContextEntry]) -> dict[str, Any]:
-    """The trace fields that are aggregates of entries (spec 2.1); None where no entry tells."""
-    rows = list(entries)
-    scores = [entry.score for entry in rows if entry.score is not None]
-    times = [entry.timestamp for entry in rows if entry.timestamp is not None]
-    return {
-        "retrieved_count": len(rows),
-        "top_score": max(scores, default=None),
-        "oldest_retrieved_at": min(times, default=None),
-        "newest_retrieved_at": max(times, default=None),
-    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import anyio
@@ -13,18 +14,16 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 ItemT = TypeVar("ItemT")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Lease(Generic[KeyT, ItemT]):
     """One item, given to whoever works on it. It keeps its room in the queue until the lease ends."""
 
-    __slots__ = ("_queue", "_room", "held", "item", "key", "weight")
-
-    def __init__(self, queue: BoundedQueue[KeyT, ItemT], key: KeyT, item: ItemT, weight: int) -> None:
-        self._queue = queue
-        self._room: anyio.Event | None = None  # set when leased, or with room; None: room at once
-        self.held = False
-        self.key = key
-        self.item = item
-        self.weight = weight
+    _queue: BoundedQueue[KeyT, ItemT]
+    key: KeyT
+    item: ItemT
+    weight: int
+    held: bool = False
+    _room: anyio.Event | None = None  # set when leased, or with room; None: room at once
 
     def end(self) -> None:
         """The work is done, or given up: the item leaves the queue. Idempotent."""

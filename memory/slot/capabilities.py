@@ -38,7 +38,7 @@ from memory.contract.requests import (
     ProvenanceRequest,
 )
 from memory.contract.scope import MemoryScope
-from memory.slot.delivery import Delivery
+from memory.slot.delivery import Delivery, skipped
 from memory.slot.rendering import without_recalled_context
 from memory.slot.rules import Rules, Span
 
@@ -111,7 +111,12 @@ class _BulkIngest(_View):
         """One receipt per event, in order; events of several scopes are written scope by scope. An error holds
         ``receipts`` of the events that are stored, also where an answer was lost and could be asked for."""
         with self._rules.span("record_events") as span:
-            by_scope = self._by_scope(events)
+            by_scope: dict[MemoryScope, list[MemoryEvent]] = {}
+            for event in events:
+                self._rules.check_scope(event.scope)
+                by_scope.setdefault(event.scope, []).append(without_recalled_context(event))
+            if len({(event.scope, event.event_id) for event in events}) != len(events):
+                raise InputError("record_events: two events of a scope share an event_id; give each its own")
             span.finished = True  # from here on each scope's part has a trace of its own
         receipts: dict[tuple[MemoryScope, str], WriteReceipt] = {}
         for scope, group in by_scope.items():
@@ -123,30 +128,19 @@ class _BulkIngest(_View):
             receipts.update(((scope, receipt.event_id), receipt) for receipt in written)
         return [receipts[event.scope, event.event_id] for event in events]
 
-    def _by_scope(self, events: Sequence[MemoryEvent]) -> dict[MemoryScope, list[MemoryEvent]]:
-        by_scope: dict[MemoryScope, list[MemoryEvent]] = {}
-        for event in events:
-            self._rules.check_scope(event.scope)
-            by_scope.setdefault(event.scope, []).append(without_recalled_context(event))
-        if len({(event.scope, event.event_id) for event in events}) != len(events):
-            raise InputError("record_events: two events of a scope share an event_id; give each its own")
-        return by_scope
-
     async def _write(self, scope: MemoryScope, events: list[MemoryEvent]) -> list[WriteReceipt]:
         with self._rules.span("record_events", scope) as span:
             return await self._rules.write(
                 span,
                 scope,
                 lambda: self._delivery.write_all(span, events),
-                lambda: [
-                    WriteReceipt(event_id=event.event_id, status="skipped_read_only") for event in events
-                ],
+                lambda: skipped(*events),
             )
 
 
 class _Readiness(_View):
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        queued = self._delivery.queued(scope)
+        queued = self._delivery.queued[scope]
         answer = await self._read(
             "readiness", scope, lambda: self._adapter.readiness(scope), BackendReadiness
         )
@@ -175,7 +169,7 @@ class _Readiness(_View):
 
             with anyio.move_on_after(timeout_s):
                 await self._delivery.deliver(scope, timeout_s)
-            queued = self._delivery.queued(scope)
+            queued = self._delivery.queued[scope]
             try:
                 answer = await rules.call(
                     span,

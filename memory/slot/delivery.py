@@ -31,8 +31,10 @@ class Delivery:
         self._host_file = host_file
         self.last_write_at: datetime | None = None
         self.resets: Counter[MemoryScope] = Counter()
-        self._queued: dict[MemoryScope, int] = {}  # writes the backend took in without storing them at once
-        self._derived: dict[MemoryScope, int] = {}  # of these, how many were retrievable when it last said so
+        self.queued: Counter[MemoryScope] = (
+            Counter()
+        )  # writes the backend took in without storing them at once
+        self._derived: Counter[MemoryScope] = Counter()  # of these, how many were retrievable when it said so
 
     def waiting(self, scope: MemoryScope | None = None) -> int:
         """Events kept and not delivered yet; always 0 without a journal."""
@@ -54,14 +56,10 @@ class Delivery:
     async def keep(self, event: MemoryEvent) -> bool | None:
         return None
 
-    def queued(self, scope: MemoryScope) -> int:
-        """How many writes of a scope the backend has only queued so far."""
-        return self._queued.get(scope, 0)
-
     def note_derived(self, scope: MemoryScope, queued: int) -> None:
         """The first ``queued`` of a scope's queued writes are retrievable, or gone."""
         if queued:
-            self._derived[scope] = max(queued, self._derived.get(scope, 0))
+            self._derived[scope] = max(queued, self._derived[scope])
 
     def consistency(
         self, scope: MemoryScope, of_adapter: Consistency | None, *, waited: int
@@ -69,7 +67,7 @@ class Delivery:
         """The state of what was read: as the adapter says, unless events waited here before it or wait now."""
         if waited or self.waiting(scope):
             return "pending"
-        return of_adapter or ("pending" if self.queued(scope) > self._derived.get(scope, 0) else None)
+        return of_adapter or ("pending" if self.queued[scope] > self._derived[scope] else None)
 
     async def deliver(self, scope: MemoryScope, queue_timeout_s: float | None = None) -> str | None:
         """Deliver what waits, by default for as long as a write may take; why some of it still waits, or None."""
@@ -89,7 +87,7 @@ class Delivery:
             self.resets[scope] += not changed_nothing(span, error)
             raise
         self.resets[scope] += 1
-        self.note_derived(scope, self.queued(scope))
+        self.note_derived(scope, self.queued[scope])
         return receipt.model_copy(update={"left": (*receipt.left, *kept)})
 
     def close(self) -> None:
@@ -192,7 +190,7 @@ class Delivery:
             else:
                 self.last_write_at = datetime.now(UTC)
             if receipt.status in ("queued", "pending"):
-                self._queued[scope] = self.queued(scope) + 1
+                self.queued[scope] += 1
 
 
 def _check_receipts(receipts: Sequence[Any], events: Sequence[MemoryEvent]) -> None:
@@ -201,6 +199,10 @@ def _check_receipts(receipts: Sequence[Any], events: Sequence[MemoryEvent]) -> N
             raise BackendProtocolError(f"a write returned {type(receipt).__name__}, not WriteReceipt")
     if [receipt.event_id for receipt in receipts] != [event.event_id for event in events]:
         raise BackendProtocolError("a write did not return one receipt per event, in order and by its id")
+
+
+def skipped(*events: MemoryEvent) -> list[WriteReceipt]:
+    return [WriteReceipt(event_id=event.event_id, status="skipped_read_only") for event in events]
 
 
 def ambiguous(error: BaseException) -> bool:

@@ -38,12 +38,8 @@ _MAX_UNANSWERED = 5
 _WRITE_PATIENCE_S, _RESET_PATIENCE_S, _LEASE_PAUSE_S = 2.0, 15.0, 0.05
 _NO_ANSWER = "NoAnswer"
 _ELSEWHERE = "another process is delivering to it"
-_FINAL = (
-    BackendRejected,
-    CapabilityNotSupported,
-    InputError,
-    ScopeError,
-)  # of the event itself; anything else can be mended
+# What is wrong with an event itself. Anything else can be mended: a slot that was closed, a missing module.
+_FINAL = (BackendRejected, CapabilityNotSupported, InputError, ScopeError)
 
 
 class DurableDelivery(Delivery):

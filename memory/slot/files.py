@@ -85,7 +85,6 @@ class Losses:
         self.path = beside(path, "lost")
         self._store = path.name
         self._what = what
-        self.count = 0
         self.read()
 
     def read(self) -> None:
@@ -171,7 +170,12 @@ class AppendLog:
         if gone and not tail:
             raise self._damaged(f"holds {len(records)} of {len(known)} records; it was cut")
         if tail:
-            self._drop_tail(end, len(records), gone, len(known))
+            if gone:
+                self.losses.add(gone, len(known))
+                # Before the log: a count that knows more than a log with a whole end is damage.
+                os.truncate(self._count_file, len(records) * _DIGEST_BYTES)
+            os.truncate(self.path, end)
+            self.torn = True
         if missing := b"".join(digests[len(known) :]):
             os.truncate(self._count_file, len(known) * _DIGEST_BYTES)
             append_bytes(self._count_file, missing, self.durability)
@@ -219,10 +223,8 @@ class AppendLog:
         """What is not as it should be, for health; ``degraded`` as long as there is one."""
         found = [problem] if (problem := self.problem()) else []
         if self.torn and not self.losses.count:
-            name = self.path.name
-            found.append(
-                f"the last record of {name} was not whole and was dropped; it was never acknowledged"
-            )
+            what = f"the last record of {self.path.name} was not whole"
+            found.append(f"{what} and was dropped; it was never acknowledged")
         return [*found, *self.losses.warnings()]
 
     def remove(self) -> None:
@@ -249,7 +251,6 @@ class AppendLog:
             append_bytes(path, b"", self.durability)
         if self.durability == "machine":
             flush(self.path.parent)
-        self._left_as = self._is_now()
 
     def _finish_removal(self) -> None:
         if self._gone.exists():
@@ -265,14 +266,6 @@ class AppendLog:
         found = self._count_file.read_bytes()
         whole = len(found) - len(found) % _DIGEST_BYTES
         return [found[start : start + _DIGEST_BYTES] for start in range(0, whole, _DIGEST_BYTES)]
-
-    def _drop_tail(self, end: int, kept: int, gone: int, counted: int) -> None:
-        if gone:
-            self.losses.add(gone, counted)
-            # Before the log: a count that knows more than a log with a whole end is damage.
-            os.truncate(self._count_file, kept * _DIGEST_BYTES)
-        os.truncate(self.path, end)
-        self.torn = True
 
     def _is_now(self) -> tuple[int, ...] | None:
         try:

@@ -66,6 +66,10 @@ class HostStore:
         place: the file, whose directory is made, or a server. None keeps everything in this process alone.
         max_objects: of one kind; the oldest go first.
 
+    Attributes:
+        place: where it is, for messages.
+        on_server: whether other machines use it, too: what was read a moment ago may have changed since.
+
     Raises:
         StoreError: the file is damaged, another's, or of another version.
     """
@@ -78,22 +82,14 @@ class HostStore:
             SqliteFile(place, _LAYOUT) if place is None or isinstance(place, Path) else place.open(_LAYOUT)
         )
         self._db = self._file.db
+        self.place = self._file.place
+        self.on_server = self._file.on_server
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def place(self) -> str:
-        """Where it is, for messages."""
-        return self._file.place
-
-    @property
-    def on_server(self) -> bool:
-        """Whether other machines use it, too: what was read a moment ago may have changed since."""
-        return self._file.on_server
 
     @property
     def closed(self) -> bool:

@@ -97,11 +97,6 @@ class Journal(JournalPast):
     def warnings(self) -> list[str]:
         return self._file.warnings()
 
-    @property
-    def on_server(self) -> bool:
-        """Whether other processes record and deliver by it as well."""
-        return self._file.on_server
-
     async def lease(self, key: JournalKey) -> bool:
         """Become the one that delivers a scope, until :meth:`release`; a file's owner always is."""
         return True
@@ -117,11 +112,11 @@ class Journal(JournalPast):
 
     def undelivered(self) -> list[tuple[JournalKey, int]]:
         """Wherever events wait for their delivery, and how many."""
-        found = [
+        return [
             (JournalKey(destination, MemoryScope(**json.loads(scope))), count)
             for (destination, scope), count in self._backlog.items()
+            if count
         ]
-        return [(key, count) for key, count in found if count]
 
     async def append(
         self, key: JournalKey, events: Sequence[MemoryEvent], *, sent: bool = True
@@ -129,7 +124,19 @@ class Journal(JournalPast):
         """Make events of a scope durable, all or none; for each what there is of it already, or None.
         ``sent=False``: only accepted, see :meth:`mark_sent`. :class:`InputError` where an id was used for other
         messages, :class:`JournalError` where the disk or ``max_mb`` is full; nothing may be sent then."""
-        return await self._file.run(lambda: self._append(key.columns, events, "waiting", sent))
+        columns = key.columns
+
+        def keep() -> list[JournalEntry | None]:
+            self._file.check()
+            self._make_room()
+            with self._file.transaction():
+                before = [self._insert(columns, event, "waiting", sent) for event in events]
+            self._backlog[columns] = self._backlog.get(columns, 0) + before.count(None)
+            if sent and self.on_server:
+                self._count(columns)  # others may have recorded older ones just now
+            return before
+
+        return await self._file.run(keep)
 
     async def mark_sent(self, key: JournalKey, event_id: str) -> bool:
         """An accepted event is about to be sent: from now on it may be stored; False where another may send it."""
@@ -182,9 +189,8 @@ class Journal(JournalPast):
 
         def mark() -> None:
             with self._file.transaction():
-                self._db.execute(
-                    _UNMARK, (persona, columns[1])
-                )  # by an earlier one; not this one's to give back
+                # By an earlier one; not this one's to give back.
+                self._db.execute(_UNMARK, (persona, columns[1]))
                 self._db.execute(
                     "INSERT INTO resets (destination, scope) VALUES (?, ?) ON CONFLICT DO NOTHING", columns
                 )
@@ -237,8 +243,7 @@ class Journal(JournalPast):
         """Take over events of an export with status and destination, keeping their order: (new, known before)."""
         new = known = 0
 
-        def take(page: list[tuple[MemoryEvent, JournalStatus, str]]) -> None:
-            nonlocal new, known
+        def take(page: list[tuple[MemoryEvent, JournalStatus, str]]) -> int:
             self._file.check()
             self._make_room()
             with self._file.transaction():
@@ -246,12 +251,13 @@ class Journal(JournalPast):
                     self._insert((destination, scope_key(event.scope)), event, status, sent=True)
                     for event, status, destination in page
                 ]
-            known, new = known + len(kept) - kept.count(None), new + kept.count(None)
             self._count()
+            return kept.count(None)
 
         source = iter(events)
         while page := list(islice(source, 500)):
-            self._file.sync(partial(take, page))
+            fresh = self._file.sync(partial(take, page))
+            new, known = new + fresh, known + len(page) - fresh
         return new, known
 
     def forget(self, persona_id: str) -> list[JournalKey]:
@@ -274,18 +280,6 @@ class Journal(JournalPast):
             return [JournalKey(place, MemoryScope(**json.loads(scope))) for place, scope in found]
 
         return self._file.sync(erase)
-
-    def _append(
-        self, columns: tuple[str, str], events: Sequence[MemoryEvent], status: JournalStatus, sent: bool
-    ) -> list[JournalEntry | None]:
-        self._file.check()
-        self._make_room()
-        with self._file.transaction():
-            before = [self._insert(columns, event, status, sent) for event in events]
-        self._backlog[columns] = self._backlog.get(columns, 0) + before.count(None)
-        if sent and self.on_server:
-            self._count(columns)  # others may have recorded older ones just now
-        return before
 
     def _insert(
         self, columns: tuple[str, str], event: MemoryEvent, status: JournalStatus, sent: bool
@@ -322,9 +316,9 @@ class Journal(JournalPast):
                 f"SELECT destination, scope, count(*) FROM events WHERE {_OPEN} GROUP BY destination, scope"
             )
             self._backlog = {(place, scope): count for place, scope, count in found.fetchall()}
-            return
-        where = f"SELECT count(*) FROM events WHERE {_OF} AND {_OPEN}"
-        self._backlog[columns] = self._db.execute(where, columns).fetchone()[0]
+        else:
+            where = f"SELECT count(*) FROM events WHERE {_OF} AND {_OPEN}"
+            self._backlog[columns] = self._db.execute(where, columns).fetchone()[0]
 
     def _make_room(self) -> None:
         if self._max_mb is None or not self._file.reaches(self._max_mb):

@@ -25,26 +25,18 @@ class JournalPast:
     def __init__(self, file: JournalDatabase) -> None:
         self._file = file
         self._db = file.db
-
-    @property
-    def place(self) -> str:
-        return self._file.place
+        self.place = file.place
+        self.on_server = file.on_server  # other processes record and deliver by it as well
 
     def scopes(self) -> list[tuple[MemoryScope, int]]:
         """Every scope with an event that was not reset, and how many, in order of first appearance."""
-        found = self._file.sync(
-            lambda: self._db.execute(
-                f"SELECT scope, count(*) FROM events WHERE {_PAST} GROUP BY scope ORDER BY min(seq)"
-            ).fetchall()
+        found = self._rows(
+            f"SELECT scope, count(*) FROM events WHERE {_PAST} GROUP BY scope ORDER BY min(seq)"
         )
         return [(MemoryScope(**json.loads(key)), count) for key, count in found]
 
     def counts(self) -> dict[str, int]:
-        return dict(
-            self._file.sync(
-                lambda: self._db.execute("SELECT status, count(*) FROM events GROUP BY status").fetchall()
-            )
-        )
+        return dict(self._rows("SELECT status, count(*) FROM events GROUP BY status"))
 
     def entries(
         self, scope: MemoryScope | None = None, *, after: int = 0, size: int = 200, everything: bool = False
@@ -66,16 +58,13 @@ class JournalPast:
     def count(self, scope: MemoryScope, *, until: int) -> int:
         """How many events of a scope's past stand at or before a ``seq``."""
         where = f"SELECT count(*) FROM events WHERE scope = ? AND seq <= ? AND {_PAST}"
-        found: int = self._file.sync(lambda: self._db.execute(where, (scope_key(scope), until)).fetchone()[0])
-        return found
+        [[found]] = self._rows(where, scope_key(scope), until)
+        return int(found)
 
     def sample(self, scope: MemoryScope, size: int) -> list[JournalEntry]:
         """At most ``size`` events of a scope, spread evenly over its past."""
-        seqs = self._file.sync(
-            lambda: self._db.execute(
-                f"SELECT seq FROM events WHERE scope = ? AND {_PAST} ORDER BY seq", (scope_key(scope),)
-            ).fetchall()
-        )
+        where = f"SELECT seq FROM events WHERE scope = ? AND {_PAST} ORDER BY seq"
+        seqs = self._rows(where, scope_key(scope))
         chosen = [seq for (seq,) in seqs[:: max(1, -(-len(seqs) // size))]]
         marks = ", ".join("?" * len(chosen))
         return self._file.sync(lambda: self._read(f"seq IN ({marks}) ORDER BY seq", tuple(chosen)))
@@ -88,12 +77,9 @@ class JournalPast:
 
     def position(self, target: str, scope: MemoryScope) -> int:
         """How far the replay of a scope to ``target`` has come, as a ``seq``; 0 before its first event."""
-        row = self._file.sync(
-            lambda: self._db.execute(
-                "SELECT seq FROM replays WHERE target = ? AND scope = ?", (target, scope_key(scope))
-            ).fetchone()
-        )
-        return row[0] if row else 0
+        where = "SELECT max(seq) FROM replays WHERE target = ? AND scope = ?"
+        [[seq]] = self._rows(where, target, scope_key(scope))
+        return seq or 0
 
     def begin(self, target: str, scope: MemoryScope) -> bool:
         """Note that the replay of a scope to ``target`` begins; whether one had begun before."""
@@ -108,8 +94,7 @@ class JournalPast:
     def unanswered(self, target: str, scope: MemoryScope) -> tuple[str, ...]:
         """Ids of the events that a replay to ``target`` sent without an answer."""
         where = "SELECT event_id FROM unanswered WHERE target = ? AND scope = ?"
-        rows = self._file.sync(lambda: self._db.execute(where, (target, scope_key(scope))).fetchall())
-        return tuple(event_id for (event_id,) in rows)
+        return tuple(event_id for (event_id,) in self._rows(where, target, scope_key(scope)))
 
     def note_unanswered(self, target: str, scope: MemoryScope, event_ids: Iterable[str]) -> None:
         rows = [(target, scope_key(scope), event_id) for event_id in event_ids]
@@ -118,6 +103,9 @@ class JournalPast:
     def note_answered(self, target: str, scope: MemoryScope, event_ids: Iterable[str]) -> None:
         rows = [(target, scope_key(scope), event_id) for event_id in event_ids]
         self._note("DELETE FROM unanswered WHERE target = ? AND scope = ? AND event_id = ?", rows)
+
+    def _rows(self, statement: str, *values: Any) -> list[Any]:
+        return self._file.sync(lambda: self._db.execute(statement, values).fetchall())
 
     def _read(self, where: str, values: tuple[Any, ...]) -> list[JournalEntry]:
         return [

@@ -26,7 +26,7 @@ from memory.contract.formatting import (
     strip_json,
     surely_exceeds,
 )
-from memory.contract.receipts import ContextEntry, RetrieveResult, summarise_entries
+from memory.contract.receipts import ContextEntry, RetrieveResult
 from memory.contract.requests import MemoryFeedback, NativeMutationRequest, RetrieveRequest
 
 
@@ -127,11 +127,16 @@ class Rendering:
         )
 
     def _measured(self, result: RetrieveResult, tokens: int) -> dict[str, Any]:
-        least, trace = result.request.budget.min_tokens, result.trace
-        left_out = len(result.entries) - len(result.included)
+        least, trace, rows = result.request.budget.min_tokens, result.trace, result.entries
+        scores = [entry.score for entry in rows if entry.score is not None]
+        times = [entry.timestamp for entry in rows if entry.timestamp is not None]
+        left_out = len(rows) - len(result.included)
         warnings = (f"{left_out} entries did not fit the budget",) if left_out else ()
         return {
-            **summarise_entries(result.entries),
+            "retrieved_count": len(rows),
+            "top_score": max(scores, default=None),
+            "oldest_retrieved_at": min(times, default=None),
+            "newest_retrieved_at": max(times, default=None),
             "native_ids": trace.native_ids
             or tuple(entry.native_id for entry in result.entries if entry.native_id is not None),
             "included_count": len(result.included),
@@ -168,10 +173,8 @@ def _to_show(result: RetrieveResult) -> RetrieveResult:
 ModelT = TypeVar("ModelT", bound=Frozen)
 SaidT = TypeVar("SaidT", MemoryEvent, MemoryFeedback, NativeMutationRequest)
 
-_REFERENCES = {
-    MemoryFeedback: {"native_ids"},
-    NativeMutationRequest: {"operation", "native_id"},
-}  # texts that name something; all others are stripped
+# Texts that name something; all others are stripped, whichever fields a type gets.
+_REFERENCES = {MemoryFeedback: {"native_ids"}, NativeMutationRequest: {"operation", "native_id"}}
 
 
 def without_recalled_context(said: SaidT) -> SaidT:

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Annotated, Any, NoReturn, Self, TypeVar, cast
@@ -66,33 +67,22 @@ class Deadlines(Frozen):
     close_s: Seconds = 15.0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Span:
     """A call of the contract, measured from its admission; before, it waits for its turn."""
 
-    __slots__ = (
-        "_rules",
-        "attempts",
-        "fields",
-        "finished",
-        "llm",
-        "operation",
-        "scope",
-        "started",
-        "started_at",
-        "writes",
-    )
+    _rules: Rules
+    operation: str
+    scope: MemoryScope | None
+    fields: dict[str, Any]
+    attempts: int = 0  # at the native system
+    finished: bool = False  # its trace was emitted
+    writes: bool = False  # it may change what is stored
+    llm: LlmUse = field(default_factory=LlmUse)
+    started_at: datetime = field(init=False)
+    started: float = field(init=False)
 
-    def __init__(
-        self, rules: Rules, operation: str, scope: MemoryScope | None, fields: dict[str, Any]
-    ) -> None:
-        self._rules = rules
-        self.operation = operation
-        self.scope = scope
-        self.fields = fields
-        self.attempts = 0  # at the native system
-        self.finished = False  # its trace was emitted
-        self.writes = False  # it may change what is stored
-        self.llm = LlmUse()
+    def __post_init__(self) -> None:
         self.begin()
 
     def __enter__(self) -> Self:

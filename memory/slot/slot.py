@@ -29,7 +29,7 @@ from memory.contract.receipts import (
 from memory.contract.requests import CROSS_CONTEXT, AdapterMode, ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
 from memory.slot.capabilities import guard, health_of
-from memory.slot.delivery import Delivery
+from memory.slot.delivery import Delivery, skipped
 from memory.slot.durable import DurableDelivery
 from memory.slot.filters import check_filters
 from memory.slot.journal import Journal
@@ -220,7 +220,7 @@ class MemorySlot(HostCalls):
         with self._span_of(event) as span:
             event = without_recalled_context(event)
             written = await self._rules.write(
-                span, event.scope, lambda: self.delivery.write(span, event), lambda: _skipped(event)
+                span, event.scope, lambda: self.delivery.write(span, event), lambda: skipped(event)
             )
             return written[0]
 
@@ -322,11 +322,9 @@ class MemorySlot(HostCalls):
         """
         given = {"persona_id": persona_id, "run_id": run_id, "agent_id": agent_id}
         changed = {name: value for name, value in given.items() if value is not None}
-        if scope is None and self.scope is None and {"persona_id", "run_id"} <= changed.keys():
-            return ScopedMemory(self, self.leases, MemoryScope(**changed))
-        return ScopedMemory(
-            self, self.leases, MemoryScope(**{**dict(self.scope_or_default(scope)), **changed})
-        )
+        whole = not (scope or self.scope) and {"persona_id", "run_id"} <= changed.keys()
+        base = {} if whole else dict(self.scope_or_default(scope))
+        return ScopedMemory(self, self.leases, MemoryScope(**{**base, **changed}))
 
     def is_set_up(self, scope: MemoryScope) -> bool:
         """Whether :meth:`setup_scope` was called for it, and :meth:`release_scope` not since."""
@@ -372,7 +370,7 @@ class MemorySlot(HostCalls):
                 now = (count or self.resets)(event.scope)
                 return await self.delivery.write(span, event) if resets == now else []
 
-            written = await self._rules.write(span, event.scope, perform, lambda: _skipped(event))
+            written = await self._rules.write(span, event.scope, perform, lambda: skipped(event))
             return written[0] if written else None
 
     @property
@@ -388,7 +386,3 @@ class MemorySlot(HostCalls):
         """A line in the trace for what was decided about the memory without a call of it, such as ``recall``; none
         of its fields is user text."""
         return self._rules.finish(Span(self._rules, operation, scope, {}), None, **fields)
-
-
-def _skipped(event: MemoryEvent) -> list[WriteReceipt]:
-    return [WriteReceipt(event_id=event.event_id, status="skipped_read_only")]

@@ -81,7 +81,8 @@ class SqliteFile:
         self._layout = layout
         self._path = path or Path(layout.what)
         self._guard = threading.Lock()
-        log_was_there = bool(path and _size(path.with_name(f"{path.name}-wal")))
+        log = self._path.with_name(f"{self._path.name}-wal")
+        log_was_there = bool(path and _size(log))
         if path is None:
             self.db = sqlite3.connect(":memory:", check_same_thread=False)
             self.db.executescript(layout.tables)
@@ -91,7 +92,9 @@ class SqliteFile:
         self._ending = weakref.finalize(self, self.db.close)
         if path is not None:
             _OPEN.add(self)
-        self._files = _OpenFiles(path, layout) if path else None
+        # SQLite would go on writing to a file that nobody can open again.
+        self._seen: dict[Path, os.stat_result | None] = dict.fromkeys((path, log) if path else ())
+        self.check()
         self._changes = _Changes(self.db, path, layout, log_was_there) if path and layout.alone else None
         self._page_bytes: int = self.db.execute("PRAGMA page_size").fetchone()[0]
 
@@ -137,8 +140,20 @@ class SqliteFile:
         Raises:
             StoreError: one was removed, replaced or emptied.
         """
-        if self._files is not None:
-            self._files.check()
+        for path, before in self._seen.items():
+            try:
+                there = path.stat()
+            except FileNotFoundError:
+                there = None
+            # The log of a shared file is emptied by whoever folds it into the file.
+            full = before is not None and before.st_size > 0 and (self._layout.alone or path == self._path)
+            if before is not None and (
+                there is None or not os.path.samestat(there, before) or (full and not there.st_size)
+            ):
+                raise self._layout.error(
+                    f"{path.name}: removed, replaced or emptied while it was open; restore it and start again"
+                )
+            self._seen[path] = there
 
     def reaches(self, mb: int) -> bool:
         """Whether what it holds takes ``mb`` megabytes or more."""
@@ -150,7 +165,8 @@ class SqliteFile:
         """Leave no free page and no log of what was removed."""
         self.db.execute("VACUUM")
         self.fold_log()
-        self._files = _OpenFiles(self._path, self._layout)
+        self._seen = dict.fromkeys(self._seen)
+        self.check()
 
     def fold_log(self) -> None:
         """Leave no log of what was there before."""
@@ -180,32 +196,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
-class _OpenFiles:
-    """The files of an open store, as they were: SQLite would go on writing to one that nobody can open again."""
-
-    def __init__(self, path: Path, layout: SqliteLayout) -> None:
-        self._layout = layout
-        self._log = path.with_name(f"{path.name}-wal")
-        self._seen: dict[Path, os.stat_result | None] = dict.fromkeys((path, self._log))
-        self.check()
-
-    def check(self) -> None:
-        for path, before in self._seen.items():
-            try:
-                there = path.stat()
-            except FileNotFoundError:
-                there = None
-            # The log of a shared file is emptied by whoever folds it into the file.
-            full = before is not None and before.st_size > 0 and (self._layout.alone or path != self._log)
-            if before is not None and (
-                there is None or not os.path.samestat(there, before) or (full and not there.st_size)
-            ):
-                raise self._layout.error(
-                    f"{path.name}: removed, replaced or emptied while it was open; restore it and start again"
-                )
-            self._seen[path] = there
-
-
 class _Changes:
     """How many changes were acknowledged, in a file beside the store: SQLite takes a log that was cut for a short
     one, and a store whose log is gone for an older one."""
@@ -215,7 +205,7 @@ class _Changes:
         self._file = path.with_name(f"{path.name}-count")
         self.losses = Losses(path, "changes")
         self._count: int = db.execute("SELECT count FROM changes").fetchone()[0]
-        noted = self._noted()
+        noted: int = _COUNT.unpack(self._file.read_bytes())[0] if _size(self._file) == _COUNT.size else 0
         gone = max(0, noted - self._count)
         if gone and not log_was_there:
             db.close()
@@ -228,12 +218,6 @@ class _Changes:
             self.losses.add(gone, noted)
         if self._count != noted:
             self._note()
-
-    def _noted(self) -> int:
-        if _size(self._file) != _COUNT.size:
-            return 0
-        found: int = _COUNT.unpack(self._file.read_bytes())[0]
-        return found
 
     def add(self) -> None:
         """One more, in the transaction it belongs to."""
@@ -287,12 +271,8 @@ def _open(db: sqlite3.Connection, path: Path, durability: Durability, layout: Sq
         # Held from the first statement to the end of the process: a second one is refused here, not half-way.
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
     db.execute("PRAGMA secure_delete = ON")
-    application, version, tables = (
-        db.execute(statement).fetchone()[0]
-        for statement in (
-            "PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master",
-        )
-    )  # fmt: skip
+    statements = "PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master"
+    application, version, tables = (db.execute(statement).fetchone()[0] for statement in statements)
     if tables and application != layout.application_id:
         raise layout.error(f"{path.name}: this SQLite file is no {layout.what} of memslot; give another path")
     if tables and version != layout.version:

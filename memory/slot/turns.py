@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypedDict, TypeVar, Unpack
 
@@ -196,17 +197,15 @@ class ScopeLeases:
                     self._slot.release_scope(idle)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ScopedMemory:
     """A light view of a slot; hundreds of them cost what their memories cost, and need no closing. Made by
     :meth:`MemorySlot.for_scope`. The scope is set up at its first use, and again where the slot released it because
     many others were used since."""
 
-    __slots__ = ("_leases", "_slot", "scope")
-
-    def __init__(self, slot: HostCalls, leases: ScopeLeases, scope: MemoryScope) -> None:
-        self._slot = slot
-        self._leases = leases
-        self.scope = scope
+    _slot: HostCalls
+    _leases: ScopeLeases
+    scope: MemoryScope
 
     def __repr__(self) -> str:
         return f"<memory of {self.scope.label} on {self._slot.backend_name}>"

@@ -43,7 +43,6 @@ from memory.contract.adapter import capabilities_of
 from memory.contract.errors import JournalError
 from memory.contract.formatting import (
     NEUTRAL_LABELS,
-    _group_line,
     entry_cost,
     fit_entries,
     section_overhead,
@@ -236,7 +235,7 @@ def test_the_label_of_a_group_costs_of_the_budget():
     assert fit_entries(plain, budget, counter, overhead=0) == (0, 1)
     assert fit_entries(entries, budget, counter, overhead=0) == (1,)
     same = [ContextEntry("tea", group="a group")] * 3
-    label = counter.count(f"{_group_line('a group')}\n")
+    label = counter.count("[a group]\n")
     exact = ContextBudget(max_tokens=label + 3 * entry_cost(same[0], counter))
     assert len(fit_entries(same, exact, counter, overhead=0)) == 3, "it is shown once"
     assert len(fit_entries(same, exact, counter, overhead=1)) == 2
