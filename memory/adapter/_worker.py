@@ -10,8 +10,9 @@ import queue
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Hashable
-from contextvars import Context, copy_context
-from typing import Any, Generic, TypeVar, cast
+from concurrent.futures import Future
+from contextvars import copy_context
+from typing import Any, TypeVar, cast
 
 import anyio
 from anyio.lowlevel import current_token
@@ -53,31 +54,30 @@ class NativeWorker:
         """
         if self._closed:
             raise BackendUnavailable("the adapter is closed", sent=False)
-        return await self._submit(call)
-
-    async def _submit(self, call: Callable[[], T]) -> T:
-        admission, done = Admission.current(), anyio.Event()
-        job = self._put(call, _thread_safe(done.set))
-        admission.track_completion(done)
+        admission, job = Admission.current(), self._put(call)
+        admission.ends.append(job.done)
         try:
-            await done.wait()
+            await job.done.wait()
         except BaseException:
             if job.claim():  # no worker has begun it, and none will
                 self._running.discard(job)
-                done.set()
-                admission.drop()
+                job.done.set()
+                admission.dropped = True
             else:
-                admission.begin()
+                admission.begun = True
             raise
-        admission.begin()
+        admission.begun = True
         if job.error is not None:
             raise job.error
         return cast(T, job.result)
 
-    def _put(self, call: Callable[[], Any], notify: Callable[[], None]) -> _Job:
+    def _put(self, call: Callable[[], Any]) -> _Job:
         if not self._threads:
-            self._start()
-        job = _Job(call, notify)
+            for number in range(self._size):
+                thread = threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        job = _Job(call)
         self._running.add(job)
         self._jobs.put(job)
         return job
@@ -103,29 +103,18 @@ class NativeWorker:
         with anyio.move_on_after(timeout_s, shield=True) as limit:
             await self.idle()
         if last is not None and (self._last is None or self._last.error is not None):
-            done = anyio.Event()
-            self._last = self._put(last, _thread_safe(done.set))
+            self._last = self._put(last)
             with anyio.CancelScope(deadline=limit.deadline, shield=True):
-                await done.wait()
-        finished = self._end()
-        if last is not None and self._last is not None and self._last.error is not None:
-            raise self._last.error
-        return finished
-
-    def _end(self) -> bool:
+                await self._last.done.wait()
         for _ in self._threads:
             self._jobs.put(None)
         finished = not self._running
         for thread in self._threads:
             thread.join(timeout=1.0 if finished else 0.0)
         self._threads.clear()
+        if last is not None and self._last is not None and self._last.error is not None:
+            raise self._last.error
         return finished
-
-    def _start(self) -> None:
-        for number in range(self._size):
-            thread = threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -139,15 +128,20 @@ class NativeWorker:
 class _Job:
     """One call. Whoever claims it first decides: a worker runs it, or its caller has given it up."""
 
-    __slots__ = ("_call", "_claimed", "_context", "error", "notify", "result")
+    __slots__ = ("_call", "_claimed", "_context", "_schedule", "done", "error", "result")
 
-    def __init__(self, call: Callable[[], Any], notify: Callable[[], None]) -> None:
+    def __init__(self, call: Callable[[], Any]) -> None:
         self._call: Callable[[], Any] = call
-        self._context = _context_off_the_loop()
         self._claimed = threading.Lock()
-        self.notify = notify
+        self.done = anyio.Event()
         self.result: Any = None
         self.error: BaseException | None = None
+        loop: Any = current_token().native_token
+        self._schedule = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
+        # What is counted here counts there; but an SDK that runs a loop would be told that one runs already.
+        self._context = copy_context()
+        if sniffio := sys.modules.get("sniffio"):
+            self._context.run(sniffio.current_async_library_cvar.set, None)
 
     def claim(self) -> bool:
         return self._claimed.acquire(blocking=False)
@@ -158,36 +152,12 @@ class _Job:
         except BaseException as error:
             self.error = error
 
-
-def _context_off_the_loop() -> Context:
-    """The caller's, so that what is counted there is counted here, but for the event loop it names: an SDK that
-    runs one of its own would be told that one runs already.
-    """
-    context = copy_context()
-    if sniffio := sys.modules.get("sniffio"):
-        context.run(sniffio.current_async_library_cvar.set, None)
-    return context
-
-
-def _thread_safe(callback: Callable[[], Any]) -> Callable[[], None]:
-    """``callback`` made callable from any thread, to run on the current event loop."""
-    native: Any = current_token().native_token
-    schedule = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
-
-    def notify() -> None:
+    def notify(self) -> None:
+        """From any thread, on the event loop that waits."""
         try:
-            schedule(callback)
+            self._schedule(self.done.set)
         except RuntimeError:
             pass  # the loop is gone, and with it whoever waited
-
-    return notify
-
-
-class _Outcome(Generic[T]):
-    def __init__(self) -> None:
-        self.value: T | None = None
-        self.error: Exception | None = None
-        self.finished = False
 
 
 class ShieldedCalls:
@@ -214,29 +184,26 @@ class ShieldedCalls:
                 while key in self._running:
                     await self._running[key].wait()
         outcome, done = self._start(key, call)
-        Admission.current().track_completion(done)
+        Admission.current().ends.append(done)
         await done.wait()
-        if outcome.error is not None:
-            raise outcome.error
-        if not outcome.finished:
+        if not outcome.done():
             raise BackendUnavailable("the event loop ended before the backend answered")
-        return cast(T, outcome.value)
+        return outcome.result()
 
     def begin(self, key: Hashable, call: Callable[[], Awaitable[object]]) -> None:
         """Run ``call`` in the background unless one of its key is under way; what it raises is lost."""
         if key not in self._running:
             self._start(key, call)
 
-    def _start(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> tuple[_Outcome[T], anyio.Event]:
-        outcome: _Outcome[T] = _Outcome()
+    def _start(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> tuple[Future[T], anyio.Event]:
+        outcome: Future[T] = Future()
         done = self._running[key] = anyio.Event()
 
         async def work() -> None:
             try:
-                outcome.value = await call()
-                outcome.finished = True
+                outcome.set_result(await call())
             except Exception as error:
-                outcome.error = error
+                outcome.set_exception(error)
             finally:
                 del self._running[key]
                 done.set()

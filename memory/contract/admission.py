@@ -7,22 +7,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 import anyio
 
 _current: ContextVar[Admission | None] = ContextVar("memslot_admission", default=None)
 
 
+@dataclass(slots=True, eq=False)
 class Admission:
     """One native call: its place in each limit, and whether it may have reached the native system."""
 
-    __slots__ = ("_begun", "_dropped", "_ends", "_held", "_limits")
-
-    def __init__(self, limits: Sequence[anyio.Semaphore] = ()) -> None:
-        self._limits = limits
-        self._held = 0
-        self._begun = self._dropped = False
-        self._ends: list[anyio.Event] = []
+    limits: Sequence[anyio.Semaphore] = ()
+    begun: bool = False  # something of the call was handed to the native system
+    dropped: bool = False  # something of the call was given up before its turn
+    ends: list[anyio.Event] = field(
+        default_factory=list
+    )  # of parts that go on, also where the call is given up
+    _held: int = 0
 
     @classmethod
     def current(cls) -> Admission:
@@ -32,36 +34,20 @@ class Admission:
     @property
     def sent(self) -> bool:
         """False where the call was given up in a queue of the adapter, and nothing of it had begun."""
-        return self._begun or not self._dropped
-
-    @property
-    def limited(self) -> bool:
-        return bool(self._limits)
-
-    def begin(self) -> None:
-        """Something of the call was handed to the native system."""
-        self._begun = True
-
-    def drop(self) -> None:
-        """Something of the call was given up before its turn."""
-        self._dropped = True
-
-    def track_completion(self, ended: anyio.Event) -> None:
-        """Part of the call goes on until ``ended``, also where the call is given up."""
-        self._ends.append(ended)
+        return self.begun or not self.dropped
 
     @property
     def over(self) -> bool:
-        return all(end.is_set() for end in self._ends)
+        return all(end.is_set() for end in self.ends)
 
     async def ended(self) -> None:
-        for end in self._ends:
+        for end in self.ends:
             await end.wait()
 
     async def enter(self) -> None:
         """Wait for a place in every limit, first come first served. Cancelled, none is held."""
         try:
-            for limit in self._limits:
+            for limit in self.limits:
                 await limit.acquire()
                 self._held += 1
         except BaseException:
@@ -71,7 +57,7 @@ class Admission:
     def leave(self) -> bool:
         """Give the places back; whether there were any."""
         held, self._held = self._held, 0
-        for limit in self._limits[:held]:
+        for limit in self.limits[:held]:
             limit.release()
         return held > 0
 
@@ -96,10 +82,10 @@ def awaiting_turn(*, last: bool = True) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        admission.drop()
+        admission.dropped = True
         raise
     if last:
-        admission.begin()
+        admission.begun = True
 
 
 async def yield_turn(seconds: float) -> None:

@@ -190,7 +190,7 @@ class Rules:
         default the span's."""
         counts, operation = operation is None, operation or span.operation
         admission = Admission(self.lanes.limits(span.scope))
-        if admission.limited:
+        if admission.limits:
             with anyio.move_on_after(queue_timeout_s) as waiting:
                 await admission.enter()
             if waiting.cancelled_caught:
