@@ -34,7 +34,7 @@ from memory.contract.adapter import (
     SupportsProbeScopes,
     SupportsStart,
 )
-from memory.contract.admission import awaiting_turn, yield_turn
+from memory.contract.admission import awaiting_turn, count_llm_call, yield_turn
 from memory.contract.errors import (
     BackendAuthError,
     BackendProtocolError,
@@ -67,7 +67,6 @@ from memory.contract.receipts import (
 )
 from memory.contract.requests import NotBlank, Operation
 from memory.contract.scope import IdAlphabet, ScopeEncoder
-from memory.contract.usage import count_llm_call
 from memory.plugins.endpoint import LEXICAL_OR_BLOCK, ModelEndpoint
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions, hookimpl
 from memory.plugins.redaction import DataPath, InputFile, Private, Public

@@ -179,7 +179,11 @@ class JsonHttp:
     async def _send(self, operation: str, method: str, path: str, **given: Any) -> Any:
         try:
             async with self._connections() as pool:
-                request = _request(pool.http, operation, method, path, **given)
+                try:
+                    request = pool.http.build_request(method, path, **given)
+                except (TypeError, ValueError) as error:
+                    raise InputError(f"{operation}: the request is not JSON with finite numbers") from error
+                request.stream = _Body(request.content)
                 response = await pool.http.send(request)
                 pool.retired = pool.retired or _unhandled(response)
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
@@ -287,15 +291,6 @@ class _Pool:
         if self.retired and not self.users:
             with anyio.CancelScope(shield=True):
                 await self.http.aclose()
-
-
-def _request(http: httpx.AsyncClient, operation: str, method: str, path: str, **given: Any) -> httpx.Request:
-    try:
-        request = http.build_request(method, path, **given)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{operation}: the request is not JSON with finite numbers") from error
-    request.stream = _Body(request.content)
-    return request
 
 
 def _may_pass(error: BackendError) -> bool:

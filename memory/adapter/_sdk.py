@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers
-from memory.contract.usage import count_llm_call
+from memory.contract.admission import count_llm_call
 
 _DETAIL = re.compile(r"(?<!\s)\s*+[:={\[('\"].*", re.DOTALL)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from threading import Lock
 
 import anyio
 
@@ -21,9 +22,8 @@ class Admission:
     limits: Sequence[anyio.Semaphore] = ()
     begun: bool = False  # something of the call was handed to the native system
     dropped: bool = False  # something of the call was given up before its turn
-    ends: list[anyio.Event] = field(
-        default_factory=list
-    )  # of parts that go on, also where the call is given up
+    # Of parts that go on, also where the call is given up.
+    ends: list[anyio.Event] = field(default_factory=list)
     _held: int = 0
 
     @classmethod
@@ -95,3 +95,38 @@ async def yield_turn(seconds: float) -> None:
     await anyio.sleep(seconds)
     if held:
         await admission.enter()
+
+
+_llm_use: ContextVar[LlmUse | None] = ContextVar("memslot_llm_use", default=None)
+_lock = Lock()
+
+
+@dataclass(slots=True)
+class LlmUse:
+    """Answers of language models, and the tokens they read and wrote; None once an answer did not say."""
+
+    calls: int = 0
+    tokens: int | None = 0
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        token = _llm_use.set(self)
+        try:
+            yield
+        finally:
+            _llm_use.reset(token)
+
+
+def count_llm_call(tokens: int | None) -> None:
+    """Say that a language model was called, for the trace of the native call this belongs to. Any thread may.
+
+    For adapters that declare ``counts_llm_calls``, once for each answer.
+
+    Args:
+        tokens: read and written together, as the endpoint said; None where it did not.
+    """
+    use = _llm_use.get()
+    if use is not None:
+        with _lock:
+            use.calls += 1
+            use.tokens = None if use.tokens is None or tokens is None else use.tokens + tokens

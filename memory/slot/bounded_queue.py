@@ -44,6 +44,10 @@ class BoundedQueue(Generic[KeyT, ItemT]):
     Args:
         size: weight of all items that may wait or be leased.
         on_first: called with the key whenever a lane that was empty gets an item; it starts who works on the lane.
+
+    Attributes:
+        weight: what the items that have room weigh together; more than ``size`` only by :meth:`insert_first`.
+        closed: whether it takes no more items.
     """
 
     def __init__(self, size: int, on_first: Callable[[KeyT], None] | None = None) -> None:
@@ -52,8 +56,8 @@ class BoundedQueue(Generic[KeyT, ItemT]):
         self._changed = threading.Condition()
         self._lanes: dict[KeyT, deque[Lease[KeyT, ItemT]]] = {}
         self._roomless: deque[Lease[KeyT, ItemT]] = deque()
-        self._weight = 0  # of items with room
-        self._closed = False
+        self.weight = 0  # of items with room
+        self.closed = False
         self._empty: anyio.Event | None = None
 
     def __len__(self) -> int:
@@ -61,20 +65,10 @@ class BoundedQueue(Generic[KeyT, ItemT]):
         with self._changed:
             return sum(len(lane) for lane in self._lanes.values())
 
-    @property
-    def weight(self) -> int:
-        """What the items that have room weigh together; never more than ``size``, but for :meth:`insert_first`."""
-        return self._weight
-
-    @property
-    def closed(self) -> bool:
-        """Whether it takes no more items."""
-        return self._closed
-
     def offer(self, key: KeyT, item: ItemT, weight: int = 1) -> bool:
         """Put an item last in its lane, if there is room now and the queue is not closed; whether that was done."""
         with self._changed:
-            if self._closed or not self._has_room(weight):
+            if self.closed or not self._has_room(weight):
                 return False
             first = self._enter(Lease(self, key, item, weight))
         self._announce(key, first)
@@ -94,7 +88,7 @@ class BoundedQueue(Generic[KeyT, ItemT]):
         """
         lease = Lease(self, key, item, weight)
         with self._changed:
-            if self._closed:
+            if self.closed:
                 return False
             if not self._has_room(weight):
                 lease._room = anyio.Event()
@@ -117,7 +111,7 @@ class BoundedQueue(Generic[KeyT, ItemT]):
             lane = self._lanes.setdefault(key, deque())
             first, at = not lane, 1 if lane and lane[0].held else 0
             lane.insert(at, Lease(self, key, item, 1))
-            self._weight += 1
+            self.weight += 1
             self._changed.notify_all()
         self._announce(key, first)
 
@@ -137,7 +131,7 @@ class BoundedQueue(Generic[KeyT, ItemT]):
     def wait_lease(self, key: KeyT, timeout_s: float | None = None) -> Lease[KeyT, ItemT] | None:
         """As :meth:`lease`, blocking a thread until there is one; None after ``timeout_s``, or closed and empty."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._lanes.get(key), timeout_s)
+            self._changed.wait_for(lambda: self.closed or self._lanes.get(key), timeout_s)
         return self.lease(key)
 
     def withdraw(self, unwanted: Callable[[KeyT, ItemT], bool] = lambda key, item: True) -> list[ItemT]:
@@ -164,16 +158,16 @@ class BoundedQueue(Generic[KeyT, ItemT]):
     def close(self) -> None:
         """Take no more items; what is in the queue stays until it is leased or withdrawn. Idempotent."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
 
     def _has_room(self, weight: int) -> bool:
-        return not self._roomless and self._weight + weight <= self.size
+        return not self._roomless and self.weight + weight <= self.size
 
     def _enter(self, lease: Lease[KeyT, ItemT]) -> bool:
         lane = self._lanes.setdefault(lease.key, deque())
         lane.append(lease)
-        self._weight += lease.weight if lease._room is None else 0
+        self.weight += lease.weight if lease._room is None else 0
         self._changed.notify_all()
         return len(lane) == 1
 
@@ -200,10 +194,10 @@ class BoundedQueue(Generic[KeyT, ItemT]):
             if lease in self._roomless:
                 self._roomless.remove(lease)
             else:
-                self._weight -= lease.weight
-            while self._roomless and self._weight + self._roomless[0].weight <= self.size:
+                self.weight -= lease.weight
+            while self._roomless and self.weight + self._roomless[0].weight <= self.size:
                 heir = self._roomless.popleft()
-                self._weight += heir.weight
+                self.weight += heir.weight
                 assert heir._room is not None
                 heir._room.set()
             if not self._lanes and self._empty is not None:

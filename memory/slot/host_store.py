@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
@@ -58,7 +59,7 @@ class StoredObject(NamedTuple):
     scope: MemoryScope | None = None
 
 
-class HostStore:
+class HostStore(AbstractContextManager["HostStore"]):
     """JSON objects by kind, owner and id.
 
     Args:
@@ -84,9 +85,6 @@ class HostStore:
         self._db = self._file.db
         self.place = self._file.place
         self.on_server = self._file.on_server
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -19,8 +19,14 @@ from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.slot.files import Durability
-from memory.slot.journal_file import JournalEntry, JournalFile, JournalKey, JournalStatus, digest_of
-from memory.slot.journal_past import JournalPast
+from memory.slot.journal_file import (
+    JournalEntry,
+    JournalFile,
+    JournalKey,
+    JournalPast,
+    JournalStatus,
+    digest_of,
+)
 from memory.slot.sqlite_file import JournalDatabase, scope_key
 
 _SHARING = threading.Lock()

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 from memory.contract._loops import on_trio, running_loop
 from memory.contract._model import Frozen, check_number
 from memory.contract.adapter import MemoryAdapter, SupportsEventLookup
-from memory.contract.admission import Admission
+from memory.contract.admission import Admission, LlmUse
 from memory.contract.errors import (
     BackendError,
     BackendProtocolError,
@@ -34,7 +34,6 @@ from memory.contract.events import MemoryEvent
 from memory.contract.native_errors import normalise_error
 from memory.contract.receipts import Trace
 from memory.contract.scope import MemoryScope
-from memory.contract.usage import LlmUse
 from memory.slot.gate import InFlight, Lanes, ModeGate
 from memory.slot.tracing import TraceSink, log_trace
 

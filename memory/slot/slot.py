@@ -5,7 +5,6 @@ An event goes through ``rules.Rules`` (trace, scope, mode, order), ``delivery.De
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from memory.contract.adapter import (
@@ -31,9 +30,8 @@ from memory.contract.scope import MemoryScope
 from memory.slot.capabilities import guard, health_of
 from memory.slot.delivery import Delivery, skipped
 from memory.slot.durable import DurableDelivery
-from memory.slot.filters import check_filters
 from memory.slot.journal import Journal
-from memory.slot.rendering import Rendering, without_recalled_context
+from memory.slot.rendering import Rendering, check_filters, without_recalled_context
 from memory.slot.rules import Deadlines, Rules, Span
 from memory.slot.sqlite_file import Place
 from memory.slot.tracing import TraceSink
@@ -103,9 +101,7 @@ class MemorySlot(HostCalls):
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *ended: object) -> None:
         await self.aclose()
 
     @property

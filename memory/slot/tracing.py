@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Protocol
 
 from memory.contract.errors import ConfigError
 from memory.contract.receipts import Trace
@@ -30,15 +30,8 @@ def log_trace(trace: Trace) -> None:
         f"{len(trace.warnings)} warnings" if trace.warnings else None,
         "read-only" if trace.read_only else None,
     ]
-    of = f" of {trace.scope.label}" if trace.scope else ""
-    log.log(
-        level,
-        "%s: %s%s: %s",
-        trace.backend_name,
-        trace.operation,
-        of,
-        ", ".join(part for part in parts if part),
-    )
+    call = f"{trace.operation} of {trace.scope.label}" if trace.scope else trace.operation
+    log.log(level, "%s: %s: %s", trace.backend_name, call, ", ".join(part for part in parts if part))
 
 
 class TraceSink(Protocol):
@@ -47,7 +40,7 @@ class TraceSink(Protocol):
     def emit(self, trace: Trace) -> None: ...
 
 
-class JsonlTraceSink:
+class JsonlTraceSink(AbstractContextManager["JsonlTraceSink"]):
     """One JSON object a line, flushed with every trace so that a crash loses none.
 
     Raises:
@@ -67,12 +60,7 @@ class JsonlTraceSink:
     def close(self) -> None:
         self._file.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         self.close()
 
 

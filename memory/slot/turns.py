@@ -27,41 +27,26 @@ T = TypeVar("T")
 
 
 class RecallFields(TypedDict, total=False):
-    """What ``before_turn`` takes beside the words and the session; absent or None is the default.
+    """What ``before_turn`` takes beside the words and the session; absent or None is the default."""
 
-    Attributes:
-        budget: in place of the slot's.
-        scenario, context, attribute, filters: as in :class:`RetrieveRequest`.
-        exclude_session: leave out what was said in this conversation, where the backend tells; for hosts whose chat
-            window still shows it.
-    """
-
-    budget: ContextBudget | None
-    scenario: str | None
+    budget: ContextBudget | None  # in place of the slot's
+    scenario: str | None  # this and what follows as in RetrieveRequest
     context: str | None
     attribute: str | None
     filters: Mapping[str, Any] | None
-    exclude_session: bool
+    exclude_session: bool  # leave out this conversation, for hosts whose chat window still shows it
 
 
 class TurnFields(TypedDict, total=False):
-    """What ``after_turn`` takes beside the session; absent or None is the default.
+    """What ``after_turn`` takes beside the session; absent or None is the default."""
 
-    Attributes:
-        user, assistant: what each said; blank ones are left out.
-        messages: further messages between the two, such as tool results.
-        event_id, turn_id: fresh ids by default; give your own where a turn may be recorded twice.
-        timestamp: when it was said; now by default.
-        agent_id, scenario, context, attribute, metadata: as in :class:`MemoryEvent`.
-    """
-
-    user: str | None
+    user: str | None  # blank ones are left out
     assistant: str | None
-    messages: Iterable[Message]
-    event_id: str | None
+    messages: Iterable[Message]  # further ones between the two, such as tool results
+    event_id: str | None  # fresh by default; give your own where a turn may be recorded twice
     turn_id: str | None
-    timestamp: datetime | None
-    agent_id: str
+    timestamp: datetime | None  # now by default
+    agent_id: str  # this and what follows as in MemoryEvent
     scenario: str | None
     context: str | None
     attribute: str | None

@@ -4,7 +4,7 @@ import pytest
 
 from memory import CapabilityNotSupported, InputError, MemoryScope, RetrieveRequest, ScopeError
 from memory.contract.adapter import FILTER_OPERATORS
-from memory.slot.filters import check_filters
+from memory.slot.rendering import check_filters
 
 SCOPE = MemoryScope(run_id="r", persona_id="p")
 

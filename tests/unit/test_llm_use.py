@@ -11,7 +11,7 @@ from slot_support import ALICE, event
 from memory import RetrieveRequest
 from memory.adapter import NativeWorker, count_llm_call, counted_openai
 from memory.adapter._sdk import _tokens
-from memory.contract.usage import LlmUse
+from memory.contract.admission import LlmUse
 from memory.slot.slot import MemorySlot
 from memory.testing import ScriptedLLM
 from memory.testing._fake_backend import FakeBackend

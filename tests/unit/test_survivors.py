@@ -50,7 +50,7 @@ from memory.contract.formatting import (
 from memory.doctor.hints import Hints
 from memory.plugins.config import load_config
 from memory.slot.journal import Journal
-from memory.slot.journal_past import JournalPast
+from memory.slot.journal_file import JournalPast
 
 
 async def test_a_look_up_waits_for_the_write_that_was_given_up():

@@ -52,11 +52,11 @@ from memory.adapter._http import _unhandled
 from memory.adapter._lexical import LexicalHashEmbedder, _stem
 from memory.adapter._sdk import _Discreet, environment_kept
 from memory.contract._model import Frozen, words_of
+from memory.contract.admission import LlmUse
 from memory.contract.formatting import CallableTokenCounter, fit_entries, neutral_section, relabel_section
 from memory.contract.native_errors import NativeError, native_name
 from memory.contract.requests import Operation
 from memory.contract.scope import IdAlphabet
-from memory.contract.usage import LlmUse
 from memory.runtime import Recall, TurnMemory, TurnPolicy
 from memory.runtime._writing import WriteCounts, _Pending
 from memory.slot.files import AppendLog
