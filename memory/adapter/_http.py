@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import Any, NoReturn, Self, TypeVar
 
 import anyio
@@ -118,14 +119,19 @@ class JsonHttp:
         hints: Mapping[int, str] | None = None,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
-        self._max_answer_bytes = max_answer_bytes
         self.url = url
         self._backend = backend
         self._named = server
         self._hints = {**_HINTS, **(hints or {})}
-        self._timeout_s = timeout_s
-        self._limits = httpx.Limits(
-            max_connections=connections or 100, max_keepalive_connections=connections or 20
+        self._client = partial(
+            http_client,
+            url,
+            backend=backend,
+            timeout_s=timeout_s,
+            max_answer_bytes=max_answer_bytes,
+            limits=httpx.Limits(
+                max_connections=connections or 100, max_keepalive_connections=connections or 20
+            ),
         )
         self._pool: _Pool | None = None
 
@@ -204,15 +210,7 @@ class JsonHttp:
     def _connections(self) -> _Pool:
         if self._pool is None or self._pool.retired:
             warnings_only()  # httpx notes every request, with its address
-            self._pool = _Pool(
-                http_client(
-                    self.url,
-                    backend=self._backend,
-                    timeout_s=self._timeout_s,
-                    max_answer_bytes=self._max_answer_bytes,
-                    limits=self._limits,
-                )
-            )
+            self._pool = _Pool(self._client())
         return self._pool
 
     def _content(self, response: httpx.Response, operation: str) -> Any:

@@ -133,23 +133,14 @@ def _weighted_features(token: str) -> Iterator[tuple[str, float]]:
         yield "g" + gram, _GRAM_WEIGHT / math.sqrt(len(grams))
 
 
-_ENDINGS = (
-    ("ies", "y"),
-    ("sses", "ss"),
-    ("ing", ""),
-    ("edly", ""),
-    ("ed", ""),
-    ("ly", ""),
-    ("es", "e"),
-    ("s", ""),
-)
+_ENDINGS = {"ies": "y", "sses": "ss", "ing": "", "edly": "", "ed": "", "ly": "", "es": "e", "s": ""}
 
 
 def _stem(word: str) -> str:
     """A light English stem, so that ``painted``, ``paints`` and ``painting`` meet; other words stay."""
     if not word.isascii():
         return word
-    for ending, instead in _ENDINGS:
+    for ending, instead in _ENDINGS.items():
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             if ending == "s" and word[-2] in "su":
                 break

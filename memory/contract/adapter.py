@@ -131,10 +131,8 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 
 def label_of(name: str, equivalent_control: str | None, fallback_components: Sequence[str]) -> str:
     """A provider's name, and in parentheses what the name alone would hide; wherever a figure of it is shown."""
-    hidden = [
-        *([f"control, the same as {equivalent_control}"] if equivalent_control else []),
-        *([", ".join(fallback_components)] if fallback_components else []),
-    ]
+    hidden = [f"control, the same as {equivalent_control}"] if equivalent_control else []
+    hidden += [", ".join(fallback_components)] if fallback_components else []
     return f"{name} ({'; '.join(hidden)})" if hidden else name
 
 
@@ -329,11 +327,7 @@ def missing_methods(adapter: object, declared: Iterable[str] = ()) -> dict[str, 
 def capabilities_of(adapter: object) -> frozenset[str]:
     """Those it implements, less those it withholds by configuration."""
     withheld: frozenset[str] = getattr(adapter, "withheld_capabilities", frozenset())
-    return frozenset(
-        name
-        for name, protocol in CAPABILITIES.items()
-        if name not in withheld and isinstance(adapter, protocol)
-    )
+    return frozenset(name for name, kind in CAPABILITIES.items() if isinstance(adapter, kind)) - withheld
 
 
 def check_operation(adapter: MemoryAdapter, request: NativeQueryRequest | NativeMutationRequest) -> None:

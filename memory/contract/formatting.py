@@ -171,10 +171,8 @@ def _attribute(text: str) -> str:
 
 @lru_cache(256)  # for every answer of a scope the same
 def _fence(backend: str, scope: str) -> tuple[str, str]:
-    return (
-        f'<memory-context backend="{_attribute(backend)}" scope="{_attribute(scope)}">',
-        "</memory-context>",
-    )
+    opening = f'<memory-context backend="{_attribute(backend)}" scope="{_attribute(scope)}">'
+    return opening, "</memory-context>"
 
 
 def wrap_section(backend: str, scope: str, lines: Iterable[str]) -> str:
@@ -229,11 +227,7 @@ def entry_cost(entry: ContextEntry, counter: TokenCounter) -> int:
 
 
 def fit_entries(
-    entries: Sequence[ContextEntry],
-    budget: ContextBudget,
-    counter: TokenCounter,
-    *,
-    overhead: int,
+    entries: Sequence[ContextEntry], budget: ContextBudget, counter: TokenCounter, *, overhead: int
 ) -> tuple[int, ...]:
     """Indexes of the whole entries that fit the budget, in the backend's own order. One that is too large is passed
     over, not cut, and smaller ones behind it may still fit."""

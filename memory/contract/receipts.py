@@ -17,9 +17,8 @@ from memory.contract.scope import MemoryScope
 ConditionKind = Literal["architecture", "control"]
 ConsistencyModel = Literal["immediate", "eventual", "async_derived"]
 CsFiltering = Literal["hard", "soft", "none"]
-PetObservability = Literal[
-    "dated", "versioned", "weak"
-]  # how change over time is told: a row's time, a version, or neither
+# How change over time is told: by a row's time, by a version or when it was derived, or by neither.
+PetObservability = Literal["dated", "versioned", "weak"]
 _LONG = frozenset({"request", "raw", "entries", "formatted_context", "trace"})
 WriteStatus = Literal["committed", "queued", "pending", "skipped_read_only", "unknown"]
 

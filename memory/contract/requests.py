@@ -141,12 +141,11 @@ class RetrieveRequest(Frozen):
     @property
     def where(self) -> dict[str, dict[str, JsonValue]]:
         """All filters in one shape, ``{key: {operator: value}}``, CS fields included, for adapters to translate."""
-        where: dict[str, dict[str, JsonValue]] = {
-            name: {"eq": value} for name, value in self.cs_filters.items()
+        given: dict[str, JsonValue] = {**self.cs_filters, **self.metadata_filters}
+        return {
+            key: condition if isinstance(condition, dict) else {"eq": condition}
+            for key, condition in given.items()
         }
-        for key, condition in self.metadata_filters.items():
-            where[key] = condition if isinstance(condition, dict) else {"eq": condition}
-        return where
 
 
 class MemoryFeedback(Frozen):

@@ -154,9 +154,8 @@ class ScopeEncoder:
         self.alphabet = alphabet
         self.allow_sharing = allow_sharing
         self._owner = owner
-        self._parts = {
-            name: self._parse(name, text) for name, text in (templates or {"id": _WHOLE_SCOPE}).items()
-        }
+        texts = templates or {"id": _WHOLE_SCOPE}
+        self._parts = {name: self._parse(name, text) for name, text in texts.items()}
         self._default = templates is None
         used = {item for parts in self._parts.values() for _, item in parts if item}
         self._dropped = [name for name in ISOLATING_FIELDS if name not in used]
@@ -205,10 +204,8 @@ class ScopeEncoder:
         return {name: self._render(parts, scope) for name, parts in self._parts.items()}
 
     def _render(self, parts: list[tuple[str, str | None]], scope: MemoryScope) -> str:
-        pieces = [
-            literal + (self.alphabet.escape_field(getattr(scope, item)) if item else "")
-            for literal, item in parts
-        ]
+        escape = self.alphabet.escape_field
+        pieces = [literal + (escape(getattr(scope, item)) if item else "") for literal, item in parts]
         return self.alphabet.limit("".join(pieces))
 
 

@@ -137,12 +137,8 @@ class BoundedQueue(Generic[KeyT, ItemT]):
     def withdraw(self, unwanted: Callable[[KeyT, ItemT], bool] = lambda key, item: True) -> list[ItemT]:
         """Take items that are not leased out of the queue: all, or those that are ``unwanted``."""
         with self._changed:
-            gone = [
-                lease
-                for lane in self._lanes.values()
-                for lease in lane
-                if not lease.held and unwanted(lease.key, lease.item)
-            ]
+            waiting = [lease for lane in self._lanes.values() for lease in lane if not lease.held]
+            gone = [lease for lease in waiting if unwanted(lease.key, lease.item)]
             for lease in gone:
                 self._end(lease)
         return [lease.item for lease in gone]

@@ -131,10 +131,7 @@ class _BulkIngest(_View):
     async def _write(self, scope: MemoryScope, events: list[MemoryEvent]) -> list[WriteReceipt]:
         with self._rules.span("record_events", scope) as span:
             return await self._rules.write(
-                span,
-                scope,
-                lambda: self._delivery.write_all(span, events),
-                lambda: skipped(*events),
+                span, scope, lambda: self._delivery.write_all(span, events), lambda: skipped(*events)
             )
 
 

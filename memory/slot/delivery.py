@@ -31,9 +31,7 @@ class Delivery:
         self._host_file = host_file
         self.last_write_at: datetime | None = None
         self.resets: Counter[MemoryScope] = Counter()
-        self.queued: Counter[MemoryScope] = (
-            Counter()
-        )  # writes the backend took in without storing them at once
+        self.queued: Counter[MemoryScope] = Counter()  # writes the backend did not store at once
         self._derived: Counter[MemoryScope] = Counter()  # of these, how many were retrievable when it said so
 
     def waiting(self, scope: MemoryScope | None = None) -> int:

@@ -205,7 +205,7 @@ class DurableDelivery(Delivery):
             async with self._alone(key) as held:
                 if not held:
                     await self._finish_reset(span, scope)
-                    held = await self.catch_up(span, scope, queue_timeout_s=queue_timeout_s)
+                    held = await self.catch_up(span, scope, within_s=queue_timeout_s)
                 why = held or ""
             return []
 
@@ -216,12 +216,7 @@ class DurableDelivery(Delivery):
         return why or None
 
     async def catch_up(
-        self,
-        span: Span,
-        scope: MemoryScope,
-        but: Set[str] = frozenset(),
-        *,
-        queue_timeout_s: float | None = None,
+        self, span: Span, scope: MemoryScope, but: Set[str] = frozenset(), *, within_s: float | None = None
     ) -> str | None:
         """Deliver what waits for a scope, oldest first, ``but`` what the caller sends next; why some of it still
         waits, or None. The caller holds the scope's place in the order of writes."""
@@ -236,15 +231,10 @@ class DurableDelivery(Delivery):
         until, _ = self._pauses.get(scope, (0.0, 0.0))
         if time.monotonic() < until:
             return "older events wait for the backend"
-        ends = time.monotonic() + (
-            self._rules.deadlines.write_s if queue_timeout_s is None else queue_timeout_s
-        )
+        ends = time.monotonic() + (self._rules.deadlines.write_s if within_s is None else within_s)
         while True:
-            page = [
-                entry
-                for entry in await self.journal.waiting(key, _PAGE + len(but))
-                if entry.event.event_id not in but
-            ]
+            waiting = await self.journal.waiting(key, _PAGE + len(but))
+            page = [entry for entry in waiting if entry.event.event_id not in but]
             if not page:
                 self._pauses.pop(scope, None)
                 return None
@@ -331,8 +321,5 @@ def _earlier(entry: JournalEntry) -> WriteReceipt:
 
 
 def _kept(event_id: str, why: str) -> WriteReceipt:
-    return WriteReceipt(
-        event_id=event_id,
-        status="queued",
-        warnings=(f"kept in the journal, to be delivered later: {why}",),
-    )
+    warning = f"kept in the journal, to be delivered later: {why}"
+    return WriteReceipt(event_id=event_id, status="queued", warnings=(warning,))

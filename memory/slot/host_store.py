@@ -123,11 +123,9 @@ class HostStore(AbstractContextManager["HostStore"]):
     def all(self, kind: str, owner: MemoryScope | None = None) -> list[dict[str, Any]]:
         """Every object of an owner, or of all of this backend, newest first."""
         begins = f"{self._memory} "
-        whose, values = (
-            ("owner = ?", [self._key(owner)])
-            if owner
-            else ("substr(owner, 1, length(?)) = ?", [begins, begins])
-        )
+        whose, values = "substr(owner, 1, length(?)) = ?", [begins, begins]
+        if owner:
+            whose, values = "owner = ?", [self._key(owner)]
         where = f"SELECT value FROM kept WHERE kind = ? AND {whose} ORDER BY seq DESC"
         rows = self._do(lambda: self._db.execute(where, (kind, *values)).fetchall())
         return [self._read(value) for (value,) in rows]

@@ -51,11 +51,7 @@ class Journal(JournalPast):
     fails. Raises :class:`JournalError` where it is in use, damaged, of another version, or no journal."""
 
     def __init__(
-        self,
-        place: Path | JournalDatabase,
-        *,
-        durability: Durability = "process",
-        max_mb: int | None = 1024,
+        self, place: Path | JournalDatabase, *, durability: Durability = "process", max_mb: int | None = 1024
     ) -> None:
         super().__init__(JournalFile(place, durability) if isinstance(place, Path) else place)
         self._path = place
@@ -197,9 +193,8 @@ class Journal(JournalPast):
             with self._file.transaction():
                 # By an earlier one; not this one's to give back.
                 self._db.execute(_UNMARK, (persona, columns[1]))
-                self._db.execute(
-                    "INSERT INTO resets (destination, scope) VALUES (?, ?) ON CONFLICT DO NOTHING", columns
-                )
+                begun = "INSERT INTO resets (destination, scope) VALUES (?, ?) ON CONFLICT DO NOTHING"
+                self._db.execute(begun, columns)
                 self._db.execute(
                     "UPDATE events SET before_reset = status, erased = 1, "
                     "status = CASE destination WHEN ? THEN 'reset' ELSE status END "
@@ -277,10 +272,9 @@ class Journal(JournalPast):
             ).fetchall()
             with self._file.transaction():
                 self._db.execute("DELETE FROM events WHERE persona = ?", (persona_id,))
+                scopes = [(scope,) for _, scope in found]
                 for table in ("replays", "unanswered"):
-                    self._db.executemany(
-                        f"DELETE FROM {table} WHERE scope = ?", [(scope,) for _, scope in found]
-                    )
+                    self._db.executemany(f"DELETE FROM {table} WHERE scope = ?", scopes)
             self._file.rewrite()
             self._count()
             return [JournalKey(place, MemoryScope(**json.loads(scope))) for place, scope in found]

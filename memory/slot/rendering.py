@@ -80,16 +80,11 @@ class Rendering:
                 expected = self._adapter.native_scope(result.request.scope)
             if scope_ids == expected:
                 continue
-            if not scope_ids:
-                raise IsolationError(
-                    f"{self._adapter.backend_name} returned a row that names no scope; the whole answer is withheld"
-                )
-            for name, value in scope_ids.items():
-                if expected.get(name) != value:
-                    raise IsolationError(
-                        f"{self._adapter.backend_name} returned a row whose {name} belongs to another scope; "
-                        "the whole answer is withheld"
-                    )
+            wrong = [name for name, value in scope_ids.items() if expected.get(name) != value]
+            if wrong or not scope_ids:
+                what = f"whose {wrong[0]} belongs to another scope" if wrong else "that names no scope"
+                name = self._adapter.backend_name
+                raise IsolationError(f"{name} returned a row {what}; the whole answer is withheld")
 
     def fitted(
         self, result: RetrieveResult, request: RetrieveRequest
@@ -112,9 +107,7 @@ class Rendering:
         if tokens > max_tokens:
             # An adapter's own rendering may cost more than the shared one: as many entries as fit, from the first.
             costs = range(1, len(included) + 1)
-            fits = bisect_right(
-                costs, max_tokens, key=lambda count: self._rendered(result, included[:count])[2]
-            )
+            fits = bisect_right(costs, max_tokens, key=lambda n: self._rendered(result, included[:n])[2])
             result, section, tokens = self._rendered(result, included[:fits])
         if tokens > max_tokens:
             raise self._misrendered(
@@ -236,6 +229,7 @@ _SCOPE_KEYS = frozenset(
         "project", "project_id", "collection", "collection_name",
     }
 )  # fmt: skip
+_WIDENS = "logic operators could widen the scope; filters are all required together"
 _PLAIN_KEY = re.compile(r"[\w.-]+")
 _LOGIC = frozenset({"and", "or", "not", "any", "all", "nor", "xor", "should", "must", "must_not", "filter"})
 
@@ -264,9 +258,7 @@ def check_filters(request: RetrieveRequest, operators: frozenset[str]) -> None:
 def _check_key(key: str) -> None:
     parts = set(key.lower().lstrip("$").split("."))
     if key.lower().lstrip("$") in _LOGIC:
-        raise ScopeError(
-            f"filters.{key}: logic operators could widen the scope; filters are all required together"
-        )
+        raise ScopeError(f"filters.{key}: {_WIDENS}")
     if _SCOPE_KEYS & parts:
         raise ScopeError(f"filters.{key} names a scope; ask with another RetrieveRequest.scope instead")
     if not _PLAIN_KEY.fullmatch(key):
@@ -275,7 +267,7 @@ def _check_key(key: str) -> None:
 
 def _check_operator(where: str, operator: str, offered: frozenset[str]) -> None:
     if operator.lower().lstrip("$") in _LOGIC:
-        raise ScopeError(f"{where}: logic operators could widen the scope; filters are all required together")
+        raise ScopeError(f"{where}: {_WIDENS}")
     if operator not in FILTER_OPERATORS:
         raise InputError(f"{where}: unknown operator; use one of {', '.join(sorted(FILTER_OPERATORS))}")
     if operator not in offered:
@@ -286,12 +278,10 @@ def _check_operator(where: str, operator: str, offered: frozenset[str]) -> None:
 
 
 def _check_value(where: str, operator: str, value: Any) -> None:
-    values = value if isinstance(value, list) else [value]
-    if isinstance(value, list) != (operator in ("in", "nin")):
-        raise InputError(
-            f"{where}: {operator!r} takes {'a list' if operator in ('in', 'nin') else 'one value'}"
-        )
-    for item in values:
+    takes_list = operator in ("in", "nin")
+    if isinstance(value, list) != takes_list:
+        raise InputError(f"{where}: {operator!r} takes {'a list' if takes_list else 'one value'}")
+    for item in value if takes_list else [value]:
         if isinstance(item, str):
             if item.strip() in ("*", "%", "**"):
                 raise ScopeError(

@@ -275,17 +275,14 @@ class Rules:
             self._raise_mapped(error, operation)
 
     def _raise_mapped(self, error: Exception, operation: str) -> NoReturn:
+        named: dict[str, Any] = {"backend_name": self.backend_name, "operation": operation}
         if isinstance(error, StoreError):
             # The store of an adapter, which refuses it before anything is written.
-            raise BackendUnavailable(
-                str(error), backend_name=self.backend_name, operation=operation, sent=False
-            ) from error
+            raise BackendUnavailable(str(error), **named, sent=False) from error
         if isinstance(error, MemslotError) and not isinstance(error, BackendError):
             raise error
         cause = error.__cause__ if isinstance(error, BackendError) else error
-        raise normalise_error(
-            error, backend_name=self.backend_name, operation=operation, table=self.traits.errors
-        ) from cause
+        raise normalise_error(error, **named, table=self.traits.errors) from cause
 
     def finish(self, span: Span, trace: Trace | None, **fields: Any) -> Trace:
         """Complete the adapter's trace with what was measured, and emit it."""

@@ -82,11 +82,9 @@ class MemorySlot(HostCalls):
         self.deadlines = deadlines or Deadlines()
         self.token_counter: TokenCounter = token_counter or Utf8TokenCounter()
         self._adapter = adapter
-        self._rules = Rules(adapter, self.deadlines, trace_sink)
+        rules = self._rules = Rules(adapter, self.deadlines, trace_sink)
         self.leases = ScopeLeases(self, idle_scopes)
-        self.delivery = (
-            DurableDelivery(self._rules, host_file, journal) if journal else Delivery(self._rules, host_file)
-        )
+        self.delivery = DurableDelivery(rules, host_file, journal) if journal else Delivery(rules, host_file)
         self._rendering = Rendering(adapter, self.token_counter, neutral=neutral_sections)
 
     async def __aenter__(self) -> Self:
