@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from memory.adapter._base import BaseAdapter, SequentialBulk, SynchronousWrites, release
 from memory.adapter._bounded import server_address
-from memory.adapter._directories import remove_directory, staged_directory, sweep_directories
 from memory.adapter._sdk import environment_kept, quiet_loggers, trim_heap, warnings_only
 from memory.adapter._worker import NativeWorker, ShieldedCalls
 from memory.contract._late import attach as _attach
@@ -22,8 +21,10 @@ from memory.contract._model import (
     check_aware,
     check_text,
     first_problem,
+    normalise,
+    parse_time,
+    without_nul,
 )
-from memory.contract._text import normalise, parse_time, without_nul
 from memory.contract.adapter import (
     CAPABILITIES,
     FILTER_OPERATORS,
@@ -70,6 +71,7 @@ from memory.contract.scope import IdAlphabet, ScopeEncoder
 from memory.plugins.endpoint import LEXICAL_OR_BLOCK, ModelEndpoint
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions, hookimpl
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
+from memory.slot.files import remove_directory, staged_directory, sweep_directories
 from memory.slot.lockfile import FileLock
 
 if TYPE_CHECKING:

@@ -91,7 +91,6 @@ class _Unpacking:
         self._max_bytes = max_bytes
 
     def _unpacked(self, piece: bytes) -> bytes:
-        """The next part of the answer; raises where it cannot be unpacked, or is too long."""
         if not self._readable:
             raise self._unusable("it is packed in a way that was not asked for")
         if self._unpacking is not None:

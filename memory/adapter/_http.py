@@ -199,21 +199,6 @@ class JsonHttp:
             if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
                 failure.args = (f"{failure}: nobody answers at {self.url}",)
             raise failure from error
-        return self._content(response, operation)
-
-    async def aclose(self) -> None:
-        """Close the connections. Idempotent; a later call opens new ones."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await pool.http.aclose()
-
-    def _connections(self) -> _Pool:
-        if self._pool is None or self._pool.retired:
-            warnings_only()  # httpx notes every request, with its address
-            self._pool = _Pool(self._client())
-        return self._pool
-
-    def _content(self, response: httpx.Response, operation: str) -> Any:
         if not response.is_success:
             raise self._refusal(response, operation)
         if not response.content:
@@ -227,6 +212,18 @@ class JsonHttp:
                 operation=operation,
                 diagnostics={"exception": type(error).__name__},
             ) from error
+
+    async def aclose(self) -> None:
+        """Close the connections. Idempotent; a later call opens new ones."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.http.aclose()
+
+    def _connections(self) -> _Pool:
+        if self._pool is None or self._pool.retired:
+            warnings_only()  # httpx notes every request, with its address
+            self._pool = _Pool(self._client())
+        return self._pool
 
     def _refusal(self, response: httpx.Response, operation: str) -> BackendError:
         status = response.status_code

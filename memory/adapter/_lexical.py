@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 
-from memory.contract._text import normalise
+from memory.contract._model import normalise
 
 _ENGLISH = """
     a about after again against all also am an and any are aren as at be because been before being below

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers
 from memory.contract.admission import count_llm_call
@@ -104,17 +104,12 @@ def counted_openai(
     """
     import openai
 
-    http: Any
-    if isinstance(client, openai.AsyncOpenAI):
-        hooks: list[Any] = [bounded_answers(backend, max_answer_bytes), _note_async]
-        http = openai.DefaultAsyncHttpxClient(event_hooks={"response": hooks})
-    else:
-        hooks = [bounded_answers(backend, max_answer_bytes, wait=False), _note]
-        http = openai.DefaultHttpxClient(event_hooks={"response": hooks})
+    wait = isinstance(client, openai.AsyncOpenAI)
+    hooks = [bounded_answers(backend, max_answer_bytes, wait=wait), _note_async if wait else _note]
+    kind: Any = openai.DefaultAsyncHttpxClient if wait else openai.DefaultHttpxClient
+    http = kind(event_hooks={"response": hooks})
     http.headers["accept-encoding"] = "gzip"
-    native: Any = client
-    answer: ClientT = native.with_options(http_client=http, **options)
-    return answer
+    return cast(ClientT, cast(Any, client).with_options(http_client=http, **options))
 
 
 def _note(response: Any) -> None:

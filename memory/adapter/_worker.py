@@ -208,7 +208,13 @@ class ShieldedCalls:
                 del self._running[key]
                 done.set()
 
-        self._spawn(work)
+        if on_trio():
+            trio: Any = sys.modules["trio"]
+            trio.lowlevel.spawn_system_task(work)
+        else:
+            task = asyncio.ensure_future(work())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         return outcome, done
 
     def busy(self, key: Hashable | None = None) -> bool:
@@ -219,12 +225,3 @@ class ShieldedCalls:
         """Wait until the calls of ``key``, or all, have ended."""
         while pending := [done for running, done in self._running.items() if key is None or running == key]:
             await pending[0].wait()
-
-    def _spawn(self, work: Callable[[], Awaitable[None]]) -> None:
-        if on_trio():
-            trio: Any = sys.modules["trio"]
-            trio.lowlevel.spawn_system_task(work)
-            return
-        task: asyncio.Task[None] = asyncio.ensure_future(cast(Any, work()))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

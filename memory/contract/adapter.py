@@ -344,6 +344,5 @@ def check_operation(adapter: MemoryAdapter, request: NativeQueryRequest | Native
     operation, where = known[request.operation], type(request).__name__
     if operation.native_id and getattr(request, "native_id", None) is None:
         raise InputError(f"{where}.native_id: is required to {request.operation}; take it from an entry")
-    problem = operation.problem(request.arguments)
-    if problem is not None:
+    if problem := operation.problem(request.arguments):
         raise InputError(f"{where}.arguments.{problem}")

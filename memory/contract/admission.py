@@ -63,7 +63,6 @@ class Admission:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """The call is made in the body."""
         token = _current.set(self)
         try:
             yield
@@ -125,8 +124,7 @@ def count_llm_call(tokens: int | None) -> None:
     Args:
         tokens: read and written together, as the endpoint said; None where it did not.
     """
-    use = _llm_use.get()
-    if use is not None:
+    if (use := _llm_use.get()) is not None:
         with _lock:
             use.calls += 1
             use.tokens = None if use.tokens is None or tokens is None else use.tokens + tokens

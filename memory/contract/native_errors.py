@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -142,7 +143,6 @@ def normalise_error(
 
 
 def native_name(kind: type) -> str:
-    """A class as tables name it."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -150,8 +150,7 @@ def _meaning(kind: type[BaseException], table: ErrorTable) -> NativeError | None
     """What a type means, or the nearest of those it is derived from."""
     for base in kind.__mro__:
         name = native_name(base)
-        found = table.get(name) or HTTPX_ERRORS.get(name) or _OF_PYTHON.get(base)
-        if found is not None:
+        if found := table.get(name) or HTTPX_ERRORS.get(name) or _OF_PYTHON.get(base):
             return found
     core = sys.modules.get("pydantic_core")  # not imported for one error class: it takes 50 ms
     invalid = core is not None and issubclass(kind, core.ValidationError)
@@ -161,35 +160,28 @@ def _meaning(kind: type[BaseException], table: ErrorTable) -> NativeError | None
 def _was_sent(error: BaseException, table: ErrorTable) -> bool:
     """Whether the request may have been carried out, by the attempt's own type alone: what it was raised from may
     be another attempt's, and what a relative of the type means does not prove that this one was refused."""
-    found = table.get(native_name(type(error))) or _OF_PYTHON.get(type(error))
-    if found is None:
-        return True
-    if found.sent is not None:
-        return found.sent
-    status = _status(error)
-    kind = found.kind or (_by_status(status) if status is not None and status >= 400 else BackendError)
-    return kind.sent
+    found = table.get(native_name(type(error))) or _OF_PYTHON.get(type(error)) or NativeError(sent=True)
+    return (found.kind or _by_status(error) or BackendError).sent if found.sent is None else found.sent
 
 
 def _classify(error: BaseException, table: ErrorTable) -> type[BackendError] | None:
-    found, status = _meaning(type(error), table) or NativeError(), _status(error)
-    return found.kind or (_by_status(status) if status is not None and status >= 400 else None)
+    return (_meaning(type(error), table) or NativeError()).kind or _by_status(error)
 
 
 def _kind(links: list[BaseException], table: ErrorTable) -> type[BackendError]:
     """An HTTP status decides, else the innermost error that is recognised: SDKs wrap those of the transport."""
-    for link in links:
-        if (status := _status(link)) is not None and status >= 400:
-            return _by_status(status)
-    for link in reversed(links):
-        if (kind := _classify(link, table)) is not None:
+    by_type = (_classify(link, table) for link in reversed(links))
+    for kind in chain(map(_by_status, links), by_type):
+        if kind is not None:
             return kind
     # Nothing of transport: SDK code that stumbled over an answer, or something nobody foresaw.
     stumbled = isinstance(links[0], (AttributeError, LookupError, TypeError))
     return BackendProtocolError if stumbled else BackendError
 
 
-def _by_status(status: int) -> type[BackendError]:
+def _by_status(error: BaseException) -> type[BackendError] | None:
+    if (status := _status(error) or 0) < 400:
+        return None
     return _STATUSES.get(status, BackendUnavailable if status >= 500 else BackendRejected)
 
 

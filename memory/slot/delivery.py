@@ -35,7 +35,6 @@ class Delivery:
         self._derived: Counter[MemoryScope] = Counter()  # of these, how many were retrievable when it said so
 
     def waiting(self, scope: MemoryScope | None = None) -> int:
-        """Events kept and not delivered yet; always 0 without a journal."""
         return 0
 
     def waiting_scopes(self) -> list[MemoryScope]:
@@ -167,8 +166,7 @@ class Delivery:
         if not isinstance(self._rules.adapter, SupportsEventLookup):
             return None, True  # with write_retries above 0 it declares that the backend deduplicates
         try:
-            ids = await self._rules.look_up(span, event)
-            if ids is None:
+            if (ids := await self._rules.look_up(span, event)) is None:
                 return None, True
             # Where memories are derived from what is stored, its being stored says nothing of them.
             receipt = WriteReceipt(
@@ -204,7 +202,6 @@ def skipped(*events: MemoryEvent) -> list[WriteReceipt]:
 
 
 def ambiguous(error: BaseException) -> bool:
-    """Whether what failed so may have been carried out."""
     return isinstance(error, BackendError) and error.ambiguous
 
 

@@ -180,7 +180,6 @@ class DurableDelivery(Delivery):
             return [known[event.event_id] for event in events]
 
     async def _state_of(self, scope: MemoryScope, event_id: str, held: str | None) -> WriteReceipt:
-        """What became of an event that was handed over before."""
         entry = await self.journal.find(self._key(scope), event_id)
         if entry is None:  # the oldest go first where there is no room
             return _kept(event_id, "its turn will come")
@@ -221,11 +220,10 @@ class DurableDelivery(Delivery):
         """Deliver what waits for a scope, oldest first, ``but`` what the caller sends next; why some of it still
         waits, or None. The caller holds the scope's place in the order of writes."""
         key = self._key(scope)
-        if self.journal.resetting(key):
-            try:
-                await self._finish_reset(span, scope)
-            except BackendUnavailable as error:
-                return str(error)
+        try:
+            await self._finish_reset(span, scope)
+        except BackendUnavailable as error:
+            return str(error)
         if self.journal.backlog(key) <= len(but):
             return None
         until, _ = self._pauses.get(scope, (0.0, 0.0))
@@ -241,8 +239,7 @@ class DurableDelivery(Delivery):
             for entry in page:
                 if time.monotonic() >= ends:
                     return "older events are still being delivered"
-                held = await self._send_older(span, key, entry)
-                if held is not None:
+                if held := await self._send_older(span, key, entry):
                     return held
 
     async def _send_older(self, span: Span, key: JournalKey, entry: JournalEntry) -> str | None:

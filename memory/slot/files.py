@@ -1,11 +1,15 @@
-"""Files of memslot's own: one that is written whole or not at all, and one that is appended to and knows its count.
-A log without its count would read as empty and healthy wherever it was removed or cut from outside. So beside it
-stands ``<name>.count``, with one digest for each record, each computed over the one before it."""
+"""Files of memslot's own: one that is written whole or not at all, one that is appended to and knows its count, and
+directories that are complete or not there. A log without its count would read as empty and healthy wherever it was
+removed or cut from outside; so beside it stands ``<name>.count``, with a digest for each record, each computed over
+the one before it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
@@ -282,3 +286,41 @@ def _digests(records: Iterable[bytes], before: bytes = b"") -> Iterable[bytes]:
     for record in records:
         before = blake2b(record, key=before, digest_size=_DIGEST_BYTES).digest()
         yield before
+
+
+@contextmanager
+def staged_directory(directory: Path) -> Iterator[Path]:
+    """Make a directory: one to fill, which takes its place at the end of the body, on the disk, or is gone.
+
+    Raises:
+        OSError: it cannot be made, or another took its place meanwhile.
+    """
+    making = directory.with_name(f".new-{uuid.uuid4().hex}")
+    making.mkdir()
+    try:
+        yield making
+        for path in (*making.rglob("*"), making):
+            flush(path)
+        making.rename(directory)
+        flush(directory.parent)
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+
+
+def remove_directory(directory: Path) -> None:
+    """Delete a directory, if there is one; it is gone from its place before the first of its files is."""
+    going = directory.with_name(f".gone-{uuid.uuid4().hex}")
+    try:
+        directory.rename(going)
+    except FileNotFoundError:
+        return
+    flush(directory.parent)
+    shutil.rmtree(going)
+
+
+def sweep_directories(parent: Path) -> None:
+    """Delete what was interrupted in ``parent`` while it was made or deleted; for the owner of all in it."""
+    for pattern in (".new-*", ".gone-*"):
+        for left in parent.glob(pattern):
+            shutil.rmtree(left)

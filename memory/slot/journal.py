@@ -62,7 +62,6 @@ class Journal(JournalPast):
         self._file.sync(self._see)
 
     def _see(self) -> None:
-        """What waits, and which resets have begun, as the tables have it."""
         self._count()
         self._resets = set(self._db.execute("SELECT destination, scope FROM resets").fetchall())
 
@@ -113,7 +112,6 @@ class Journal(JournalPast):
         return self._backlog.get(key.columns, 0)
 
     def undelivered(self) -> list[tuple[JournalKey, int]]:
-        """Wherever events wait for their delivery, and how many."""
         return [
             (JournalKey(destination, MemoryScope(**json.loads(scope))), count)
             for (destination, scope), count in self._backlog.items()

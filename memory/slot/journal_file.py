@@ -29,7 +29,13 @@ JournalStatus = Literal["waiting", "unknown", "committed", "queued", "pending", 
 COLUMNS = "seq, destination, event, digest, status, sent, attempts, error, receipt, recorded_at"
 
 _CHECKPOINT_AFTER = 1000
-_TABLES = """
+JOURNAL = SqliteLayout(
+    what="journal",
+    application_id=0x6D656D73,
+    version=1,
+    full="the event was not kept, and not sent",
+    error=JournalError,
+    tables="""
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     destination TEXT NOT NULL,
@@ -69,15 +75,7 @@ CREATE TABLE unanswered (
     event_id TEXT NOT NULL,
     PRIMARY KEY (target, scope, event_id)
 );
-"""
-
-JOURNAL = SqliteLayout(
-    what="journal",
-    application_id=0x6D656D73,
-    version=1,
-    tables=_TABLES,
-    full="the event was not kept, and not sent",
-    error=JournalError,
+""",
 )
 
 
@@ -286,7 +284,6 @@ class JournalPast:
     def _note(self, statement: str, rows: list[tuple[Any, ...]]) -> int:
         def note() -> int:
             with self._file.transaction():
-                changed: int = self._db.executemany(statement, rows).rowcount
-                return changed
+                return int(self._db.executemany(statement, rows).rowcount)
 
         return self._file.sync(note) if rows else 0

@@ -54,7 +54,6 @@ class Rendering:
         return request.model_copy(update={"budget": wider})
 
     def section(self, result: RetrieveResult) -> str:
-        """The adapter's rendering of the entries that are included."""
         section: object = self._adapter.format_context(result)
         if not isinstance(section, str):
             raise self._misrendered(f"returned {type(section).__name__}, not text")
@@ -118,11 +117,7 @@ class Rendering:
         return result, section, self._measured(result, tokens)
 
     def _misrendered(self, what: str) -> BackendProtocolError:
-        return BackendProtocolError(
-            f"{self._adapter.backend_name}: format_context {what}",
-            backend_name=self._adapter.backend_name,
-            operation="format_context",
-        )
+        return BackendProtocolError(f"{self._adapter.backend_name}: format_context {what}")
 
     def _measured(self, result: RetrieveResult, tokens: int) -> dict[str, Any]:
         least, trace, rows = result.request.budget.min_tokens, result.trace, result.entries

@@ -108,8 +108,6 @@ class Span:
 
 
 class Rules:
-    """State and rules shared by a slot and its capabilities."""
-
     def __init__(self, adapter: MemoryAdapter, deadlines: Deadlines, sink: TraceSink | None) -> None:
         self.adapter = adapter
         self.backend_name = adapter.backend_name

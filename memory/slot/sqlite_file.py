@@ -241,7 +241,6 @@ def _size(path: Path) -> int:
 
 
 def _connect(path: Path, durability: Durability, layout: SqliteLayout) -> sqlite3.Connection:
-    """Open a file, made where there is none."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         made_by = time.monotonic() + (0.0 if layout.alone else _BUSY_S)
@@ -257,11 +256,10 @@ def _connect(path: Path, durability: Durability, layout: SqliteLayout) -> sqlite
         raise _in_words(path, error, layout) from error
     try:
         _open(db, path, durability, layout)
-    except sqlite3.Error as error:
+    except BaseException as error:
         db.close()
-        raise _in_words(path, error, layout) from error
-    except BaseException:
-        db.close()
+        if isinstance(error, sqlite3.Error):
+            raise _in_words(path, error, layout) from error
         raise
     return db
 

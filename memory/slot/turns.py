@@ -103,8 +103,7 @@ class HostCalls(MemoryAdapter):
 
     def scope_or_default(self, scope: MemoryScope | None = None) -> MemoryScope:
         """``scope``, or the slot's own; ScopeError where there is neither."""
-        chosen = scope or self.scope
-        if chosen is None:
+        if (chosen := scope or self.scope) is None:
             raise ScopeError("no scope: give scope=, or set memory.scope in the configuration")
         return chosen
 

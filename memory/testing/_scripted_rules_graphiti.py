@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from memory.contract._text import parse_time
+from memory.contract._model import parse_time
 from memory.testing._scripted_rules import ChatRequest, Choice, Reply, Rule
 from memory.testing._scripted_text import (
     content_words,

@@ -129,7 +129,7 @@ async def test_a_path_that_may_lead_elsewhere_is_not_asked(path: str) -> None:
 
 def test_without_a_number_as_many_connections_as_httpx_has_by_itself() -> None:
     usual = inspect.signature(httpx.AsyncClient).parameters["limits"].default
-    assert JsonHttp("http://host:1", backend="b")._limits == usual
+    assert JsonHttp("http://host:1", backend="b")._client.keywords["limits"] == usual
 
 
 async def test_an_answer_that_was_read_gives_its_connection_back() -> None:
