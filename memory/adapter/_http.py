@@ -303,8 +303,7 @@ def _unhandled(response: httpx.Response) -> bool:
 
 def _said(response: httpx.Response) -> dict[str, Any]:
     """What of an error body may be logged: codes, field names, times; never its text, which repeats ours.
-    ``detail`` is a text, ``{code, message}`` or pydantic's list of problems; some servers say ``error`` in its
-    place."""
+    ``detail`` is a text, ``{code, message}`` or pydantic's list of problems; some say ``error`` in its place."""
     try:
         body = response.json()
     except (ValueError, RecursionError):

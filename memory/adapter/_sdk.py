@@ -1,6 +1,5 @@
 """What importing and running an SDK may not do to the process it is in, and counting the calls it makes to a
-model.
-"""
+model."""
 
 from __future__ import annotations
 

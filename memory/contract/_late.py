@@ -12,8 +12,7 @@ _IMPORTS = re.compile(r"^    from (memory\.\S+) import (\([^)]*\)|.*)$", re.M)
 
 
 def attach(page: dict[str, Any]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A page's ``__getattr__`` and ``__dir__``: what it imports ``if TYPE_CHECKING`` loads when it is first
-    used."""
+    """A page's ``__getattr__`` and ``__dir__``: what it imports ``if TYPE_CHECKING`` loads when first used."""
 
     @cache
     def modules() -> dict[str, str]:

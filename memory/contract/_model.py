@@ -1,5 +1,4 @@
-"""Building blocks of the contract's types: the frozen base, the checked strings they share, and text on its way to
-a store."""
+"""Building blocks of the contract's types: the frozen base, checked strings, and text on its way to a store."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """From an error of somebody else's to one of ours, by tables of exact types. SDKs share no base class, and a
-class's name proves nothing: a ``CoauthorLookupError`` is no failed login. A write is taken for definitely not
-carried out only where the type itself, not a relative of it, is in the adapter's table and says so; everything else
-may be stored."""
+class's name proves nothing: a ``CoauthorLookupError`` is no failed login. A write is certainly not carried out only
+where the type itself, not a relative of it, is in the adapter's table and says so; everything else may be
+stored."""
 
 from __future__ import annotations
 

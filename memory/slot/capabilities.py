@@ -1,5 +1,4 @@
-"""Capabilities behind the slot's rules: each view offers one protocol, and only where the adapter has it; and
-health."""
+"""Capabilities behind the slot's rules: each view offers one protocol, where the adapter has it. And health."""
 
 from __future__ import annotations
 
@@ -38,11 +37,12 @@ from memory.contract.requests import (
     ProvenanceRequest,
 )
 from memory.contract.scope import MemoryScope
-from memory.slot.delivery import Delivery, skipped
+from memory.slot.delivery import Delivery, skipped_receipts
 from memory.slot.rendering import without_recalled_context
 from memory.slot.rules import Rules, Span
 
 T = TypeVar("T")
+ReceiptT = TypeVar("ReceiptT", FeedbackReceipt, NativeMutationReceipt)
 
 
 class _View:
@@ -60,20 +60,14 @@ class _View:
             self._delivery.check_readable(scope)
             return rules.traced(span, await rules.call(span, rules.deadlines.query_s, native, answer))
 
-
-ReceiptT = TypeVar("ReceiptT", FeedbackReceipt, NativeMutationReceipt)
-
-
-class _Changes(_View):
-    """A write other than of an event: one that may have been carried out is ``unknown`` here, too."""
-
     async def _change(
-        self, span: Span, scope: MemoryScope, native: Callable[[], Awaitable[ReceiptT]], receipt: ReceiptT
+        self, span: Span, native: Callable[[], Awaitable[ReceiptT]], receipt: ReceiptT
     ) -> ReceiptT:
+        """A write other than of an event: one that may have been carried out is ``unknown`` here, too."""
         rules = self._rules
 
         async def perform() -> ReceiptT:
-            self._delivery.check_readable(scope)
+            self._delivery.check_readable(cast(MemoryScope, span.scope))
             try:
                 return await rules.call(span, rules.deadlines.write_s, native, type(receipt))
             except BackendError as error:
@@ -83,27 +77,24 @@ class _Changes(_View):
                 warning = f"{error}; it may or may not have been carried out"
                 return receipt.model_copy(update={"status": "unknown", "warnings": (warning,)})
 
-        return await rules.write(span, scope, perform, lambda: receipt)
+        return await rules.write(span, perform, lambda: receipt)
 
 
-class _Feedback(_Changes):
+class _Feedback(_View):
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
-        scope = feedback.scope
-        with self._rules.span("apply_feedback", scope, session_id=feedback.session_id) as span:
+        with self._rules.span("apply_feedback", feedback.scope, session_id=feedback.session_id) as span:
             feedback = without_recalled_context(feedback)
-            skipped = FeedbackReceipt(feedback_id=feedback.feedback_id, status="skipped_read_only")
-            return await self._change(span, scope, lambda: self._adapter.apply_feedback(feedback), skipped)
+            receipt = FeedbackReceipt(feedback_id=feedback.feedback_id, status="skipped_read_only")
+            return await self._change(span, lambda: self._adapter.apply_feedback(feedback), receipt)
 
 
-class _NativeMutation(_Changes):
+class _NativeMutation(_View):
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        skipped = NativeMutationReceipt(status="skipped_read_only")
+        receipt = NativeMutationReceipt(status="skipped_read_only")
         with self._rules.span("native_mutation", request.scope) as span:
             request = without_recalled_context(request)
             check_operation(self._rules.adapter, request)
-            return await self._change(
-                span, request.scope, lambda: self._adapter.native_mutation(request), skipped
-            )
+            return await self._change(span, lambda: self._adapter.native_mutation(request), receipt)
 
 
 class _BulkIngest(_View):
@@ -131,7 +122,7 @@ class _BulkIngest(_View):
     async def _write(self, scope: MemoryScope, events: list[MemoryEvent]) -> list[WriteReceipt]:
         with self._rules.span("record_events", scope) as span:
             return await self._rules.write(
-                span, scope, lambda: self._delivery.write_all(span, events), lambda: skipped(*events)
+                span, lambda: self._delivery.write_all(span, events), lambda: skipped_receipts(*events)
             )
 
 

@@ -59,7 +59,7 @@ class Delivery:
             self._derived[scope] = max(queued, self._derived[scope])
 
     def consistency(
-        self, scope: MemoryScope, of_adapter: Consistency | None, *, waited: int
+        self, scope: MemoryScope, of_adapter: Consistency | None, waited: int
     ) -> Consistency | None:
         """The state of what was read: as the adapter says, unless events waited here before it or wait now."""
         if waited or self.waiting(scope):
@@ -121,8 +121,7 @@ class Delivery:
     async def write_all(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """Send events of one scope by the adapter's bulk call, ``traits.bulk_size`` at a time, in order. Every call
         has a place and a deadline of its own, so others have their turn between two. A call without an answer goes
-        as written where a look-up finds all of its events; the error of one that failed carries all known
-        receipts."""
+        as written where a look-up finds all of its events; the error of a failed one carries all known receipts."""
         rules, adapter = self._rules, cast(SupportsBulkIngest, self._rules.adapter)
         size = rules.traits.bulk_size or max(1, len(events))
         receipts: list[WriteReceipt] = []
@@ -197,7 +196,7 @@ def _check_receipts(receipts: Sequence[Any], events: Sequence[MemoryEvent]) -> N
         raise BackendProtocolError("a write did not return one receipt per event, in order and by its id")
 
 
-def skipped(*events: MemoryEvent) -> list[WriteReceipt]:
+def skipped_receipts(*events: MemoryEvent) -> list[WriteReceipt]:
     return [WriteReceipt(event_id=event.event_id, status="skipped_read_only") for event in events]
 
 

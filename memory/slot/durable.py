@@ -211,7 +211,7 @@ class DurableDelivery(Delivery):
         if not (self.journal.on_server or self.waiting(scope) or self.journal.resetting(key)):
             return None
         with self._rules.span("deliver", scope) as span:
-            await self._rules.write(span, scope, perform, list)
+            await self._rules.write(span, perform, list)
         return why or None
 
     async def catch_up(

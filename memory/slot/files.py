@@ -1,7 +1,7 @@
-"""Files of memslot's own: one that is written whole or not at all, one that is appended to and knows its count, and
-directories that are complete or not there. A log without its count would read as empty and healthy wherever it was
-removed or cut from outside; so beside it stands ``<name>.count``, with a digest for each record, each computed over
-the one before it."""
+"""Files of memslot's own: one written whole or not at all, one appended to that knows its count, and directories
+that are complete or not there. A log without its count would read as empty and healthy wherever it was cut from
+outside; so beside it stands ``<name>.count``, with a digest for each record, each computed over the one before
+it."""
 
 from __future__ import annotations
 

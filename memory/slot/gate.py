@@ -53,8 +53,8 @@ class _Period:
 
 class ModeGate:
     """Lets writes through, or not. Becoming read-only drains what is in flight, then flips. A write that arrives
-    while a switch drains belongs to the time after it: it takes its place in the order of its scope at once, and
-    waits there."""
+    meanwhile belongs to the time after it: it takes its place in the order of its scope at once, and waits
+    there."""
 
     def __init__(self) -> None:
         self._period = _Period()

@@ -7,13 +7,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
-from memory.slot.sqlite_file import Database, Place, SqliteFile, SqliteLayout, scope_key
+from memory.slot.sqlite_file import Database, Place, SqliteFile, SqliteLayout, digest_of, scope_key
 
 T = TypeVar("T")
 
@@ -176,12 +175,12 @@ class HostStore(AbstractContextManager["HostStore"]):
             "(kind, owner, id) DO UPDATE SET value = CAST(CAST(kept.value AS INTEGER) + 1 AS TEXT)"
         )
         # By a digest: whoever is forgotten leaves no name here.
-        row = (_RESETS, _digest(key), self._memory)
+        row = (_RESETS, digest_of(key), self._memory)
         self._erase(("DELETE FROM kept WHERE scope = ? OR owner = ?", (key, key)), (count, row))
 
     def resets(self, scope: MemoryScope | None = None) -> int:
         """How often a scope, or any, was reset since this file was begun, whichever process did it."""
-        whose, value = ("id", _digest(self._key(scope))) if scope else ("scope", self._memory)
+        whose, value = ("id", digest_of(self._key(scope))) if scope else ("scope", self._memory)
         where = f"SELECT sum(CAST(value AS INTEGER)) FROM kept WHERE kind = ? AND owner = '' AND {whose} = ?"
         return int(self._file.sync(lambda: self._db.execute(where, (_RESETS, value)).fetchone()[0]) or 0)
 
@@ -214,10 +213,6 @@ class HostStore(AbstractContextManager["HostStore"]):
 
     def _key(self, scope: MemoryScope) -> str:
         return f"{self._memory} {scope_key(scope)}"
-
-
-def _digest(key: str) -> str:
-    return blake2b(key.encode(), digest_size=16).hexdigest()
 
 
 def was_begun(place: Place) -> bool:

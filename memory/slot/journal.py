@@ -1,8 +1,7 @@
 """The journal: a SQLite file, or a server's tables, with each event before it is sent, and what became of it after.
 A durable outbox, delivered at least once, and the past of a memory, which may be moved to another backend. An event
-may go out twice where a process dies between the native write and the receipt, or a write got no answer, and the
-backend offers no look-up. It is known by destination, scope and id: one backend's delivery says nothing of
-another."""
+may go out twice where a process dies between the native write and the receipt, or gets no answer, and the backend
+offers no look-up. One backend's delivery says nothing of another."""
 
 from __future__ import annotations
 
@@ -19,15 +18,8 @@ from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.slot.files import Durability
-from memory.slot.journal_file import (
-    JournalEntry,
-    JournalFile,
-    JournalKey,
-    JournalPast,
-    JournalStatus,
-    digest_of,
-)
-from memory.slot.sqlite_file import JournalDatabase, scope_key
+from memory.slot.journal_file import JournalEntry, JournalFile, JournalKey, JournalPast, JournalStatus
+from memory.slot.sqlite_file import JournalDatabase, digest_of, scope_key
 
 _SHARING = threading.Lock()
 _SHARED: dict[object, Journal] = {}
@@ -95,9 +87,6 @@ class Journal(JournalPast):
                 _SHARED.pop(self._path, None)
                 self._file.close()
 
-    def warnings(self) -> list[str]:
-        return self._file.warnings()
-
     async def lease(self, key: JournalKey) -> bool:
         """Become the one that delivers a scope, until :meth:`release`; a file's owner always is."""
         return True
@@ -163,11 +152,10 @@ class Journal(JournalPast):
 
     async def failed(self, key: JournalKey, event_ids: Sequence[str], error: str, *, final: bool) -> None:
         """A delivery failed and the events are not stored; ``final`` where the backend refused them for good."""
-        status = "rejected" if final else "waiting"
         await self._change(
             key,
             f"UPDATE events SET attempts = attempts + 1, error = ?, status = ? WHERE {OF_EVENT} AND {_OPEN}",
-            [(error, status, *key.columns, event_id) for event_id in event_ids],
+            [(error, "rejected" if final else "waiting", *key.columns, event_id) for event_id in event_ids],
         )
 
     async def waiting(self, key: JournalKey, limit: int = 100) -> list[JournalEntry]:

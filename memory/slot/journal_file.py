@@ -1,5 +1,5 @@
-"""A journal's file: its tables, its rows, what it has kept read again, and calls of it that never hold the event
-loop up for the disk."""
+"""A journal's file: its tables, its rows, its past read again; no call of it holds the event loop up for the
+disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.slot.files import Durability
-from memory.slot.sqlite_file import JournalDatabase, SqliteFile, SqliteLayout, scope_key
+from memory.slot.sqlite_file import JournalDatabase, SqliteFile, SqliteLayout, digest_of, scope_key
 
 T = TypeVar("T")
 
@@ -121,15 +121,10 @@ class JournalEntry:
         return self.status in ("committed", "queued", "pending")
 
 
-def digest_of(event: str) -> str:
-    """Stands beside an event, so that one changed on the disk is not delivered or replayed."""
-    return blake2b(event.encode(), digest_size=16).hexdigest()
-
-
 def entry_of(row: tuple[Any, ...]) -> JournalEntry:
     seq, destination, event, digest, status, sent, attempts, error, receipt, recorded_at = row
     try:
-        if digest_of(event) != digest:
+        if digest_of(event) != digest:  # changed on the disk, it is neither delivered nor replayed
             raise ValueError("changed")
         return JournalEntry(
             seq=seq,
@@ -195,6 +190,7 @@ class JournalPast:
         self._file = file
         self._db = file.db
         self.place = file.place
+        self.warnings = file.warnings
         self.on_server = file.on_server  # other processes record and deliver by it as well
 
     def scopes(self) -> list[tuple[MemoryScope, int]]:

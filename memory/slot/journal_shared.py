@@ -1,7 +1,6 @@
 """The journal that several processes have open at once, on a server: one of them at a time delivers a scope.
-Whoever delivers holds a lease, made longer while its process lives, and lost by a dead one. An event goes out once
-whoever held the lease before has recorded what became of the last one, or is dead and cannot be sending any
-more."""
+Whoever delivers holds a lease, made longer while its process lives. An event goes out once whoever held the lease
+before has recorded what became of the last one, or is dead and cannot be sending any more."""
 
 from __future__ import annotations
 

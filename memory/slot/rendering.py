@@ -88,8 +88,7 @@ class Rendering:
     def fitted(
         self, result: RetrieveResult, request: RetrieveRequest
     ) -> tuple[RetrieveResult, str, dict[str, Any]]:
-        """The result of ``request``, which :meth:`asked` may have widened, and its section, fitted to the budget,
-        and what the trace is to say about it."""
+        """The result and its section, fitted to the budget of ``request``, and what the trace says about it."""
         if result.request is not request:
             result = result.model_copy(update={"request": request})
         self.check(result)
@@ -230,8 +229,7 @@ _LOGIC = frozenset({"and", "or", "not", "any", "all", "nor", "xor", "should", "m
 
 
 def check_filters(request: RetrieveRequest, operators: frozenset[str]) -> None:
-    """Filters may narrow, never widen (DESIGN 5.2): refuse what could escape the scope, or what ``operators``, the
-    adapter's, cannot apply."""
+    """Filters may narrow, never widen (DESIGN 5.2): refuse what could escape, or what the adapter cannot apply."""
     if not request.filters:
         return
     cross = request.filters.get(CROSS_CONTEXT)

@@ -155,16 +155,11 @@ class Rules:
         return Span(self, operation, scope, fields)
 
     async def write(
-        self,
-        span: Span,
-        scope: MemoryScope,
-        perform: Callable[[], Awaitable[T]],
-        skipped: Callable[[], T],
-        *,
-        tried: bool = False,
+        self, span: Span, perform: Callable[[], Awaitable[T]], skipped: Callable[[], T], tried: bool = False
     ) -> T:
         """A writing call: allowed by the mode, in the scope's order; ``skipped`` answers while read-only. With
         ``tried`` a scope will do whose set-up has failed."""
+        scope = cast(MemoryScope, span.scope)
         self.check_scope(scope, tried=tried)
         span.writes = True
         async with self.gate.writing(self.lanes.order(scope)) as allowed:
@@ -182,9 +177,8 @@ class Rules:
         queue_timeout_s: float = math.inf,
     ) -> T:
         """One call of the adapter: in its turn, within its deadline, its errors mapped. The only way there.
-        ``deadline_s`` counts from its admission, ``queue_timeout_s`` is for the place among others. ``answer`` is
-        the type it has to return, ``check`` raises where that will not do; ``operation`` is its name in errors, by
-        default the span's."""
+        ``deadline_s`` counts from its admission, ``queue_timeout_s`` for the place among others; ``answer`` is the
+        type it has to return, ``check`` raises where that will not do, ``operation`` is its name in errors."""
         counts, operation = operation is None, operation or span.operation
         admission = Admission(self.lanes.limits(span.scope))
         if admission.limits:
@@ -236,8 +230,8 @@ class Rules:
         return await self.call(span, deadline_s, find, operation="find_event")
 
     async def close(self) -> None:
-        """Let no call in, wait for those under way, and release the adapter, even if cancelled; once it failed,
-        again."""
+        """Let no call in, wait for those under way, and release the adapter, even if cancelled; it may be
+        repeated."""
         if not self._clean:
             self._check_loop()
         self.closed, limit_s = True, self.deadlines.close_s

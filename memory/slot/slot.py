@@ -28,7 +28,7 @@ from memory.contract.receipts import (
 from memory.contract.requests import CROSS_CONTEXT, AdapterMode, ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
 from memory.slot.capabilities import guard, health_of
-from memory.slot.delivery import Delivery, skipped
+from memory.slot.delivery import Delivery, skipped_receipts
 from memory.slot.durable import DurableDelivery
 from memory.slot.journal import Journal
 from memory.slot.rendering import Rendering, check_filters, without_recalled_context
@@ -214,7 +214,7 @@ class MemorySlot(HostCalls):
         with self._span_of(event) as span:
             event = without_recalled_context(event)
             written = await self._rules.write(
-                span, event.scope, lambda: self.delivery.write(span, event), lambda: skipped(event)
+                span, lambda: self.delivery.write(span, event), lambda: skipped_receipts(event)
             )
             return written[0]
 
@@ -272,9 +272,7 @@ class MemorySlot(HostCalls):
             raise ReadOnlyError("reset_scope is refused while the slot is read-only; set_mode first")
 
         with rules.span("reset_scope", scope) as span:
-            return await rules.write(
-                span, scope, lambda: self.delivery.reset(span, scope), refuse, tried=True
-            )
+            return await rules.write(span, lambda: self.delivery.reset(span, scope), refuse, tried=True)
 
     async def health(self) -> BackendHealth:
         """Probe the backend. A failing probe is ``unavailable`` with diagnostics, not an exception."""
@@ -364,7 +362,7 @@ class MemorySlot(HostCalls):
                 now = (count or self.resets)(event.scope)
                 return await self.delivery.write(span, event) if resets == now else []
 
-            written = await self._rules.write(span, event.scope, perform, lambda: skipped(event))
+            written = await self._rules.write(span, perform, lambda: skipped_receipts(event))
             return written[0] if written else None
 
     @property

@@ -1,6 +1,5 @@
-"""What the journal and the host store ask of a database, and a SQLite file of memslot's own: its tables, and
-never an empty one where there was a full one.
-"""
+"""What the journal and the host store ask of a database, and a SQLite file that is never empty where it was
+full."""
 
 from __future__ import annotations
 
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -315,6 +315,10 @@ def _in_words(path: Path, error: Exception, layout: SqliteLayout) -> StoreError:
 def scope_key(scope: MemoryScope) -> str:
     """A scope as a text that no other scope has, and that can be read again."""
     return json.dumps(scope.model_dump(exclude_none=True), sort_keys=True, separators=(",", ":"))
+
+
+def digest_of(text: str) -> str:
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class Database(Protocol):

@@ -24,19 +24,18 @@ class SyncMemory:
         self.slot = slot
         self._portal = portal
         self._view = view
+        self._of: MemorySlot | ScopedMemory = view or slot
 
     def __repr__(self) -> str:
-        return f"<blocking {self._view or self.slot!r}>"
+        return f"<blocking {self._of!r}>"
 
     def before_turn(self, user: str, *, session_id: str, **fields: Unpack[RecallFields]) -> str:
         """As :meth:`MemorySlot.before_turn`."""
-        of = self._view or self.slot
-        return self._call(partial(of.before_turn, user, session_id=session_id, **fields))
+        return self._call(partial(self._of.before_turn, user, session_id=session_id, **fields))
 
     def after_turn(self, *, session_id: str, **fields: Unpack[TurnFields]) -> WriteReceipt:
         """As :meth:`MemorySlot.after_turn`."""
-        of = self._view or self.slot
-        return self._call(partial(of.after_turn, session_id=session_id, **fields))
+        return self._call(partial(self._of.after_turn, session_id=session_id, **fields))
 
     def reset(self) -> ResetReceipt:
         """As :meth:`MemorySlot.reset_scope`, of this person."""

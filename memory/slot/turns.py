@@ -1,6 +1,4 @@
-"""A host's two calls of a turn, as the contract's request and event; and one person's part of a slot that many
-share.
-"""
+"""A host's two calls of a turn, and one person's part of a slot that many share."""
 
 from __future__ import annotations
 
@@ -183,9 +181,8 @@ class ScopeLeases:
 
 @dataclass(slots=True, eq=False, repr=False)
 class ScopedMemory:
-    """A light view of a slot; hundreds of them cost what their memories cost, and need no closing. Made by
-    :meth:`MemorySlot.for_scope`. The scope is set up at its first use, and again where the slot released it because
-    many others were used since."""
+    """A light view of a slot; hundreds of them cost what their memories cost, and need no closing. Its scope is set
+    up at its first use, and again where the slot released it because many others were used since."""
 
     _slot: HostCalls
     _leases: ScopeLeases

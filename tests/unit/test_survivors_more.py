@@ -62,9 +62,9 @@ from memory.runtime._writing import WriteCounts, _Pending
 from memory.slot.files import AppendLog
 from memory.slot.host_store import HostStore, StoredObject
 from memory.slot.journal import Journal
-from memory.slot.journal_file import JournalEntry, JournalKey, digest_of
+from memory.slot.journal_file import JournalEntry, JournalKey
 from memory.slot.lockfile import FileLock
-from memory.slot.sqlite_file import SqliteLayout
+from memory.slot.sqlite_file import SqliteLayout, digest_of
 from memory.testing import FakeBackend, LoopbackAnswer, LoopbackServer
 
 
