@@ -66,7 +66,7 @@ class Deadlines(Frozen):
     close_s: Seconds = 15.0
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(slots=True)
 class Span:
     """A call of the contract, measured from its admission; before, it waits for its turn."""
 

@@ -179,7 +179,7 @@ class ScopeLeases:
                     self._slot.release_scope(idle)
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(slots=True, eq=False)
 class ScopedMemory:
     """A light view of a slot; hundreds of them cost what their memories cost, and need no closing. Its scope is set
     up at its first use, and again where the slot released it because many others were used since."""

@@ -52,19 +52,22 @@ from memory.adapter._http import _unhandled
 from memory.adapter._lexical import LexicalHashEmbedder, _stem
 from memory.adapter._sdk import _Discreet, environment_kept
 from memory.contract._model import Frozen, words_of
-from memory.contract.admission import LlmUse
+from memory.contract.admission import Admission, LlmUse
 from memory.contract.formatting import CallableTokenCounter, fit_entries, neutral_section, relabel_section
 from memory.contract.native_errors import NativeError, native_name
 from memory.contract.requests import Operation
 from memory.contract.scope import IdAlphabet
 from memory.runtime import Recall, TurnMemory, TurnPolicy
 from memory.runtime._writing import WriteCounts, _Pending
+from memory.slot.bounded_queue import Lease
 from memory.slot.files import AppendLog
 from memory.slot.host_store import HostStore, StoredObject
 from memory.slot.journal import Journal
 from memory.slot.journal_file import JournalEntry, JournalKey
 from memory.slot.lockfile import FileLock
+from memory.slot.rules import Span
 from memory.slot.sqlite_file import SqliteLayout, digest_of
+from memory.slot.turns import ScopedMemory
 from memory.testing import FakeBackend, LoopbackAnswer, LoopbackServer
 
 
@@ -336,9 +339,19 @@ def test_what_is_handed_out_cannot_be_changed(kind: type) -> None:
         setattr(object.__new__(kind), fields(kind)[0].name, 1)
 
 
-@pytest.mark.parametrize("kind", [*SMALL, LlmUse, WriteCounts])
+@pytest.mark.parametrize("kind", [*SMALL, Admission, Lease, LlmUse, ScopedMemory, Span, WriteCounts])
 def test_what_there_are_many_of_has_room_for_its_fields_alone(kind: type) -> None:
     assert not hasattr(object.__new__(kind), "__dict__")
+
+
+@pytest.mark.parametrize("kind", [Admission, Lease, ScopedMemory])
+def test_what_is_alike_is_not_the_same(kind: type) -> None:
+    assert kind.__eq__ is object.__eq__
+    assert kind.__hash__ is object.__hash__
+
+
+def test_what_waits_in_a_queue_is_not_shown() -> None:
+    assert Lease.__repr__ is object.__repr__
 
 
 class Nowhere(tzinfo):
