@@ -8,17 +8,7 @@ from typing import Any, TypeVar, cast
 
 import anyio
 
-from memory.contract.adapter import (
-    SupportsBulkIngest,
-    SupportsFeedback,
-    SupportsNativeMutation,
-    SupportsNativeQuery,
-    SupportsProvenance,
-    SupportsReadiness,
-    capabilities_of,
-    check_operation,
-    declared_health,
-)
+from memory.contract.adapter import CAPABILITIES, capabilities_of, check_operation, declared_health
 from memory.contract.errors import BackendError, BackendTimeout, InputError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import (
@@ -192,24 +182,25 @@ class _NativeQuery(_View):
             return rules.traced(span, answer)
 
 
-# Callable, because mypy accepts no protocol class where it reads type[T].
-_VIEWS: dict[Callable[..., Any], tuple[str, type[_View]]] = {
-    SupportsFeedback: ("feedback", _Feedback),
-    SupportsBulkIngest: ("bulk_ingest", _BulkIngest),
-    SupportsReadiness: ("readiness", _Readiness),
-    SupportsNativeMutation: ("native_mutation", _NativeMutation),
-    SupportsProvenance: ("provenance", _Provenance),
-    SupportsNativeQuery: ("native_query", _NativeQuery),
+_VIEWS: dict[str, type[_View]] = {
+    "feedback": _Feedback,
+    "bulk_ingest": _BulkIngest,
+    "readiness": _Readiness,
+    "native_mutation": _NativeMutation,
+    "provenance": _Provenance,
+    "native_query": _NativeQuery,
 }
+_NAMES: dict[object, str] = {protocol: name for name, protocol in CAPABILITIES.items()}
 
 
 def guard(rules: Rules, delivery: Delivery, protocol: Callable[..., T]) -> T | None:
     """The guarded view of a capability, or None where the adapter lacks or withholds it."""
-    if protocol not in _VIEWS:
-        known = ", ".join(getattr(view, "__name__", "") for view in _VIEWS)
-        raise InputError(f"capability() takes one of {known}")
-    name, view = _VIEWS[protocol]
-    return cast(T, view(rules, delivery)) if name in capabilities_of(rules.adapter) else None
+    name = _NAMES.get(protocol)
+    if name is None:
+        raise InputError(
+            f"capability() takes one of {', '.join(known.__name__ for known in CAPABILITIES.values())}"
+        )
+    return cast(T, _VIEWS[name](rules, delivery)) if name in capabilities_of(rules.adapter) else None
 
 
 async def health_of(rules: Rules, delivery: Delivery) -> BackendHealth:
