@@ -30,7 +30,6 @@ log = logging.getLogger("memslot.runtime")
 
 _FIRST_PAUSE_S = 0.5
 _LOOK_S, _LOOK_AT = 1.0, 64  # scopes
-_LOOK_AGAIN_S = 5.0
 _UNSENT = "unsent"
 
 
@@ -58,31 +57,25 @@ class _Pending:
         return self.event.scope, self.event.event_id, self.resets
 
 
+@dataclass(eq=False)
 class WriteBehind:
     """Events on their way to a slot; without a journal ``size`` of them may wait, each so long for its place.
 
     ``host_file`` keeps what could not be sent before the end; ``on_failure`` is told why an event is not recorded.
     """
 
-    def __init__(
-        self,
-        slot: MemorySlot,
-        circuit: Circuit,
-        background: Background,
-        size: int,
-        queue_timeout_s: float,
-        host_file: Place | None,
-        on_failure: Callable[[str], None],
-    ) -> None:
+    slot: MemorySlot
+    circuit: Circuit
+    background: Background
+    size: int
+    queue_timeout_s: float
+    host_file: Place | None
+    on_failure: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         self.counts = WriteCounts()
-        self._on_failure = on_failure
         self.lost = 0
-        self._slot = slot
-        self._circuit = circuit
-        self._background = background
-        self._queue_timeout_s = queue_timeout_s
-        self._host_file = host_file
-        self._queue: BoundedQueue[MemoryScope, _Pending] = BoundedQueue(size, self._start_lane)
+        self._queue: BoundedQueue[MemoryScope, _Pending] = BoundedQueue(self.size, self._start_lane)
         self.drained = self._queue.emptied
         self._seen: RecentKeys[tuple[MemoryScope, str, int]] = RecentKeys()
         self._lanes: dict[MemoryScope, anyio.CancelScope] = {}
@@ -92,13 +85,13 @@ class WriteBehind:
         self._left = 0  # events of earlier processes that are not delivered yet
         self._look_again_at = 0.0
         self._left_lock: FileLock | None = None
-        if isinstance(host_file, Path):
-            lock = host_file.with_name(f"{host_file.name}-{_UNSENT}")
+        if isinstance(self.host_file, Path):
+            lock = self.host_file.with_name(f"{self.host_file.name}-{_UNSENT}")
             self._left_lock = FileLock(lock, what="what earlier processes left", instead="wait")
 
     @property
     def waiting(self) -> int:
-        return self._slot.delivery.waiting() or len(self._queue)
+        return self.slot.delivery.waiting() or len(self._queue)
 
     async def resume(self) -> None:
         """Take up what earlier processes left: in the journal once, in the host store once no other delivers it."""
@@ -106,34 +99,34 @@ class WriteBehind:
             return
         if not self._resumed:
             self._resumed = True
-            for scope in self._slot.delivery.waiting_scopes():
+            for scope in self.slot.delivery.waiting_scopes():
                 self._queue.offer(scope, _Pending(None), weight=0)
-            if self._slot.has_journal:
-                self._background.start(self._watch)
+            if self.slot.has_journal:
+                self.background.start(self._watch)
         if time.monotonic() >= self._look_again_at:
             self._look_again_at = math.inf
             await self._take_up_left()
 
     async def _take_up_left(self) -> None:
         """One process delivers what is left, or each event would go out twice; who dies loses its lock."""
-        if self._host_file is None or not was_begun(self._host_file):
+        if self.host_file is None or not was_begun(self.host_file):
             return
         try:
             if self._left_lock is not None:
                 self._left_lock.acquire()
         except BackendUnavailable:
-            self._look_again_at = time.monotonic() + _LOOK_AGAIN_S
+            self._look_again_at = time.monotonic() + 5.0
             return
         except OSError as error:
-            log.warning("%s: %s", self._slot.backend_name, error)  # a file system without locks
+            log.warning("%s: %s", self.slot.backend_name, error)  # a file system without locks
         self._left = 1  # until all of them are in the queue
         while True:
-            resets = self._slot.resets()
+            resets = self.slot.resets()
             left = await anyio.to_thread.run_sync(self._left_by_earlier)
-            if resets == self._slot.resets():  # or it may have been erased while it was read
+            if resets == self.slot.resets():  # or it may have been erased while it was read
                 break
         for event in left:
-            pending = _Pending(event, self._slot.resets(event.scope), maybe_stored=True)
+            pending = _Pending(event, self.slot.resets(event.scope), maybe_stored=True)
             if self._seen.add(pending.key):
                 self._left += 1
                 self._queue.offer(event.scope, pending, weight=0)
@@ -148,9 +141,9 @@ class WriteBehind:
         """Take up what other processes have put into a journal on a server, and could not deliver."""
         while not self._queue.closed:
             try:
-                if not await self._slot.delivery.refresh():
+                if not await self.slot.delivery.refresh():
                     return
-                left = [scope for scope in self._slot.delivery.waiting_scopes() if scope not in self._lanes]
+                left = [scope for scope in self.slot.delivery.waiting_scopes() if scope not in self._lanes]
                 # Some of them, by chance: others look at the same moment.
                 for scope in sample(left, min(len(left), _LOOK_AT)):
                     self._queue.offer(scope, _Pending(None), weight=0)
@@ -167,20 +160,20 @@ class WriteBehind:
             raise errors.LifecycleError("this memory is closed; the event was not recorded")
         try:
             await self.resume()
-            pending = _Pending(event, self._slot.resets(event.scope))
+            pending = _Pending(event, self.slot.resets(event.scope))
         except StoreError as error:
-            self._on_failure(str(error))
+            self.on_failure(str(error))
             raise
         if not self._seen.add(pending.key):
             return False
         try:
-            kept = await self._slot.keep_event(event)
+            kept = await self.slot.keep_event(event)
             if kept is not None:
                 self.counts.recorded += kept
                 self._queue.offer(event.scope, _Pending(None), weight=0)
                 return kept
             # A queue that is full because nothing can be sent does not empty by waiting.
-            within_s = self._queue_timeout_s if self._circuit.state == "closed" else 0
+            within_s = self.queue_timeout_s if self.circuit.state == "closed" else 0
             taken = await self._queue.put(event.scope, pending, within_s)
         except BaseException as error:
             self._seen.discard(pending.key)
@@ -189,7 +182,7 @@ class WriteBehind:
             raise
         if not taken:
             self._note_failure(pending, f"{self._queue.size} writes wait already")
-            name = self._slot.backend_name
+            name = self.slot.backend_name
             why = f"{name}: {self._queue.size} writes wait already; the event was not recorded"
             raise BackendUnavailable(why, backend_name=name, operation="record_event", sent=False)
         return True
@@ -207,7 +200,7 @@ class WriteBehind:
         unsent = [
             pending.event
             for pending in self._unsent
-            if pending.event is not None and pending.resets == self._slot.resets(pending.event.scope)
+            if pending.event is not None and pending.resets == self.slot.resets(pending.event.scope)
         ]
         if unsent:
             await anyio.to_thread.run_sync(self._keep_unsent, unsent)
@@ -217,7 +210,7 @@ class WriteBehind:
     def _start_lane(self, scope: MemoryScope) -> None:
         if scope not in self._lanes:
             lane = self._lanes[scope] = anyio.CancelScope()
-            self._background.start(lambda: self._work(scope, lane))
+            self.background.start(lambda: self._work(scope, lane))
 
     async def _work(self, scope: MemoryScope, lane: anyio.CancelScope) -> None:
         lease: Lease[MemoryScope, _Pending] | None = None
@@ -248,9 +241,9 @@ class WriteBehind:
     async def _deliver_kept(self, scope: MemoryScope) -> None:
         """What waits for a scope in the journal; what the backend cannot take now stays there."""
         try:
-            while self._slot.delivery.waiting(scope):
-                async with self._slot.leases.lease(scope):
-                    if await self._slot.deliver_waiting(scope) is not None:
+            while self.slot.delivery.waiting(scope):
+                async with self.slot.leases.lease(scope):
+                    if await self.slot.deliver_waiting(scope) is not None:
                         return
         except Exception as error:
             self.counts.last_failure = str(error) if isinstance(error, MemslotError) else type(error).__name__
@@ -261,12 +254,12 @@ class WriteBehind:
         while True:
             closing = self._queue.closed
             try:
-                with self._circuit.attempt():
-                    async with self._slot.leases.lease(event.scope):
-                        look_up = pending.maybe_stored and self._slot.can_look_up
-                        if look_up and await self._slot.find_event(event) is not None:
+                with self.circuit.attempt():
+                    async with self.slot.leases.lease(event.scope):
+                        look_up = pending.maybe_stored and self.slot.can_look_up
+                        if look_up and await self.slot.find_event(event) is not None:
                             return True
-                        receipt = await self._slot.record_accepted(event, pending.resets)
+                        receipt = await self.slot.record_accepted(event, pending.resets)
             except MemslotError as error:
                 if not _may_go_again(error):
                     self._note_failure(pending, str(error))
@@ -276,7 +269,7 @@ class WriteBehind:
                     return False
                 self.counts.last_failure = str(error)
                 if isinstance(error, CircuitOpen):
-                    await self._pause(max(self._circuit.left_s, 0.05))
+                    await self._pause(max(self.circuit.left_s, 0.05))
                     continue
                 await self._pause(getattr(error, "retry_after_s", None) or pause_s)
                 pause_s = min(pause_s * 2, 30.0)
@@ -295,23 +288,23 @@ class WriteBehind:
 
     def _note_failure(self, pending: _Pending, why: str) -> None:
         self._seen.discard(pending.key)  # it may be handed over again
-        self._on_failure(why)
-        log.warning("%s: an event was not recorded: %s", self._slot.backend_name, why)
+        self.on_failure(why)
+        log.warning("%s: an event was not recorded: %s", self.slot.backend_name, why)
 
     def _store(self) -> HostStore:
-        return HostStore(self._slot.backend_name, self._host_file)
+        return HostStore(self.slot.backend_name, self.host_file)
 
     def _left_by_earlier(self) -> list[MemoryEvent]:
         try:
             with self._store() as store:
                 return [MemoryEvent.model_validate(row) for row in reversed(store.all(_UNSENT))]
         except StoreError as error:
-            log.error("%s: what an earlier start left cannot be read: %s", self._slot.backend_name, error)
+            log.error("%s: what an earlier start left cannot be read: %s", self.slot.backend_name, error)
             return []
 
     def _keep_unsent(self, unsent: list[MemoryEvent]) -> None:
         why = "there is no file for it"
-        if self._host_file is not None:
+        if self.host_file is not None:
             try:
                 kept = [
                     StoredObject(_UNSENT, event.scope, event.event_id, event.model_dump(mode="json"))
@@ -321,20 +314,20 @@ class WriteBehind:
                     store.put(*kept)
                 self.counts.left_for_next_start = len(kept)
                 what = "events could not be sent; the next start delivers them"
-                log.warning("%s: %d %s", self._slot.backend_name, len(kept), what)
+                log.warning("%s: %d %s", self.slot.backend_name, len(kept), what)
                 return
             except StoreError as error:
                 why = str(error)
         self.lost = len(unsent)
         self.counts.not_recorded += self.lost
-        log.error("%s: %d events are lost: %s", self._slot.backend_name, self.lost, why)
+        log.error("%s: %d events are lost: %s", self.slot.backend_name, self.lost, why)
 
     def _drop_unsent(self, event: MemoryEvent) -> None:
         try:
             with self._store() as store:
                 store.drop(_UNSENT, event.scope, event.event_id)
         except StoreError as error:
-            log.error("%s: a delivered event stays in the host store: %s", self._slot.backend_name, error)
+            log.error("%s: a delivered event stays in the host store: %s", self.slot.backend_name, error)
 
 
 def _may_go_again(error: MemslotError) -> bool:

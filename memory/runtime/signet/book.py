@@ -80,9 +80,6 @@ class Filters:
                 raise ValueError(f"{name} must be {what}")
         return cls(asked)
 
-    def __bool__(self) -> bool:
-        return bool(self.asked)
-
     def fit(self, note: Note, score: float | None) -> bool:
         """Whether a memory has what is asked for; one without a score has any."""
         asked, made = self.asked, note.created_at

@@ -36,7 +36,6 @@ from memory.runtime.signet.service import ServiceSettings, SignetService
 from memory.runtime.signet.sessions import Caller, Session
 from memory.runtime.signet.types import Refused, text_of
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _COUNTED = {
     "recalls": "Recalls for a turn.",
     "recalls_failed": "Recalls that failed, or were late.",
@@ -312,7 +311,8 @@ class Endpoints(SignetService):
 
     async def figures(self) -> Response:
         """What this server does, in Prometheus' form."""
-        return Response(generate_latest(self.metrics.registry), media_type=CONTENT_TYPE)
+        text = generate_latest(self.metrics.registry)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def _process(self) -> dict[str, Any]:
         uptime_s = (datetime.now(UTC) - self._started).total_seconds()

@@ -157,7 +157,7 @@ class Memories:
     ) -> list[tuple[Item, Note]]:
         """What these scopes have for a question: by score where all have one, else one of each in turn."""
         # Filters are ours, so there must be enough to choose from.
-        enough = limit * 5 if filters else limit
+        enough = limit * 5 if filters.asked else limit
         found: dict[MemoryScope, list[Item]] = {}
 
         async def search(scope: MemoryScope) -> None:

@@ -30,7 +30,6 @@ _SHELLS = frozenset(
 )
 _MIN_SECRET = 4
 _AT_ONCE = 4
-_KILL_S = 5.0
 _MAX_COMMAND = 10_000  # characters of a command: splitting takes its time
 
 
@@ -140,7 +139,7 @@ class SecretCommands:
                 with anyio.move_on_after(within_s) as waiting:
                     async with anyio.create_task_group() as group:
                         for pipe in (stdout, stderr):
-                            pipe.started()
+                            pipe.write.close()  # the command has its copy: its end is that of what it prints
                             group.start_soon(pipe.take, max_bytes, group.cancel_scope)
                     if not (stdout.flooded or stderr.flooded):
                         code = await process.wait()
@@ -164,9 +163,9 @@ class _Pipe:
     """What a command prints into. Its ends are ours to close, whatever still holds the other side."""
 
     def __init__(self) -> None:
-        self.read, self.write = os.pipe()
-        os.set_blocking(self.read, False)
-        self._writing = True
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        self.read, self.write = os.fdopen(read, "rb", 0), os.fdopen(write, "wb", 0)
         self.taken = bytearray()
         self.flooded = False
 
@@ -174,20 +173,14 @@ class _Pipe:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.started()
-        os.close(self.read)
-
-    def started(self) -> None:
-        """The command has its own copy now: without ours, its end is the end of what it prints."""
-        if self._writing:
-            self._writing = False
-            os.close(self.write)
+        self.write.close()
+        self.read.close()
 
     async def take(self, max_bytes: int, group: anyio.CancelScope) -> None:
         """Read to the end; more than ``max_bytes`` bytes give up both streams."""
         while True:
             await anyio.wait_readable(self.read)
-            piece = os.read(self.read, 65_536)
+            piece = os.read(self.read.fileno(), 65_536)
             if not piece:
                 return
             self.taken += piece
@@ -211,7 +204,7 @@ def _program(name: str) -> str:
 async def _killed(process: Process) -> None:
     """End a command with all it has started; not to be kept from it by a cancellation."""
     # A program that runs as another user may not be killed by us; it is not waited for.
-    with anyio.move_on_after(_KILL_S, shield=True):
+    with anyio.move_on_after(5.0, shield=True):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()

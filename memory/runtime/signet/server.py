@@ -59,32 +59,30 @@ class _SignetRoute(APIRoute):
         async def answered(request: Request) -> Response:
             server: RuntimeAdapterServer = request.app.state.server
             began = time.perf_counter()
-            response = await answer(request, server)
-            server.endpoints.metrics.answered(self.path, response.status_code, time.perf_counter() - began)
-            return response
-
-        async def answer(request: Request, server: RuntimeAdapterServer) -> Response:
             try:
                 caller = server.caller(request)
                 with server.work.request(caller):
                     if request.headers.get("x-signet-no-hooks") == "1" and "/hooks/" in request.url.path:
-                        return JSONResponse({"inject": "", "memories": []})
-                    given: dict[str, Any] = {"request": request, "caller": caller, **request.path_params}
-                    if "body" in wanted:
-                        given["body"] = await http.body_of(request, server.limits)
-                    found = await self.endpoint(**{name: given[name] for name in wanted})
-                    return found if isinstance(found, Response) else JSONResponse(found)
+                        found: Any = {"inject": "", "memories": []}
+                    else:
+                        given: dict[str, Any] = {"request": request, "caller": caller, **request.path_params}
+                        if "body" in wanted:
+                            given["body"] = await http.body_of(request, server.limits)
+                        found = await self.endpoint(**{name: given[name] for name in wanted})
+                response: Response = found if isinstance(found, Response) else JSONResponse(found)
             except Refused as refused:
-                return http.refused_answer(refused)
+                response = http.refused_answer(refused)
             except MemslotError as error:
                 status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
                 log.warning("%s: %s", self.path, error)
-                return http.error_answer(status, str(error))
+                response = http.error_answer(status, str(error))
             except ClientDisconnect:
-                return http.error_answer(499, "the client went away")
+                response = http.error_answer(499, "the client went away")
             except Exception as error:
                 log.error("%s: unexpected %s", self.path, type(error).__name__)
-                return http.error_answer(500, "internal error")
+                response = http.error_answer(500, "internal error")
+            server.endpoints.metrics.answered(self.path, response.status_code, time.perf_counter() - began)
+            return response
 
         return answered
 
