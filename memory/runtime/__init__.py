@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from memory.runtime._conversations import Conversations
     from memory.runtime._hosting import HostTurns, answer_text, open_turn_memory, open_turn_memory_sync
-    from memory.runtime._items import Item, MemoryItems
+    from memory.runtime._items import Item, MemoryItems, ShownSections
     from memory.runtime._listening import listening_socket, stop_at_signals
     from memory.runtime._loop import AgentSession, run_session
     from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
         Usage,
     )
     from memory.runtime._replay import spool_directory
-    from memory.runtime._sections import ShownSections
     from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
     from memory.runtime.providers import ProviderPlugin, create_provider
     from memory.runtime.signet.changing import open_reach

@@ -34,6 +34,7 @@ T = TypeVar("T")
 Config = str | Path | Mapping[str, Any] | MemslotConfig
 
 _MAX_OPEN_TURNS = 1000
+_OPEN_SO = "open the memory with open_turn_memory_sync"
 _BEGIN_S = 1.0  # a loop that has not begun a call by then is blocked, by whoever waits for the call
 
 
@@ -145,10 +146,10 @@ class HostTurns:
             LifecycleError: as there, and where this is the thread of the memory's event loop.
         """
         if self._is_here():
-            raise LifecycleError(
-                "the agent was called without await in the event loop of its memory; await it, or open the memory "
-                "with open_turn_memory_sync"
+            why = (
+                f"the agent was called without await in the event loop of its memory; await it, or {_OPEN_SO}"
             )
+            raise LifecycleError(why)
         sent, begun = self._send(work)
         if not begun.wait(_BEGIN_S):
             raise _blocked(sent)
@@ -210,10 +211,8 @@ class HostTurns:
             why = "this memory was opened before the process was forked; open it in each worker"
             raise LifecycleError(why)
         if not isinstance(loop, asyncio.AbstractEventLoop) or not loop.is_running():
-            raise LifecycleError(
-                "the event loop this memory was opened in does not run; call the agent in that loop, or open the "
-                "memory with open_turn_memory_sync"
-            )
+            why = "the event loop this memory was opened in does not run; call the agent in that loop"
+            raise LifecycleError(f"{why}, or {_OPEN_SO}")
         begun = threading.Event()
 
         async def run() -> T:
@@ -247,10 +246,8 @@ class _OpenTurn:
 
 def _blocked(sent: Future[Any]) -> LifecycleError:
     sent.cancel()
-    return LifecycleError(
-        "the event loop of this memory is blocked by the agent's call; await the agent, or open the memory with "
-        "open_turn_memory_sync"
-    )
+    why = f"the event loop of this memory is blocked by the agent's call; await the agent, or {_OPEN_SO}"
+    return LifecycleError(why)
 
 
 def answer_text(output: Any) -> str:

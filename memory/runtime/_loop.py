@@ -26,10 +26,9 @@ from memory.runtime._channel import (
     TurnReport,
     UserTurn,
 )
-from memory.runtime._items import MemoryItems
+from memory.runtime._items import MemoryItems, Part, digest_of, fit_parts
 from memory.runtime._policy import Recall, TurnMemory
 from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, ToolCall
-from memory.runtime._sections import Part, digest_of, fit_parts
 from memory.runtime._tools import ToolContext, ToolRegistry, ToolResult, failed_call
 
 log = logging.getLogger(__name__)
@@ -243,11 +242,9 @@ class AgentSession:
         opening, turn = self._opening.result if self._opening else None, recall.result
         if opening is None or turn is None:
             return recall.section or (self._opening.section if self._opening else "")
-        recalled = {digest_of(entry) for entry in turn.context_entries}
+        slot, recalled = self.memory.slot, {digest_of(entry) for entry in turn.context_entries}
         parts = [Part("user", opening), Part("user", turn)]
-        return fit_parts(
-            self.memory.slot, parts, lambda part, entry: not part and digest_of(entry) in recalled
-        )
+        return fit_parts(slot, parts, lambda part, entry: part == 0 and digest_of(entry) in recalled)
 
     def _options(self, system: str, *, tools: bool = True) -> CompletionOptions:
         offered = self.tools.definitions() if self.tools and tools else ()
@@ -288,16 +285,11 @@ class AgentSession:
 
     async def _record(self, said: Message, answered: Sequence[Message]) -> bool:
         """What was said, without the traffic with tools, which holds what the memory itself answered."""
-        spoken = [
-            message.model_copy(update={"tool_calls": None}) if message.tool_calls else message
-            for message in answered
-            if message.role == "assistant" and message.content.strip()
-        ]
+        spoken = [message for message in answered if message.role == "assistant" and message.content.strip()]
+        messages = [said, *(message.model_copy(update={"tool_calls": None}) for message in spoken)]
+        session_id, scope = self.session_id, self.scope
         try:
-            messages = [said, *spoken]
-            return await self.memory.record_turn(
-                session_id=self.session_id, scope=self.scope, messages=messages
-            )
+            return await self.memory.record_turn(session_id=session_id, scope=scope, messages=messages)
         except InputError:
             return False  # nothing was said
 

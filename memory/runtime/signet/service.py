@@ -14,9 +14,8 @@ from memory.contract.events import Message
 from memory.contract.formatting import clean_text, strip_context, wrap_section
 from memory.contract.receipts import ContextEntry
 from memory.contract.scope import MemoryScope
-from memory.runtime._items import Item, MemoryItems
+from memory.runtime._items import Item, MemoryItems, Part, digest_of, fit_parts
 from memory.runtime._policy import Recall, TurnMemory
-from memory.runtime._sections import Part, digest_of, fit_parts
 from memory.runtime.signet import types
 from memory.runtime.signet.book import Note
 from memory.runtime.signet.http import Sent, Who
