@@ -70,7 +70,7 @@ def chat(
     import anyio
 
     from memory.plugins.config import load_config
-    from memory.runtime._chat import chat as run
+    from memory.runtime._conversations import chat as run
 
     anyio.run(partial(run, load_config(config), session_key=session, say=partial(typer.echo, err=True)))
 

@@ -1,13 +1,12 @@
-"""The ``agent:`` block, and conversations with the agent by HTTP: one session and channel for each, kept over
-restarts.
-"""
+"""The ``agent:`` block, and who talks with the agent: ``memslot chat``, and by HTTP, one session and channel each."""
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, aclosing
 from typing import Any, Self
 
 import anyio
@@ -15,24 +14,30 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 from pydantic import Field
 
-from memory.contract.errors import MemslotError
-from memory.contract.requests import Positive
+from memory.contract.errors import LifecycleError, MemslotError
+from memory.contract.formatting import without_controls
+from memory.contract.requests import AdapterMode, Positive
 from memory.contract.scope import MemoryScope
-from memory.plugins.config import MemslotConfig
+from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import InputFile, Public
+from memory.runtime._attach import open_shared
 from memory.runtime._channel import (
     AgentOutput,
     ChannelClosed,
     Checkpoint,
+    CommandLine,
     HttpChannel,
     SessionSettings,
+    TurnReport,
     UserTurn,
     sent,
 )
+from memory.runtime._listening import cancelled_at_interrupt
 from memory.runtime._loop import AgentSession, run_session
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
+from memory.runtime._replay import drop_turns, spool_directory
 from memory.runtime._tools import ToolRegistry, memory_tools
 from memory.runtime.providers import create_provider
 from memory.slot.host_store import HostStore, StoredObject
@@ -184,3 +189,187 @@ class Conversations:
             channel.drop_reader()
             if self._open.get(place) is channel:
                 del self._open[place]
+
+
+_HELP = """/memory            what the last turn was given, and why
+/mode read-only    keep nothing of what is said;  /mode normal  keep it again
+/switch NAME       go on with another memory, such as full_history or graphiti
+/forget            delete everything this memory has of you, after a question
+/quit              leave"""
+
+_READ_ONLY = AdapterMode(read_only=True, reason="asked for in the chat")
+
+
+class Chat:
+    """One chat: a model, and a memory that may be switched. ``say`` prints what is no answer."""
+
+    session: AgentSession
+
+    def __init__(
+        self, config: MemslotConfig, channel: CommandLine | None, say: Callable[[str], None]
+    ) -> None:
+        read = _reader() if channel is None else None
+        self._interruptible = read is not None
+        self._channel = channel or CommandLine(read)
+        self._config = config
+        self._settings = config.section("agent", AgentSettings)
+        self._provider = self._settings.model(config)
+        self._say: Callable[[str], None] = lambda text: say(without_controls(text))
+        self._open = AsyncExitStack()
+        self._forgetting = False
+        self._lost: LifecycleError | None = None  # said at a switch, and once more at the end
+
+    async def run(self, session_key: str | None = None) -> None:
+        """Until the channel is closed; what was said and can neither be written nor kept is an error."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._provider.aclose)
+            stack.push_async_callback(lambda: self._open.aclose())
+            await self._attach(self._config, session_key)
+            stack.push_async_callback(lambda: self.session.end())
+            await self.session.start()
+            self._say(f"{self._provider.id} with {self._name}; /help lists what else you can say")
+            try:
+                while True:
+                    turn = await self._channel.receive()
+                    if turn.content.startswith("/"):
+                        if not await self._command(turn.content):
+                            break
+                        continue
+                    try:
+                        await (self._forget(turn.content) if self._forgetting else self._answer(turn))
+                    except MemslotError as error:
+                        self._say(f"error: {error}")
+            except ChannelClosed as closed:
+                if closed.args:
+                    raise LifecycleError(str(closed)) from closed
+        if self._lost is not None:
+            raise self._lost
+
+    async def _answer(self, turn: UserTurn) -> None:
+        """One turn; at an interrupt of the terminal its answer ends where it is, and the chat goes on."""
+        shown: list[str] = []
+
+        async def emit(output: AgentOutput) -> None:
+            shown.append(output.content)
+            await self._channel.send(output)
+
+        async with cancelled_at_interrupt(self._interruptible) as scope:
+            report = await self.session.turn(turn, emit)
+            await self._channel.send(report.output)
+        if scope.cancelled_caught:
+            await self.session.cut_off(turn, "".join(shown))
+            await self._channel.send(AgentOutput(error="stopped"))
+
+    @property
+    def _name(self) -> str:
+        return self.session.memory.slot.backend_name
+
+    async def _attach(self, config: MemslotConfig, session_key: str | None = None) -> None:
+        """Open a memory, and only then close the one before; the conversation goes on."""
+        async with AsyncExitStack() as stack:
+            scope = config.memory.scope or MemoryScope(run_id="chat", persona_id="user")
+            slot = await stack.enter_async_context(open_shared(config, scope=scope))
+            memory = TurnMemory(slot, self._settings.policy)
+            stack.callback(memory.check_none_lost)  # once it is closed
+            await stack.enter_async_context(memory)
+            before = getattr(self, "session", None)
+            session_key = before.session_key if before else session_key
+            session = self._settings.session(self._provider, memory, session_key=session_key)
+            if before:
+                session.history = before.history
+                if before.memory.slot.read_only:
+                    await slot.set_mode(_READ_ONLY)
+            opened = stack.pop_all()
+        old, self._open, self.session = self._open, opened, session
+        if before:
+            await before.end()
+        try:
+            await old.aclose()
+        except LifecycleError as error:
+            self._lost = error
+            raise
+
+    async def _command(self, line: str) -> bool:
+        """Do what a line beginning with a slash asks for; False to leave."""
+        self._forgetting = False
+        name, _, argument = line.partition(" ")
+        argument = argument.strip()
+        try:
+            if name == "/quit":
+                return False
+            if name == "/memory":
+                self._say("\n".join(_explained(self.session.last)))
+            elif name == "/mode" and argument in ("read-only", "normal"):
+                await self.session.end()
+                mode = _READ_ONLY if argument == "read-only" else AdapterMode(read_only=False)
+                await self.session.memory.slot.set_mode(mode)
+                self._say(f"{self._name} is {argument}")
+            elif name == "/switch" and argument == self._name:
+                self._say(f"it is {argument} already")
+            elif name == "/switch" and argument:
+                source = self._config.problem.source
+                await self._attach(load_config(source, provider=argument, named_by=("/switch",)))
+                self._say(f"now with {self._name}")
+            elif name == "/forget":
+                self._forgetting = True
+                self._say(f"delete everything {self._name} keeps of {self.session.scope.label}? Type yes")
+            else:
+                self._say(_HELP if name == "/help" else f"{line.rstrip()} is not understood\n{_HELP}")
+        except MemslotError as error:
+            self._say(f"error: {error}")
+        return True
+
+    async def _forget(self, answer: str) -> None:
+        self._forgetting = False
+        if answer.lower() != "yes":
+            self._say("nothing was deleted")
+            return
+        await self.session.end()
+        receipt = await self.session.memory.slot.reset_scope(self.session.scope)
+        if self.session.scope == self._config.memory.scope:  # that of what hooks leave
+            drop_turns(spool_directory(self._config.data_dir))
+        self.session.clear()
+        self._say(f"deleted{'' if receipt.verified else ', as far as the backend can say'}")
+
+
+def _explained(report: TurnReport | None) -> list[str]:
+    if report is None:
+        return ["nothing was asked yet"]
+    recall = report.recall
+    lines = [f"recall took {recall.took_ms:.1f} ms"]
+    if recall.failure is not None:
+        lines.append(f"it failed: {recall.failure}")
+    elif recall.result is None:
+        lines.append("there was nothing to ask")
+    else:
+        shown, found = len(recall.result.included), len(recall.result.entries)
+        trace = recall.result.trace
+        lines.append(f"{shown} of {found} memories, {trace.token_count} tokens by {trace.token_counter}")
+        lines.append(f"asked by {trace.native_operation}")
+    lines += recall.section.splitlines()
+    lines += [f"{tool.name}: {tool.content}" for tool in (*report.research, *report.output.tool_results)]
+    if not report.recorded:
+        lines.append("the turn was not handed to the memory")
+    return lines
+
+
+async def chat(
+    config: MemslotConfig,
+    *,
+    session_key: str | None = None,
+    channel: CommandLine | None = None,
+    say: Callable[[str], None] = print,
+) -> None:
+    await Chat(config, channel, say).run(session_key)
+
+
+def _reader() -> Callable[[], str] | None:
+    """prompt_toolkit's line on a terminal, with history and editing; None reads stdin."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
+        return None
+    try:
+        from prompt_toolkit import PromptSession
+    except ImportError:
+        return None
+    session: Any = PromptSession()
+    return lambda: str(session.prompt("> "))

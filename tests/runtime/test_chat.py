@@ -23,7 +23,7 @@ from memory.contract.errors import LifecycleError, StoreError
 from memory.plugins.config import load_config
 from memory.runtime import spool_directory
 from memory.runtime._channel import CommandLine
-from memory.runtime._chat import chat
+from memory.runtime._conversations import chat
 from memory.slot.host_store import HostStore
 
 REMEMBERS = ("mem0", "simple_rag", "full_history", "rolling_summary")
