@@ -1,4 +1,4 @@
-"""The ``agent:`` block, and who talks with the agent: ``memslot chat``, and by HTTP, one session and channel each."""
+"""The ``agent:`` block, and who talks with the agent: ``memslot chat``, and by HTTP, a session each."""
 
 from __future__ import annotations
 
