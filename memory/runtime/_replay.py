@@ -114,7 +114,11 @@ class _Replay:
         if anew:
             journal.note_answered(self.target, scope, uncertain)
         elif uncertain and (retry_unknown or self.slot.can_look_up):
-            await self._resolve(uncertain)
+            for event_id in uncertain:  # looked up, and sent again where it is not there
+                entry = await journal.recorded(scope, event_id)
+                if entry is None or not (await self._write([entry.event], look_up=True))[1]:
+                    journal.note_answered(self.target, scope, [event_id])
+                    done.resolved += 1
         self.progress(scope.label, done.earlier, done.events)
         # One that died may have sent its last piece without noting it, its first one too.
         resumed = journal.begin(self.target, scope)
@@ -139,15 +143,6 @@ class _Replay:
             done.readiness = await readiness.wait_until_ready(scope, ready_timeout_s)
         await self._ask()
         done.unknown = journal.unanswered(self.target, scope)
-
-    async def _resolve(self, uncertain: tuple[str, ...]) -> None:
-        """What an earlier replay had no answer for: looked up, and sent again where it is not there."""
-        for event_id in uncertain:
-            entry = await self.journal.recorded(self.done.scope, event_id)
-            if entry is not None and (await self._write([entry.event], look_up=True))[1]:
-                continue
-            self.journal.note_answered(self.target, self.done.scope, [event_id])
-            self.done.resolved += 1
 
     async def _write(self, events: list[MemoryEvent], *, look_up: bool) -> tuple[int, list[str]]:
         """Write events: how many were found there before, and ids of those that got no answer."""

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import anyio
-from anyio.abc import Process
 from pydantic import Field, SecretStr, field_validator
 
 from memory.contract.errors import ConfigError
@@ -144,8 +143,12 @@ class SecretCommands:
                     if not (stdout.flooded or stderr.flooded):
                         code = await process.wait()
             finally:
-                if code is None:
-                    await _killed(process)
+                if code is None:  # end it with all it has started, whoever cancels
+                    # A program that runs as another user may not be killed by us; it is not waited for.
+                    with anyio.move_on_after(5.0, shield=True):
+                        with suppress(ProcessLookupError, PermissionError):
+                            os.killpg(process.pid, signal.SIGKILL)
+                        await process.wait()
             if waiting.cancelled_caught:
                 raise Refused(504, f"the command did not end within {within_s:g} s; it was killed")
             if code is None:
@@ -199,12 +202,3 @@ def _program(name: str) -> str:
     if {Path(found).name, Path(found).resolve().name} & _SHELLS:
         raise ConfigError(f"{where} runs whatever it is given; list the programs themselves")
     return os.path.abspath(found)
-
-
-async def _killed(process: Process) -> None:
-    """End a command with all it has started; not to be kept from it by a cancellation."""
-    # A program that runs as another user may not be killed by us; it is not waited for.
-    with anyio.move_on_after(5.0, shield=True):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
