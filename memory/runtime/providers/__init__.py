@@ -169,6 +169,11 @@ class ServiceProvider:
         return BackendProtocolError(message, backend_name=self.id, operation=self.operation)
 
 
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields of a request that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def key_of(options: ServiceOptions, variable: str, provider: str) -> str:
     key = options.api_key.get_secret_value() if options.api_key else os.environ.get(variable)
     if not key:

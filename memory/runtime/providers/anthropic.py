@@ -12,7 +12,7 @@ from memory.contract.events import Message
 from memory.contract.native_errors import OPENAI_ERRORS, NativeError
 from memory.plugins.redaction import Public
 from memory.runtime import _provider as llm
-from memory.runtime.providers import ProviderPlugin, ServiceOptions, ServiceProvider, key_of
+from memory.runtime.providers import ProviderPlugin, ServiceOptions, ServiceProvider, given, key_of
 
 _SYSTEM = ("system", "developer")
 _STOPS: dict[str, llm.StopReason] = {
@@ -82,26 +82,21 @@ class AnthropicProvider(ServiceProvider):
     def _request(self, messages: Sequence[Message], options: llm.CompletionOptions | None) -> dict[str, Any]:
         options = options or llm.CompletionOptions()
         systems = [message.content for message in messages if message.role in _SYSTEM]
-        request: dict[str, Any] = {
-            "model": options.model or self._options.model,
-            "max_tokens": options.max_tokens or self._options.max_tokens,
-            "messages": _native(messages),
-        }
-        system = "\n\n".join(filter(None, (options.system_prompt, *systems)))
-        if system:
-            request["system"] = system
         temperature = options.temperature if options.temperature is not None else self._options.temperature
-        if temperature is not None:
+        tools = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+            for tool in options.tools
+        ]
+        return given(
+            model=options.model or self._options.model,
+            max_tokens=options.max_tokens or self._options.max_tokens,
+            messages=_native(messages),
+            system="\n\n".join(filter(None, (options.system_prompt, *systems))) or None,
             # No parameter of newer SDKs, and refused by newer models; older ones still take it.
-            request["extra_body"] = {"temperature": temperature}
-        if options.stop_sequences:
-            request["stop_sequences"] = list(options.stop_sequences)
-        if options.tools:
-            request["tools"] = [
-                {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
-                for tool in options.tools
-            ]
-        return request
+            extra_body=None if temperature is None else {"temperature": temperature},
+            stop_sequences=list(options.stop_sequences) or None,
+            tools=tools or None,
+        )
 
 
 def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from memory.contract.events import Message
 from memory.contract.native_errors import OPENAI_ERRORS
 from memory.plugins.redaction import Public
 from memory.runtime import _provider as llm
-from memory.runtime.providers import ProviderPlugin, ServiceOptions, ServiceProvider, key_of
+from memory.runtime.providers import ProviderPlugin, ServiceOptions, ServiceProvider, given, key_of
 
 _STOPS: dict[str, llm.StopReason] = {
     "stop": "end_turn",
@@ -57,9 +57,9 @@ class OpenAIProvider(ServiceProvider):
 
         self._options = options
         self._limit = "max_completion_tokens" if own else "max_tokens"
-        given = options.api_key.get_secret_value() if options.api_key else "unused"
+        other = options.api_key.get_secret_value() if options.api_key else "unused"
         client = AsyncOpenAI(
-            api_key=key_of(options, "OPENAI_API_KEY", "openai") if own else given,
+            api_key=key_of(options, "OPENAI_API_KEY", "openai") if own else other,
             base_url=options.base_url or "https://api.openai.com/v1",
             timeout=options.timeout_s,
             max_retries=options.max_retries,
@@ -99,47 +99,41 @@ class OpenAIProvider(ServiceProvider):
                         yield llm.CompletionChunk(text=pieces[-1])
             if finish is None:
                 raise self._unusable("the stream broke off")
-            given = [parts for _, parts in sorted(calls.items())]
-            yield llm.CompletionChunk(result=_result("".join(pieces), given, finish, last))
+            called = [parts for _, parts in sorted(calls.items())]
+            yield llm.CompletionChunk(result=_result("".join(pieces), called, finish, last))
 
     def _request(self, messages: Sequence[Message], options: llm.CompletionOptions | None) -> dict[str, Any]:
         options = options or llm.CompletionOptions()
         said = [{"role": "system", "content": options.system_prompt}] if options.system_prompt else []
-        request: dict[str, Any] = {
-            "model": options.model or self._options.model,
-            "messages": [*said, *map(_native, messages)],
-        }
-        tokens = options.max_tokens or self._options.max_tokens
         temperature = options.temperature if options.temperature is not None else self._options.temperature
-        if tokens is not None:
-            request[self._limit] = tokens
-        if temperature is not None:
-            request["temperature"] = temperature
-        if options.seed is not None:
-            request["seed"] = options.seed
-        if options.stop_sequences:
-            request["stop"] = list(options.stop_sequences)
-        if options.tools:
-            request["tools"] = [
-                _function(name=tool.name, description=tool.description, parameters=tool.input_schema)
-                for tool in options.tools
-            ]
-        return request
+        tools = [
+            _function(name=tool.name, description=tool.description, parameters=tool.input_schema)
+            for tool in options.tools
+        ]
+        return given(
+            model=options.model or self._options.model,
+            messages=[*said, *map(_native, messages)],
+            temperature=temperature,
+            seed=options.seed,
+            stop=list(options.stop_sequences) or None,
+            tools=tools or None,
+            **{self._limit: options.max_tokens or self._options.max_tokens},
+        )
 
 
 def _native(message: Message) -> dict[str, Any]:
-    native: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.name:
-        native["name"] = message.name
-    if message.tool_call_id:
-        native["tool_call_id"] = message.tool_call_id
-    if message.tool_calls:
-        native["tool_calls"] = [
-            {"id": call.get("id")}
-            | _function(name=call.get("name"), arguments=json.dumps(call.get("arguments") or {}))
-            for call in message.tool_calls
-        ]
-    return native
+    calls = [
+        {"id": call.get("id")}
+        | _function(name=call.get("name"), arguments=json.dumps(call.get("arguments") or {}))
+        for call in message.tool_calls or ()
+    ]
+    return given(
+        role=message.role,
+        content=message.content,
+        name=message.name or None,
+        tool_call_id=message.tool_call_id or None,
+        tool_calls=calls or None,
+    )
 
 
 def _function(**fields: Any) -> dict[str, Any]:
@@ -161,8 +155,8 @@ def _result(
 ) -> llm.CompletionResult:
     usage = getattr(answer, "usage", None)
     read = [
-        llm.tool_call(given_id or f"call-{number}", name or "", given)
-        for number, (given_id, name, given) in enumerate(calls)
+        llm.tool_call(call_id or f"call-{number}", name or "", arguments)
+        for number, (call_id, name, arguments) in enumerate(calls)
     ]
     return llm.CompletionResult(
         content=llm.encodable(content or ""),
