@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +16,19 @@ from pydantic import JsonValue
 from memory import (
     BackendHealth,
     ConfigError,
+    ContextBudget,
     MemoryEvent,
     MemoryScope,
     RetrieveRequest,
     RetrieveResult,
+    TokenCounter,
     WriteReceipt,
 )
-from memory.adapter import AdapterTraits, BaseAdapter, ContextEntry, ResetReceipt
+from memory.adapter import AdapterTraits, BaseAdapter, ContextEntry, ResetReceipt, entry_cost
 
 
 class ControlCondition(BaseAdapter):
-    """A provider that runs inside this process and is a baseline or a ceiling, never an architecture.
-
-    Args:
-        name: the condition's name in the configuration; labels its context sections and traces.
-        traits: what it declares; ``kind`` is always ``control``.
-    """
+    """A provider that runs inside this process and is a baseline or a ceiling, never an architecture."""
 
     def __init__(self, name: str, traits: AdapterTraits) -> None:
         self.backend_name = name
@@ -37,11 +36,9 @@ class ControlCondition(BaseAdapter):
         self.traits = replace(traits, counts_llm_calls=True)
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        """The scope's label: there is no backend whose alphabet it would have to fit."""
         return {"scope": scope.label}
 
     async def health(self) -> BackendHealth:
-        """Always ``ok``: there is nothing to reach."""
         return self.health_of()
 
     def found(
@@ -52,7 +49,6 @@ class ControlCondition(BaseAdapter):
         raw: Mapping[str, Any],
         **trace: Any,
     ) -> RetrieveResult:
-        """A retrieval's result; ``trace`` are further fields of its trace."""
         ids = tuple(entry.native_id for entry in entries if entry.native_id is not None)
         return RetrieveResult(
             request=request,
@@ -63,13 +59,12 @@ class ControlCondition(BaseAdapter):
 
 
 def content_hash(content: JsonValue) -> str:
-    """SHA-256 of what a condition was given, so that a run's record tells one truth from another."""
+    """Of what a condition was given, so that a run's record tells one truth from another."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_file(path: Path, where: str, wanted: str) -> str:
-    """A UTF-8 file that a user named; ConfigError says where and asks for what was ``wanted``."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -79,18 +74,72 @@ def read_file(path: Path, where: str, wanted: str) -> str:
 
 
 class FixedCondition(ControlCondition):
-    """A condition whose context does not come from what was written, so it keeps nothing of it.
-
-    Attributes:
-        volatile: what becomes of a write, said in every receipt.
-    """
+    """A condition whose context does not come from what was written; every receipt says so (``volatile``)."""
 
     volatile = "volatile: this condition keeps nothing of what is written"
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """Keep nothing. The receipt says so, and the trace by its native operation, ``none``."""
         return self.receipt(event, "none", warnings=(self.volatile,))
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Nothing of a scope is kept, hence nothing is left."""
         return ResetReceipt(scope=scope, verified=True, removed=0, trace=self.trace(scope, "none"))
+
+
+_BLANK_LINES = re.compile(r"\n[ \t]*\n+")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedDocument:
+    entries: tuple[ContextEntry, ...]
+    lines_left_out: int
+
+
+def pack_document(
+    text: str,
+    budget: ContextBudget,
+    counter: TokenCounter,
+    *,
+    overhead: int,
+    sources: Mapping[str, Iterable[str]] | None = None,
+) -> PackedDocument:
+    """One prose entry per paragraph, from the top, until the budget is full. The first that does not fit
+    whole is cut at a line. ``overhead`` are tokens of the fence; ``sources`` has the events of lines, where
+    known."""
+    paragraphs = [part.strip().splitlines() for part in _BLANK_LINES.split(text) if part.strip()]
+    total = sum(map(len, paragraphs))
+    room = None if budget.max_tokens is None else budget.max_tokens - overhead
+    entries: list[ContextEntry] = []
+    shown = 0
+    for lines in paragraphs[: budget.max_items]:
+        whole = _prose(lines, sources or {})
+        if room is not None:
+            cost = entry_cost(whole, counter)
+            if cost > room:
+                lines = lines[: _fitting(len(lines), _cost_of(lines, counter), room)]
+                whole, room = _prose(lines, sources or {}), 0
+            else:
+                room -= cost
+        if lines:
+            entries.append(whole)
+            shown += len(lines)
+        if room == 0:
+            break
+    return PackedDocument(tuple(entries), total - shown)
+
+
+def _prose(lines: list[str], sources: Mapping[str, Iterable[str]]) -> ContextEntry:
+    known = dict.fromkeys(event_id for line in lines for event_id in sources.get(line, ()))
+    return ContextEntry("\n".join(lines), event_ids=tuple(known), prose=True)
+
+
+def _cost_of(lines: list[str], counter: TokenCounter) -> Callable[[int], int]:
+    return lambda count: entry_cost(_prose(lines[:count], {}), counter)
+
+
+def leading_lines(lines: list[str], max_tokens: int, counter: TokenCounter) -> int:
+    return _fitting(len(lines), lambda count: counter.count("\n".join(lines[:count])), max_tokens)
+
+
+def _fitting(lines: int, cost: Callable[[int], int], room: int) -> int:
+    """How many leading lines cost at most ``room``; the cost grows with their number."""
+    return bisect_right(range(1, lines + 1), room, key=cost)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from conditions._document import leading_lines
+from conditions._control import leading_lines
 from conditions._notebook import Draft, Line, Source, Sources
 from memory import TokenCounter
 from memory.adapter import NativeWorker
@@ -59,12 +59,6 @@ def _content_words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """Something that was said, and what is worth knowing about it.
-
-    Attributes:
-        substance: how much there seems to be in it: words, names, numbers; little in questions and others' talk.
-    """
-
     date: str
     speaker: str
     text: str
@@ -100,7 +94,7 @@ class ExtractiveSummariser:
         self._read = lru_cache(4096)(_read)
 
     async def summarise(self, memory: str, sources: Sources, lines: list[Line]) -> Draft:
-        """The kept statements of the memory and of ``lines`` together. Lines of other origin stay at the top."""
+        """Lines of other origin stay at the top."""
         if len(memory) + sum(len(line.text) for line in lines) <= _AT_ONCE:
             return self.draft(memory, sources, lines)
         return await self._worker.run(lambda: self.draft(memory, sources, lines))
@@ -109,12 +103,10 @@ class ExtractiveSummariser:
         return None
 
     async def aclose(self) -> None:
-        """End the thread that long texts are read on."""
         await self._worker.aclose()
         self._read.cache_clear()
 
     def draft(self, memory: str, sources: Sources, lines: list[Line]) -> Draft:
-        """:meth:`summarise`, on the thread it is called on."""
         others, known = self._parse(memory, sources)
         said = [sourced for line in lines for sourced in _statements(line)]
         new = [sourced for sourced in said if sourced[0].substance > 0.5]
@@ -190,12 +182,9 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 class _Wishes:
-    """Preferences of one speaker and context, so that one in much the same words is found among them.
-
-    Of ``a`` words and ``b`` words, alike share at least ``3 (a + b) / 8``: three fifths of all they have. So one
-    that is alike has one of any ``a - shared + 1`` words, and the rarest are looked for. How many are compared is
-    bounded: in a flood of near repeats some stay, until the memory is full.
-    """
+    """Preferences of one speaker and context. Of ``a`` words and ``b`` words, alike share at least ``3 (a +
+    b) / 8``, so one that is alike has one of any ``a - shared + 1`` words, and the rarest are looked for. How
+    many are compared is bounded: in a flood of near repeats some stay, until the memory is full."""
 
     def __init__(self) -> None:
         self._having: dict[tuple[int, str], list[frozenset[str]]] = {}
@@ -229,12 +218,8 @@ class _Wishes:
 
 
 def _without_repeats(known: list[_Sourced], new: list[_Sourced]) -> list[_Sourced]:
-    """Oldest first, without what was said again later: word for word, or, of preferences, much the same.
-
-    Args:
-        known: what the memory holds; no two of them are alike, so they are compared with new ones alone.
-        new: what was said now, maybe of an earlier date.
-    """
+    """Oldest first, without what was said again later: word for word, or, of preferences, much the same. No
+    two of ``known`` are alike, so they are compared with new ones alone."""
     kept: list[_Sourced] = []
     heard: set[tuple[str, str | None, frozenset[str]]] = set()
     wishes: dict[tuple[str, str | None, bool], _Wishes] = defaultdict(_Wishes)

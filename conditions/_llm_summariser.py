@@ -1,8 +1,5 @@
-"""A summariser that asks a language model: any OpenAI-compatible endpoint with function calling.
-
-The model gets the memory and the conversation, and must answer by calling ``save_memory(history_entry,
-memory_update)``: the way Nanobot v0.1.4's consolidation worked, in our own words.
-"""
+"""A summariser that asks a language model: any OpenAI-compatible endpoint with function calling. The model
+must answer by calling ``save_memory(history_entry, memory_update)``, as in Nanobot v0.1.4's consolidation."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, StringConstraints
 
-from conditions._document import leading_lines
+from conditions._control import leading_lines
 from conditions._notebook import Draft, Line, Sources
 from memory import BackendError, PluginLoadError, TokenCounter
 from memory.adapter import (
@@ -74,17 +71,7 @@ _FORCED: Mapping[str, Any] = {"type": "function", "function": {"name": "save_mem
 
 
 class LlmSummariser:
-    """Asks the model once per consolidation.
-
-    Args:
-        options: where and which.
-        max_tokens: upper bound of the memory; what the model writes beyond it goes into the history.
-        counter: measures it.
-        owner: the condition's name, for errors.
-
-    Raises:
-        PluginLoadError: httpx is not installed.
-    """
+    """Asks the model once per consolidation; what it writes beyond ``max_tokens`` goes into the history."""
 
     def __init__(self, options: LlmOptions, max_tokens: int, counter: TokenCounter, owner: str) -> None:
         try:
@@ -109,11 +96,6 @@ class LlmSummariser:
         self.label = f"llm {options.model}"
 
     async def summarise(self, memory: str, sources: Sources, lines: list[Line]) -> Draft:
-        """One call of the model.
-
-        Raises:
-            BackendError: the endpoint failed, or the model did not call the tool as asked.
-        """
         conversation = "\n".join(line.render() for line in lines)
         history_entry, update = _saved(await self._ask(_prompt(memory, conversation)), self._owner)
         if not history_entry or (memory and not update):
@@ -132,11 +114,6 @@ class LlmSummariser:
         return None
 
     async def probe(self) -> None:
-        """One consolidation of one sentence, whose result is dropped.
-
-        Raises:
-            BackendError: the endpoint failed, or the model did not call the tool as asked.
-        """
         _saved(await self._ask(_prompt("", "[2024-03-01 09:00] USER: I drink tea.")), self._owner)
 
     async def aclose(self) -> None:

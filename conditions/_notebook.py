@@ -1,8 +1,5 @@
-"""What rolling_summary keeps of a scope: a long-term memory, a history, and messages not yet summarised.
-
-With a path, all of it is in one SQLite file of the scope, so that the memory and how far it reaches are written
-together or not at all.
-"""
+"""What rolling_summary keeps of a scope. With a path it is one SQLite file, so that the memory and how far it
+reaches are written together or not at all."""
 
 from __future__ import annotations
 
@@ -12,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import anyio
 from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter
@@ -55,15 +53,12 @@ class Line:
     context: str | None
 
     def render(self) -> str:
-        """``[2026-01-31 10:00] USER [Alice]: text``."""
         name = f" [{self.name.replace('[', '(').replace(']', ')')}]" if self.name else ""
         return f"[{self.timestamp:%Y-%m-%d %H:%M}] {self.role.upper()}{name}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a line of the memory comes from, if the summariser can tell."""
-
     event_id: str
     context: str | None = None
 
@@ -74,26 +69,16 @@ Sources = Mapping[str, tuple[Source, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A summariser's answer: the new memory in place of the old, and one entry for the history."""
-
     memory: str
     history_entry: str
     sources: Sources = field(default_factory=dict)
 
 
 class Summariser(Protocol):
-    """Rewrites the long-term memory so that it covers further messages."""
-
     label: str
     """What it is, for health, traces and reports."""
 
-    async def summarise(self, memory: str, sources: Sources, lines: list[Line]) -> Draft:
-        """The memory with ``lines`` worked in.
-
-        Raises:
-            BackendError: it failed; nothing has changed.
-        """
-        ...
+    async def summarise(self, memory: str, sources: Sources, lines: list[Line]) -> Draft: ...
 
     async def problem(self) -> str | None:
         """Why it would not work now, or None."""
@@ -104,19 +89,6 @@ class Summariser(Protocol):
 
 @dataclass
 class Progress:
-    """How far a notebook has come.
-
-    Attributes:
-        consolidated: messages worked off so far, summarised or archived raw.
-        consolidations: how often the memory was rewritten.
-        failures: failed attempts in a row.
-        raw_archived: messages that went into the history unsummarised.
-        last_error, retry_after_s: what the last failed attempt died of, without user text, and how long the
-            endpoint asked to be left alone.
-        last_derived_at: when the memory was last rewritten.
-        sources: line of the memory -> where it comes from, if known.
-    """
-
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid", defer_build=True)
 
     consolidated: Annotated[int, Field(ge=0)] = 0
@@ -133,24 +105,8 @@ _PROGRESS = TypeAdapter(Progress)
 
 
 class Notebook:
-    """The state of one scope. Holders of ``lock`` may change it; reading needs no lock.
-
-    Args:
-        scope: whose it is.
-        counter: measures messages and memory.
-        path: the scope's file, made with the first event; None keeps everything in this process.
-        durability: what an acknowledged event survives.
-
-    Attributes:
-        memory: the long-term memory, the only thing ever retrieved.
-        history: one entry per consolidation, and raw messages where summarising failed for good.
-        pending: messages not yet worked into the memory, in order of arrival.
-        costs: tokens of each of them.
-        memory_tokens: of the memory.
-        earlier: how many of them stand before the last run of messages of one session.
-        last_user: where among them a user speaks last, or -1.
-        progress: counters; changed by this class alone.
-    """
+    """The state of one scope. Holders of ``lock`` may change it; reading needs no lock. Without a ``path`` it
+    is kept in this process alone."""
 
     def __init__(
         self,
@@ -179,7 +135,6 @@ class Notebook:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the memory and of what is pending: what a prompt holding both would cost."""
         return self.memory_tokens + self._pending_tokens
 
     def knows(self, event_id: str) -> bool:
@@ -189,15 +144,9 @@ class Notebook:
         return event_id in self._waiting
 
     def sources(self, event_ids: Iterable[str]) -> list[dict[str, Any]]:
-        """What is known about events besides their words."""
         return [self._events[event_id].raw() for event_id in event_ids if event_id in self._events]
 
     async def add(self, event: MemoryEvent) -> None:
-        """Keep an event, to be summarised later.
-
-        Raises:
-            StoreError, BackendUnavailable: it could not be kept.
-        """
         await self._keep(("INSERT INTO events VALUES (NULL, ?, ?)", _sealed(event.model_dump_json())))
         self._take(event)
 
@@ -223,12 +172,7 @@ class Notebook:
         self._waiting[event.event_id] = len(event.messages)
 
     def load(self) -> None:
-        """Take up what an earlier process left; nothing where there is no file. Blocks.
-
-        Raises:
-            StoreError: the file is not as it was left.
-            IsolationError: the events belong to another scope.
-        """
+        """Take up what an earlier process left; nothing where there is no file. Blocks."""
         if self._path is None or not scope_file_exists(self._path):
             return
         file = open_scope_file(self._path, _LAYOUT, self._durability)
@@ -263,7 +207,6 @@ class Notebook:
         return [*([problem] if problem else []), *lost]
 
     async def commit(self, count: int, draft: Draft) -> None:
-        """The first ``count`` pending messages are now covered by ``draft``; raises as :meth:`add`."""
         progress = self._advanced(count)
         progress.consolidations += 1
         progress.last_derived_at = datetime.now(UTC)
@@ -273,9 +216,7 @@ class Notebook:
         self._drop(count)
 
     async def archive_raw(self, count: int) -> None:
-        """Give up summarising the first ``count`` pending messages: they go into the history as they are. Raises as
-        :meth:`add`.
-        """
+        """Give up summarising the first ``count`` pending messages: they go into the history as they are."""
         progress = self._advanced(count)
         progress.raw_archived += count
         progress.last_error = self.progress.last_error
@@ -296,14 +237,7 @@ class Notebook:
         return self.progress.failures
 
     def clear(self) -> int | None:
-        """Forget everything, the file included.
-
-        Returns:
-            The number of events; None where a file is gone that was never read.
-
-        Raises:
-            BackendUnavailable: the file cannot be deleted.
-        """
+        """How many events are gone; None where a file is that was never read."""
         unread = self._path is not None and self._file is None and scope_file_exists(self._path)
         removed = None if unread else len(self._events)
         self.close()
@@ -389,3 +323,79 @@ def _contents(file: SqliteFile, table: str) -> list[str]:
     if any(_digest(content) != digest for content, digest in rows):
         raise ValueError
     return [content for content, _ in rows]
+
+
+UpdatePolicy = Literal["after_accumulation_session", "token_threshold"]
+_ROUNDS = 5
+_ATTEMPTS = 3
+
+
+class Consolidation:
+    """Summarises notebooks; the caller holds the notebook's lock."""
+
+    def __init__(self, summariser: Summariser, policy: UpdatePolicy, window: int) -> None:
+        self.read_only = False
+        self._summariser = summariser
+        self._policy = policy
+        self._window = window
+
+    async def due(self, notebook: Notebook) -> None:
+        if self._policy == "after_accumulation_session":
+            while due := notebook.earlier:
+                if not await self.some(notebook, due):
+                    return
+        elif notebook.tokens >= self._window:
+            for _ in range(_ROUNDS):
+                excess = notebook.tokens - self._window // 2
+                cut = _cut_freeing(notebook, excess) if excess > 0 else 0
+                if not cut or not await self.some(notebook, cut):
+                    return
+
+    async def some(self, notebook: Notebook, due: int) -> bool:
+        """Work off some of the first ``due`` messages; False if none was. After three failures in a row they
+        go into the history as they are, as Nanobot did it."""
+        count = _cut_within(notebook, due, self._window)
+        lines = notebook.pending[:count]
+        try:
+            draft = await self._summariser.summarise(notebook.memory, notebook.progress.sources, lines)
+            if self.read_only:  # the mode changed while the model was thinking
+                return False
+            await notebook.commit(count, draft)
+        except MemslotError as error:
+            if notebook.note_failure(error) < _ATTEMPTS or self.read_only:
+                return False
+            try:
+                await notebook.archive_raw(count)
+            except MemslotError as unwritten:  # a full disk, say; the event is kept all the same
+                notebook.note_failure(unwritten)
+                return False
+        return True
+
+
+def _cut_freeing(notebook: Notebook, tokens: int) -> int:
+    """How many messages to work off so that ``tokens`` become free, up to a message of the user: the last
+    such place where there are too few, 0 where there is none."""
+    cut = freed = 0
+    for index, cost in enumerate(notebook.costs if notebook.last_user > 0 else ()):
+        if index and notebook.pending[index].role == "user":
+            cut = index
+            if freed >= tokens:
+                break
+        freed += cost
+    return cut
+
+
+def _cut_within(notebook: Notebook, due: int, window: int) -> int:
+    """How many of the first ``due`` messages fit ``window`` tokens together with the memory, at least one;
+    where not all do, up to a message of the user, if there is one."""
+    room = window - notebook.memory_tokens
+    fits = 0
+    for cost in islice(notebook.costs, due):
+        room -= cost
+        if room < 0:
+            break
+        fits += 1
+    if fits == due:
+        return due
+    at_user = (cut for cut in range(fits, 0, -1) if notebook.pending[cut].role == "user")
+    return next(at_user, max(fits, 1))

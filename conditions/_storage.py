@@ -38,8 +38,7 @@ _FILE_NAMES = IdAlphabet(safe="-_", escape="%", separator="+", max_length=200)
 
 
 class OwnedDirectory:
-    """A condition's ``path``, which one condition at a time may read and write; made when it is taken. Without one
-    the condition keeps everything in its process, and there is nothing to own; ``root`` is None."""
+    """A condition's ``path``, which one condition at a time may use. Without one there is nothing to own."""
 
     def __init__(self, root: Path | None, owner: str) -> None:
         self.root = root
@@ -54,18 +53,13 @@ class OwnedDirectory:
         return self.root / f"{self._names.encode(scope)['id']}{suffix}" if self.root else None
 
     def take(self) -> None:
-        """Become its owner; once more, where it was removed meanwhile. Idempotent.
-
-        Raises:
-            BackendUnavailable: someone else is, in this process or another, or it cannot be made.
-        """
+        """Become its owner; once more, where it was removed meanwhile. Idempotent."""
         if self.root is not None and not self._lock.held:
             with _writing(self.root):
                 self.root.mkdir(parents=True, exist_ok=True)
                 self._lock.acquire()
 
     def release(self) -> None:
-        """Let others have it. Idempotent."""
         self._lock.release(remove=True)
 
 
@@ -79,7 +73,7 @@ async def write(call: Callable[[], T], durability: Durability) -> T:
 
 
 async def read_off_loop(read: Callable[[], T]) -> T:
-    """What ``read`` returns, on a thread: a long history takes seconds to parse."""
+    """On a thread: a long history takes seconds to parse."""
     worker = NativeWorker(name="memslot-history")
     try:
         return await worker.run(read)
@@ -100,39 +94,19 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 class EventLog(AppendLog):
-    """The events of one scope in one file, one a line."""
-
     def __init__(self, path: Path, scope: MemoryScope, durability: Durability) -> None:
         super().__init__(path, durability=durability)
         self._scope = scope
 
     def events(self) -> list[MemoryEvent]:
-        """All events, in the order they were added. Blocks.
-
-        Raises:
-            StoreError: the file is not as it was left.
-            IsolationError: an event belongs to another scope.
-        """
         return [parse_event(line, self._scope, self.path.name) for line in self.load()]
 
     def add(self, event: MemoryEvent) -> None:
-        """Add one event.
-
-        Raises:
-            BackendUnavailable: it could not be written; the file is as it was.
-            StoreError: someone else changed the file; nothing is written.
-        """
         with _writing(self.path):
             self.append(event.model_dump_json().encode())
 
 
 def parse_event(text: str | bytes, scope: MemoryScope, file: str) -> MemoryEvent:
-    """An event as it was kept.
-
-    Raises:
-        StoreError: it is none.
-        IsolationError: it belongs to another scope.
-    """
     try:
         event = MemoryEvent.model_validate_json(text)
     except ValidationError:
@@ -145,13 +119,8 @@ def parse_event(text: str | bytes, scope: MemoryScope, file: str) -> MemoryEvent
 
 
 def open_scope_file(path: Path, layout: SqliteLayout, durability: Durability) -> SqliteFile:
-    """The SQLite file of a scope. One that is not there is made beside its place and then renamed, so that a killed
-    process leaves a whole one or none.
-
-    Raises:
-        StoreError: it is damaged, or its log or its count is there without it.
-        BackendUnavailable: it cannot be made.
-    """
+    """A file that is not there is made beside its place and then renamed, so that a killed process leaves a
+    whole one or none."""
     new, gone = (path.with_name(f"{path.name}.{suffix}") for suffix in ("new", "gone"))
     with _writing(path):
         if gone.exists():
@@ -175,12 +144,7 @@ def scope_file_exists(path: Path) -> bool:
 
 
 def remove_scope_file(path: Path) -> None:
-    """Delete the SQLite file of a scope, whatever it holds. Interrupted after its first step, the next opening
-    finishes it. Idempotent.
-
-    Raises:
-        BackendUnavailable: it cannot be deleted.
-    """
+    """Whatever it holds. Interrupted after its first step, the next opening finishes it. Idempotent."""
     new, gone = (path.with_name(f"{path.name}.{suffix}") for suffix in ("new", "gone"))
     with _writing(path):
         with suppress(FileNotFoundError):
@@ -225,7 +189,6 @@ class Known:
         )
 
     def raw(self) -> dict[str, Any]:
-        """JSON-ready, so that what is retrieved can be traced (spec section 1)."""
         return {
             "event_id": self.event_id,
             "session_id": self.session_id,

@@ -1,8 +1,5 @@
 """Everything that was said, in order, as far as the budget goes: the long-context control (spec section 2.2).
-
-The newest messages that fit are shown, oldest first. Packing walks back from the newest and stops when the
-budget is full, so its cost follows the budget and not the length of the history.
-"""
+Packing walks back from the newest, so its cost follows the budget and not the length of the history."""
 
 from __future__ import annotations
 
@@ -128,8 +125,6 @@ class _Transcript:
 
 
 class FullHistory(ControlCondition):
-    """Keeps every message, shows the newest that fit in chronological order. CS fields have no effect."""
-
     def __init__(
         self, name: str, options: FullHistoryOptions, counter: TokenCounter, default: Path | None = None
     ) -> None:
@@ -144,13 +139,6 @@ class FullHistory(ControlCondition):
         self._directory.take()
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Read what an earlier process left of this scope.
-
-        Raises:
-            StoreError: its file is not as it was left.
-            BackendUnavailable: someone else has the directory open.
-            IsolationError: its file holds another scope's events.
-        """
         await self._transcript(scope)
 
     async def _transcript(self, scope: MemoryScope) -> _Transcript:
@@ -165,7 +153,6 @@ class FullHistory(ControlCondition):
         return self._transcripts[scope]
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """Keep the event's messages. An event id that is already there is kept once, as it was first."""
         transcript = await self._transcript(event.scope)
         warnings: tuple[str, ...] = ()
         if event.event_id in transcript.sizes:
@@ -177,7 +164,6 @@ class FullHistory(ControlCondition):
         return self.receipt(event, "history.append", transcript.native_ids(event.event_id), warnings=warnings)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """The newest messages that fit ``request.budget``, oldest first; ``raw`` counts the others."""
         transcript = self._transcripts.get(request.scope) or _Transcript()
         overhead = section_overhead(self.backend_name, request.scope.label, self._counter)
         turns = transcript.newest(request.budget, self._counter, overhead)
@@ -212,7 +198,6 @@ class FullHistory(ControlCondition):
         )
 
     async def health(self) -> BackendHealth:
-        """Where the history is kept and how much of it; ``degraded`` where a file is not as it was left."""
         transcripts = list(self._transcripts.values())
         logs = [transcript.log for transcript in transcripts if transcript.log]
         where = "JSONL files" if self._directory.root else "process memory"
@@ -224,7 +209,6 @@ class FullHistory(ControlCondition):
         )
 
     async def aclose(self) -> None:
-        """Let the history go; files stay."""
         self._transcripts.clear()
         self._directory.release()
 

@@ -27,14 +27,11 @@ class NoMemoryOptions(PluginOptions):
 
 
 class NoMemory(FixedCondition):
-    """Retrieves nothing, or a name."""
-
     def __init__(self, name: str, options: NoMemoryOptions) -> None:
         super().__init__(name, AdapterTraits(kind="control", pet_observability="weak", recalls_writes=False))
         self._options = options
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """Empty when anonymised; the persona's display name when named."""
         anonymised = self._options.variant == "anonymised"
         entries: tuple[ContextEntry, ...] = ()
         if not anonymised:

@@ -80,7 +80,6 @@ class Phase(BaseModel):
         return self
 
     def holds_at(self, now: datetime | None) -> bool:
-        """Whether the value holds; ``now`` None is before anything happened."""
         if now is None:
             return True
         return (self.since is None or self.since <= now) and (self.until is None or now < self.until)
@@ -116,8 +115,6 @@ class OracleIpasOptions(PluginOptions):
 
 
 class OracleIpas(FixedCondition):
-    """Retrieves the cells of the matrix that hold now, filtered by ``context`` and ``attribute``."""
-
     def __init__(self, name: str, options: OracleIpasOptions, where: str) -> None:
         super().__init__(name, AdapterTraits(kind="control", cs_filtering="hard", recalls_writes=False))
         matrix = _read(options.path, f"{where}.path") if options.path is not None else options.matrix
@@ -128,16 +125,11 @@ class OracleIpas(FixedCondition):
     volatile = "volatile: of what is written, only the time is kept, in this process"
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """Keep nothing but the time of the event."""
         clock = self._clocks.get(event.scope)
         self._clocks[event.scope] = max(clock, event.timestamp) if clock else event.timestamp
         return await super().record_event(event)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """The cells that hold now; empty, with a warning, for a persona the matrix does not know.
-
-        ``scenario`` is not a dimension of the matrix and has no effect.
-        """
         now = self._as_of or self._clocks.get(request.scope)
         contexts = self._matrix.get(request.scope.persona_id)
         holding = [
@@ -164,7 +156,6 @@ class OracleIpas(FixedCondition):
         )
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Forget the scope's clock; the truth stays."""
         self._clocks.pop(scope, None)
         return await super().reset_scope(scope)
 
@@ -184,7 +175,7 @@ def _select(
 
 
 def _current(cell: tuple[Phase, ...], now: datetime | None) -> Phase | None:
-    """The phase that holds now: the one that began last, or the first of all before anything happened."""
+    """The phase that began last, or the first of all before anything happened (``now`` is None)."""
     holding = [phase for phase in cell if phase.holds_at(now)]
     choose, never = min if now is None else max, datetime.min.replace(tzinfo=UTC)
     return choose(holding, key=lambda phase: phase.since or never, default=None)
@@ -231,9 +222,4 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[OracleIpasOptions]) -> OracleIpas:
-    """Build the condition; reads ``path``.
-
-    Raises:
-        ConfigError: the file cannot be read or is not such a matrix.
-    """
     return OracleIpas(settings.name, settings.options, settings.where)

@@ -17,12 +17,10 @@ from typing import Annotated, Any, Literal
 import anyio
 from pydantic import Field, model_validator
 
-from conditions._consolidation import Consolidation, UpdatePolicy
-from conditions._control import ControlCondition
-from conditions._document import PackedDocument, pack_document
+from conditions._control import ControlCondition, PackedDocument, pack_document
 from conditions._extractive import ExtractiveSummariser
 from conditions._llm_summariser import LlmOptions, LlmSummariser
-from conditions._notebook import Notebook, Summariser
+from conditions._notebook import Consolidation, Notebook, Summariser, UpdatePolicy
 from conditions._storage import OwnedDirectory, read_off_loop
 from memory import (
     AdapterMode,
@@ -92,7 +90,7 @@ class RollingSummaryOptions(PluginOptions):
 
 
 class RollingSummary(ControlCondition):
-    """Keeps one long-term memory per scope. SupportsReadiness: messages not yet summarised are ``pending``."""
+    """SupportsReadiness: messages not yet summarised are ``pending``."""
 
     def __init__(
         self,
@@ -125,7 +123,6 @@ class RollingSummary(ControlCondition):
         self._notebooks: dict[MemoryScope, Notebook] = {}
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        """The scope's label, and its file below ``path`` where there is one."""
         path = self._directory.file(scope, ".sqlite")
         return {**super().native_scope(scope), **({"file": path.name} if path is not None else {})}
 
@@ -133,13 +130,6 @@ class RollingSummary(ControlCondition):
         self._directory.take()
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Take up what an earlier process left of this scope.
-
-        Raises:
-            StoreError: its file is not as it was left.
-            BackendUnavailable: someone else has the directory open.
-            IsolationError: its file holds another scope's events.
-        """
         await self._opened(scope)
 
     async def _opened(self, scope: MemoryScope) -> Notebook:
@@ -152,10 +142,8 @@ class RollingSummary(ControlCondition):
         return self._notebooks[scope]
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """Becoming read-only ends the sessions: what is pending is summarised first, if that can be done in time.
-
-        While read-only nothing is summarised, not even by ``wait_until_ready``.
-        """
+        """Becoming read-only ends the sessions: what is pending is summarised first, if that can be done in
+        time."""
         if mode.read_only and not self._consolidation.read_only:
             with anyio.move_on_after(self._write_limit_s):
                 for notebook in list(self._notebooks.values()):
@@ -168,7 +156,6 @@ class RollingSummary(ControlCondition):
         return await super().set_mode(mode)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Forget the memory, the history and what is pending of this scope, its file included."""
         notebook = self._notebook(scope)
         self._directory.take()
         async with notebook.lock:
@@ -179,7 +166,6 @@ class RollingSummary(ControlCondition):
         return ResetReceipt(scope=scope, verified=empty, removed=removed, trace=trace)
 
     async def health(self) -> BackendHealth:
-        """Whether the directory can be had and the summariser would work; an extractive one is named as such."""
         self._directory.take()
         problem = await self._summariser.problem()
         details = {
@@ -201,17 +187,13 @@ class RollingSummary(ControlCondition):
         return {"llm": self._summariser.probe} if isinstance(self._summariser, LlmSummariser) else {}
 
     async def aclose(self) -> None:
-        """Close the summariser. What is still pending stays pending: on disk with ``path``, else it is gone."""
         await self._summariser.aclose()
         while self._notebooks:
             self._notebooks.popitem()[1].close()
         self._directory.release()
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """Keep the event, then summarise what is due: earlier sessions, or what overflows the window.
-
-        The event is kept before anything is summarised, so a summariser that fails loses nothing.
-        """
+        """The event is kept before anything is summarised, so a summariser that fails loses nothing."""
         notebook = await self._opened(event.scope)
         warnings: list[str] = []
         async with notebook.lock:
@@ -236,7 +218,7 @@ class RollingSummary(ControlCondition):
         )
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """The long-term memory, by paragraphs, as far as the budget goes; never messages still pending."""
+        """The long-term memory; never messages still pending."""
         notebook = self._notebook(request.scope)
         progress = notebook.progress
         packed = pack_document(
@@ -268,7 +250,6 @@ class RollingSummary(ControlCondition):
         )
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """``pending`` while messages wait, ``failed`` once some had to be archived unsummarised."""
         notebook = self._notebook(scope)
         progress, waiting = notebook.progress, len(notebook.pending)
         because = f" ({progress.last_error})" if progress.last_error else ""
@@ -285,7 +266,6 @@ class RollingSummary(ControlCondition):
         )
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        """Summarise everything that is left, within ``timeout_s`` seconds. While read-only, only report."""
         notebook = self._notebooks.get(scope)
         if notebook is not None:
             with anyio.move_on_after(timeout_s):
@@ -297,7 +277,6 @@ class RollingSummary(ControlCondition):
         return await self.readiness(scope)
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """For diagnostics: ``memory``, ``history`` or ``pending`` (messages not yet summarised), as a list."""
         notebook = self._notebook(request.scope)
         kept = {
             "memory": notebook.memory.splitlines(),
@@ -350,11 +329,6 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[RollingSummaryOptions]) -> RollingSummary:
-    """Build the condition.
-
-    Raises:
-        PluginLoadError: ``summariser: llm``, and httpx is not installed.
-    """
     options, counter = settings.options, settings.token_counter
     summariser: Summariser
     if options.llm is not None:

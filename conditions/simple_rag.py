@@ -24,5 +24,4 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[PluginOptions]) -> MemoryAdapter:
-    """Have mem0 built under this condition's name."""
     return settings.create(_BACKEND, settings.options)

@@ -9,8 +9,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
-from conditions._control import FixedCondition, content_hash, read_file
-from conditions._document import pack_document
+from conditions._control import FixedCondition, content_hash, pack_document, read_file
 from memory import BackendHealth, ConfigError, RetrieveRequest, RetrieveResult, TokenCounter
 from memory.adapter import (
     AdapterSettings,
@@ -45,8 +44,6 @@ class StaticProfileOptions(PluginOptions):
 
 
 class StaticProfile(FixedCondition):
-    """Retrieves a persona's text, by paragraphs, as far as the budget goes."""
-
     def __init__(self, name: str, options: StaticProfileOptions, counter: TokenCounter, where: str) -> None:
         super().__init__(name, AdapterTraits(kind="control", pet_observability="weak", recalls_writes=False))
         self._profiles = options.profiles
@@ -58,7 +55,6 @@ class StaticProfile(FixedCondition):
         self._counter = counter
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """The persona's text; empty, with a warning, where there is none."""
         text = self._profiles.get(request.scope.persona_id, self._default)
         overhead = section_overhead(self.backend_name, request.scope.label, self._counter)
         packed = pack_document(text or "", request.budget, self._counter, overhead=overhead)
@@ -94,9 +90,4 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[StaticProfileOptions]) -> StaticProfile:
-    """Build the condition; reads ``path``.
-
-    Raises:
-        ConfigError: the file cannot be read, is not UTF-8 or is empty.
-    """
     return StaticProfile(settings.name, settings.options, settings.token_counter, settings.where)

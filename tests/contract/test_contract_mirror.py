@@ -14,8 +14,7 @@ from memory import Deadlines, MemorySlot
 from memory.adapter import MemoryAdapter, PluginInfo
 from memory.backends.mirror import memslot_describe
 from memory.backends.mirror.adapter import MirrorAdapter
-from memory.backends.mirror.facts import ShadowFacts
-from memory.backends.mirror.shadow import Shadow, ShadowLog
+from memory.backends.mirror.shadow import Shadow, ShadowFacts, ShadowLog
 from memory.testing import FakeBackend, FakeNativeStore, MemoryContract
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from rolling_support import ALICE, COUNTER, START, Host, event
 
 from conditions import _extractive, full_history
-from conditions._document import pack_document
+from conditions._control import pack_document
 from conditions._extractive import ExtractiveSummariser
 from conditions._llm_summariser import LlmOptions, LlmSummariser
 from conditions._notebook import Line, Source

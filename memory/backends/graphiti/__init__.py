@@ -1,17 +1,10 @@
-"""Graphiti as a memory backend, through ``graphiti-core`` on FalkorDB, Kuzu or Neo4j (spec section 5.3).
-
-The plugin module of the entry point ``graphiti``. The SDK is imported by the factory alone.
-"""
+"""Graphiti as a memory backend, through ``graphiti-core`` on FalkorDB, Kuzu or Neo4j (spec section 5.3)."""
 
 from __future__ import annotations
 
 from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.translate import GROUP_IDS
-
-GRAPHITI_CAPABILITIES = frozenset(
-    {"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"}
-)
 
 
 @hookimpl
@@ -20,7 +13,7 @@ def memslot_describe() -> PluginInfo:
         name="graphiti",
         kind="architecture",
         summary="Graphiti: a temporal knowledge graph; facts are extracted by an LLM and invalidated, not deleted",
-        capabilities=GRAPHITI_CAPABILITIES,
+        capabilities=frozenset({"bulk_ingest", "readiness", "native_mutation", "provenance", "native_query"}),
         consistency="immediate",
         pet_observability="dated",
         sdk_modules=("graphiti_core", "httpx"),
@@ -32,7 +25,6 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[GraphitiOptions]) -> MemoryAdapter:
-    """Build the adapter. Graphiti is imported here; a scope's graph is opened by ``setup_scope``."""
     from memory.backends.graphiti.adapter import GraphitiAdapter
     from memory.backends.graphiti.opening import import_sdk
 

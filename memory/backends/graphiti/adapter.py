@@ -1,26 +1,29 @@
-"""The contract in calls of ``graphiti_core.Graphiti``.
-
-Every scope has a graph of its own, with one driver, one client and one lock; models, and connections to a server,
-are shared. Graphiti runs on asyncio only.
-"""
+"""The contract in calls of ``graphiti_core.Graphiti``; a scope has a graph, driver, client and lock of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from itertools import chain, repeat
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
+from pydantic import PositiveInt
 
 from memory import (
     BackendError,
     BackendHealth,
     ConfigError,
+    InputError,
     MemoryEvent,
     MemoryScope,
+    NativeMutationRequest,
+    NativeQueryRequest,
+    ProvenanceRequest,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
@@ -28,6 +31,10 @@ from memory import (
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
+    NativeMutationReceipt,
+    NativeQueryResult,
+    Operation,
+    ProvenanceResult,
     RecentKeys,
     ResetReceipt,
     SequentialBulk,
@@ -37,14 +44,15 @@ from memory.adapter import (
     normalise_error,
     release,
 )
-from memory.backends.graphiti.options import GraphitiModel, GraphitiOptions, build_ontology
-from memory.backends.graphiti.records import GraphitiRecords, mutations, queries
+from memory.backends.graphiti.options import GraphitiOptions, build_ontology
 from memory.backends.graphiti.stores import NotSaved, make_store
 from memory.backends.graphiti.translate import (
     ERRORS,
     KINDS,
     episode_body,
+    event_id_of,
     group_of,
+    in_utc,
     json_ready,
     to_entries,
     triplets_of,
@@ -53,42 +61,48 @@ from memory.backends.graphiti.translate import (
 if TYPE_CHECKING:
     from memory.backends.graphiti.client import NativeGraph, Stored
 
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _BULK_WARNING = "written by add_episode_bulk: facts of this batch that contradict each other all stay valid"
 _NOTHING = "there was nothing to send"
-_REMEMBERED_EVENTS = 1000  # whose last write had no certain end
 
 
-class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
-    """Translates the contract into calls of ``graphiti_core.Graphiti``."""
-
+class GraphitiAdapter(SynchronousWrites, SequentialBulk):
     def __init__(self, settings: AdapterSettings[GraphitiOptions]) -> None:
         from memory.backends.graphiti.models import Models
 
         self.backend_name = settings.name
-        self._directory: Path = (settings.options.path or settings.data_dir / settings.name).expanduser()
-        self._store = make_store(settings.options, self._directory, settings.deadlines)
+        options = self._options = settings.options
+        # Whether a preload is add_episode_bulk; of triplets there is none.
+        self._in_batches = options.bulk == "native" and options.ingest != "triplet"
+        directory = (options.path or settings.data_dir / settings.name).expanduser()
+        self._store = make_store(options, directory, settings.deadlines)
+        listed = ("count", "edges", "nodes", "episodes", *(["sagas"] if options.saga else []))
+        changed = ("delete", "remove_episode", *(["summarize_saga"] if options.saga else []))
         self.traits = AdapterTraits(
             kind="architecture",
             consistency="immediate",
             cs_filtering="soft",
             pet_observability="dated",
-            bulk_size=None if _in_batches(settings.options) else 1,
+            bulk_size=None if self._in_batches else 1,
             asyncio_only=True,
             errors=ERRORS,
-            store=_store_of(settings.options),
+            store=_store_of(options),
             packages=("graphiti-core", *self._store.packages),
-            native_memory_types=KINDS,
-            native_ingest_modes=_modes(settings.options),
-            native_queries=queries(sagas=bool(settings.options.saga)),
-            native_mutations=mutations(sagas=bool(settings.options.saga)),
+            native_memory_types=tuple(KINDS),
+            native_ingest_modes=_modes(options),
+            native_queries=dict.fromkeys(listed, Operation({"limit": PositiveInt})),
+            native_mutations={
+                "build_communities": Operation(),
+                **dict.fromkeys(changed, Operation(native_id=True)),
+            },
             counts_llm_calls=True,
-            fallback_components=settings.options.fallback_components,
+            fallback_components=options.fallback_components,
         )
-        self._options = settings.options
-        self._ontology = build_ontology(settings.options, settings.where)
-        self._models = Models(settings.options, settings.deadlines)
+        self._ontology = build_ontology(options, settings.where)
+        self._models = Models(options, settings.deadlines)
+        self.model_probes = self._models.probes
         self._graphs: dict[str, NativeGraph] = {}
-        self._uncertain: RecentKeys[tuple[str, str]] = RecentKeys(_REMEMBERED_EVENTS)
+        self._uncertain: RecentKeys[tuple[str, str]] = RecentKeys(1000)  # events: stored or not, nobody knows
         self._opening = anyio.Lock()
         self._ending = ShieldedCalls()
         self._closing: asyncio.Task[None] | None = None
@@ -96,18 +110,13 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
         self._places = [anyio.Semaphore(places, fast_acquire=True) for _ in range(2)]
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        """``group_id``; also the name of the scope's directory."""
         return {"group_id": group_of(scope)}
 
     def graph(self, scope: MemoryScope, *, writing: bool = False, clearing: bool = False) -> _InUse:
-        """The scope's open graph, which stays open meanwhile; cleared where it cannot be opened otherwise.
-
-        Where open graphs hold memory, writes wait for writes of other scopes once so many are under way as may
-        stay open, and reads for reads: a write may take as long as its model, and no read is to wait for that.
-        """
-        return _InUse(
-            self._places[writing], lambda: self._graph(group_of(scope), clearing), self.backend_name
-        )
+        """The scope's graph, open meanwhile. Where open graphs hold memory, writes wait for writes of other
+        scopes, and reads for reads: a write may take as long as its model."""
+        opened = partial(self._graph, group_of(scope), clearing)
+        return _InUse(self._places[writing], opened, self.backend_name)
 
     async def _graph(self, group_id: str, clearing: bool) -> NativeGraph:
         if group_id not in self._graphs:
@@ -147,12 +156,6 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
                 await self._ending.run(None, graph.close)
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Open the scope's graph, or make it.
-
-        Raises:
-            BackendUnavailable: it is open elsewhere, or its server is not there.
-            ConfigError: the directory cannot be created.
-        """
         try:
             async with self.graph(scope):
                 pass
@@ -172,11 +175,6 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
             await graph.idle()
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """``add_episode`` of the event, or ``add_triplet`` of the facts it carries.
-
-        Raises:
-            InputError: ``ingest: triplet`` and the event carries none.
-        """
         triplets = triplets_of(event) if self._options.ingest == "triplet" else None
         body, warnings = self._body(event)
         if not body and triplets is None:
@@ -201,16 +199,8 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
         return episode_body(event, self._options.ingest, cs_in_body=self._options.cs_in_body)
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """One ``add_episode`` after the other; with ``bulk: native`` one ``add_episode_bulk``.
-
-        Raises:
-            MemslotError: an event failed; ``receipts`` are of those written before it, later ones are not sent.
-        """
-        if _in_batches(self._options):
-            return await self._record_batch(events)
-        return await super().record_events(events)
-
-    async def _record_batch(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        if not self._in_batches:
+            return await super().record_events(events)
         made = [(event, *self._body(event)) for event in events]
         sent = [(event, body) for event, body, _ in made if body]
         stored: dict[str, Stored] = {}
@@ -235,9 +225,8 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
         return self.receipt(event, operation, stored or (), warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Ids of the event's episode and facts; None also where some of them are missing, as a server without
-        transactions leaves it. Writing the event again then begins anew.
-        """
+        """None also where parts are missing, as a server without transactions leaves them: it is written
+        anew."""
         async with self.graph(event.scope) as graph:
             found, complete = await graph.parts_of(event.event_id)
         if found and not complete:
@@ -245,44 +234,84 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
         return found if found and complete else None
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """``search_`` within the scope's group. Facts that no longer hold come with their ``invalid_at``."""
-        limit = request.budget.search_limit(
-            self._options.top_k, reranked="cross_encoder" in self._options.recipe
-        )
+        reranked = "cross_encoder" in self._options.recipe
+        limit = request.budget.search_limit(self._options.top_k, reranked=reranked)
         async with self.graph(request.scope) as graph:
             found = await graph.search(request.query_with_cs, limit)
             events = await graph.events_of(found.edges)
-        scores = (
-            found.edge_reranker_scores,
-            found.node_reranker_scores,
-            found.episode_reranker_scores,
-            found.community_reranker_scores,
-        )
+        scores = {kind: getattr(found, f"{single}_reranker_scores") for kind, single in KINDS.items()}
         raw = {
-            kind: list(map(json_ready, getattr(found, kind), chain(scored, repeat(None))))
-            for kind, scored in zip(KINDS, scores, strict=True)
+            kind: list(map(json_ready, getattr(found, kind), chain(scores[kind], repeat(None))))
+            for kind in KINDS
         }
-        entries = tuple(to_entries(raw, events, self._options.edge_types))
         return RetrieveResult(
             request=request,
             raw=raw,
-            entries=entries,
+            entries=tuple(to_entries(raw, events, self._options.edge_types)),
             trace=self.trace(request.scope, "Graphiti.search_", consistency="committed"),
         )
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """A blank file in place of the scope's, which need not be one that can be opened; on a server
-        ``clear_data`` of its group. Then a count of what is left.
-        """
         async with self.graph(scope, writing=True, clearing=True) as graph:
             removed, verified = await graph.clear()
-        return ResetReceipt(
-            scope=scope, verified=verified, removed=removed, trace=self.trace(scope, "clear_data")
+        trace = self.trace(scope, "clear_data")
+        return ResetReceipt(scope=scope, verified=verified, removed=removed, trace=trace)
+
+    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
+        operation, native_id = request.operation, str(request.native_id)
+        ids = () if operation == "build_communities" else (native_id,)
+        async with self.graph(request.scope, writing=True) as graph:
+            call, raw = f"Graphiti.{operation}", dict[str, Any]()
+            if operation == "build_communities":
+                raw["communities"] = await graph.build_communities()
+            elif operation == "summarize_saga":
+                raw["saga"] = json_ready(await graph.summarize_saga(native_id))
+            else:
+                kind = await graph.remove(native_id, episode=operation == "remove_episode")
+                call = "Graphiti.remove_episode" if kind == "episode" else "EntityEdge.delete"
+                raw = {"deleted": kind, "uuid": native_id}
+        trace = self.trace(request.scope, call, native_ids=ids)
+        return NativeMutationReceipt(status="committed", native_ids=ids, raw=raw, trace=trace)
+
+    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
+        """Without ``native_id``: facts whose ``invalid_at`` lies in the range; ``arguments={"by":
+        "expired_at"}`` goes by when Graphiti learned it."""
+        async with self.graph(request.scope) as graph:
+            if request.native_id is None:
+                edges = await self._invalidated(graph, request)
+                episodes = await graph.episodes(sorted({uuid for edge in edges for uuid in edge.episodes}))
+            else:
+                edges, episodes = await graph.with_sources(request.native_id)
+        events = (event_id_of(episode.source_description) for episode in episodes)
+        return ProvenanceResult(
+            raw={"edges": [*map(json_ready, edges)], "episodes": [*map(json_ready, episodes)]},
+            native_ids=tuple(edge.uuid for edge in edges),
+            event_ids=tuple(dict.fromkeys(event for event in events if event)),
+            trace=self.trace(request.scope, "EpisodicNode.get_by_uuids"),
         )
 
+    async def _invalidated(self, graph: NativeGraph, request: ProvenanceRequest) -> list[Any]:
+        by = request.arguments.get("by", "invalid_at")
+        if request.arguments.keys() - {"by"} or by not in ("invalid_at", "expired_at"):
+            raise InputError("ProvenanceRequest.arguments takes by alone: invalid_at or expired_at")
+        since, until = request.since or _FIRST, request.until or _LAST
+        edges = await graph.all_of("edges")
+        return [edge for edge in edges if (at := getattr(edge, by)) and since <= in_utc(at) <= until]
+
+    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
+        operation = request.operation
+        limit: Any = request.arguments.get("limit", 10_000)
+        async with self.graph(request.scope) as graph:
+            if operation == "count":
+                return NativeQueryResult(raw=await graph.counts(), trace=self.trace(request.scope, "MATCH"))
+            rows = [json_ready(record) for record in await graph.all_of(operation, limit)]
+        raw = {operation: rows, "truncated": len(rows) == limit}
+        return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "get_by_group_ids"))
+
     async def health(self) -> BackendHealth:
-        """Probe every open graph. The models are not called: that would cost money."""
+        """The models are not called: that would cost money."""
         options = self._options
+        ranker = getattr(options.cross_encoder, "model", "lexical")
         await self._store.probe()
         problems = self._store.problems()
         for graph in list(self._graphs.values()):
@@ -293,20 +322,16 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
             details={
                 "driver": self._store.label,
                 "open_graphs": len(self._graphs),
-                "llm": options.llm.model if options.llm else None,
-                "embedder": _label(options.embedder),
-                "cross_encoder": _label(options.cross_encoder) if "cross_encoder" in options.recipe else None,
+                "llm": getattr(options.llm, "model", None),
+                "embedder": getattr(options.embedder, "model", "lexical"),
+                "cross_encoder": ranker if "cross_encoder" in options.recipe else None,
                 "recipe": options.recipe,
             },
             warnings=(*self._store.warnings, *problems),
         )
 
-    def model_probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
-        """The extracting model, and the embedder and cross-encoder where they are models."""
-        return self._models.probes()
-
     async def aclose(self) -> None:
-        """Close every graph and every HTTP client, whichever of them fails. Idempotent; goes on when cancelled."""
+        """Goes on when cancelled, whichever part fails."""
         if self._closing is None:
             graphs, self._graphs = list(self._graphs.values()), {}
             steps = (*(graph.close for graph in graphs), self._ending.idle)
@@ -314,36 +339,34 @@ class GraphitiAdapter(GraphitiRecords, SynchronousWrites, SequentialBulk):
         await asyncio.shield(self._closing)
 
 
+@dataclass
 class _InUse:
     """Around the use of a graph: a class, as a generator of this kind costs a search more than its rows."""
 
-    def __init__(
-        self, place: anyio.Semaphore, opened: Callable[[], Awaitable[NativeGraph]], backend_name: str
-    ) -> None:
-        self._place = place
-        self._opened = opened
-        self._name = backend_name
+    place: anyio.Semaphore
+    opened: Callable[[], Awaitable[NativeGraph]]
+    backend_name: str
 
     async def __aenter__(self) -> NativeGraph:
-        if self._place.value:
-            self._place.acquire_nowait()
+        if self.place.value:
+            self.place.acquire_nowait()
         else:
             with awaiting_turn(last=False):
-                await self._place.acquire()
+                await self.place.acquire()
         try:
-            self._graph = await self._opened()
+            self._graph = await self.opened()
         except BaseException:
-            self._place.release()
+            self.place.release()
             raise
         self._graph.users += 1
         return self._graph
 
     async def __aexit__(self, kind: object, error: BaseException | None, where: object) -> None:
         self._graph.users -= 1
-        self._place.release()
+        self.place.release()
         if isinstance(error, NotSaved):
-            cause = error.__cause__ or error
-            failure = normalise_error(cause, backend_name=self._name, operation="the write", table=ERRORS)
+            cause, name = error.__cause__ or error, self.backend_name
+            failure = normalise_error(cause, backend_name=name, operation="the write", table=ERRORS)
             failure.sent = False  # also where a model's answer was lost: nothing is stored
             raise failure from cause
 
@@ -355,11 +378,6 @@ def _store_of(options: GraphitiOptions) -> str:
     return "|".join([options.driver, str(options.path or ""), *named])
 
 
-def _in_batches(options: GraphitiOptions) -> bool:
-    """Whether a preload is ``add_episode_bulk``; of triplets there is none."""
-    return options.bulk == "native" and options.ingest != "triplet"
-
-
 def _modes(options: GraphitiOptions) -> tuple[str, ...]:
     chosen = {
         "bulk": options.bulk == "native",
@@ -368,7 +386,3 @@ def _modes(options: GraphitiOptions) -> tuple[str, ...]:
         "saga": options.saga,
     }
     return (options.ingest, *(name for name, used in chosen.items() if used))
-
-
-def _label(model: str | GraphitiModel) -> str:
-    return model if isinstance(model, str) else model.model

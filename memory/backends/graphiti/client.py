@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from graphiti_core import Graphiti
 from graphiti_core.edges import Edge, EntityEdge
-from graphiti_core.nodes import EntityNode, EpisodeType, EpisodicNode, Node
+from graphiti_core.errors import EdgeNotFoundError, GroupsEdgesNotFoundError, GroupsNodesNotFoundError
+from graphiti_core.nodes import EntityNode, EpisodeType, EpisodicNode, Node, SagaNode
 from graphiti_core.search import search_config_recipes as recipes
 from graphiti_core.search.search_config import SearchConfig, SearchResults
 from graphiti_core.search.search_filters import ComparisonOperator, DateFilter, SearchFilters
@@ -21,12 +22,18 @@ from graphiti_core.utils.bulk_utils import RawEpisode
 
 from memory import MemoryEvent, MemslotError, ScopeError
 from memory.adapter import ShieldedCalls, awaiting_turn
-from memory.backends.graphiti.lookups import GraphLookups
 from memory.backends.graphiti.models import Models
 from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.stores import NotSaved, ScopeGraph, Write
-from memory.backends.graphiti.translate import Triplet, description
+from memory.backends.graphiti.translate import Triplet, description, event_id_of
 
+_OWNERS: dict[str, Any] = {
+    "edges": EntityEdge,
+    "nodes": EntityNode,
+    "episodes": EpisodicNode,
+    "sagas": SagaNode,
+}
+_REMEMBERED_EPISODES = 10_000
 T = TypeVar("T")
 _RECIPES = {
     "hybrid": recipes.EDGE_HYBRID_SEARCH_RRF,
@@ -36,13 +43,10 @@ _RECIPES = {
     "combined_mmr": recipes.COMBINED_HYBRID_SEARCH_MMR,
     "combined_cross_encoder": recipes.COMBINED_HYBRID_SEARCH_CROSS_ENCODER,
 }
-Stored = tuple[str, ...]
-"""What an event became: its episode, and the facts that name it as a source."""
+Stored = tuple[str, ...]  # what an event became: its episode, and the facts that name it as a source
 
 
-class NativeGraph(GraphLookups):
-    """A scope's graph; ``ontology`` are the types of entities and facts to tell apart, as arguments."""
-
+class NativeGraph:
     def __init__(
         self,
         driver: ScopeGraph,
@@ -51,11 +55,12 @@ class NativeGraph(GraphLookups):
         models: Models,
         ontology: Mapping[str, Any],
     ) -> None:
-        super().__init__(driver, group_id)
+        self.driver = driver
+        self.group_id = group_id
         self._options = options
         self._ontology = ontology
         self.graphiti = Graphiti(
-            graph_driver=self.driver,
+            graph_driver=driver,
             llm_client=models.llm,
             embedder=models.embedder,
             cross_encoder=models.cross_encoder,
@@ -63,20 +68,90 @@ class NativeGraph(GraphLookups):
         self._calls = ShieldedCalls()
         self._recipe = cache(partial(make_recipe, options))
         self._filter = make_filter(options)
+        self._events: dict[str, str | None] = {}  # of episodes, so that no search needs to ask
         self.users = 0
+
+    async def events_of(self, edges: Iterable[EntityEdge]) -> Mapping[str, str | None]:
+        """Event ids by episode uuid, at least of these facts; one query for episodes of earlier processes."""
+        unknown = {episode for edge in edges for episode in edge.episodes if episode not in self._events}
+        for episode in await self.episodes(sorted(unknown)) if unknown else ():
+            self.remember(episode.uuid, event_id_of(episode.source_description))
+        return self._events
+
+    def remember(self, episode: str, event_id: str | None) -> None:
+        if len(self._events) >= _REMEMBERED_EPISODES:
+            self._events.pop(next(iter(self._events)))
+        self._events[episode] = event_id
+
+    async def find(self, native_id: str) -> EntityEdge | EpisodicNode:
+        for found in await self.edges([native_id]) or await self.episodes([native_id]):
+            return found
+        raise ScopeError("native_id names no fact and no episode of this scope")
+
+    async def with_sources(self, native_id: str) -> tuple[list[EntityEdge], list[EpisodicNode]]:
+        """A fact and its episodes, or an episode and its facts."""
+        found = await self.find(native_id)
+        if isinstance(found, EntityEdge):
+            return [found], await self.episodes(found.episodes)
+        return await self.edges(found.entity_edges), [found]
+
+    async def episodes(self, uuids: Sequence[str]) -> list[EpisodicNode]:
+        return await self._by_uuid(EpisodicNode, uuids)
+
+    async def edges(self, uuids: Sequence[str]) -> list[EntityEdge]:
+        return await self._by_uuid(EntityEdge, uuids)
+
+    async def _by_uuid(self, owner: Any, uuids: Sequence[str]) -> list[Any]:
+        """In that order; those that are gone, or another group's, are left out."""
+        place = {uuid: at for at, uuid in enumerate(uuids)}
+        try:
+            found = await owner.get_by_uuids(self.driver, list(uuids)) if uuids else []
+        except EdgeNotFoundError:
+            return []
+        ours = (record for record in found if record.group_id == self.group_id)
+        return sorted(ours, key=lambda record: place[record.uuid])
+
+    async def all_of(self, kind: str, limit: int | None = None) -> list[Any]:
+        try:
+            return list(await _OWNERS[kind].get_by_group_ids(self.driver, [self.group_id], limit=limit))
+        except (GroupsEdgesNotFoundError, GroupsNodesNotFoundError):
+            return []
+
+    async def episodes_of_event(self, event_id: str) -> list[EpisodicNode]:
+        return await self.episodes(await self.uuids_of_events([event_id]))
+
+    async def parts_of(self, event_id: str) -> tuple[tuple[str, ...], bool]:
+        """Ids of an event's episodes and facts, and whether all that an episode names are there. An episode
+        of triplets names its facts once all are saved."""
+        episodes = await self.episodes_of_event(event_id)
+        named = list(dict.fromkeys(fact for episode in episodes for fact in episode.entity_edges))
+        facts = await self.edges(named)
+        nameless = (episode for episode in episodes if not episode.entity_edges)
+        begun = any(episode.source is EpisodeType.fact_triple for episode in nameless)
+        found = (record.uuid for record in (*episodes, *facts))
+        return tuple(dict.fromkeys(found)), len(facts) == len(named) and not begun
+
+    async def uuids_of_events(self, names: list[str]) -> list[str]:
+        query = "MATCH (e:Episodic) WHERE e.group_id = $group_id AND e.name IN $names RETURN e.uuid AS uuid"
+        rows, _, _ = await self.driver.execute_query(query, group_id=self.group_id, names=names)
+        return [row["uuid"] for row in rows]
+
+    async def counts(self) -> dict[str, int]:
+        """By the labels they have in this database."""
+        found = {}
+        for label, pattern in self.driver.counted.items():
+            query = f"MATCH {pattern} WHERE n.group_id = $group_id RETURN count(*) AS found"
+            rows, _, _ = await self.driver.execute_query(query, group_id=self.group_id)
+            found[label] = rows[0]["found"]
+        return found
 
     @property
     def busy(self) -> bool:
-        """Whether a call is under way, abandoned or not."""
         return self.users > 0 or self._calls.busy()
 
     async def alone(self, call: Callable[[], Awaitable[T]], *, write: Write | None = None) -> T:
-        """A write, after the one before it has ended. Concurrent ones would duplicate entities and invalidate
-        nothing. When abandoned before it has begun to save it ends early; later it goes to its end.
-
-        Raises:
-            NotSaved: it failed before it began to save, or took back what it had saved.
-        """
+        """A write after the one before it: concurrent ones would duplicate entities and invalidate nothing.
+        Abandoned before it has begun to save it ends early; later it goes to its end."""
         write = write or Write()
 
         async def in_turn() -> T:
@@ -88,7 +163,7 @@ class NativeGraph(GraphLookups):
                 Write.check()
                 return await call()
             finally:
-                self.driver.writing.release()
+                turn.release()
 
         try:
             with awaiting_turn(last=False):  # known at once, and not when the task that waits comes to know
@@ -96,26 +171,21 @@ class NativeGraph(GraphLookups):
         except asyncio.CancelledError:
             write.abandon()
             raise
-        except MemslotError:
-            raise
         except Exception as error:
-            if not write.saving:
-                raise NotSaved from error
-            raise
+            if write.saving or isinstance(error, MemslotError):
+                raise
+            raise NotSaved from error
 
     async def idle(self) -> None:
-        """Wait until writes that were abandoned, and queries they had sent, have ended."""
+        """Wait until abandoned writes, and queries they had sent, have ended."""
         await self._calls.idle()
         await self.driver.idle()
 
     async def close(self) -> None:
-        """Free the database's files and its thread, once calls under way have ended."""
         await self.idle()
         await self.driver.close()
 
     async def add_episode(self, event: MemoryEvent, body: str) -> Stored:
-        """``add_episode``: extraction, reconciliation, and one save."""
-
         async def add() -> Stored:
             added = await self.graphiti.add_episode(
                 name=event.event_id,
@@ -141,38 +211,24 @@ class NativeGraph(GraphLookups):
         }
 
     async def add_batch(self, pairs: Iterable[tuple[MemoryEvent, str]]) -> dict[str, Stored]:
-        """``add_episode_bulk`` of events and their texts, by event id: one extraction over many episodes;
-        contradictions among them stay.
-
-        It saves the episodes before it extracts; should it fail then, they are taken back. A saga takes whole
-        batches, so sessions that become sagas are batches of their own.
-        """
+        """One extraction over many episodes. It saves them before it extracts, so where that fails they are
+        taken back. A saga takes whole batches, so sessions that become sagas are batches of their own."""
         stored: dict[str, Stored] = {}
         for _, batch in itertools.groupby(pairs, key=lambda pair: self._saga(pair[0])):
             stored |= await self._add_batch(list(batch))
         return stored
 
     async def _add_batch(self, pairs: Sequence[tuple[MemoryEvent, str]]) -> dict[str, Stored]:
-        source = EpisodeType[self._options.ingest]
         batch = [
             RawEpisode(
                 name=event.event_id,
                 content=body,
                 source_description=description(event),
-                source=source,
+                source=EpisodeType[self._options.ingest],
                 reference_time=event.timestamp,
             )
             for event, body in pairs
         ]
-
-        async def add() -> dict[str, Stored]:
-            added = await self.graphiti.add_episode_bulk(
-                batch,
-                strict_edge_types=self._options.strict_edge_types,
-                **self._extraction_arguments(pairs[0][0]),
-            )
-            by_name = {episode.name: episode for episode in added.episodes}
-            return {name: self._stored(name, by_name[name], added.edges) for name in names}
 
         write = Write(early_saves=1)
         names = [event.event_id for event, _ in pairs]
@@ -180,7 +236,13 @@ class NativeGraph(GraphLookups):
         async def add_or_take_back() -> dict[str, Stored]:
             before = await self.uuids_of_events(names)
             try:
-                return await add()
+                added = await self.graphiti.add_episode_bulk(
+                    batch,
+                    strict_edge_types=self._options.strict_edge_types,
+                    **self._extraction_arguments(pairs[0][0]),
+                )
+                by_name = {episode.name: episode for episode in added.episodes}
+                return {name: self._stored(name, by_name[name], added.edges) for name in names}
             except BaseException:
                 write.saving = True  # also of a batch that was abandoned
                 left = await self.uuids_of_events(names)
@@ -227,7 +289,7 @@ class NativeGraph(GraphLookups):
         return await self.alone(add, write=write)
 
     async def complete_or_remove(self, event_id: str) -> Stored:
-        """What an event became where all of it is stored; else what there is of it is removed, and () returned."""
+        """What an event became where all of it is stored; else what there is of it is removed."""
 
         async def look() -> Stored:
             found, complete = await self.parts_of(event_id)
@@ -269,7 +331,8 @@ class NativeGraph(GraphLookups):
         return source, edge, target
 
     async def remove(self, native_id: str, *, episode: bool = False) -> str:
-        """Delete a fact, or an episode with all that only it supports; an ``episode`` alone. Says which it was."""
+        """Delete a fact, or an episode with all that only it supports; an ``episode`` alone. Says which it
+        was."""
 
         async def delete() -> str:
             found = await self.find(native_id)
@@ -285,16 +348,11 @@ class NativeGraph(GraphLookups):
         return await self.alone(delete)
 
     async def build_communities(self) -> int:
-        """``build_communities`` of the group, in place of those it had; how many there are.
-
-        ``add_episode(update_communities=True)`` is of no use: in 0.31 it fails after it has saved.
-        """
+        """``add_episode(update_communities=True)`` is of no use: in 0.31 it fails after it has saved."""
         built, _ = await self.alone(lambda: self.graphiti.build_communities(group_ids=[self.group_id]))
         return len(built)
 
     async def summarize_saga(self, saga: str) -> Any:
-        """``summarize_saga``: what its episodes said since the last time is added to its summary."""
-
         async def summarize() -> Any:
             if saga not in {saga_node.uuid for saga_node in await self.all_of("sagas")}:
                 raise ScopeError("native_id names no saga of this scope")
@@ -303,11 +361,7 @@ class NativeGraph(GraphLookups):
         return await self.alone(summarize)
 
     async def clear(self) -> tuple[int | None, bool]:
-        """Remove all there is of the scope, whatever state its graph is in.
-
-        Returns how many nodes and facts went, or None where they could not be counted; and whether looking again
-        found none.
-        """
+        """How many nodes and facts went, None where they could not be counted; and whether none is left."""
 
         async def delete() -> tuple[int | None, bool]:
             before = None
@@ -321,14 +375,13 @@ class NativeGraph(GraphLookups):
         return await self.alone(delete)
 
     async def search(self, query: str, limit: int) -> SearchResults:
-        """``search_`` with a recipe of our own: ``search`` would change the global one, and thus ingestion."""
+        """With a recipe of our own: ``search`` would change the global one, and thus ingestion."""
         return await self.graphiti.search_(
             query, config=self._recipe(limit), group_ids=[self.group_id], search_filter=self._filter
         )
 
 
 def make_recipe(options: GraphitiOptions, limit: int) -> SearchConfig:
-    """A copy of the recipe that ``recipe`` names, for ``limit`` results of each kind and the configured floors."""
     recipe = _RECIPES[options.recipe].model_copy(deep=True)
     recipe.limit = limit
     recipe.reranker_min_score = options.least_rerank
@@ -339,7 +392,6 @@ def make_recipe(options: GraphitiOptions, limit: int) -> SearchConfig:
 
 
 def make_filter(options: GraphitiOptions) -> SearchFilters:
-    """Everything, or with ``only_valid`` facts that have not been invalidated."""
     if not options.only_valid:
         return SearchFilters()
     return SearchFilters(invalid_at=[[DateFilter(comparison_operator=ComparisonOperator.is_null)]])

@@ -1,8 +1,6 @@
-"""One scope's Kuzu database: the lock on its directory, its files, its connection. Synchronous, one call at a time.
-
-Kuzu locks per process, takes an emptied file for a new one, and may not return from one with a hole in it. So the
-directory has a lock of our own, taken before anything is touched, and a note of the state its files were left in.
-"""
+"""One scope's Kuzu database: the lock on its directory, its files, its connection. Synchronous, one call at a
+time. Kuzu locks per process, takes an emptied file for a new one, and may not return from one with a hole in
+it: hence a lock of our own, taken first, and a note of the state its files were left in."""
 
 from __future__ import annotations
 
@@ -66,16 +64,7 @@ class Database:
         self._changed = False
 
     def open(self, tables: Iterable[str] = ()) -> None:
-        """Open the database, or make it; idempotent.
-
-        Args:
-            tables: that are to have a full-text index, besides those named before.
-
-        Raises:
-            BackendUnavailable: another process, or another event loop, has it open.
-            BackendError: its file was removed, destroyed or changed; it is left as it is.
-            OSError: the directory cannot be used.
-        """
+        """Idempotent. ``tables`` are to have a full-text index, besides those named before."""
         if not self._tables.issuperset(tables):
             self._let_go(checkpoint=True)  # what lacks is made before it is opened again
             self._tables.update(tables)
@@ -134,19 +123,12 @@ class Database:
             raise self._unusable("was replaced or emptied while it was open;")
 
     def rows(self, query: str, parameters: dict[str, Any]) -> Any:
-        """As :meth:`Connection.rows`, for a query that changes nothing."""
         return self._ready().rows(query, parameters)
 
     def save(self, statements: Sequence[Statement]) -> Any:
-        """All of them in one transaction, or none. Returns the rows of the last.
-
-        What a rollback leaves in Kuzu's memory cannot be written again and ends the process at times, so a save
-        that fails lets go of the database, and the next call opens it from what is on disk.
-
-        Raises:
-            BackendUnavailable: the commit itself failed; it may or may not be stored.
-            Exception: Kuzu's own; nothing is stored.
-        """
+        """All of them in one transaction, or none. Returns the rows of the last. What a rollback leaves in
+        Kuzu's memory cannot be written again and ends the process at times, so a save that fails lets go of
+        the database."""
         connection = self._ready()
         self.check()
         self._changed = True
@@ -167,11 +149,8 @@ class Database:
         return rows[0] if rows else []
 
     def reset(self, tables: Iterable[str] = ()) -> None:
-        """A blank file in place of whatever there is, also of what cannot be opened; arguments as of :meth:`open`.
-
-        What Kuzu deletes would stay readable in the old one. A reset that is interrupted goes on when the database
-        is opened.
-        """
+        """A blank file in place of whatever there is: what Kuzu deletes would stay readable in the old one.
+        Interrupted, it goes on at the next opening."""
         self._tables.update(tables)
         self._let_go()
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -224,11 +203,9 @@ class Database:
 
     def _mend(self) -> None:
         """Make the full-text indexes anew, in a copy that takes the place of the file once it is complete.
-
-        What Kuzu restores from the log of a process that did not close is in its tables but not in these indexes:
-        it is not found by its words, and to change it ends this process with a segmentation fault. And a log that
-        drops an index cannot be restored, so that a kill meanwhile would cost the graph.
-        """
+        What Kuzu restores from the log of a process that did not close is not in these indexes: it is not
+        found by its words, and to change it ends this process with a segmentation fault. And a log that drops
+        an index cannot be restored, so that a kill meanwhile would cost the graph."""
         for file in self._directory.glob(f"{self._new.name}*"):
             file.unlink()
         for file in (self._path, *self._logs()):
@@ -254,10 +231,8 @@ class Database:
                 )
 
     def _refuse_foreign(self) -> bytes | None:
-        """The first bytes of the file, unless a program without our lock has it open; None where there is none.
-
-        Never called while we have it open: who closes a file gives up every lock of this process on it.
-        """
+        """The first bytes of the file, unless a program without our lock has it open; None where there is
+        none. Not while we have it open: who closes a file gives up every lock of this process on it."""
         try:
             with self._path.open("r+b") as file:
                 if fcntl is not None:
@@ -276,11 +251,8 @@ class Database:
 
 
 class Connection:
-    """A connection that prepares each query once.
-
-    Kuzu prepares a query given as text anew every time, then plans it again with its parameters, and keeps all of
-    that until the connection is closed: a tenth of the time of a search, and a third of a megabyte.
-    """
+    """A connection that prepares each query once: Kuzu would do so every time, and keep all of it until the
+    end: a tenth of the time of a search, and a third of a megabyte."""
 
     def __init__(self, database: kuzu.Database, buffer_mb: int) -> None:
         self._buffer_mb = buffer_mb

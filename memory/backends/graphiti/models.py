@@ -1,7 +1,4 @@
-"""The models that Graphiti is given: extracting LLM, embedder, cross-encoder. Never its own defaults.
-
-Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.opening.import_sdk`.
-"""
+"""The models that Graphiti is given: extracting LLM, embedder, cross-encoder. Never its own defaults."""
 
 from __future__ import annotations
 
@@ -46,13 +43,10 @@ class BoundedLlm(OpenAIGenericClient):
 
 
 class LexicalEmbedding(EmbedderClient):
-    """memslot's zero-key embedder as Graphiti's."""
-
     def __init__(self, dimensions: int) -> None:
         self.lexical = LexicalHashEmbedder(dimensions)
 
     async def create(self, input_data: Any) -> list[float]:
-        """The vector of a text, or of several as one."""
         text = input_data if isinstance(input_data, str) else " ".join(map(str, input_data))
         return self.lexical.embed(text)
 
@@ -61,8 +55,6 @@ class LexicalEmbedding(EmbedderClient):
 
 
 class LexicalRanking(CrossEncoderClient):
-    """Cosine of lexical vectors, best first: a cross-encoder that calls nobody."""
-
     def __init__(self, dimensions: int) -> None:
         self.lexical = LexicalHashEmbedder(dimensions)
 
@@ -76,14 +68,10 @@ class LexicalRanking(CrossEncoderClient):
 
 
 class YesOrNo(BaseModel):
-    """What the extracting model is asked for when it is tried."""
-
     answer: bool
 
 
 class Models:
-    """What ``Graphiti(...)`` is given, and the HTTP clients behind it, bounded by the slot's deadlines."""
-
     def __init__(self, options: GraphitiOptions, deadlines: Mapping[str, float]) -> None:
         self._http: list[Any] = []
         self._options = options
@@ -117,7 +105,6 @@ class Models:
         return self._http[-1]
 
     def probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
-        """Role -> one short call of that model, for each that the options name."""
         options = self._options
         probes: dict[str, Callable[[], Awaitable[object]]] = {"llm": self._ask}
         if isinstance(options.embedder, GraphitiModel):

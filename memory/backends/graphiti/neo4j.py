@@ -1,7 +1,5 @@
-"""Graphiti's Neo4j driver within the slot's deadlines; scopes share a database, kept apart by their group ids.
-
-Imports the SDK, so it is imported only after :func:`memory.backends.graphiti.opening.import_sdk`.
-"""
+"""Graphiti's Neo4j driver within the slot's deadlines; scopes share a database, kept apart by their group
+ids."""
 
 from __future__ import annotations
 
@@ -18,8 +16,6 @@ from memory.backends.graphiti.stores import ScopeGraph, Store, equip
 
 
 class Neo4jStore(Store):
-    """The connections to a Neo4j server."""
-
     packages = ("neo4j",)
     warnings = ("this adapter has not been run on a Neo4j server by its authors",)
     _client: AsyncDriver | None = None
@@ -35,7 +31,7 @@ class Neo4jStore(Store):
 
     @property
     def client(self) -> AsyncDriver:
-        """The client all graphs share, made with the first use. Neo4j's own limits are 30 to 60 s."""
+        """The client all graphs share. Neo4j's own limits are 30 to 60 s."""
         if self._client is None:
             server = self.options.neo4j
             self._client = AsyncGraphDatabase.driver(
@@ -48,7 +44,6 @@ class Neo4jStore(Store):
         return self._client
 
     async def open(self, graph: Neo4jGraph) -> None:
-        """Build what indexes there are not; once for all scopes."""
         if not self._indexed:
             await graph.build_indices_and_constraints()
             self._indexed = True
@@ -63,11 +58,8 @@ class Neo4jStore(Store):
 
 
 class Neo4jGraph(ScopeGraph, Neo4jDriver):
-    """One scope's view of the database.
-
-    Unlike its parent it connects within the deadline, builds indexes when it is opened, and ends with its scope
-    without hanging up on the others.
-    """
+    """Unlike its parent it connects within the deadline, builds indexes when it is opened, and ends without
+    hanging up on other scopes."""
 
     def __init__(self, store: Neo4jStore) -> None:
         GraphDriver.__init__(self)
@@ -86,7 +78,7 @@ class Neo4jGraph(ScopeGraph, Neo4jDriver):
         await self._store.open(self)
 
     async def build_indices_and_constraints(self, delete_existing: bool = False) -> None:
-        """Graphiti's indexes, one after the other: abandoned, the parent's gathering leaves queries unawaited."""
+        """One after the other: abandoned, the parent's gathering leaves queries unawaited."""
         if delete_existing:
             await self.delete_all_indexes()
         for query in (*get_range_indices(self.provider), *get_fulltext_indices(self.provider)):

@@ -22,11 +22,7 @@ _MODULES = ("memory.backends.graphiti.models", "memory.backends.graphiti.client"
 
 
 def import_sdk(driver: Driver = "kuzu") -> None:
-    """Import ``graphiti_core``: no telemetry, and no variables from whatever ``.env`` file it finds.
-
-    Raises:
-        PluginLoadError: the client of the graph database is not installed.
-    """
+    """No telemetry, and no variables from whatever ``.env`` file Graphiti finds."""
     os.environ[_TELEMETRY] = "false"
     with environment_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of its own code
@@ -49,17 +45,16 @@ def import_sdk(driver: Driver = "kuzu") -> None:
 
 
 def _make_linear() -> None:
-    """Whether a fact speaks of the future is asked on the host's loop, in a time that grew with a word's square.
-
-    ``[a-z]+'ll`` is only searched for, so one letter before it says the same.
-    """
+    """Whether a fact speaks of the future is asked on the host's loop, in a time that grew with a word's
+    square. ``[a-z]+'ll`` is only searched for, so one letter before it says the same."""
     module: Any = importlib.import_module("graphiti_core.utils.maintenance.temporal_edge_utils")
     native: re.Pattern[str] = module._FUTURE_ASSERTION_RE
     module._FUTURE_ASSERTION_RE = re.compile(native.pattern.replace("[a-z]+'ll", "[a-z]'ll"), native.flags)
 
 
 async def _gather(*calls: Coroutine[Any, Any, Any], **limits: Any) -> list[Any]:
-    """Graphiti's own, of a search's parts; given up, it would leave some that Python warns were never awaited."""
+    """Graphiti's own, of a search's parts; given up, it would leave some that Python warns were never
+    awaited."""
     from graphiti_core.helpers import semaphore_gather
 
     try:

@@ -84,8 +84,6 @@ class EdgeRule(PluginOptions):
 
 
 class GivenTypes(Protocol):
-    """The options that name types."""
-
     @property
     def entity_types(self) -> Mapping[str, TypeSource]: ...
     @property
@@ -97,7 +95,6 @@ class GivenTypes(Protocol):
 
 
 def check_names(options: GivenTypes) -> None:
-    """Every type that is named is given; else ValueError names the field, and the nearest type."""
     entities = {DEFAULT_TYPE, *options.entity_types}
     if DEFAULT_TYPE in options.entity_types:
         raise ValueError(f"entity_types.{DEFAULT_TYPE}: this is what Graphiti calls all others; rename it")
@@ -119,15 +116,8 @@ def _known(name: str, known: Iterable[str], where: str, given: str) -> None:
 
 
 def build_ontology(options: GivenTypes, owner: str) -> dict[str, Any]:
-    """The types as arguments of ``add_episode`` and ``add_episode_bulk``; None where nothing is configured. Those
-    given by path are imported.
-
-    Args:
-        owner: names the block in errors, such as ``memory.backends.graphiti``.
-
-    Raises:
-        ConfigError: a path leads to no pydantic model, or a field is one that Graphiti has itself.
-    """
+    """The types as arguments of ``add_episode`` and ``add_episode_bulk``; those given by path are
+    imported."""
     from graphiti_core.edges import EntityEdge
     from graphiti_core.nodes import EntityNode
 

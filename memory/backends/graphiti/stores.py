@@ -57,14 +57,13 @@ class Write:
 
     @classmethod
     def check(cls) -> None:
-        """Raise :class:`Abandoned` in a write that was."""
         write = cls.current.get()
         if write is not None and write.abandoned and not write.saving:
             raise Abandoned
 
     @classmethod
     def save(cls) -> None:
-        """To be called before something is saved that cannot be undone; raises as :meth:`check`."""
+        """Before something is saved that cannot be undone."""
         cls.check()
         cls.saved()
 
@@ -117,46 +116,32 @@ _CHANGE = re.compile(r"\b(CREATE|MERGE|SET|DELETE|REMOVE)\b")
 
 
 def changes(cypher: str) -> bool:
-    """Whether a query of Graphiti's, whose values are parameters, changes the graph."""
     return _CHANGE.search(cypher) is not None
 
 
 class ScopeGraph(_Driver):
     """What a scope's driver adds to Graphiti's own, in front of which it stands: here, that of a server.
-
-    Saving has no transaction on one of the two servers, so a write that has begun to save goes to its end.
-
-    Attributes:
-        counted: what its graph is made of: label -> Cypher pattern.
-        writing: held by one write of this scope after the other.
-    """
+    Saving has no transaction on one of the two servers, so a write that has begun to save goes to its end."""
 
     counted: Mapping[str, str] = {**NODES, "RELATES_TO": "()-[n:RELATES_TO]->()"}
     writing: asyncio.Lock
     _database: str
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
-        """As the native driver: rows, and two more things nobody needs.
-
-        Raises:
-            Abandoned: nobody waits for this write any more.
-        """
         Write.save() if changes(cypher_query_) else Write.check()
         native: Any = super()
         return await native.execute_query(cypher_query_, **kwargs)
 
     def session(self, database: str | None = None) -> Any:
-        """For saving, into this graph whatever the caller says; raises as :meth:`execute_query`."""
         Write.save()
         native: Any = super()
         return native.session(self._database)
 
     async def open(self) -> None:
-        """Make the graph usable, indexes included. Idempotent."""
+        """Idempotent."""
         raise NotImplementedError
 
     async def probe(self) -> None:
-        """The cheapest query there is; raises where the graph is not usable any more."""
         await self.execute_query("RETURN 1 AS one")
 
     async def warnings(self) -> list[str]:
@@ -178,7 +163,8 @@ class ScopeGraph(_Driver):
 
 
 class SavedTogether:
-    """Graphiti's unit of saving, in front of the SDK's own: what it runs is collected, then saved in one go."""
+    """Graphiti's unit of saving, in front of the SDK's own: what it runs is collected, then saved in one
+    go."""
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
@@ -188,7 +174,7 @@ class SavedTogether:
         self._queries += [(query, kwargs)] if isinstance(query, str) else query
 
     async def execute_write(self, func: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        """Save what ``func`` runs: it is first let to its end, as it asks for vectors."""
+        """``func`` is first let to its end, as it asks for vectors."""
         answer = await func(self, *args, **kwargs)
         Write.check()
         queries, self._queries = self._queries, []
@@ -198,17 +184,8 @@ class SavedTogether:
 
 
 class Store:
-    """What the scopes of an adapter share; connects to nothing before the first of them.
-
-    Args:
-        options: the configuration block.
-        directory: for embedded databases.
-        deadlines: seconds per kind of call, by the slot's names.
-
-    Attributes:
-        keeps_open: graphs open at a time; None where they cost nothing.
-        warnings: what health is to say of it.
-    """
+    """What the scopes of an adapter share: a directory, or connections to a server; connects to nothing
+    before the first of them."""
 
     keeps_open: int | None = None
     warnings: tuple[str, ...] = ()
@@ -234,18 +211,15 @@ class Store:
         raise NotImplementedError
 
     def graph(self, group_id: str) -> ScopeGraph:
-        """The driver of a scope, not open yet."""
         raise NotImplementedError
 
     async def probe(self) -> None:
         """The cheapest question to the server, where there is one."""
 
     def problems(self) -> list[str]:
-        """What is not as it should be, so that health is ``degraded``."""
         return []
 
-    async def aclose(self) -> None:
-        """Release what is shared. Idempotent."""
+    async def aclose(self) -> None: ...
 
 
 def make_store(options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> Store:
@@ -254,12 +228,12 @@ def make_store(options: GraphitiOptions, directory: Path, deadlines: Mapping[str
 
 
 def store_module(driver: str) -> ModuleType:
-    """The module of a driver, imported now; ImportError where its client is not installed."""
     return importlib.import_module(f"{__package__}.{driver}")
 
 
 def equip(driver: Any, module: Any, prefix: str) -> None:
-    """Give a driver the operations that its parent's constructor, which also connects, would have given it."""
+    """Give a driver the operations that its parent's constructor, which also connects, would have given
+    it."""
     for name in _OPERATIONS:
         attribute = "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
         setattr(driver, f"{attribute}_ops", getattr(module, f"{prefix}{name}Operations")())

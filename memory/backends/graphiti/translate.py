@@ -32,8 +32,8 @@ from memory.backends.graphiti.options import Ingest
 # Graphiti allows [a-zA-Z0-9_-]. Capitals would meet on file systems that fold case, and full-text indexes split
 # a name at "-".
 GROUP_IDS = IdAlphabet(safe="", escape="_", separator="_x", max_length=120, prefix="ms_")
-KINDS = ("edges", "nodes", "episodes", "communities")
-"""What a search returns, in the order the context shows it."""
+# What a search returns, in the order the context shows it: the kind, and one of it.
+KINDS = {"edges": "edge", "nodes": "node", "episodes": "episode", "communities": "community"}
 _TIMES = ("valid_at", "invalid_at")
 _ALREADY_PLAIN = frozenset({str, int, float, bool, type(None)})
 _VECTORS = frozenset({"fact_embedding", "name_embedding"})
@@ -64,7 +64,6 @@ ERRORS: ErrorTable = {
 
 @lru_cache(maxsize=1024)
 def group_of(scope: MemoryScope) -> str:
-    """The scope's ``group_id``, injectively; also the name of its directory."""
     return GROUP_IDS.encode(scope.run_id, scope.persona_id, scope.backend_namespace, scope.agent_id)
 
 
@@ -83,8 +82,6 @@ _TRIPLET = Operation(
 
 @dataclass(frozen=True, slots=True)
 class Triplet:
-    """A fact to be added as it is."""
-
     source: str
     relation: str
     target: str
@@ -117,7 +114,7 @@ def episode_body(event: MemoryEvent, ingest: Ingest, *, cs_in_body: bool) -> tup
 
 
 def description(event: MemoryEvent) -> str:
-    """The episode's ``source_description``: where the event's own fields stay traceable."""
+    """The episode's ``source_description``, where the event's own fields stay traceable."""
     fields = {
         "event_id": event.event_id,
         "session_id": event.session_id,
@@ -131,7 +128,7 @@ def description(event: MemoryEvent) -> str:
 
 
 def event_id_of(source_description: Any) -> str | None:
-    """The event an episode was made of, or None where memslot did not write it."""
+    """None where memslot did not write the episode."""
     try:
         found = json.loads(source_description).get("event_id")
     except (AttributeError, TypeError, ValueError, RecursionError):
@@ -140,11 +137,6 @@ def event_id_of(source_description: Any) -> str | None:
 
 
 def triplets_of(event: MemoryEvent) -> list[Triplet]:
-    """The facts in ``metadata.triplets``.
-
-    Raises:
-        InputError: there are none, or one is malformed.
-    """
     given = event.metadata.get("triplets")
     if not isinstance(given, list) or not given:
         raise InputError(
@@ -157,7 +149,6 @@ def triplets_of(event: MemoryEvent) -> list[Triplet]:
 
 
 def parse_triplet(given: Any, where: str, now: datetime) -> Triplet:
-    """One fact from its JSON form; InputError names the field that is missing, unknown or malformed."""
     if not isinstance(given, Mapping):
         raise InputError(f"{where}: give an object with source, relation and target")
     if problem := _TRIPLET.problem(given):
@@ -174,7 +165,6 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def json_ready(record: Any, score: float | None = None) -> dict[str, Any]:
-    """A native node or edge as JSON, without its vector; times in UTC."""
     row: dict[str, Any] = vars(record).copy()
     for name in _VECTORS:
         row.pop(name, None)
@@ -211,13 +201,8 @@ def _plain(value: Any) -> Any:
 def to_entries(
     raw: Mapping[str, list[dict[str, Any]]], events: Mapping[str, str | None], edge_types: Container[str] = ()
 ) -> Iterable[ContextEntry]:
-    """Search results as context entries, facts first; kinds other than facts stand under their name.
-
-    Args:
-        raw: the rows of each kind.
-        events: episode uuid -> event id, for the episodes of every fact.
-        edge_types: the types that are shown by name.
-    """
+    """Facts first; kinds other than facts stand under their name. ``events`` has the event of each
+    episode."""
     for kind in KINDS:
         text_of, labels_of = _TEXTS[kind], _LABELS.get(kind)
         group = None if kind == "edges" else kind
@@ -235,7 +220,6 @@ def to_entries(
 
 
 def _labels_of_fact(row: Mapping[str, Any], edge_types: Container[str]) -> Iterable[tuple[str, str]]:
-    """When it held, and what was extracted of its type."""
     for name in _TIMES:
         if row.get(name):
             yield name, row[name]

@@ -1,8 +1,5 @@
-"""Any memory that is an MCP server, as a backend: the block says which tool stores, searches, lists and deletes.
-
-One server process and directory for each scope, or one server whose tools take the scope as an argument.
-The plugin module of the entry point ``mcp``.
-"""
+"""Any memory that is an MCP server, as a backend: one process and directory for each scope, or one server
+whose tools take the scope as an argument."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[McpOptions]) -> MemoryAdapter:
-    """Build the adapter; no process is started until a scope is set up."""
     from memory.backends.mcp.adapter import McpAdapter
 
     return McpAdapter(settings)

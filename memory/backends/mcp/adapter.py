@@ -44,8 +44,6 @@ _WORD_LIMIT = 64
 
 
 class McpAdapter(SequentialBulk):
-    """A memory behind the tools of an MCP server; one process and directory, or argument, for each scope."""
-
     traits = AdapterTraits(
         consistency="immediate",
         cs_filtering="none",
@@ -67,11 +65,10 @@ class McpAdapter(SequentialBulk):
         self._ids = ScopeEncoder(IdAlphabet(safe="", escape="-", separator="-s", max_length=64))
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        """The scope's directory, which is also ``{scope}``."""
         return {"directory": self._ids.encode(scope)["id"]}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Start or reach the server, so that what is wrong with it shows before the first turn."""
+        """What is wrong with the server shows before the first turn."""
         setup, space = self._options.setup, self._space(scope)
         await self.worker.run(lambda: self.servers.check(space))
         if setup is not None:
@@ -79,7 +76,6 @@ class McpAdapter(SequentialBulk):
         await self._rows(scope, self._tool("list_all"))
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """One call for all messages where the tool takes a list, else one for each."""
         tool, each = self._tool("store"), self._values(event)
         space = self._space(event.scope)
 
@@ -91,7 +87,6 @@ class McpAdapter(SequentialBulk):
         return self.receipt(event, tool.tool, self._names(each), status="committed")
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """The names of the event's rows, if all are there."""
         each, look_up = self._values(event), self._options.look_up
         wanted = self._names(each)
         if look_up is None:
@@ -101,7 +96,6 @@ class McpAdapter(SequentialBulk):
         return tuple(wanted) if {self._name(row) for row in rows}.issuperset(wanted) else None
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """The rows that the search tool finds; asked word by word, those that hold most words come first."""
         tool, limit = self._tool("search"), request.budget.max_items or self._options.top_k
         words = _words(request.query)
         if self._options.by_word:
@@ -142,14 +136,13 @@ class McpAdapter(SequentialBulk):
         return await self.worker.run(read_all)
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """``list``: every row, as the server tells it."""
         tool = self._tool("list_all")
         return NativeQueryResult(
             raw={"rows": await self._rows(request.scope, tool)}, trace=self.trace(request.scope, tool.tool)
         )
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Delete every row that there is, and look again, until a look shows none or nothing goes away."""
+        """Delete every row and look again, until a look shows none or nothing goes away."""
         listing, delete, space = self._tool("list_all"), self._tool("delete"), self._space(scope)
         removed: set[str] = set()
 
@@ -171,7 +164,6 @@ class McpAdapter(SequentialBulk):
         return ResetReceipt(scope=scope, verified=verified, removed=len(removed), trace=trace)
 
     async def health(self) -> BackendHealth:
-        """``ok`` if the server can be started or reached, and lists its tools."""
         await self.worker.run(lambda: self.servers.check("health"))
         address = self._options.url or self._options.command[0]
         return self.health_of(details={"server": address, "preset": self._options.preset})
@@ -187,20 +179,14 @@ class McpAdapter(SequentialBulk):
         return self.native_scope(scope)["directory"]
 
     def _name(self, row: Any) -> str:
-        """A row's id; without one nothing can be traced or deleted."""
         return str(self._found(row, "name"))
 
     def _text(self, row: Any) -> str:
-        """What was said; rows of other clients, which have not our fields, may hold nothing."""
+        """Rows of other clients, which have not our fields, may hold nothing."""
         ours = _fields(at(row, self._options.row.fields))
         return str(self._found(row, "text") if ours else at(row, self._options.row.text) or "")
 
     def _found(self, row: Any, field: str) -> Any:
-        """What a row says at the place of a field.
-
-        Raises:
-            BackendProtocolError: there is nothing.
-        """
         place = getattr(self._options.row, field)
         if (value := at(row, place)) is None:
             raise BackendProtocolError(f"a row of the server has nothing at {place!r}, where row.{field} is")
@@ -248,13 +234,11 @@ class McpAdapter(SequentialBulk):
 
 
 def _words(query: str) -> list[str]:
-    """The words of a query, each once, that are worth asking for."""
     words = dict.fromkeys(_WORD.findall(query.casefold()))
     return [word for word in words if len(word) >= _SHORTEST or not word.isascii()][:_WORD_LIMIT]
 
 
 def _fields(text: Any) -> dict[str, Any]:
-    """The fields that were put into a row; nothing where another client wrote it."""
     try:
         found = json.loads(text)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The servers: a process or connection for each scope, a few at a time, each spoken to from the worker's thread."""
+"""A process or connection for each scope, a few at a time, each spoken to from the worker's thread."""
 
 from __future__ import annotations
 
@@ -26,19 +26,14 @@ quiet_loggers("mcp")  # it logs what a server wrote that is no JSON, with what a
 
 
 class Servers:
-    """Opens, keeps and ends sessions. Every method blocks, and belongs on one thread."""
-
     def __init__(self, options: McpOptions, directory: Path) -> None:
         self._options = options
         self._directory = directory
         self._open: OrderedDict[str, tuple[Any, ClientSession, ExitStack]] = OrderedDict()
 
     def call(self, scope: str, tool: Tool, **values: Any) -> Any:
-        """What a tool answers, as JSON; None where it is no JSON, or the row that it was asked for is not there.
-
-        Raises:
-            BackendError: the tool said that it failed, or did not answer; its own text stays with it.
-        """
+        """What a tool answers, as JSON; None where it is no JSON, or the row that it was asked for is not
+        there."""
         portal, session, _ = self._session(scope)
         values |= {"scope": scope, "directory": str(self._directory / scope)}
         arguments = filled(tool.arguments, values)
@@ -63,11 +58,6 @@ class Servers:
         return answer
 
     def rows(self, scope: str, tool: Tool, **values: Any) -> list[Any]:
-        """The rows of a tool's answer, of all pages.
-
-        Raises:
-            BackendProtocolError: there is no list where they should lie.
-        """
         rows: list[Any] = []
         for page in range(1, _PAGE_LIMIT):
             found = at(self.call(scope, tool, page=page, **values), tool.rows)
@@ -81,11 +71,6 @@ class Servers:
         return rows
 
     def check(self, scope: str) -> None:
-        """Ask for the tools.
-
-        Raises:
-            BackendError: one that the block names is not there.
-        """
         portal, session, _ = self._session(scope)
         try:
             listed = portal.call(session.list_tools)
@@ -109,7 +94,6 @@ class Servers:
             self._open.popitem()[1][2].close()
 
     def _server_of(self, scope: str) -> str:
-        """The address of a scope's server, or the scope itself where it has a process of its own."""
         return filled(self._options.url, {"scope": scope}) if self._options.url else scope
 
     def _session(self, scope: str) -> tuple[Any, ClientSession, ExitStack]:

@@ -1,17 +1,64 @@
-"""mirror: one memory answers, others see the same traffic, so that a new backend can be tried before the switch.
-
-The plugin module of the entry point ``mirror``. It has no SDK of its own.
-"""
+"""mirror: one memory answers, others see the same traffic, so that a new backend can be tried before the
+switch."""
 
 from __future__ import annotations
 
-from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
-from memory.backends.mirror.options import MirrorOptions
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator, model_validator
+
+from memory.adapter import (
+    AdapterSettings,
+    DataPath,
+    MemoryAdapter,
+    PluginInfo,
+    PluginOptions,
+    Public,
+    hookimpl,
+)
+
+
+class Mirrored(PluginOptions):
+    """One provider of a mirror; its bare name will do where it needs no options."""
+
+    backend: Public[str]
+    """Name of a backend or condition."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What its own block would say."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_name(cls, given: Any) -> Any:
+        return {"backend": given} if isinstance(given, str) else given
+
+    @field_validator("backend")
+    @classmethod
+    def _no_mirror(cls, backend: str) -> str:
+        if backend == "mirror":
+            raise ValueError("is a mirror again; list all shadows in one")
+        return backend
+
+
+class MirrorOptions(PluginOptions):
+    """The block ``memory.backends.mirror``."""
+
+    primary: Mirrored = Field(examples=["full_history"])
+    """The memory that answers: a name, or ``{backend: name, options: {...}}``."""
+    shadows: Annotated[tuple[Mirrored, ...], Field(min_length=1, max_length=8)] = Field(
+        examples=[["rolling_summary"]]
+    )
+    """Memories that get every write and question as well; what they answer is compared and never shown."""
+    queue: int = Field(default=1000, gt=0, le=100_000)
+    """How far a shadow may lag, in calls; what comes beyond that is not copied, and health says so."""
+    drain_s: float = Field(default=5.0, ge=0, le=600, allow_inf_nan=False)
+    """How long a switch to read-only, and closing, wait for shadows that lag, seconds."""
+    log: DataPath | None = None
+    """JSON lines: the trace of every call of a shadow, and how its answers differ. No text that was said."""
 
 
 @hookimpl
 def memslot_describe() -> PluginInfo:
-    """What this plugin is; kind, consistency and capabilities of a configured one are its primary's."""
+    """Kind, consistency and capabilities of a configured one are its primary's."""
     return PluginInfo(
         name="mirror",
         kind="architecture",
@@ -26,7 +73,6 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[MirrorOptions]) -> MemoryAdapter:
-    """Build the primary and its shadows, each as its own configuration would."""
     from memory.backends.mirror.adapter import build_mirror
 
     return build_mirror(settings)

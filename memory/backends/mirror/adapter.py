@@ -46,23 +46,15 @@ from memory.adapter import (
     normalise_error,
     release,
 )
-from memory.backends.mirror.facts import ShadowFacts
-from memory.backends.mirror.options import Mirrored, MirrorOptions
-from memory.backends.mirror.shadow import Shadow, ShadowLog
+from memory.backends.mirror.__init__ import Mirrored, MirrorOptions
+from memory.backends.mirror.shadow import Shadow, ShadowFacts, ShadowLog
 
 T = TypeVar("T")
 
 
 class MirrorAdapter:
-    """Answers as its primary does, under its own name; every capability is the primary's.
-
-    Args:
-        name: the plugin's name.
-        primary: the memory that answers.
-        shadows: the others.
-        drain_s: how long to wait for shadows that lag, seconds.
-        deadlines: the host's; no shadow takes more than a part of one, so that the primary is never late for it.
-    """
+    """Answers as its primary does, under its own name; every capability is the primary's. No shadow takes
+    more than a part of a deadline, so that the primary is never late for it."""
 
     def __init__(
         self,
@@ -103,23 +95,20 @@ class MirrorAdapter:
     # -- the contract -----------------------------------------------------------------------------------
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """The primary's now; a shadow's in its turn."""
         await self._primary.setup_scope(scope)
         for shadow in self.shadows:
             shadow.write(scope, "setup_scope", _nothing)
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """The primary's; while read-only, writes of shadows that lag wait."""
+        """While read-only, writes of shadows that lag wait."""
         receipt: ModeReceipt = await self._primary.set_mode(mode)
         await self._each(lambda shadow: shadow.set_mode(mode, self._switch_s))
         return receipt
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        """The primary's; shadows get what the primary has, or may have."""
         return await self._written([event], lambda: self._primary.record_event(event))
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """The primary's; shadows are asked the same, and compared later."""
         began = anyio.current_time()
         result: RetrieveResult = self._own(await self._primary.retrieve(request))
         took_ms = (anyio.current_time() - began) * 1000
@@ -128,16 +117,13 @@ class MirrorAdapter:
         return result
 
     def format_context(self, result: RetrieveResult) -> str:
-        """The primary's rendering, under the mirror's name."""
         section: str = self._primary.format_context(result)
         theirs, ours = (f'backend="{name}"' for name in (self._primary.backend_name, self.backend_name))
         return section.replace(theirs, ours, 1)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Clear the scope in all; ``left`` names the shadows where that failed, and then nothing is verified.
-
-        Each shadow notes first that it is to be reset, so that one that a dying process left is reset by the next.
-        """
+        """Each shadow notes first that it is to be reset, so that one that a dying process left is reset by
+        the next."""
         failed: dict[str, str] = {}
         ends = anyio.current_time() + self._reset_s
 
@@ -165,7 +151,6 @@ class MirrorAdapter:
         return receipt.model_copy(update={"verified": False, "left": (*receipt.left, *left)})
 
     async def health(self) -> BackendHealth:
-        """The primary's; ``degraded`` where a shadow cannot be reached, or is no fair comparison any more."""
         states: dict[str, Any] = {}
         problems: list[str] = []
 
@@ -192,8 +177,6 @@ class MirrorAdapter:
         )
 
     async def aclose(self) -> None:
-        """Close the primary, and the shadows once they have caught up or their time is over."""
-
         async def shadows() -> None:
             await self._each(lambda shadow: shadow.aclose(self._close_s), quiet=False)
 
@@ -202,11 +185,10 @@ class MirrorAdapter:
     # -- capabilities, withheld where the primary lacks them --------------------------------------------
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """The primary's; shadows get the events one by one."""
         return await self._written(events, lambda: self._primary.record_events(events))
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
-        """The primary's; shadows that take feedback get its words, since native ids are not theirs."""
+        """Shadows get its words, since native ids are not theirs."""
         receipt: FeedbackReceipt = self._own(await self._primary.apply_feedback(feedback))
         words = feedback.model_copy(update={"native_ids": ()})
         for shadow in self.shadows:
@@ -225,12 +207,10 @@ class MirrorAdapter:
         return receipt
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """The primary's."""
         answer: ProvenanceResult = self._own(await self._primary.provenance(request))
         return answer
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """The primary's."""
         answer: NativeQueryResult = self._own(await self._primary.native_query(request))
         return answer
 
@@ -291,7 +271,6 @@ class MirrorAdapter:
             raise failures[0]
 
     def _model_probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
-        """The primary's by their roles, those of shadows with their name before it."""
         found: dict[str, Callable[[], Awaitable[object]]] = {}
         named = [("", self._primary), *((f"{shadow.name} ", shadow.adapter) for shadow in self.shadows)]
         for prefix, adapter in named:

@@ -26,8 +26,112 @@ from memory import (
     RetrieveResult,
     Trace,
 )
-from memory.adapter import BoundedQueue, ContextEntry, MemoryAdapter, RecentKeys, ShieldedCalls
-from memory.backends.mirror.facts import ShadowFacts
+from memory.adapter import BoundedQueue, ContextEntry, MemoryAdapter, RecentKeys, ShieldedCalls, replace_file
+
+_ENDED_EARLY = "a process ended before the shadow had everything"
+_CUT_OFF = "a reset did not end as it should, and the primary may have kept what the shadow lost"
+_UNREAD = "what was known of it could not be read"
+
+
+class ShadowFacts:
+    """Facts of one shadow, scope by scope, in a JSON file that is written whole.
+
+    Args:
+        path: the file; None keeps them in memory alone, for tests.
+
+    Attributes:
+        unlike: scope label -> why its memory lacks something that the primary has, or has something it lacks.
+        unreset: labels of scopes that the primary was told to reset, and the shadow is not known to have reset.
+        problem: why the file cannot be relied on; empty where it can.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.unlike: dict[str, str] = {}
+        self.unreset: set[str] = set()
+        self.problem = ""
+        self._primary_unsure: set[str] = set()  # of these, the primary's own reset is not known to have ended
+        self._begun: set[str] = set()  # scopes the shadow has been told of, in whatever process
+        self._open: set[str] = set()  # scopes this process has written to
+        self._load()
+
+    def _load(self) -> None:
+        if self._path is None or not self._path.exists():
+            return
+        try:
+            stored: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
+            self.unlike, self.unreset = dict(stored["unlike"]), set(stored["unreset"])
+            self._begun, left_open = set(stored["begun"]), set(stored["open"])
+            self._primary_unsure = set(stored["primary_unsure"])
+        except (OSError, ValueError, LookupError, TypeError):
+            self.problem = f"{_UNREAD}: {self._path.name} is damaged; reset its scopes, or remove the file"
+            self._path = None  # never written over: it may say what must not be forgotten
+            return
+        for label in left_open:
+            self.unlike.setdefault(label, _ENDED_EARLY)
+        if left_open:
+            self._save()
+
+    def begin(self, scope: MemoryScope) -> bool:
+        """A write is on its way to the shadow; whether it is the first that it ever gets of the scope."""
+        first = scope.label not in self._begun
+        if scope.label not in self._open:
+            self._open.add(scope.label)
+            self._begun.add(scope.label)
+            self._save()
+        return first
+
+    def is_new(self, scope: MemoryScope) -> bool:
+        return scope.label not in self._begun
+
+    def diverges(self, scope: MemoryScope, why: str) -> None:
+        """From now on its memory of a scope is not the primary's."""
+        if scope.label not in self.unlike:
+            self.unlike[scope.label] = why
+            self._save()
+
+    def reset_begins(self, scope: MemoryScope) -> None:
+        """Until :meth:`reset_done` the shadow may hold what was erased."""
+        self.unreset.add(scope.label)
+        self._primary_unsure.add(scope.label)
+        self._save()
+
+    def primary_reset(self, scope: MemoryScope) -> None:
+        self._primary_unsure.discard(scope.label)
+        self._save()
+
+    def reset_refused(self, scope: MemoryScope) -> None:
+        """The primary kept its memory, and so the shadow keeps its own."""
+        self.unreset.discard(scope.label)
+        self._primary_unsure.discard(scope.label)
+        self._save()
+
+    def reset_done(self, scope: MemoryScope) -> None:
+        self.unreset.discard(scope.label)
+        self.unlike.pop(scope.label, None)
+        if scope.label in self._primary_unsure:
+            self.unlike[scope.label] = _CUT_OFF
+            self._primary_unsure.discard(scope.label)
+        self._begun.add(scope.label)
+        self._save()
+
+    def closed(self) -> None:
+        if self._open:
+            self._open.clear()
+            self._save()
+
+    def _save(self) -> None:
+        if self._path is None:
+            return
+        facts = {"unreset": self.unreset, "begun": self._begun, "open": self._open}
+        facts["primary_unsure"] = self._primary_unsure
+        content = {"unlike": self.unlike, **{name: sorted(labels) for name, labels in facts.items()}}
+        try:
+            replace_file(self._path, json.dumps(content, ensure_ascii=False))
+            self.problem = ""
+        except OSError as error:
+            self.problem = f"what is known of it could not be kept in {self._path.name} ({error.strerror})"
+
 
 log = logging.getLogger("memslot.mirror")
 _PAUSE_S = 0.05
@@ -38,17 +142,13 @@ _PAST = "it was opened over a memory that the primary had already"
 
 @dataclass
 class ShadowLog:
-    """Where the traces of shadows and their differences go; without a path, nowhere.
-
-    Attributes:
-        path: a file to append to; one that cannot be written is counted, and harms nothing.
-    """
+    """Where the traces of shadows and their differences go; without a path, nowhere. A line that cannot be
+    written is counted, and harms nothing."""
 
     path: Path | None
     lost: int = 0
 
     def write(self, kind: str, shadow: str, details: dict[str, Any]) -> None:
-        """Append one line."""
         if self.path is None:
             return
         line = json.dumps({"kind": kind, "shadow": shadow, **details}, ensure_ascii=False)
@@ -62,8 +162,6 @@ class ShadowLog:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One call for a shadow. Those that write wait while it is read-only."""
-
     scope: MemoryScope
     writes: bool
     what: str
@@ -104,17 +202,15 @@ class Shadow:
         self._running: anyio.CancelScope | None = None
 
     def emit(self, trace: Trace) -> None:
-        """A trace of its slot."""
         self.log.write("call", self.name, trace.model_dump(mode="json"))
 
     # -- what is asked of it ----------------------------------------------------------------------------
 
     def write(self, scope: MemoryScope, what: str, call: Callable[[], Awaitable[object]]) -> None:
-        """Have it write, once its turn has come."""
         self._add(_Job(scope, True, what, call))
 
     def record(self, event: MemoryEvent) -> None:
-        """Have it record an event, once: the slot may send it to the primary again, and so may the host."""
+        """Once: the slot may send the event to the primary again, and so may the host."""
         key = (event.scope, event.event_id)
         if not self._known.add(key):
             return
@@ -133,7 +229,6 @@ class Shadow:
         self.write(event.scope, "record_event", send)
 
     def ask(self, request: RetrieveRequest, primary: RetrieveResult, latency_ms: float) -> None:
-        """Ask it what the primary was asked, after the writes that came before, and compare."""
         self._look_for_a_past(request.scope, primary.entries)
 
         async def compare() -> None:
@@ -148,7 +243,8 @@ class Shadow:
         self._add(_Job(request.scope, False, "retrieve", compare))
 
     def _look_for_a_past(self, scope: MemoryScope, entries: Iterable[ContextEntry]) -> None:
-        """What the primary knows of a scope that the shadow was never told of, it has from before the mirror."""
+        """What the primary knows of a scope that the shadow was never told of, it has from before the
+        mirror."""
         if not self.facts.is_new(scope) and scope not in self._new:
             return
         known = self._new.get(scope, set())
@@ -157,10 +253,8 @@ class Shadow:
             self._new.pop(scope, None)
 
     async def reset(self, scope: MemoryScope, within_s: float) -> str | None:
-        """Clear a scope, and forget what waits for it; why that failed, or None.
-
-        Until it succeeds, nothing more of the scope is written or compared, in this process or a later one.
-        """
+        """Clear a scope, and forget what waits for it; why that failed, or None. Until it succeeds, nothing
+        more of the scope is written or compared, in this process or a later one."""
         self._jobs.withdraw(lambda _, job: job.scope == scope)
         self._known.discard_where(lambda key: key[0] == scope)
         self._new.pop(scope, None)
@@ -207,7 +301,6 @@ class Shadow:
 
     @property
     def behind(self) -> int:
-        """Calls that wait or are under way."""
         return len(self._jobs)
 
     async def aclose(self, within_s: float) -> None:
@@ -307,7 +400,6 @@ class Shadow:
         return "failed"
 
     def state(self) -> dict[str, Any]:
-        """For health, JSON-ready."""
         return {**dict(self.counts), "behind": self.behind, "unlike_scopes": len(self.facts.unlike)}
 
     def warnings(self) -> list[str]:
@@ -327,12 +419,8 @@ class Shadow:
 def differences(
     request: RetrieveRequest, primary: Iterable[ContextEntry], shadow: Iterable[ContextEntry]
 ) -> dict[str, Any]:
-    """How two answers to one question differ, in numbers.
-
-    Returns:
-        ``primary`` and ``shadow``: entries of each; ``same_text``: those with the same words; ``same_events``:
-        events both were derived from, None where one of the two does not tell.
-    """
+    """How two answers differ, in numbers. ``same_events`` is None where one of the two does not tell its
+    events."""
     own = request.session_id if request.exclude_session else None
     ours = [entry for entry in primary if own is None or entry.session_id != own]
     theirs = list(shadow)

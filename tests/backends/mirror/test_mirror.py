@@ -29,8 +29,7 @@ from memory import (
 )
 from memory.adapter import MemoryAdapter
 from memory.backends.mirror.adapter import MirrorAdapter
-from memory.backends.mirror.facts import ShadowFacts
-from memory.backends.mirror.shadow import Shadow, ShadowLog
+from memory.backends.mirror.shadow import Shadow, ShadowFacts, ShadowLog
 from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
