@@ -331,8 +331,7 @@ class NativeGraph:
         return source, edge, target
 
     async def remove(self, native_id: str, *, episode: bool = False) -> str:
-        """Delete a fact, or an episode with all that only it supports; an ``episode`` alone. Says which it
-        was."""
+        """Delete a fact, or an episode with all that only it supports; an ``episode`` alone."""
 
         async def delete() -> str:
             found = await self.find(native_id)

@@ -5,11 +5,10 @@ it: hence a lock of our own, taken first, and a note of the state its files were
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,16 +24,15 @@ from graphiti_core.driver.kuzu_driver import SCHEMA_QUERIES
 from graphiti_core.graph_queries import get_fulltext_indices
 
 from memory import BackendError, BackendUnavailable
-from memory.adapter import FileLock, StoreError
+from memory.adapter import FileLock, StoreError, trim_heap
 from memory.backends.graphiti.files import OWNERSHIP, SaveLog, StateFile, fingerprint
 
-Statement = tuple[str, dict[str, Any]]
-"""A query and its parameters."""
+Statement = tuple[str, dict[str, Any]]  # a query and its parameters
 
 _FILE = "graph.kuzu"
 _MAGIC = b"KUZU"
 _LARGEST_BYTES = 1 << 34  # address space per database; the default of 8 TB leaves room for a dozen of them
-_INDEX = re.compile(r"CREATE_FTS_INDEX\('(\w+)'")
+_INDEXES = {create.split("'")[1]: create for create in get_fulltext_indices(GraphProvider.KUZU)}  # by table
 _CHECKPOINT_BYTES = 1 << 24  # of the log, as Kuzu would on its own, unseen
 _UNUSED = slice(28, 32)  # of the header; Kuzu writes there whatever its memory held, also where nobody wrote
 
@@ -58,7 +56,6 @@ class Database:
         self._saves = SaveLog(directory / f"{_FILE}.wal", directory / "saves")
         self.warnings = self._saves.warnings
         self._tables: set[str] = set()
-        self._native: kuzu.Database | None = None
         self._connection: Connection | None = None
         self._file: os.stat_result | None = None
         self._changed = False
@@ -80,11 +77,10 @@ class Database:
             except BaseException as error:
                 self._let_go()
                 self._lock.release()
-                if isinstance(error, Exception) and not isinstance(
-                    error, (BackendError, OSError, StoreError)
-                ):
-                    raise self._unusable("cannot be opened by Kuzu; if its file is damaged,") from error
-                raise
+                ours = isinstance(error, (BackendError, OSError, StoreError))
+                if ours or not isinstance(error, Exception):
+                    raise
+                raise self._unusable("cannot be opened by Kuzu; if its file is damaged,") from error
         return self._connection
 
     def _opened(self) -> Connection:
@@ -104,8 +100,7 @@ class Database:
             self._mend()
         self._note("open", indexed=sorted(self._tables))
         self._saves.begin()
-        self._native = _native(self._path, self._buffer_mb)
-        connection = Connection(self._native, self._buffer_mb)
+        connection = Connection(self._path, self._buffer_mb)
         # Closed without a word, it would also write down what a failed save has left in memory.
         connection.rows("CALL force_checkpoint_on_close=false", {})
         self._file = self._path.stat()
@@ -164,6 +159,7 @@ class Database:
         """Write everything down, close, and give the directory back. Idempotent."""
         self._let_go(checkpoint=True)
         self._lock.release()
+        trim_heap()
 
     def _let_go(self, *, checkpoint: bool = False) -> None:
         written = False
@@ -174,10 +170,9 @@ class Database:
                     self._checkpoint(self._connection)
                 self.check()
                 written = True
-        for handle in (self._connection, self._native):
-            if handle is not None:
-                handle.close()
-        self._connection = self._native = self._file = None
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._file = None
         self._changed = False
         if written:
             with suppress(OSError):
@@ -210,7 +205,7 @@ class Database:
             file.unlink()
         for file in (self._path, *self._logs()):
             shutil.copyfile(file, self._new.with_name(self._new.name + file.name.removeprefix(_FILE)))
-        with _connected(self._new, self._buffer_mb) as connection:
+        with closing(Connection(self._new, self._buffer_mb)) as connection:
             connection.index(self._tables)
         self._put_in_place(self._note("replace", indexed=sorted(self._tables)))
 
@@ -226,9 +221,8 @@ class Database:
         if state.get("state") == "closed":
             noted = {name: state.get(name) for name in ("bytes", "crc32")}
             if noted != fingerprint(self._path, _UNUSED):
-                raise self._unusable(
-                    f"was changed from outside; if that was meant, remove {self._noted.path}; else"
-                )
+                meant = f"if that was meant, remove {self._noted.path}; else"
+                raise self._unusable(f"was changed from outside; {meant}")
 
     def _refuse_foreign(self) -> bytes | None:
         """The first bytes of the file, unless a program without our lock has it open; None where there is
@@ -254,17 +248,23 @@ class Connection:
     """A connection that prepares each query once: Kuzu would do so every time, and keep all of it until the
     end: a tenth of the time of a search, and a third of a megabyte."""
 
-    def __init__(self, database: kuzu.Database, buffer_mb: int) -> None:
+    def __init__(self, path: Path, buffer_mb: int) -> None:
         self._buffer_mb = buffer_mb
-        self._native = kuzu.Connection(database)
+        self._database = kuzu.Database(
+            str(path),
+            buffer_pool_size=buffer_mb << 20,
+            max_db_size=_LARGEST_BYTES,
+            max_num_threads=1,  # with more, rows come in another order each time
+            auto_checkpoint=False,
+        )
+        self._native = kuzu.Connection(self._database)
         self._prepared: dict[tuple[str, frozenset[str]], kuzu.PreparedStatement] = {}
 
     def rows(self, query: str, parameters: dict[str, Any]) -> Any:
         """Rows as dicts; a list of them per statement, where there are several."""
         try:
-            answer = self._native.execute(
-                self._prepare(query, parameters) if parameters else query, parameters
-            )
+            prepared = self._prepare(query, parameters) if parameters else query
+            answer = self._native.execute(prepared, parameters)
         except RuntimeError as error:
             if "buffer pool is full" not in str(error):
                 raise
@@ -281,7 +281,7 @@ class Connection:
         """Make the full-text indexes of these tables, in place of all there are."""
         for row in self.rows("CALL SHOW_INDEXES() RETURN *", {}):
             self.rows(f"CALL DROP_FTS_INDEX('{row['table_name']}', '{row['index_name']}')", {})
-        for table, create in _indexes().items():
+        for table, create in _INDEXES.items():
             if table in tables:
                 self.rows(create, {})
         self.rows("CHECKPOINT", {})
@@ -298,36 +298,7 @@ class Connection:
     def close(self) -> None:
         self._prepared.clear()
         self._native.close()
-
-
-def _native(path: Path, buffer_mb: int) -> kuzu.Database:
-    # With more threads, rows come in another order each time.
-    return kuzu.Database(
-        str(path),
-        buffer_pool_size=buffer_mb << 20,
-        max_db_size=_LARGEST_BYTES,
-        max_num_threads=1,
-        auto_checkpoint=False,
-    )
-
-
-@contextmanager
-def _connected(path: Path, buffer_mb: int) -> Iterator[Connection]:
-    with (
-        closing(_native(path, buffer_mb)) as database,
-        closing(Connection(database, buffer_mb)) as connection,
-    ):
-        yield connection
-
-
-@cache
-def _indexes() -> dict[str, str]:
-    found = {}
-    for create in get_fulltext_indices(GraphProvider.KUZU):
-        match = _INDEX.search(create)
-        assert match is not None, create
-        found[match[1]] = create
-    return found
+        self._database.close()
 
 
 @cache
@@ -335,7 +306,7 @@ def _blank(tables: frozenset[str]) -> bytes:
     """An empty database with Graphiti's schema and indexes: these take a second to make, a copy nothing."""
     with tempfile.TemporaryDirectory(prefix="memslot-graphiti-") as directory:
         path = Path(directory) / _FILE
-        with _connected(path, 64) as connection:
+        with closing(Connection(path, 64)) as connection:
             connection.rows(SCHEMA_QUERIES, {})
             connection.index(tables)
         return path.read_bytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from falkordb.asyncio import FalkorDB
@@ -22,7 +22,6 @@ from memory.backends.graphiti.stores import SavedTogether, ScopeGraph, Store, Wr
 _FULLTEXT = "db.idx.fulltext.query"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONE = re.compile(r"(?<![^\s(])_(?![^\s)])")
-_CALLS = ("write_s", "retrieve_s", "reset_s")  # that may take longest
 _RANGE = (
     "(n:Entity)", "(n:Episodic)", "(n:Community)", "(n:Saga)", "()-[n:RELATES_TO]-()", "()-[n:MENTIONS]-()",
     "()-[n:HAS_MEMBER]-()", "()-[n:HAS_EPISODE]-()", "()-[n:NEXT_EPISODE]-()",
@@ -30,16 +29,13 @@ _RANGE = (
 
 
 class FalkorStore(Store):
-    packages: tuple[str, ...] = ("falkordb",)
+    place = "falkordb at {server.host}:{server.port}"
+    packages = ("falkordb",)
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._opening = anyio.Lock()
         self._db: FalkorDB | None = None
-
-    @property
-    def label(self) -> str:
-        return f"falkordb at {self.options.falkordb.host}:{self.options.falkordb.port}"
 
     def graph(self, group_id: str) -> FalkorGraph:
         return FalkorGraph(self, group_id)
@@ -48,15 +44,15 @@ class FalkorStore(Store):
         """The client all graphs share; the server is asked nothing."""
         async with self._opening:
             if self._db is None:
-                self._db = _Client(
-                    Redis(
-                        **await self._where(),
-                        decode_responses=True,
-                        socket_timeout=max(self.deadlines.get(name, 15.0) for name in _CALLS),
-                        socket_connect_timeout=self.connect_s,
-                        retry=Retry(NoBackoff(), 0),  # redis-py repeats lost commands, writes included
-                    )
+                longest = ("write_s", "retrieve_s", "reset_s")
+                connection = Redis(
+                    **await self._where(),
+                    decode_responses=True,
+                    socket_timeout=max(self.deadlines.get(name, 15.0) for name in longest),
+                    socket_connect_timeout=self.connect_s,
+                    retry=Retry(NoBackoff(), 0),  # redis-py repeats lost commands, writes included
                 )
+                self._db = _Client(connection)
         return self._db
 
     async def _where(self) -> dict[str, Any]:
@@ -127,10 +123,11 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
         """All of them in one transaction, or none."""
         Write.save()
         self.client = await self._store.connected()
-        graph = self.client.select_graph(self._database)
+        graph, module = self.client.select_graph(self._database), cast(Any, falkordb_driver)
         async with self.client.connection.pipeline(transaction=True) as together:
             for cypher, parameters in queries:
-                header = graph._build_params_header(_native(parameters))
+                native = module._strip_nul_bytes(module.convert_datetimes_to_strings(dict(parameters)))
+                header = graph._build_params_header(native)
                 together.execute_command("GRAPH.QUERY", self._database, header + cypher, "--compact")
             await together.execute()
         self._store.saved()
@@ -151,9 +148,3 @@ def searchable(query: str) -> str:
     """Words for a full-text index. FalkorDB takes control characters, and a word that is one underscore, for
     an error of syntax, and Graphiti leaves them; two underscores are a word that is never indexed."""
     return _LONE.sub("__", _CONTROL.sub("_", query))
-
-
-def _native(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    module: Any = falkordb_driver
-    native: dict[str, Any] = module._strip_nul_bytes(module.convert_datetimes_to_strings(dict(parameters)))
-    return native

@@ -163,8 +163,7 @@ class Server:
         """Redis's list of the files of its log: name, number and type (``b`` base, ``i`` what came after it,
         ``h`` about to be deleted)."""
         lines = (self._directory / _LOG / "appendonly.aof.manifest").read_text().splitlines()
-        words = [line.split() for line in lines]
-        return [dict(zip(line[::2], line[1::2], strict=True)) for line in words]
+        return [dict(zip(words[::2], words[1::2], strict=True)) for words in map(str.split, lines)]
 
     def saved(self) -> None:
         """To be called after each save, before it is acknowledged."""
@@ -241,7 +240,7 @@ _SHARING = threading.Lock()
 
 class LiteStore(FalkorStore):
     packages = ("falkordb", "falkordblite")
-    label = "falkordblite (embedded)"
+    place = "falkordblite (embedded)"
     _joined: Server | None = None
 
     def graph(self, group_id: str) -> LiteGraph:

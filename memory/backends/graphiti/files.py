@@ -46,22 +46,22 @@ class SaveLog:
         self._wal = wal
         self._log = AppendLog(path)
         self._lost = path.with_name(f"{path.name}.missing")
-        self._now = (0, 0)
+        self.length = self._checksum = 0  # of the database's log, at the last save
 
     def begin(self) -> None:
         """What was noted is in the graph's own file by now."""
         self._log.remove()
-        self._now = (0, 0)
+        self.length = self._checksum = 0
 
     def note(self) -> None:
         """Before a save is acknowledged. What cannot be noted is kept all the same."""
-        size, checksum = self._now
         with suppress(OSError, StoreError):
             with self._wal.open("rb") as file:
-                file.seek(size)
+                file.seek(self.length)
                 added = file.read()
-            self._now = size + len(added), zlib.crc32(added, checksum)
-            self._log.append(b"%d %d" % self._now)
+            self.length += len(added)
+            self._checksum = zlib.crc32(added, self._checksum)
+            self._log.append(b"%d %d" % (self.length, self._checksum))
 
     def check(self) -> None:
         """Compare the log with what was noted; what is torn off its end is counted, what is missing, cut at
@@ -75,14 +75,9 @@ class SaveLog:
         if not gone:
             return
         if not content or (kept and len(content) == noted[kept - 1][0]):
-            raise self._damaged(
-                f"is {'cut' if content else 'missing'}; {gone} acknowledged saves are gone with it"
-            )
+            how = "cut" if content else "missing"
+            raise self._damaged(f"is {how}; {gone} acknowledged saves are gone with it")
         self._lost.write_text(str(gone + self.lost))
-
-    @property
-    def length(self) -> int:
-        return self._now[0]
 
     @property
     def lost(self) -> int:

@@ -17,7 +17,7 @@ from graphiti_core.driver.driver import GraphDriver
 from graphiti_core.driver.kuzu_driver import KuzuDriver, KuzuDriverSession
 
 from memory import BackendUnavailable
-from memory.adapter import NativeWorker, trim_heap
+from memory.adapter import NativeWorker
 from memory.backends.graphiti.database import Database, Statement
 from memory.backends.graphiti.stores import NODES, SavedTogether, ScopeGraph, Store, Write, changes, equip
 
@@ -27,7 +27,7 @@ _RETURNED = re.compile(r"\b(\w+)\.uuid AS uuid\b")
 
 
 class KuzuStore(Store):
-    label = "kuzu (embedded)"
+    place = "kuzu (embedded)"
     packages = ("kuzu",)
     warnings = ("Kuzu is no longer maintained by its authors, and deprecated by Graphiti",)
 
@@ -43,8 +43,7 @@ class KuzuStore(Store):
         return ScopeDriver(directory, group_id, self.options.buffer_mb, self._tables)
 
 
-_KNOWN: WeakValueDictionary[tuple[int, Path], SharedDatabase] = WeakValueDictionary()
-"""Loop and directory -> what is open there."""
+_KNOWN: WeakValueDictionary[tuple[int, Path], SharedDatabase] = WeakValueDictionary()  # by loop and directory
 
 
 class SharedDatabase:
@@ -90,13 +89,9 @@ class SharedDatabase:
         self._users -= 1
         if not self._users:
             try:
-                await self._worker.aclose(self._close)
+                await self._worker.aclose(self._database.close)
             finally:
                 self._closed = True
-
-    def _close(self) -> None:
-        self._database.close()
-        trim_heap()
 
     async def run(self, call: Callable[[Database], T]) -> T:
         return await self._worker.run(lambda: call(self._database))
@@ -123,19 +118,19 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         await self._open(lambda database: database.open(self._tables))
 
     async def _open(self, opening: Callable[[Database], object]) -> None:
-        if self._joined is None:
-            joining = SharedDatabase.join(self._directory, self._buffer_mb, opening)
-            # Nobody's call: of a write that then waits for its turn, nothing is sent by opening.
-            self._joined = asyncio.get_running_loop().create_task(joining, context=Context())
-            try:
-                await asyncio.shield(self._joined)
-            except asyncio.CancelledError:
-                raise  # it goes on, and is left by closing
-            except BaseException:
-                self._joined = None
-                raise
-        else:
+        if self._joined is not None:
             await self._run(opening)
+            return
+        joining = SharedDatabase.join(self._directory, self._buffer_mb, opening)
+        # Nobody's call: of a write that then waits for its turn, nothing is sent by opening.
+        self._joined = asyncio.get_running_loop().create_task(joining, context=Context())
+        try:
+            await asyncio.shield(self._joined)
+        except asyncio.CancelledError:
+            raise  # it goes on, and is left by closing
+        except BaseException:
+            self._joined = None
+            raise
 
     @property
     def writing(self) -> asyncio.Lock:  # type: ignore[override]
@@ -196,11 +191,8 @@ class Session(SavedTogether, KuzuDriverSession):
 
 
 def _statement(query: str, kwargs: Mapping[str, Any]) -> Statement:
-    parameters = {
-        name: value
-        for name, value in kwargs.items()
-        if value is not None and name not in ("database_", "routing_")
-    }
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    parameters = {name: value for name, value in given.items() if name not in ("database_", "routing_")}
     if "QUERY_FTS_INDEX" in query and isinstance(parameters.get("query"), str):
         # Wildcards to Kuzu, so that a question would lose its last word.
         parameters["query"] = _WILDCARDS.sub(" ", parameters["query"])
@@ -214,9 +206,6 @@ def _in_one_order(query: str) -> str:
     returned = _RETURNED.search(query)
     if returned is None or "ORDER BY score DESC" not in query:
         return query
-    row = returned[1]
-    text = "fact" if "RelatesToNode_" in query else "name"
-    ordered = query.replace(
-        "ORDER BY score DESC", f"ORDER BY score DESC, {row}.created_at DESC, {row}.{text}"
-    )
-    return ordered.replace(", TOP := $limit", "")
+    row, text = returned[1], "fact" if "RelatesToNode_" in query else "name"
+    order = f"ORDER BY score DESC, {row}.created_at DESC, {row}.{text}"
+    return query.replace("ORDER BY score DESC", order).replace(", TOP := $limit", "")

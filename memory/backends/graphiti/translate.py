@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -34,7 +34,6 @@ from memory.backends.graphiti.options import Ingest
 GROUP_IDS = IdAlphabet(safe="", escape="_", separator="_x", max_length=120, prefix="ms_")
 # What a search returns, in the order the context shows it: the kind, and one of it.
 KINDS = {"edges": "edge", "nodes": "node", "episodes": "episode", "communities": "community"}
-_TIMES = ("valid_at", "invalid_at")
 _ALREADY_PLAIN = frozenset({str, int, float, bool, type(None)})
 _VECTORS = frozenset({"fact_embedding", "name_embedding"})
 
@@ -204,66 +203,38 @@ def to_entries(
     """Facts first; kinds other than facts stand under their name. ``events`` has the event of each
     episode."""
     for kind in KINDS:
-        text_of, labels_of = _TEXTS[kind], _LABELS.get(kind)
-        group = None if kind == "edges" else kind
+        text = {"edges": "fact", "episodes": "content"}.get(kind)
         for row in raw[kind]:
+            moment = row.get("reference_time") or (row.get("valid_at") if "content" in row else None)
+            found: Iterable[str | None] = map(events.get, row.get("episodes", ()))
+            if kind == "episodes":
+                found = (event_id_of(row["source_description"]),)
             yield ContextEntry(
-                text=text_of(row),
+                text=str(row[text]) if text else _described(row),
                 native_id=row["uuid"],
                 score=row.get("score"),
-                timestamp=_time_of(row),
-                group=group,
-                labels=tuple(labels_of(row, edge_types)) if labels_of else (),
-                event_ids=_event_ids(kind, row, events),
+                timestamp=datetime.fromisoformat(moment) if moment else None,
+                group=None if kind == "edges" else kind,
+                labels=tuple(_labels(kind, row, edge_types)),
+                event_ids=tuple(dict.fromkeys(filter(None, found))),
                 scope_ids={"group_id": row["group_id"]},
             )
 
 
-def _labels_of_fact(row: Mapping[str, Any], edge_types: Container[str]) -> Iterable[tuple[str, str]]:
-    for name in _TIMES:
-        if row.get(name):
-            yield name, row[name]
-    if row["name"] in edge_types:
-        yield "type", row["name"]
-    yield from _attributes(row)
-
-
-def _labels_of_node(row: Mapping[str, Any], edge_types: Container[str]) -> Iterable[tuple[str, str]]:
-    for label in row["labels"]:
-        if label != "Entity":
-            yield "type", label
-    yield from _attributes(row)
-
-
-def _attributes(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """A custom type's own fields; what was not said is left out."""
+def _labels(kind: str, row: Mapping[str, Any], edge_types: Container[str]) -> Iterable[tuple[str, str]]:
+    """When a fact held, types, and a custom type's own fields; what was not said is left out."""
+    if kind == "edges":
+        yield from ((name, row[name]) for name in ("valid_at", "invalid_at") if row.get(name))
+        types = [row["name"]] if row["name"] in edge_types else []
+    elif kind == "nodes":
+        types = [label for label in row["labels"] if label != "Entity"]
+    else:
+        return
+    yield from (("type", name) for name in types)
     for name, value in row["attributes"].items():
         if value is not None:
             yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-_LABELS = {"edges": _labels_of_fact, "nodes": _labels_of_node}
-
-
-def _time_of(row: Mapping[str, Any]) -> datetime | None:
-    moment = row.get("reference_time") or (row.get("valid_at") if "content" in row else None)
-    return datetime.fromisoformat(moment) if moment else None
-
-
-def _event_ids(kind: str, row: Mapping[str, Any], events: Mapping[str, str | None]) -> tuple[str, ...]:
-    found: Iterable[str | None] = map(events.get, row.get("episodes", ()))
-    if kind == "episodes":
-        found = (event_id_of(row["source_description"]),)
-    return tuple(dict.fromkeys(filter(None, found)))
-
-
 def _described(row: Mapping[str, Any]) -> str:
     return f"{row['name']}: {row['summary']}" if row.get("summary") else str(row["name"])
-
-
-_TEXTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "edges": lambda row: str(row["fact"]),
-    "nodes": _described,
-    "episodes": lambda row: str(row["content"]),
-    "communities": _described,
-}
