@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_contract import FakeContract
 
-from memory import Deadlines, MemorySlot
+from memory import Deadlines
 from memory.adapter import MemoryAdapter, PluginInfo
 from memory.backends.mirror import memslot_describe
 from memory.backends.mirror.adapter import MirrorAdapter
@@ -20,15 +19,11 @@ from memory.testing import FakeBackend, FakeNativeStore, MemoryContract
 
 def mirror(primary: MemoryAdapter, *shadows: MemoryAdapter, log: Path | None = None) -> MirrorAdapter:
     """A mirror of a primary and shadows."""
-
-    def slot(adapter: MemoryAdapter, shadow: Shadow) -> MemorySlot:
-        return MemorySlot(adapter, trace_sink=shadow)
-
     kept = []
     for number, adapter in enumerate(shadows, start=1):
         name = f"{adapter.backend_name}-{number}"
         facts = ShadowFacts(log.with_name(f"{name}.json") if log else None)
-        kept.append(Shadow(name, adapter, partial(slot, adapter), 1000, ShadowLog(log), facts))
+        kept.append(Shadow(name, adapter, {}, 1000, ShadowLog(log), facts))
     return MirrorAdapter("mirror", primary, kept, 1.0, Deadlines())
 
 

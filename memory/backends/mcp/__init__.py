@@ -1,5 +1,4 @@
-"""Any memory that is an MCP server, as a backend: one process and directory for each scope, or one server
-whose tools take the scope as an argument."""
+"""Any memory that is an MCP server, as a backend: a process for each scope, or one with the scope as argument."""
 
 from __future__ import annotations
 

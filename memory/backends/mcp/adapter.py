@@ -37,10 +37,8 @@ from memory.backends.mcp.servers import Servers, at
 
 _SIGN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # Chinese, Japanese, Korean: no blanks between words
 _WORD = re.compile(rf"[{_SIGN}]|[^\W{_SIGN}]+")
-_SHORTEST = 3
-"""Words of fewer letters are in every text, and asking for them costs a call each."""
-_WORD_LIMIT = 64
-"""What is asked for of a longer query: its first words."""
+_SHORTEST = 3  # letters; shorter words are in every text, and asking for them costs a call each
+_WORD_LIMIT = 64  # of a longer query, its first words are asked for
 
 
 class McpAdapter(SequentialBulk):
@@ -69,15 +67,14 @@ class McpAdapter(SequentialBulk):
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """What is wrong with the server shows before the first turn."""
-        setup, space = self._options.setup, self._space(scope)
+        space = self._space(scope)
         await self.worker.run(lambda: self.servers.check(space))
-        if setup is not None:
+        if setup := self._options.setup:
             await self.worker.run(lambda: self.servers.call(space, setup))
         await self._rows(scope, self._tool("list_all"))
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        tool, each = self._tool("store"), self._values(event)
-        space = self._space(event.scope)
+        tool, each, space = self._tool("store"), self._values(event), self._space(event.scope)
 
         def store() -> None:
             for values in [{"each": each}] if tool.asks_for_each else each:
@@ -98,15 +95,14 @@ class McpAdapter(SequentialBulk):
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         tool, limit = self._tool("search"), request.budget.max_items or self._options.top_k
         words = _words(request.query)
+        rows = []
         if self._options.by_word:
             rows = await self._by_word(request.scope, words, limit)
         elif words:
             asked = {"query": request.query, "any_word": " OR ".join(words), "limit": limit}
             rows = (await self._rows(request.scope, tool, **asked))[:limit]
-        else:
-            rows = []
-        if self._options.read is not None:
-            rows = await self._whole(request.scope, rows, self._options.read)
+        if read := self._options.read:
+            rows = await self._whole(request.scope, rows, read)
         ids = self.native_scope(request.scope)
         return RetrieveResult(
             request=request,
@@ -137,20 +133,16 @@ class McpAdapter(SequentialBulk):
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         tool = self._tool("list_all")
-        return NativeQueryResult(
-            raw={"rows": await self._rows(request.scope, tool)}, trace=self.trace(request.scope, tool.tool)
-        )
+        rows = await self._rows(request.scope, tool)
+        return NativeQueryResult(raw={"rows": rows}, trace=self.trace(request.scope, tool.tool))
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Delete every row and look again, until a look shows none or nothing goes away."""
         listing, delete, space = self._tool("list_all"), self._tool("delete"), self._space(scope)
         removed: set[str] = set()
 
-        def names_left() -> list[str]:
-            return [self._name(row) for row in self.servers.rows(space, listing)]
-
         def delete_all() -> bool:
-            while left := names_left():
+            while left := [self._name(row) for row in self.servers.rows(space, listing)]:
                 if removed.issuperset(left):
                     return False
                 removed.update(left)
@@ -159,8 +151,7 @@ class McpAdapter(SequentialBulk):
                     self.servers.call(space, delete, **values)
             return True
 
-        verified = await self.worker.run(delete_all)
-        trace = self.trace(scope, delete.tool)
+        verified, trace = await self.worker.run(delete_all), self.trace(scope, delete.tool)
         return ResetReceipt(scope=scope, verified=verified, removed=len(removed), trace=trace)
 
     async def health(self) -> BackendHealth:
@@ -205,8 +196,7 @@ class McpAdapter(SequentialBulk):
         return await self.worker.run(lambda: self.servers.rows(space, tool, **values))
 
     def _entry(self, row: Any, ids: Mapping[str, str]) -> ContextEntry:
-        place = self._options.row
-        fields = _fields(at(row, place.fields))
+        fields = _fields(at(row, self._options.row.fields))
         said_at = fields.get("timestamp")
         return ContextEntry(
             self._text(row),

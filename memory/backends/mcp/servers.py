@@ -6,7 +6,7 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from memory import BackendError, BackendUnavailable
 from memory.adapter import BackendProtocolError, http_client, quiet_loggers
 from memory.backends.mcp.options import McpOptions, Tool
 
+_PAGE_LIMIT = 10_000
 _TIMED_OUT = 408  # what the SDK's own limit says, by the number of HTTP's answer
 quiet_loggers("mcp")  # it logs what a server wrote that is no JSON, with what a user said
 
@@ -42,14 +43,13 @@ class Servers:
         except Exception as error:
             self.close(scope)  # what is wrong with this session is not wrong with the next
             if isinstance(error, McpError) and error.error.code != _TIMED_OUT:
-                raise BackendUnavailable(
-                    f"the server ended, or broke off, when {tool.tool} was called", operation=tool.tool
-                ) from error
+                ended = f"the server ended, or broke off, when {tool.tool} was called"
+                raise BackendUnavailable(ended, operation=tool.tool) from error
             raise
         answer = result.structuredContent
         if answer is None:
-            text = "".join(getattr(part, "text", "") for part in result.content)
-            answer = _json(text)
+            with suppress(ValueError):
+                answer = json.loads("".join(getattr(part, "text", "") for part in result.content))
         problem = at(answer, tool.error) if tool.error else None
         if problem is not None and problem == tool.absent:
             return None
@@ -62,9 +62,8 @@ class Servers:
         for page in range(1, _PAGE_LIMIT):
             found = at(self.call(scope, tool, page=page, **values), tool.rows)
             if not isinstance(found, list):
-                raise BackendProtocolError(
-                    f"the tool {tool.tool} answered no list at {tool.rows!r}", operation=tool.tool
-                )
+                problem = f"the tool {tool.tool} answered no list at {tool.rows!r}"
+                raise BackendProtocolError(problem, operation=tool.tool)
             rows += found
             if not found or not tool.asks_for("page"):
                 break
@@ -80,9 +79,8 @@ class Servers:
         there = sorted(tool.name for tool in listed.tools)
         missing = sorted({tool.tool for tool in self._options.tools}.difference(there))
         if missing and not listed.nextCursor:  # on a further page they may be
-            raise BackendError(
-                f"the server has no tool {', '.join(missing)}; it has {', '.join(there)}", sent=False
-            )
+            lacks = f"the server has no tool {', '.join(missing)}; it has {', '.join(there)}"
+            raise BackendError(lacks, sent=False)
 
     def close(self, scope: str) -> None:
         found = self._open.pop(self._server_of(scope), None)
@@ -108,18 +106,12 @@ class Servers:
     def _start(self, scope: str) -> tuple[Any, ClientSession, ExitStack]:
         directory = self._directory / scope
         directory.mkdir(parents=True, exist_ok=True)
-        if self._options.url:
-            session = _connected(self._server_of(scope), self._options)
-        else:
-            session = _started(self._options, directory)
+        opening = _opened(self._options, self._server_of(scope), directory)
         with ExitStack() as stack:
             portal = stack.enter_context(start_blocking_portal())
             try:
-                return (
-                    portal,
-                    stack.enter_context(portal.wrap_async_context_manager(session)),
-                    stack.pop_all(),
-                )
+                session = stack.enter_context(portal.wrap_async_context_manager(opening))
+                return portal, session, stack.pop_all()
             except (BaseExceptionGroup, McpError) as error:
                 first = _innermost(error)
                 if isinstance(first, McpError):
@@ -130,36 +122,26 @@ class Servers:
                 raise first from error
 
 
-_PAGE_LIMIT = 10_000
-
-
 @asynccontextmanager
-async def _started(options: McpOptions, directory: Path) -> AsyncIterator[ClientSession]:
-    command, *arguments = options.command
-    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    env = {name: value.replace("{directory}", str(directory)) for name, value in options.env.items()}
-    server = StdioServerParameters(command=command, args=arguments, env={**kept, **env}, cwd=directory)
-    with open(os.devnull, "w") as quiet:  # noqa: ASYNC230  # what a server logs repeats what users said
-        async with _initialized(stdio_client(server, errlog=quiet), options) as session:
-            yield session
-
-
-@asynccontextmanager
-async def _connected(url: str, options: McpOptions) -> AsyncIterator[ClientSession]:
-    headers = {name: value.get_secret_value() for name, value in options.headers.items()}
-    async with (  # which follows no redirect, so that no header reaches another host
-        http_client(url, backend="mcp", timeout_s=options.timeout_s, headers=headers) as client,
-        _initialized(streamable_http_client(url, http_client=client), options) as session,
-    ):
-        yield session
-
-
-@asynccontextmanager
-async def _initialized(
-    transport: AbstractAsyncContextManager[Any], options: McpOptions
-) -> AsyncIterator[ClientSession]:
-    limit = timedelta(seconds=options.timeout_s)
-    async with transport as (read, write, *_), ClientSession(read, write, limit) as session:
+async def _opened(options: McpOptions, url: str, directory: Path) -> AsyncIterator[ClientSession]:
+    async with AsyncExitStack() as stack:
+        transport: AbstractAsyncContextManager[Any]
+        if options.url:
+            headers = {name: value.get_secret_value() for name, value in options.headers.items()}
+            # It follows no redirect, so that no header reaches another host.
+            client = http_client(url, backend="mcp", timeout_s=options.timeout_s, headers=headers)
+            transport = streamable_http_client(url, http_client=await stack.enter_async_context(client))
+        else:
+            command, *arguments = options.command
+            kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+            env = {name: text.replace("{directory}", str(directory)) for name, text in options.env.items()}
+            # What a server logs repeats what users said.
+            quiet = stack.enter_context(open(os.devnull, "w"))  # noqa: ASYNC230, SIM115
+            server = StdioServerParameters(command=command, args=arguments, env=kept | env, cwd=directory)
+            transport = stdio_client(server, errlog=quiet)
+        read, write, *_ = await stack.enter_async_context(transport)
+        limit = timedelta(seconds=options.timeout_s)
+        session = await stack.enter_async_context(ClientSession(read, write, limit))
         await session.initialize()
         yield session
 
@@ -169,13 +151,6 @@ def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
 
 
 def at(value: Any, path: str) -> Any:

@@ -1,5 +1,4 @@
-"""mirror: one memory answers, others see the same traffic, so that a new backend can be tried before the
-switch."""
+"""mirror: one memory answers, others see the same traffic, to try a new backend before the switch."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 
@@ -18,7 +18,6 @@ from memory import (
     MemoryEvent,
     MemoryFeedback,
     MemoryScope,
-    MemorySlot,
     MemslotError,
     NativeMutationRequest,
     NativeQueryRequest,
@@ -48,8 +47,6 @@ from memory.adapter import (
 )
 from memory.backends.mirror.__init__ import Mirrored, MirrorOptions
 from memory.backends.mirror.shadow import Shadow, ShadowFacts, ShadowLog
-
-T = TypeVar("T")
 
 
 class MirrorAdapter:
@@ -92,12 +89,10 @@ class MirrorAdapter:
         if isinstance(primary, SupportsProbeScopes):
             self.allocate_probe_scopes = self._allocate_probe_scopes
 
-    # -- the contract -----------------------------------------------------------------------------------
-
     async def setup_scope(self, scope: MemoryScope) -> None:
         await self._primary.setup_scope(scope)
         for shadow in self.shadows:
-            shadow.write(scope, "setup_scope", _nothing)
+            shadow.write(scope, "setup_scope", partial(anyio.sleep, 0))  # its slot sets it up before any call
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """While read-only, writes of shadows that lag wait."""
@@ -106,7 +101,8 @@ class MirrorAdapter:
         return receipt
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        return await self._written([event], lambda: self._primary.record_event(event))
+        [receipt] = await self._written([event], lambda: self._primary.record_event(event))
+        return receipt
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         began = anyio.current_time()
@@ -122,8 +118,7 @@ class MirrorAdapter:
         return section.replace(theirs, ours, 1)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """Each shadow notes first that it is to be reset, so that one that a dying process left is reset by
-        the next."""
+        """Each shadow notes first that it is to be reset: what a dying process left, the next one resets."""
         failed: dict[str, str] = {}
         ends = anyio.current_time() + self._reset_s
 
@@ -182,8 +177,6 @@ class MirrorAdapter:
 
         await release(self._primary.aclose, shadows)
 
-    # -- capabilities, withheld where the primary lacks them --------------------------------------------
-
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         return await self._written(events, lambda: self._primary.record_events(events))
 
@@ -214,9 +207,7 @@ class MirrorAdapter:
         answer: NativeQueryResult = self._own(await self._primary.native_query(request))
         return answer
 
-    # -- inside -----------------------------------------------------------------------------------------
-
-    async def _written(self, events: Sequence[MemoryEvent], write: Callable[[], Awaitable[T]]) -> T:
+    async def _written(self, events: Sequence[MemoryEvent], write: Callable[[], Awaitable[Any]]) -> list[Any]:
         try:
             written = await write()
         except BaseException as error:  # given up, it may be stored all the same
@@ -225,34 +216,28 @@ class MirrorAdapter:
             self._copy([event for event in events if maybe or event.event_id in stored])
             raise
         self._copy(events)
-        receipts: Any = written
-        return [*map(self._own, receipts)] if isinstance(receipts, list) else self._own(receipts)  # type: ignore[return-value]
+        return [self._own(receipt) for receipt in (written if isinstance(written, list) else [written])]
 
     def _may_be_stored(self, error: BaseException, operation: str = "record_event") -> bool:
         if isinstance(error, MemslotError) and not isinstance(error, BackendError):
             return False
         if not isinstance(error, Exception):
             return True
-        failure = normalise_error(
-            error, backend_name=self.backend_name, operation=operation, table=self.traits.errors
-        )
-        return failure.ambiguous
+        name, table = self.backend_name, self.traits.errors
+        return normalise_error(error, backend_name=name, operation=operation, table=table).ambiguous
 
     def _copy(self, events: Sequence[MemoryEvent]) -> None:
         for shadow in self.shadows:
             for event in events:
                 shadow.record(event)
 
-    def _own(self, answer: T) -> T:
+    def _own(self, answer: Any) -> Any:
         """An answer whose trace names the mirror, and in its operation the primary."""
-        named: Any = answer
-        trace = named.trace
-        if trace is None:
+        if (trace := answer.trace) is None:
             return answer
         operation = f"{self._primary.backend_name}: {trace.native_operation}"
         renamed = {"backend_name": self.backend_name, "native_operation": operation}
-        new: T = named.model_copy(update={"trace": trace.model_copy(update=renamed)})
-        return new
+        return answer.model_copy(update={"trace": trace.model_copy(update=renamed)})
 
     async def _each(self, do: Callable[[Shadow], Awaitable[object]], *, quiet: bool = True) -> None:
         """All shadows at a time; what one raises is raised at the end, unless ``quiet``."""
@@ -286,16 +271,13 @@ class MirrorAdapter:
         return room
 
 
-async def _nothing() -> None:
-    """Of a set-up, which comes before any call, nothing is left to do."""
-
-
 def build_mirror(settings: AdapterSettings[MirrorOptions]) -> MirrorAdapter:
     """The primary where its own configuration would put it, so that it goes on with the memory it has."""
     options, names = settings.options, Counter[str]()
     log = ShadowLog(options.log)
     deadlines = Deadlines(**settings.deadlines)
     apart = deadlines.model_copy(update={"close_s": deadlines.close_s / 3})
+    services = {"deadlines": apart, "token_counter": settings.token_counter}
 
     def create(mirrored: Mirrored, where: str) -> tuple[str, MemoryAdapter]:
         """A provider named twice needs a place of its own."""
@@ -305,13 +287,10 @@ def build_mirror(settings: AdapterSettings[MirrorOptions]) -> MirrorAdapter:
         place = None if name == backend else settings.data_dir / name
         return name, settings.create(backend, mirrored.options, f"{where}.options", place)
 
-    def guarded(adapter: MemoryAdapter, shadow: Shadow) -> MemorySlot:
-        return MemorySlot(adapter, deadlines=apart, token_counter=settings.token_counter, trace_sink=shadow)
-
     _, primary = create(options.primary, "primary")
     shadows = []
     for position, mirrored in enumerate(options.shadows):
         name, adapter = create(mirrored, f"shadows.{position}")
         facts = ShadowFacts(settings.data_dir / "shadows" / f"{name}.json")
-        shadows.append(Shadow(name, adapter, partial(guarded, adapter), options.queue, log, facts))
+        shadows.append(Shadow(name, adapter, services, options.queue, log, facts))
     return MirrorAdapter(settings.name, primary, shadows, options.drain_s, deadlines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import InitVar, dataclass
 from datetime import UTC, datetime
@@ -28,28 +28,18 @@ from memory import (
 )
 from memory.adapter import BoundedQueue, ContextEntry, MemoryAdapter, RecentKeys, ShieldedCalls, replace_file
 
-_ENDED_EARLY = "a process ended before the shadow had everything"
 _CUT_OFF = "a reset did not end as it should, and the primary may have kept what the shadow lost"
-_UNREAD = "what was known of it could not be read"
 
 
 class ShadowFacts:
-    """Facts of one shadow, scope by scope, in a JSON file that is written whole.
-
-    Args:
-        path: the file; None keeps them in memory alone, for tests.
-
-    Attributes:
-        unlike: scope label -> why its memory lacks something that the primary has, or has something it lacks.
-        unreset: labels of scopes that the primary was told to reset, and the shadow is not known to have reset.
-        problem: why the file cannot be relied on; empty where it can.
-    """
+    """What is known of a shadow and must outlive the process, by the labels of scopes, in a JSON file that is
+    written before anybody relies on it; without a path in memory alone."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self.unlike: dict[str, str] = {}
-        self.unreset: set[str] = set()
-        self.problem = ""
+        self.unlike: dict[str, str] = {}  # why its memory is not the primary's
+        self.unreset: set[str] = set()  # the primary was told to, the shadow may not have done it
+        self.problem = ""  # why the file cannot be relied on
         self._primary_unsure: set[str] = set()  # of these, the primary's own reset is not known to have ended
         self._begun: set[str] = set()  # scopes the shadow has been told of, in whatever process
         self._open: set[str] = set()  # scopes this process has written to
@@ -64,11 +54,12 @@ class ShadowFacts:
             self._begun, left_open = set(stored["begun"]), set(stored["open"])
             self._primary_unsure = set(stored["primary_unsure"])
         except (OSError, ValueError, LookupError, TypeError):
-            self.problem = f"{_UNREAD}: {self._path.name} is damaged; reset its scopes, or remove the file"
+            damaged = f"{self._path.name} is damaged; reset its scopes, or remove the file"
+            self.problem = f"what was known of it could not be read: {damaged}"
             self._path = None  # never written over: it may say what must not be forgotten
             return
         for label in left_open:
-            self.unlike.setdefault(label, _ENDED_EARLY)
+            self.unlike.setdefault(label, "a process ended before the shadow had everything")
         if left_open:
             self._save()
 
@@ -137,7 +128,6 @@ log = logging.getLogger("memslot.mirror")
 _PAUSE_S = 0.05
 _LANE = "calls"  # one lane: a question comes after all writes before it
 _CLOSED = "it was closed before it had everything"
-_PAST = "it was opened over a memory that the primary had already"
 
 
 @dataclass
@@ -170,30 +160,18 @@ class _Job:
 
 @dataclass(eq=False)
 class Shadow:
-    """One memory beside the primary.
-
-    Args:
-        name: its own, for health and log.
-        adapter: what it is.
-        make_slot: the adapter behind the slot's rules, tracing to the shadow; closed with it.
-        max_calls: calls that may wait or be under way.
-        log: where its traces and differences go.
-        facts: what outlives the process.
-
-    Attributes:
-        counts: calls by what became of them: ``written``, ``compared``, ``failed``, ``left_out``.
-    """
+    """One memory beside the primary, behind the rules of a slot of its own, which gets ``services`` too."""
 
     name: str
     adapter: MemoryAdapter
-    make_slot: InitVar[Callable[[Shadow], MemorySlot]]
-    max_calls: InitVar[int]
+    services: InitVar[Mapping[str, Any]]
+    max_calls: InitVar[int]  # that may wait or be under way
     log: ShadowLog
     facts: ShadowFacts
 
-    def __post_init__(self, make_slot: Callable[[Shadow], MemorySlot], max_calls: int) -> None:
-        self.slot = make_slot(self)
-        self.counts: Counter[str] = Counter()
+    def __post_init__(self, services: Mapping[str, Any], max_calls: int) -> None:
+        self.slot = MemorySlot(self.adapter, trace_sink=self, **services)
+        self.counts: Counter[str] = Counter()  # calls: written, compared, failed, left_out
         self._jobs: BoundedQueue[str, _Job] = BoundedQueue(max_calls, lambda _: self._work())
         self._known: RecentKeys[tuple[MemoryScope, str]] = RecentKeys()
         self._new: dict[MemoryScope, set[str]] = {}  # scopes begun by this process: the events they were told
@@ -203,8 +181,6 @@ class Shadow:
 
     def emit(self, trace: Trace) -> None:
         self.log.write("call", self.name, trace.model_dump(mode="json"))
-
-    # -- what is asked of it ----------------------------------------------------------------------------
 
     def write(self, scope: MemoryScope, what: str, call: Callable[[], Awaitable[object]]) -> None:
         self._add(_Job(scope, True, what, call))
@@ -232,24 +208,23 @@ class Shadow:
         self._look_for_a_past(request.scope, primary.entries)
 
         async def compare() -> None:
-            asked = {"at": datetime.now(UTC).isoformat(), "scope": request.scope.label}
-            asked["session_id"] = request.session_id
+            details: dict[str, Any] = {"at": datetime.now(UTC).isoformat(), "scope": request.scope.label}
             answer = await self.slot.retrieve(request)
-            found = differences(request, primary.entries, answer.entries)
-            ours = {"latency_ms": answer.trace.latency_ms, "tokens": answer.trace.token_count}
-            self.log.write("difference", self.name, {**asked, "primary_ms": latency_ms, **ours, **found})
+            details |= {"session_id": request.session_id, "primary_ms": latency_ms}
+            details |= {"latency_ms": answer.trace.latency_ms, "tokens": answer.trace.token_count}
+            details |= differences(request, primary.entries, answer.entries)
+            self.log.write("difference", self.name, details)
             self.counts["compared"] += 1
 
         self._add(_Job(request.scope, False, "retrieve", compare))
 
     def _look_for_a_past(self, scope: MemoryScope, entries: Iterable[ContextEntry]) -> None:
-        """What the primary knows of a scope that the shadow was never told of, it has from before the
-        mirror."""
+        """What the primary knows of a scope that the shadow was never told of, is from before the mirror."""
         if not self.facts.is_new(scope) and scope not in self._new:
             return
         known = self._new.get(scope, set())
         if any(not known.issuperset(entry.event_ids) or not known for entry in entries):
-            self.facts.diverges(scope, _PAST)
+            self.facts.diverges(scope, "it was opened over a memory that the primary had already")
             self._new.pop(scope, None)
 
     async def reset(self, scope: MemoryScope, within_s: float) -> str | None:
@@ -313,20 +288,15 @@ class Shadow:
             for job in lost:
                 self.facts.diverges(job.scope, _CLOSED)
             if lost:
-                log.warning(
-                    "shadow %s was closed %d writes behind; its memory lacks them", self.name, len(lost)
-                )
+                behind = "shadow %s was closed %d writes behind; its memory lacks them"
+                log.warning(behind, self.name, len(lost))
             if self._running is not None:
                 self._running.cancel()
             with anyio.move_on_after(_PAUSE_S):
                 await self._background.idle()
-            if (
-                not self._background.busy()
-            ):  # else the next process finds that this one did not end as it should
+            if not self._background.busy():  # else the next process finds what this one left undone
                 self.facts.closed()
         await self.slot.aclose()
-
-    # -- inside -----------------------------------------------------------------------------------------
 
     def _add(self, job: _Job) -> None:
         if not self._jobs.offer(_LANE, job) and not self._ended:
@@ -359,7 +329,9 @@ class Shadow:
                 if status == "skipped_read_only":
                     lease.put_back()
                     if not self._held:  # a switch back that failed; the other way round it is to wait
-                        await self._switch_back()
+                        await anyio.sleep(_PAUSE_S)
+                        with suppress(MemslotError):
+                            await self.slot.set_mode(AdapterMode(read_only=False))
                     continue
                 lease.end()
                 if status == "unknown":
@@ -367,20 +339,13 @@ class Shadow:
                 elif status != "failed":
                     self.counts["written"] += job.writes
 
-    async def _switch_back(self) -> None:
-        await anyio.sleep(_PAUSE_S)
-        with suppress(MemslotError):
-            await self.slot.set_mode(AdapterMode(read_only=False))
-
     async def _do(self, job: _Job) -> str | None:
         if job.what == "reset_scope":
             await job.call()
             return None
         async with self.slot.leases.lease(job.scope):
-            if job.scope.label in self.facts.unreset:
-                why = await self._reset(job.scope)
-                if why is not None:
-                    raise LifecycleError(f"the scope could not be reset: {why}")
+            if job.scope.label in self.facts.unreset and (why := await self._reset(job.scope)):
+                raise LifecycleError(f"the scope could not be reset: {why}")
             return getattr(await job.call(), "status", None)
 
     async def _reset(self, scope: MemoryScope) -> str | None:
@@ -419,8 +384,7 @@ class Shadow:
 def differences(
     request: RetrieveRequest, primary: Iterable[ContextEntry], shadow: Iterable[ContextEntry]
 ) -> dict[str, Any]:
-    """How two answers differ, in numbers. ``same_events`` is None where one of the two does not tell its
-    events."""
+    """How two answers differ, in numbers; ``same_events`` is None where one of the two does not tell its own."""
     own = request.session_id if request.exclude_session else None
     ours = [entry for entry in primary if own is None or entry.session_id != own]
     theirs = list(shadow)

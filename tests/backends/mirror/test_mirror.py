@@ -27,7 +27,6 @@ from memory import (
     WriteReceipt,
     open_memory,
 )
-from memory.adapter import MemoryAdapter
 from memory.backends.mirror.adapter import MirrorAdapter
 from memory.backends.mirror.shadow import Shadow, ShadowFacts, ShadowLog
 from memory.doctor.runner import run_doctor
@@ -75,12 +74,9 @@ class Pair:
         self.ours, self.theirs = stores or (FakeNativeStore(), FakeNativeStore())
         self.log = log
 
-        def slot(adapter: MemoryAdapter, shadow: Shadow) -> MemorySlot:
-            return MemorySlot(adapter, deadlines=deadlines, trace_sink=shadow)
-
         facts = ShadowFacts(log.with_name("new.json"))
         behind = Gated(self.theirs)
-        self.shadow = Shadow("new", behind, partial(slot, behind), max_calls, ShadowLog(log), facts)
+        self.shadow = Shadow("new", behind, {"deadlines": deadlines}, max_calls, ShadowLog(log), facts)
         self.hold = behind.hold
         self.adapter = MirrorAdapter(
             "mirror", FakeBackend(self.ours, **primary), [self.shadow], drain_s, deadlines
