@@ -32,8 +32,9 @@ class ControlCondition(BaseAdapter):
 
     def __init__(self, name: str, traits: AdapterTraits) -> None:
         self.backend_name = name
-        # What needs a model tells of it, the others have none.
-        self.traits = replace(traits, counts_llm_calls=True)
+        self.traits = replace(
+            traits, counts_llm_calls=True
+        )  # what needs a model tells of it, others have none
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         return {"scope": scope.label}
@@ -85,9 +86,6 @@ class FixedCondition(ControlCondition):
         return ResetReceipt(scope=scope, verified=True, removed=0, trace=self.trace(scope, "none"))
 
 
-_BLANK_LINES = re.compile(r"\n[ \t]*\n+")
-
-
 @dataclass(frozen=True, slots=True)
 class PackedDocument:
     entries: tuple[ContextEntry, ...]
@@ -102,10 +100,10 @@ def pack_document(
     overhead: int,
     sources: Mapping[str, Iterable[str]] | None = None,
 ) -> PackedDocument:
-    """One prose entry per paragraph, from the top, until the budget is full. The first that does not fit
-    whole is cut at a line. ``overhead`` are tokens of the fence; ``sources`` has the events of lines, where
-    known."""
-    paragraphs = [part.strip().splitlines() for part in _BLANK_LINES.split(text) if part.strip()]
+    """One prose entry per paragraph, from the top, until the budget is full; the first that does not fit whole is
+    cut at a line. ``overhead`` are tokens of the fence; ``sources`` has the events of lines, where known."""
+    parts = re.split(r"\n[ \t]*\n+", text)
+    paragraphs = [part.strip().splitlines() for part in parts if part.strip()]
     total = sum(map(len, paragraphs))
     room = None if budget.max_tokens is None else budget.max_tokens - overhead
     entries: list[ContextEntry] = []
@@ -115,7 +113,7 @@ def pack_document(
         if room is not None:
             cost = entry_cost(whole, counter)
             if cost > room:
-                lines = lines[: _fitting(len(lines), _cost_of(lines, counter), room)]
+                lines = lines[: _fitting(lines, lambda part: entry_cost(_prose(part, {}), counter), room)]
                 whole, room = _prose(lines, sources or {}), 0
             else:
                 room -= cost
@@ -132,14 +130,10 @@ def _prose(lines: list[str], sources: Mapping[str, Iterable[str]]) -> ContextEnt
     return ContextEntry("\n".join(lines), event_ids=tuple(known), prose=True)
 
 
-def _cost_of(lines: list[str], counter: TokenCounter) -> Callable[[int], int]:
-    return lambda count: entry_cost(_prose(lines[:count], {}), counter)
-
-
 def leading_lines(lines: list[str], max_tokens: int, counter: TokenCounter) -> int:
-    return _fitting(len(lines), lambda count: counter.count("\n".join(lines[:count])), max_tokens)
+    return _fitting(lines, lambda part: counter.count("\n".join(part)), max_tokens)
 
 
-def _fitting(lines: int, cost: Callable[[int], int], room: int) -> int:
+def _fitting(lines: list[str], cost: Callable[[list[str]], int], room: int) -> int:
     """How many leading lines cost at most ``room``; the cost grows with their number."""
-    return bisect_right(range(1, lines + 1), room, key=cost)
+    return bisect_right(range(1, len(lines) + 1), room, key=lambda count: cost(lines[:count]))

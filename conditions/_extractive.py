@@ -46,8 +46,6 @@ _OFTEN = 1000  # characters of a line; longer ones are not worth their place in 
 _MAX_WORDS = 64
 _MAX_COMPARED = 100
 _HEADINGS = ("## Preferences, newest first", "## Statements, newest first")
-
-
 _OTHERS = frozenset({"assistant", "tool", "system", "developer"})
 _NAME = re.compile(r"(?<=\s)[A-Z][a-z]+|\d+")
 
@@ -64,7 +62,7 @@ class _Statement:
     text: str
     words: frozenset[str]
     is_preference: bool
-    substance: float
+    substance: float  # words, names, numbers; little in questions and others' talk
     line: str
 
     @classmethod
@@ -115,13 +113,17 @@ class ExtractiveSummariser:
         text = _render(others, [statement for statement, _ in kept])
         first, last = lines[0].timestamp, lines[-1].timestamp
         fresh = {statement.line for statement, _ in new}
+        origins: dict[str, tuple[Source, ...]] = {}
+        for statement, source in kept:
+            if source:
+                origins[statement.line] = (*origins.get(statement.line, ()), source)
         return Draft(
             memory=text,
             history_entry=(
                 f"[{first:%Y-%m-%d %H:%M}] {len(lines)} messages until {last:%Y-%m-%d %H:%M}; "
                 f"{sum(statement.line in fresh for statement, _ in kept)} of {len(said)} statements kept"
             ),
-            sources=_sources(kept),
+            sources=origins,
         )
 
     def _parse(self, memory: str, sources: Sources) -> tuple[list[str], list[_Sourced]]:
@@ -151,14 +153,6 @@ class ExtractiveSummariser:
 def _read(line: str) -> _Statement | None:
     match = _KEPT.fullmatch(line)
     return _Statement.of(*match.group("date", "speaker", "text")) if match else None
-
-
-def _sources(sourced: list[_Sourced]) -> dict[str, tuple[Source, ...]]:
-    found: dict[str, list[Source]] = {}
-    for statement, source in sourced:
-        if source:
-            found.setdefault(statement.line, []).append(source)
-    return {line: tuple(known) for line, known in found.items()}
 
 
 def _statements(line: Line) -> Iterator[_Sourced]:

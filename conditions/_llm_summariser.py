@@ -171,9 +171,8 @@ def _saved(answer: Any, owner: str) -> tuple[str, str]:
     except StopIteration:
         raise BackendProtocolError(f"{owner}: the model did not call save_memory") from None
     except (KeyError, IndexError, TypeError, AttributeError, ValueError):
-        raise BackendProtocolError(
-            f"{owner}: the answer of chat/completions could not be understood"
-        ) from None
+        unclear = f"{owner}: the answer of chat/completions could not be understood"
+        raise BackendProtocolError(unclear) from None
 
 
 def _text(value: Any) -> str:

@@ -28,7 +28,6 @@ from conditions._storage import (
 from memory import BackendError, MemoryEvent, MemoryScope, MemslotError, TokenCounter
 from memory.adapter import Durability, SqliteFile, SqliteLayout, StoreError
 
-_BLANK_LINES = re.compile(r"\n\s*\n")
 _LAYOUT = SqliteLayout(
     what="rolling summary",
     application_id=0x6D656D72,
@@ -63,8 +62,7 @@ class Source:
     context: str | None = None
 
 
-Sources = Mapping[str, tuple[Source, ...]]
-"""Line of the memory -> where it comes from. The same words may have been said in two contexts."""
+Sources = Mapping[str, tuple[Source, ...]]  # by line; the same words may have been said in two contexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,6 @@ class Draft:
 
 class Summariser(Protocol):
     label: str
-    """What it is, for health, traces and reports."""
 
     async def summarise(self, memory: str, sources: Sources, lines: list[Line]) -> Draft: ...
 
@@ -91,11 +88,11 @@ class Summariser(Protocol):
 class Progress:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid", defer_build=True)
 
-    consolidated: Annotated[int, Field(ge=0)] = 0
+    consolidated: Annotated[int, Field(ge=0)] = 0  # messages worked off, summarised or archived raw
     consolidations: Annotated[int, Field(ge=0)] = 0
-    failures: Annotated[int, Field(ge=0)] = 0
-    raw_archived: Annotated[int, Field(ge=0)] = 0
-    last_error: str = ""
+    failures: Annotated[int, Field(ge=0)] = 0  # in a row
+    raw_archived: Annotated[int, Field(ge=0)] = 0  # messages in the history, unsummarised
+    last_error: str = ""  # without user text
     retry_after_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     last_derived_at: AwareDatetime | None = None
     sources: dict[str, tuple[Source, ...]] = field(default_factory=dict)
@@ -105,23 +102,22 @@ _PROGRESS = TypeAdapter(Progress)
 
 
 class Notebook:
-    """The state of one scope. Holders of ``lock`` may change it; reading needs no lock. Without a ``path`` it
-    is kept in this process alone."""
+    """The state of one scope. Holders of ``lock`` may change it; reading needs no lock."""
 
     def __init__(
         self,
         scope: MemoryScope,
         counter: TokenCounter,
-        path: Path | None = None,
-        durability: Durability = "process",
+        path: Path,
+        durability: Durability,
     ) -> None:
         self.lock = anyio.Lock()
         self.memory = ""
         self.history: list[str] = []
         self.pending: list[Line] = []
         self.costs: list[int] = []
-        self.earlier = 0
-        self.last_user = -1
+        self.earlier = 0  # of these, before the last run of messages of one session
+        self.last_user = -1  # where among them a user speaks last
         self.progress = Progress()
         self._scope = scope
         self._counter = counter
@@ -173,7 +169,7 @@ class Notebook:
 
     def load(self) -> None:
         """Take up what an earlier process left; nothing where there is no file. Blocks."""
-        if self._path is None or not scope_file_exists(self._path):
+        if not scope_file_exists(self._path):
             return
         file = open_scope_file(self._path, _LAYOUT, self._durability)
         try:
@@ -186,9 +182,8 @@ class Notebook:
         except BaseException as error:
             file.close()
             if isinstance(error, ValueError):
-                raise StoreError(
-                    f"{self._path.name} is not as it was written; restore it from a copy, or reset the scope"
-                ) from None
+                changed = f"{self._path.name} is not as it was written"
+                raise StoreError(f"{changed}; restore it from a copy, or reset the scope") from None
             raise
         self._drop(self.progress.consolidated)
         self._file = file
@@ -207,23 +202,23 @@ class Notebook:
         return [*([problem] if problem else []), *lost]
 
     async def commit(self, count: int, draft: Draft) -> None:
-        progress = self._advanced(count)
-        progress.consolidations += 1
-        progress.last_derived_at = datetime.now(UTC)
         known = {**self.progress.sources, **draft.sources}
-        progress.sources = {line: known[line] for line in draft.memory.splitlines() if line in known}
-        await self._save(progress, draft.history_entry, draft.memory.strip())
-        self._drop(count)
+        await self._save(
+            count,
+            draft.history_entry,
+            draft.memory.strip(),
+            consolidations=self.progress.consolidations + 1,
+            last_derived_at=datetime.now(UTC),
+            sources={line: known[line] for line in draft.memory.splitlines() if line in known},
+        )
 
     async def archive_raw(self, count: int) -> None:
         """Give up summarising the first ``count`` pending messages: they go into the history as they are."""
-        progress = self._advanced(count)
-        progress.raw_archived += count
-        progress.last_error = self.progress.last_error
-        lines = self.pending[:count]
+        now, lines = self.progress, self.pending[:count]
         head = f"[{lines[0].timestamp:%Y-%m-%d %H:%M}] [RAW] {count} messages"
-        await self._save(progress, "\n".join((head, *(line.render() for line in lines))), self.memory)
-        self._drop(count)
+        entry = "\n".join((head, *(line.render() for line in lines)))
+        changes = {"raw_archived": now.raw_archived + count, "last_error": now.last_error}
+        await self._save(count, entry, self.memory, **changes)
 
     def note_failure(self, error: MemslotError) -> int:
         """Count a failed attempt, and return how many there have been in a row."""
@@ -238,11 +233,10 @@ class Notebook:
 
     def clear(self) -> int | None:
         """How many events are gone; None where a file is that was never read."""
-        unread = self._path is not None and self._file is None and scope_file_exists(self._path)
+        unread = self._file is None and scope_file_exists(self._path)
         removed = None if unread else len(self._events)
         self.close()
-        if self._path is not None:
-            remove_scope_file(self._path)
+        remove_scope_file(self._path)
         self._events.clear()
         self.history.clear()
         self._set(Progress(), "")
@@ -257,30 +251,25 @@ class Notebook:
     @property
     def is_empty(self) -> bool:
         left = self.memory or self.history or self.pending or self._events
-        return not left and (self._path is None or not scope_file_exists(self._path))
+        return not left and not scope_file_exists(self._path)
 
-    def _advanced(self, count: int) -> Progress:
-        now = self.progress
-        return replace(
-            now, consolidated=now.consolidated + count, failures=0, last_error="", retry_after_s=0.0
-        )
-
-    async def _save(self, progress: Progress, history_entry: str, memory: str) -> None:
-        entry = _BLANK_LINES.sub("\n", history_entry.strip())
+    async def _save(self, count: int, history_entry: str, memory: str, **changes: Any) -> None:
+        """The first ``count`` pending messages are worked off, with these ``changes`` of the progress."""
+        worked_off = {"consolidated": self.progress.consolidated + count}
+        fresh = {"failures": 0, "last_error": "", "retry_after_s": 0.0}
+        progress = replace(self.progress, **worked_off | fresh | changes)
+        entry = re.sub(r"\n\s*\n", "\n", history_entry.strip())
+        replacing = "INSERT OR REPLACE INTO summary VALUES"
         await self._keep(
             ("INSERT INTO history VALUES (NULL, ?, ?)", _sealed(entry)),
-            (
-                "INSERT OR REPLACE INTO summary VALUES (0, ?, ?)",
-                _sealed(_PROGRESS.dump_json(progress).decode()),
-            ),
-            ("INSERT OR REPLACE INTO summary VALUES (1, ?, ?)", _sealed(memory)),
+            (f"{replacing} (0, ?, ?)", _sealed(_PROGRESS.dump_json(progress).decode())),
+            (f"{replacing} (1, ?, ?)", _sealed(memory)),
         )
         self.history.append(entry)
         self._set(progress, memory)
+        self._drop(count)
 
     async def _keep(self, *statements: tuple[str, tuple[object, ...]]) -> None:
-        if self._path is None:
-            return
         if self._file is None:
             self._file = open_scope_file(self._path, _LAYOUT, self._durability)
         self._file.check()

@@ -33,28 +33,26 @@ from memory.adapter import (
 
 T = TypeVar("T")
 
-# Case-insensitive file systems: capitals are escaped. No dots, so never "..".
-_FILE_NAMES = IdAlphabet(safe="-_", escape="%", separator="+", max_length=200)
-
 
 class OwnedDirectory:
-    """A condition's ``path``, which one condition at a time may use. Without one there is nothing to own."""
+    """A condition's ``path``, which one condition at a time may use."""
 
-    def __init__(self, root: Path | None, owner: str) -> None:
+    def __init__(self, root: Path, owner: str) -> None:
         self.root = root
-        self._names = ScopeEncoder(_FILE_NAMES)
+        # Case-insensitive file systems: capitals are escaped. No dots, so never "..".
+        self._names = ScopeEncoder(IdAlphabet(safe="-_", escape="%", separator="+", max_length=200))
         self._lock = FileLock(
-            (root or Path()) / f".{owner}.lock",
+            root / f".{owner}.lock",
             what=f"the directory of memory.conditions.{owner}.path",
             instead="choose another path",
         )
 
-    def file(self, scope: MemoryScope, suffix: str) -> Path | None:
-        return self.root / f"{self._names.encode(scope)['id']}{suffix}" if self.root else None
+    def file(self, scope: MemoryScope, suffix: str) -> Path:
+        return self.root / f"{self._names.encode(scope)['id']}{suffix}"
 
     def take(self) -> None:
         """Become its owner; once more, where it was removed meanwhile. Idempotent."""
-        if self.root is not None and not self._lock.held:
+        if not self._lock.held:
             with _writing(self.root):
                 self.root.mkdir(parents=True, exist_ok=True)
                 self._lock.acquire()
@@ -68,8 +66,7 @@ async def write(call: Callable[[], T], durability: Durability) -> T:
     if durability == "process":
         return call()
     with anyio.CancelScope(shield=True):
-        result = await anyio.to_thread.run_sync(call)
-    return result
+        return await anyio.to_thread.run_sync(call)
 
 
 async def read_off_loop(read: Callable[[], T]) -> T:

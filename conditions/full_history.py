@@ -36,8 +36,7 @@ from memory.adapter import (
     section_overhead,
 )
 
-# Messages larger than a whole budget are passed over, but not without end: packing stays bounded.
-_MAX_PASSED_OVER = 100
+_MAX_PASSED_OVER = 100  # messages larger than a whole budget: packing stays bounded
 
 
 class FullHistoryOptions(PluginOptions):
@@ -80,19 +79,16 @@ class _Turn:
 class _Transcript:
     """The history of one scope, sorted by time, and by arrival where the time is the same."""
 
+    log: EventLog
     turns: list[_Turn] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
-    log: EventLog | None = None
 
     def add(self, event: MemoryEvent) -> None:
         known = Known.of(event)
         for index, message in enumerate(event.messages):
             name = intern(str(message.name)) if message.name else None
-            insort(
-                self.turns,
-                _Turn(known, index, message.role, name, said(message)),
-                key=lambda turn: turn.of.timestamp,
-            )
+            turn = _Turn(known, index, message.role, name, said(message))
+            insort(self.turns, turn, key=lambda turn: turn.of.timestamp)
         self.sizes[known.event_id] = len(event.messages)
 
     def native_ids(self, event_id: str) -> tuple[str, ...]:
@@ -125,9 +121,7 @@ class _Transcript:
 
 
 class FullHistory(ControlCondition):
-    def __init__(
-        self, name: str, options: FullHistoryOptions, counter: TokenCounter, default: Path | None = None
-    ) -> None:
+    def __init__(self, name: str, options: FullHistoryOptions, counter: TokenCounter, default: Path) -> None:
         traits = AdapterTraits(kind="control", pet_observability="dated", store=str(options.path or ""))
         super().__init__(name, traits)
         self._directory = OwnedDirectory(options.path or default, name)
@@ -144,9 +138,8 @@ class FullHistory(ControlCondition):
     async def _transcript(self, scope: MemoryScope) -> _Transcript:
         self._directory.take()
         if scope not in self._transcripts:
-            log = self._log(scope)
-            transcript = _Transcript(log=log)
-            for event in await read_off_loop(log.events) if log else ():
+            transcript = _Transcript(self._log(scope))
+            for event in await read_off_loop(transcript.log.events):
                 if event.event_id not in transcript.sizes:
                     transcript.add(event)
             self._transcripts.setdefault(scope, transcript)
@@ -158,18 +151,17 @@ class FullHistory(ControlCondition):
         if event.event_id in transcript.sizes:
             warnings = ("this event_id was recorded before; the first version is kept",)
         else:
-            if transcript.log is not None:
-                await write(partial(transcript.log.add, event), self._durability)
+            await write(partial(transcript.log.add, event), self._durability)
             transcript.add(event)
         return self.receipt(event, "history.append", transcript.native_ids(event.event_id), warnings=warnings)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        transcript = self._transcripts.get(request.scope) or _Transcript()
+        transcript = self._transcripts.get(request.scope) or _Transcript(self._log(request.scope))
         overhead = section_overhead(self.backend_name, request.scope.label, self._counter)
         turns = transcript.newest(request.budget, self._counter, overhead)
         left_out = len(transcript.turns) - len(turns)
         warnings = [f"the budget leaves out {left_out} older messages"] if left_out else []
-        problem = transcript.log.problem() if transcript.log else None
+        problem = transcript.log.problem()
         return self.found(
             request,
             "history.tail",
@@ -186,25 +178,22 @@ class FullHistory(ControlCondition):
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         log = self._log(scope)
-        if log is not None:
-            log.remove()
+        log.remove()
         transcript = self._transcripts.pop(scope, None)
-        gone = scope not in self._transcripts and (log is None or not log.path.exists())
         return ResetReceipt(
             scope=scope,
-            verified=gone,
-            removed=len(transcript.turns) if transcript else None if log else 0,
+            verified=scope not in self._transcripts and not log.path.exists(),
+            removed=len(transcript.turns) if transcript else None,
             trace=self.trace(scope, "history.clear"),
         )
 
     async def health(self) -> BackendHealth:
         transcripts = list(self._transcripts.values())
-        logs = [transcript.log for transcript in transcripts if transcript.log]
-        where = "JSONL files" if self._directory.root else "process memory"
+        logs = [transcript.log for transcript in transcripts]
         kept = sum(len(transcript.turns) for transcript in transcripts)
         return self.health_of(
             status="degraded" if any(log.problem() or log.lost for log in logs) else "ok",
-            details={"kept_in": where, "messages": kept},
+            details={"kept_in": "JSONL files", "messages": kept},
             warnings=tuple(warning for log in logs for warning in log.warnings()),
         )
 
@@ -212,10 +201,9 @@ class FullHistory(ControlCondition):
         self._transcripts.clear()
         self._directory.release()
 
-    def _log(self, scope: MemoryScope) -> EventLog | None:
+    def _log(self, scope: MemoryScope) -> EventLog:
         self._directory.take()
-        path = self._directory.file(scope, ".jsonl")
-        return EventLog(path, scope, self._durability) if path else None
+        return EventLog(self._directory.file(scope, ".jsonl"), scope, self._durability)
 
 
 @hookimpl

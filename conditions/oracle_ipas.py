@@ -8,7 +8,6 @@ moment and not that of the future.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -132,10 +131,13 @@ class OracleIpas(FixedCondition):
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         now = self._as_of or self._clocks.get(request.scope)
         contexts = self._matrix.get(request.scope.persona_id)
+        wanted = request.cs_filters
         holding = [
             (context, attribute, phase)
-            for context, attribute, cell in _select(contexts or {}, request.cs_filters)
-            if (phase := _current(cell, now)) is not None
+            for context, attributes in (contexts or {}).items()
+            if wanted.get("context", context) == context
+            for attribute, cell in attributes.items()
+            if wanted.get("attribute", attribute) == attribute and (phase := _current(cell, now)) is not None
         ]
         cells = holding[: request.budget.max_items]
         warnings = [] if contexts is not None else ["the matrix does not know this persona; add it"]
@@ -148,7 +150,14 @@ class OracleIpas(FixedCondition):
             tuple(_entry(context, attribute, phase) for context, attribute, phase in cells),
             {
                 "as_of": now.isoformat() if now else None,
-                "cells": [_raw(*cell) for cell in cells],
+                "cells": [
+                    {
+                        "context": context,
+                        "attribute": attribute,
+                        **phase.model_dump(mode="json", by_alias=True),
+                    }
+                    for context, attribute, phase in cells
+                ],
                 "cells_left_out": left_out,
             },
             consistency="committed",
@@ -164,16 +173,6 @@ class OracleIpas(FixedCondition):
         return self.health_of(details={"personas": len(self._matrix), "content_sha256": known})
 
 
-def _select(
-    contexts: Mapping[str, Mapping[str, tuple[Phase, ...]]], wanted: Mapping[str, str]
-) -> Iterator[tuple[str, str, tuple[Phase, ...]]]:
-    for context, attributes in contexts.items():
-        if wanted.get("context", context) == context:
-            for attribute, cell in attributes.items():
-                if wanted.get("attribute", attribute) == attribute:
-                    yield context, attribute, cell
-
-
 def _current(cell: tuple[Phase, ...], now: datetime | None) -> Phase | None:
     """The phase that began last, or the first of all before anything happened (``now`` is None)."""
     holding = [phase for phase in cell if phase.holds_at(now)]
@@ -184,10 +183,6 @@ def _current(cell: tuple[Phase, ...], now: datetime | None) -> Phase | None:
 def _entry(context: str, attribute: str, phase: Phase) -> ContextEntry:
     value = phase.value if isinstance(phase.value, str) else json.dumps(phase.value, ensure_ascii=False)
     return ContextEntry(f"{attribute}: {value}", timestamp=phase.since, group=context)
-
-
-def _raw(context: str, attribute: str, phase: Phase) -> dict[str, Any]:
-    return {"context": context, "attribute": attribute, **phase.model_dump(mode="json", by_alias=True)}
 
 
 def _read(path: Path, where: str) -> Matrix:

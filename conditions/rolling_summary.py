@@ -52,8 +52,6 @@ from memory.adapter import (
 # Nanobot v0.1.4.post6 keeps this much of the window free for the answer and for estimation errors.
 _RESERVED_TOKENS = 4096 + 1024
 _PAUSE_S = 0.5
-# Of a write's deadline, how much summarising may take before the write is answered without it.
-_WRITE_SHARE = 0.8
 
 
 class RollingSummaryOptions(PluginOptions):
@@ -98,8 +96,8 @@ class RollingSummary(ControlCondition):
         options: RollingSummaryOptions,
         summariser: Summariser,
         counter: TokenCounter,
-        write_deadline_s: float | None = None,
-        default: Path | None = None,
+        write_deadline_s: float,
+        default: Path,
     ) -> None:
         super().__init__(
             name,
@@ -115,7 +113,8 @@ class RollingSummary(ControlCondition):
         self._options = options
         self._summariser = summariser
         self._counter = counter
-        self._write_limit_s = math.inf if write_deadline_s is None else write_deadline_s * _WRITE_SHARE
+        # Of a write's deadline, how much summarising may take before the write is answered without it.
+        self._write_limit_s = write_deadline_s * 0.8
         self._consolidation = Consolidation(
             summariser, options.update_policy, options.context_window_tokens - _RESERVED_TOKENS
         )
@@ -123,8 +122,7 @@ class RollingSummary(ControlCondition):
         self._notebooks: dict[MemoryScope, Notebook] = {}
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        path = self._directory.file(scope, ".sqlite")
-        return {**super().native_scope(scope), **({"file": path.name} if path is not None else {})}
+        return {**super().native_scope(scope), "file": self._directory.file(scope, ".sqlite").name}
 
     async def start(self) -> None:
         self._directory.take()
@@ -136,8 +134,7 @@ class RollingSummary(ControlCondition):
         self._directory.take()
         if scope not in self._notebooks:
             notebook = self._notebook(scope)
-            if self._directory.root is not None:
-                await read_off_loop(notebook.load)
+            await read_off_loop(notebook.load)
             self._notebooks.setdefault(scope, notebook)
         return self._notebooks[scope]
 
@@ -148,10 +145,9 @@ class RollingSummary(ControlCondition):
             with anyio.move_on_after(self._write_limit_s):
                 for notebook in list(self._notebooks.values()):
                     async with notebook.lock:
-                        while notebook.pending and await self._consolidation.some(
-                            notebook, len(notebook.pending)
-                        ):
-                            pass
+                        while notebook.pending:
+                            if not await self._consolidation.some(notebook, len(notebook.pending)):
+                                break
         self._consolidation.read_only = mode.read_only
         return await super().set_mode(mode)
 
@@ -168,19 +164,16 @@ class RollingSummary(ControlCondition):
     async def health(self) -> BackendHealth:
         self._directory.take()
         problem = await self._summariser.problem()
-        details = {
-            "summariser": self._summariser.label,
-            "update_policy": self._options.update_policy,
-            "modelled_on": "Nanobot v0.1.4.post5 MemoryConsolidator",
-        }
         warnings = [f"the summariser does not work: {problem}"] if problem else self._caveat()
-        notebooks = list(self._notebooks.values())
-        changed = [warning for notebook in notebooks for warning in notebook.warnings()]
-        warnings += changed
+        changed = [warning for notebook in list(self._notebooks.values()) for warning in notebook.warnings()]
         return self.health_of(
             "unavailable" if problem else "degraded" if changed else "ok",
-            details=details,
-            warnings=tuple(warnings),
+            details={
+                "summariser": self._summariser.label,
+                "update_policy": self._options.update_policy,
+                "modelled_on": "Nanobot v0.1.4.post5 MemoryConsolidator",
+            },
+            warnings=(*warnings, *changed),
         )
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
@@ -283,17 +276,15 @@ class RollingSummary(ControlCondition):
             "history": list(notebook.history),
             "pending": [line.render() for line in notebook.pending],
         }
-        return NativeQueryResult(
-            raw=kept[request.operation], trace=self.trace(request.scope, request.operation)
-        )
+        trace = self.trace(request.scope, request.operation)
+        return NativeQueryResult(raw=kept[request.operation], trace=trace)
 
     def _notebook(self, scope: MemoryScope) -> Notebook:
         """The scope's notebook; an empty one, not kept, where nothing was written."""
         if scope in self._notebooks:
             return self._notebooks[scope]
-        return Notebook(
-            scope, self._counter, self._directory.file(scope, ".sqlite"), self._options.durability
-        )
+        path = self._directory.file(scope, ".sqlite")
+        return Notebook(scope, self._counter, path, self._options.durability)
 
     def _caveat(self) -> list[str]:
         extractive = self._options.summariser == "extractive"
@@ -335,5 +326,5 @@ def memslot_create(settings: AdapterSettings[RollingSummaryOptions]) -> RollingS
         summariser = LlmSummariser(options.llm, options.max_tokens, counter, settings.name)
     else:
         summariser = ExtractiveSummariser(options.max_tokens, counter)
-    default, write_s = settings.data_dir / settings.name, settings.deadlines.get("write_s")
+    default, write_s = settings.data_dir / settings.name, settings.deadlines.get("write_s", math.inf)
     return RollingSummary(settings.name, options, summariser, counter, write_s, default)

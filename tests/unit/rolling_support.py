@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -32,6 +35,7 @@ ALICE = MemoryScope(run_id="run", persona_id="alice")
 BOB = MemoryScope(run_id="run", persona_id="bob")
 START = datetime(2026, 1, 1, 10, tzinfo=UTC)
 COUNTER = Utf8TokenCounter()
+_PLACES = tempfile.TemporaryDirectory()  # of hosts that name no path
 
 
 def event(
@@ -92,7 +96,9 @@ class Host:
     def __init__(self, summariser: Any = None, deadline_s: float | None = None, **options: Any) -> None:
         chosen = RollingSummaryOptions(**options)
         self.summariser = summariser or ExtractiveSummariser(chosen.max_tokens, COUNTER)
-        self.adapter = RollingSummary("rolling_summary", chosen, self.summariser, COUNTER, deadline_s)
+        write_s = math.inf if deadline_s is None else deadline_s
+        place = Path(tempfile.mkdtemp(dir=_PLACES.name))
+        self.adapter = RollingSummary("rolling_summary", chosen, self.summariser, COUNTER, write_s, place)
         self.slot = MemorySlot(self.adapter)
 
     async def __aenter__(self) -> Host:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,6 +35,7 @@ ALICE = MemoryScope(run_id="run", persona_id="alice")
 BOB = MemoryScope(run_id="run", persona_id="bob")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EVERYTHING = ContextBudget()
+_PLACES = tempfile.TemporaryDirectory()  # of histories that name no path
 
 
 def event(number: int, *texts: str, scope: MemoryScope = ALICE, minute: int | None = None) -> MemoryEvent:
@@ -52,7 +54,8 @@ def event(number: int, *texts: str, scope: MemoryScope = ALICE, minute: int | No
 
 
 def provider(path: Path | None = None, counter: TokenCounter | None = None) -> FullHistory:
-    return FullHistory("full_history", FullHistoryOptions(path=path), counter or Utf8TokenCounter())
+    place = Path(tempfile.mkdtemp(dir=_PLACES.name))
+    return FullHistory("full_history", FullHistoryOptions(path=path), counter or Utf8TokenCounter(), place)
 
 
 async def written(adapter: FullHistory, events: Sequence[MemoryEvent], **services: Any) -> MemorySlot:

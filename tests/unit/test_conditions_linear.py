@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
@@ -142,8 +143,9 @@ def test_one_more_write_costs_the_same_however_many_messages_wait(policy: str) -
 
 
 @pytest.mark.thorough
-def test_one_more_turn_costs_the_same_however_long_the_history_is() -> None:
-    adapter = full_history.FullHistory("full_history", full_history.FullHistoryOptions(), COUNTER)
+def test_one_more_turn_costs_the_same_however_long_the_history_is(tmp_path: Path) -> None:
+    options = full_history.FullHistoryOptions()
+    adapter = full_history.FullHistory("full_history", options, COUNTER, tmp_path)
     scopes = {count: MemoryScope(run_id="run", persona_id=str(count)) for count in (10_000, 20_000)}
     written = dict.fromkeys(scopes, 0)
 
