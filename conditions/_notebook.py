@@ -255,9 +255,9 @@ class Notebook:
 
     async def _save(self, count: int, history_entry: str, memory: str, **changes: Any) -> None:
         """The first ``count`` pending messages are worked off, with these ``changes`` of the progress."""
-        worked_off = {"consolidated": self.progress.consolidated + count}
-        fresh = {"failures": 0, "last_error": "", "retry_after_s": 0.0}
-        progress = replace(self.progress, **worked_off | fresh | changes)
+        fresh: dict[str, Any] = {"failures": 0, "last_error": "", "retry_after_s": 0.0}
+        consolidated = self.progress.consolidated + count
+        progress = replace(self.progress, consolidated=consolidated, **fresh | changes)
         entry = re.sub(r"\n\s*\n", "\n", history_entry.strip())
         replacing = "INSERT OR REPLACE INTO summary VALUES"
         await self._keep(

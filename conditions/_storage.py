@@ -66,7 +66,8 @@ async def write(call: Callable[[], T], durability: Durability) -> T:
     if durability == "process":
         return call()
     with anyio.CancelScope(shield=True):
-        return await anyio.to_thread.run_sync(call)
+        result = await anyio.to_thread.run_sync(call)
+    return result
 
 
 async def read_off_loop(read: Callable[[], T]) -> T:

@@ -128,7 +128,7 @@ class NativeGraph:
         facts = await self.edges(named)
         nameless = (episode for episode in episodes if not episode.entity_edges)
         begun = any(episode.source is EpisodeType.fact_triple for episode in nameless)
-        found = (record.uuid for record in (*episodes, *facts))
+        found = (*(episode.uuid for episode in episodes), *(fact.uuid for fact in facts))
         return tuple(dict.fromkeys(found)), len(facts) == len(named) and not begun
 
     async def uuids_of_events(self, names: list[str]) -> list[str]:

@@ -30,7 +30,7 @@ _RANGE = (
 
 class FalkorStore(Store):
     place = "falkordb at {server.host}:{server.port}"
-    packages = ("falkordb",)
+    packages: tuple[str, ...] = ("falkordb",)
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)

@@ -45,7 +45,7 @@ from memory.adapter import (
     normalise_error,
     release,
 )
-from memory.backends.mirror.__init__ import Mirrored, MirrorOptions
+from memory.backends.mirror import Mirrored, MirrorOptions
 from memory.backends.mirror.shadow import Shadow, ShadowFacts, ShadowLog
 
 
@@ -207,7 +207,9 @@ class MirrorAdapter:
         answer: NativeQueryResult = self._own(await self._primary.native_query(request))
         return answer
 
-    async def _written(self, events: Sequence[MemoryEvent], write: Callable[[], Awaitable[Any]]) -> list[Any]:
+    async def _written(
+        self, events: Sequence[MemoryEvent], write: Callable[[], Awaitable[Any]]
+    ) -> list[WriteReceipt]:
         try:
             written = await write()
         except BaseException as error:  # given up, it may be stored all the same
