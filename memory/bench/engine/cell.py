@@ -29,12 +29,18 @@ from memory.bench.engine.files import (
     write_record,
     write_whole,
 )
-from memory.bench.engine.manifest import CELL_FILE, CellRecord, PhaseRecord, read_cell
+from memory.bench.engine.manifest import (
+    CELL_FILE,
+    CellRecord,
+    ErrorRecord,
+    PhaseRecord,
+    error_record,
+    read_cell,
+)
 from memory.bench.engine.matrix import CellSpec, Experiment
 from memory.bench.engine.play import CellPlayer, diagnosed
 from memory.bench.engine.probe_session import completed
 from memory.bench.engine.provenance import wire_truth
-from memory.bench.engine.records import ErrorRecord, error_record
 from memory.bench.engine.role_set import RoleSet
 from memory.bench.scores.metrics import llm_use, percentile
 from memory.bench.scores.model import ProbeRecord

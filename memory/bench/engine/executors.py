@@ -19,8 +19,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from memory.bench.engine.cell import Job, Progress, ended_record, run_job
-from memory.bench.engine.manifest import CellRecord
-from memory.bench.engine.records import ErrorRecord
+from memory.bench.engine.manifest import CellRecord, ErrorRecord
 from memory.bench.engine.settings import ExecutorSettings
 from memory.contract.errors import ConfigError
 from memory.plugins.registry import MemoryAdapterRegistry

@@ -29,20 +29,21 @@ from memory.bench.engine.files import (
     new_id,
     write_record,
 )
-from memory.bench.engine.first_manifest import first_manifest, without_broken
 from memory.bench.engine.manifest import (
     CELL_FILE,
     MANIFEST_FILE,
     CellRecord,
+    CheckRecord,
+    ErrorRecord,
     Manifest,
     RunRecord,
     VariantRecord,
+    error_record,
     read_cell,
     read_manifest,
 )
 from memory.bench.engine.matrix import Experiment
-from memory.bench.engine.provenance import check_records, wire_truth
-from memory.bench.engine.records import CheckRecord, ErrorRecord, error_record
+from memory.bench.engine.provenance import check_records, first_manifest, wire_truth, without_broken
 from memory.bench.engine.settings import Variant
 from memory.bench.scores.metrics import experiment_metrics
 from memory.bench.scores.model import Metrics, ProbeRecord, Sample
@@ -117,6 +118,8 @@ def begin(
     experiment_id = new_id(f"{settings.timeline}-{who}", created)
     directory = settings.directory / experiment_id
     manifest = first_manifest(experiment, variants, registry, experiment_id, created)
+    jobs = (Job(experiment, spec, directory, experiment_id) for spec in experiment.cells())
+    manifest = manifest.model_copy(update={"cells": tuple(map(open_record, jobs))})
     make_directory(directory, experiment.problem.place((experiment.block, "output")))
     if listeners.on_directory is not None:
         listeners.on_directory(directory)

@@ -9,52 +9,180 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, Field, JsonValue, ValidationError
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue, ValidationError, model_validator
 
 from memory.bench.data.nodes import canonical_hash
 from memory.bench.engine.files import JOURNAL_VERSION
-from memory.bench.engine.records import (
-    CheckRecord,
-    DataRecord,
-    ErrorRecord,
-    LeftOutRecord,
-    ProviderRecord,
-    TraitsRecord,
-    VersionRecord,
-)
 from memory.bench.engine.settings import EventContext
 from memory.bench.scores.model import Record
 from memory.bench.scores.sections import OVERLAP_RULE
 from memory.contract._model import first_problem
 from memory.contract.adapter import label_of
-from memory.contract.errors import ConfigError
-from memory.contract.receipts import BackendHealth, PetObservability
+from memory.contract.errors import BackendError, ConfigError, MemslotError
+from memory.contract.receipts import (
+    BackendHealth,
+    ConditionKind,
+    ConsistencyModel,
+    CsFiltering,
+    PetObservability,
+)
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
 
-FORMAT_VERSION = 2
-"""Raised whenever a reader of the old form would misread the new one."""
+
+class ErrorRecord(Record):
+    """An error, without user text: messages of memslot's own errors never hold any."""
+
+    type: str
+    message: str
+    """What happened; for errors that are not memslot's own, a sentence without their message."""
+    operation: str | None = None
+    """The native operation that failed, where known."""
+    diagnostics: dict[str, JsonValue] = Field(default_factory=dict)
+    """Redacted facts such as HTTP status and error code."""
+
+
+class GitRecord(Record):
+    """The source checkout memslot ran from."""
+
+    revision: str
+    dirty: bool | None
+    """Whether tracked files differed from it; null where git did not say."""
+
+
+class VersionRecord(Record):
+    """What software ran."""
+
+    memslot: str
+    python: str
+    implementation: str
+    """Name of the interpreter, such as CPython."""
+    platform: str
+    distributions: dict[str, str]
+    """Installed distributions that were relied on, by name: memslot's own requirements, the plugin, its SDK."""
+    git: GitRecord | None
+    """Source revision; null when memslot did not run from a git checkout."""
+
+
+class ProviderRecord(Record):
+    """Which one context provider was active (spec 2.2). Both fields are recorded and exactly one is set."""
+
+    backend: str | None
+    """Name of the memory architecture, or null."""
+    condition: str | None
+    """Name of the experimental condition, or null."""
+    kind: ConditionKind
+    """``architecture`` or ``control``, as configured; only architectures are compared as such."""
+    equivalent_control: str | None = None
+    """The control that the configured backend comes to; null where it is what it is called."""
+    fallback_components: tuple[str, ...] = ()
+    """What worked, without a model, where the provider is known for one."""
+    summary: str = ""
+    """What it is, as its plugin describes it."""
+    distribution: str | None = None
+    """Distribution that offers the plugin."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.backend is None) == (self.condition is None):
+            raise ValueError("exactly one of backend and condition must be set")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The provider's name."""
+        return self.backend or self.condition or ""
+
+
+class TraitsRecord(Record):
+    """What the adapter declares about itself."""
+
+    consistency: ConsistencyModel
+    cs_filtering: CsFiltering
+    """Whether scenario, context and attribute filter natively, influence ranking, or have no effect."""
+    pet_observability: PetObservability | None = None
+    """What retrievals tell of change over time: ``dated`` rows, a ``versioned`` representation, or neither
+    (``weak``); null where it is not declared."""
+    filter_operators: tuple[str, ...]
+    recalls_writes: bool
+    """False where the context does not come from what was written."""
+    max_concurrency: int | None
+    """Native calls at a time; null is unlimited."""
+    max_scope_concurrency: int | None
+    write_retries: int
+    """How often an ambiguous write may be repeated."""
+
+
+class DataRecord(Record):
+    """What the experiment went through."""
+
+    timeline: str
+    name: str | None
+    """File name of the data, without its directory; null for generated data."""
+    sha256: str
+    """Hash of the data as canonical JSON: sorted keys, no optional whitespace, no escapes."""
+    seed: int | None
+    """What generated the data; null for data read from a file."""
+    personas: int
+    sessions: int
+    turns: int
+    probes: int
+    """Judged requests of test sessions, and questions."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know about the data, such as its licence."""
+
+
+class CheckRecord(Record):
+    """One of the doctor's checks, passed before the run began."""
+
+    name: str
+    """The check; see ``memory.doctor.CHECKS``."""
+    status: Literal["passed", "failed", "pending", "skipped"]
+    """``pending`` could not be seen in time; ``skipped`` was not tried."""
+    evidence: str
+    latency_ms: float | None
+
+
+class LeftOutRecord(Record):
+    """An entry of ``providers`` that was not played."""
+
+    label: str
+    """What tables would call it."""
+    why: str
+    broken: bool = False
+    """Whether it is a defect, and not something that was never installed or set up."""
+
+
+def error_record(error: BaseException) -> ErrorRecord:
+    """An error for the manifest. Only memslot's own messages are known to hold no user text."""
+    own = isinstance(error, MemslotError)
+    backend = error if isinstance(error, BackendError) else None
+    return ErrorRecord(
+        type=type(error).__name__,
+        message=str(error)
+        if own
+        else "not an error of memslot's own, so its message, which may hold user text, is withheld",
+        operation=(backend.operation or None) if backend else None,
+        diagnostics=backend.diagnostics if backend else {},
+    )
+
+
+FORMAT_VERSION = 2  # raised whenever a reader of the old form would misread the new one
 MANIFEST_FILE, CELL_FILE = "manifest.json", "cell.json"
-_OLD_FILES = ("experiment.json", "comparison.json")
 
 CellStatus = Literal["not_run", "completed", "failed", "stopped", "died"]
 
 
 class PhaseRecord(Record):
-    """Time spent on one thing, milliseconds of wall time."""
+    """Time spent on one thing, milliseconds of wall time, altogether and by percentiles of the calls."""
 
     calls: int
-    """How often."""
     total_ms: float
-    """Altogether."""
     p50: float | None
-    """Half of the calls took no longer."""
     p95: float | None
-    """95 % of them."""
     p99: float | None
-    """99 % of them."""
 
 
 class LlmUse(Record):
@@ -74,28 +202,22 @@ class CellRecord(Record):
     label: str
     """The provider's name in the experiment."""
     persona_id: str
-    """The persona."""
     seed: int
-    """Of its timeline."""
     replicate: int
     """Which time, from 1."""
     scope: MemoryScope
-    """Fresh for this cell."""
     native_scope: dict[str, str] | None = None
     """The scope's native ids by name; null where it was never set up."""
     status: CellStatus = "not_run"
     """``failed``: see ``error``. ``stopped``: a limit was reached, or a role's model did not answer. ``died``: its
     worker ended without a word."""
     error: ErrorRecord | None = None
-    """Why it did not end well."""
     fault: Literal["provider", "harness"] | None = None
     """Whose fault that was: what the cell did not get to is failed, or missing."""
     health: BackendHealth | None = None
     """Health at the start; null where it was not reached."""
     sessions: int = 0
-    """Sessions ended."""
     tests: int = 0
-    """Test sessions ended."""
     probes: int = 0
     """Points of the timeline at which probes were asked."""
     counts: dict[str, int] = Field(default_factory=dict)
@@ -120,7 +242,6 @@ class CellRecord(Record):
     warnings: tuple[str, ...] = ()
     """What a reader of the scores must know, each once."""
     resumed: int = 0
-    """How often it was taken up again."""
     timings: dict[str, PhaseRecord] = Field(default_factory=dict)
     """Time by phase; of a process that was killed, up to its last whole session."""
     wall_ms: float | None = None
@@ -132,19 +253,12 @@ class CellRecord(Record):
 class VariantRecord(Record):
     """One provider with one setting."""
 
-    @property
-    def shown(self) -> str:
-        """The label with what it hides, to stand wherever a figure does: a control, what stands in for a model."""
-        return label_of(self.label, self.provider.equivalent_control, self.provider.fallback_components)
-
     label: str
-    """Its name in the experiment."""
     series: str
     """What it is called over all budgets."""
     group: str | None
     """Its experiment group; only providers of one group are compared."""
     provider: ProviderRecord
-    """Which context provider is active."""
     distributions: dict[str, str]
     """Installed distributions it relies on."""
     config: dict[str, JsonValue]
@@ -156,13 +270,9 @@ class VariantRecord(Record):
     budget: ContextBudget
     """Of every retrieval: the token range aimed at."""
     event_context: EventContext = "field"
-    """How events told their context."""
     counter: str
-    """Counter of tokens."""
     capabilities: tuple[str, ...]
-    """Capability protocols the adapter offered."""
     traits: TraitsRecord
-    """What the adapter declares."""
     read_only: bool
     """Whether test sessions were read-only."""
     doctor: tuple[CheckRecord, ...] | None = None
@@ -170,22 +280,23 @@ class VariantRecord(Record):
     error: ErrorRecord | None = None
     """Why its cells were not played."""
 
+    @property
+    def shown(self) -> str:
+        """The label with what it hides, to stand wherever a figure does: a control, what stands in for a model."""
+        return label_of(self.label, self.provider.equivalent_control, self.provider.fallback_components)
+
 
 class RoleRecord(Record):
     """Who plays a role."""
 
     role: Literal["assistant", "simulator", "judge"]
-    """Which."""
     kind: Literal["rules", "model"]
-    """Deterministic rules, or a language model."""
     provider: str | None = None
     """How the model is reached; null for rules."""
     model: str | None = None
     """The model's name; null where the provider's block names none."""
     prompt_sha256: str | None = None
-    """Hash of its prompt."""
     prompt_version: int | None = None
-    """Version of its prompt."""
     temperature: float | None = None
     """What it was asked with; null: the model's own."""
     seed: int | None = None
@@ -201,31 +312,25 @@ class RunRecord(Record):
     """One process that worked on the experiment."""
 
     began_at: AwareDatetime
-    """When."""
     ended_at: AwareDatetime | None
     """When it ended; null while it works, and where it was killed."""
     executor: str
-    """Where cells were played."""
     workers: int
-    """How many at a time."""
 
 
 class Manifest(Record):
     """Everything of an experiment but its scores."""
 
     format_version: Literal[2] = 2
-    """Version of this form."""
     journal_version: int = JOURNAL_VERSION
     """Of the cells' journals, from which it is resumed."""
     experiment_id: str
     """Unique; also the directory's name, and what its scopes' ``run_id`` begin with."""
     created_at: AwareDatetime
-    """When it began."""
     status: Literal["incomplete", "completed", "failed", "stopped"] = "incomplete"
     """``failed``: a cell, a request or a provider did not end well. ``stopped``: a limit was reached, or a
     role's model did not answer; resuming goes on."""
     versions: VersionRecord
-    """Software."""
     block: Literal["bench", "run"]
     """Which block of the file said what is played: ``bench`` plays sessions, ``run`` asks the memory alone."""
     settings: dict[str, JsonValue]
@@ -238,9 +343,7 @@ class Manifest(Record):
     overlap_rule: str = OVERLAP_RULE
     """When a fact in words of its own counts as telling of a turn, in *evidence overlap*."""
     roles: tuple[RoleRecord, ...]
-    """Who plays."""
     variants: tuple[VariantRecord, ...]
-    """The providers."""
     left_out: tuple[LeftOutRecord, ...] = ()
     """Entries of the matrix that were not played."""
     cells: tuple[CellRecord, ...]
@@ -253,7 +356,6 @@ class Manifest(Record):
     """Of everything else in here, as canonical JSON; null until it has ended."""
 
     def cells_of(self, label: str) -> list[CellRecord]:
-        """The cells of a provider."""
         return [cell for cell in self.cells if cell.label == label]
 
     def parts(self) -> dict[str, str]:
@@ -276,11 +378,7 @@ class Manifest(Record):
         }
 
     def outcome(self, *, troubled: bool) -> Literal["completed", "failed", "stopped"]:
-        """``status``, by its cells and providers.
-
-        Args:
-            troubled: whether a provider failed a request.
-        """
+        """``status``, by its cells and providers, and whether one of these failed a request."""
         statuses = {cell.status for cell in self.cells}
         broken = any(variant.error for variant in self.variants) or any(item.broken for item in self.left_out)
         if broken or troubled or statuses & {"failed", "died"}:
@@ -301,24 +399,16 @@ def manifest_schema() -> dict[str, Any]:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of an experiment's directory.
-
-    Raises:
-        ConfigError: there is none, it is damaged, or of another form.
-    """
+    """The manifest of an experiment's directory; ConfigError where there is none, or one of another form."""
     if not (directory / MANIFEST_FILE).exists():
-        for name in _OLD_FILES:
+        for name in ("experiment.json", "comparison.json"):
             if (directory / name).exists():
                 raise _old(directory / name)
     return _read(Manifest, directory / MANIFEST_FILE)
 
 
 def read_cell(directory: Path) -> CellRecord:
-    """The record of a cell's directory.
-
-    Raises:
-        ConfigError: there is none, or it is damaged.
-    """
+    """The record of a cell's directory; ConfigError where there is none, or it is damaged."""
     return _read(CellRecord, directory / CELL_FILE)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from memory.bench.data.language import Dice
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.context import CellSettings
-from memory.bench.engine.records import LeftOutRecord
+from memory.bench.engine.manifest import LeftOutRecord
 from memory.bench.engine.settings import (
     ExperimentSettings,
     Variant,
@@ -48,32 +48,22 @@ class CellSpec:
 
     @property
     def cell_id(self) -> str:
-        """Its directory's name: unique in the experiment, and safe on any file system."""
         return f"{self.variant + 1:02}-s{self.seed}-r{self.replicate}-p{self.persona + 1}"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A matrix, read and checked. Can be sent to another process.
+    """A matrix, read and checked. Can be sent to another process."""
 
-    Attributes:
-        settings: the block, paths made absolute.
-        content: the ``memory:`` block, variables not filled in, so that no secret is in it that was in none.
-        source, lines: the file's name and its lines, for messages.
-        block: which block the settings stand in.
-        base: what relative paths are relative to.
-        left_out: entries of ``providers`` that are not played.
-        given: timelines in place of those that the settings name; the same for every seed.
-    """
-
-    settings: ExperimentSettings
+    settings: ExperimentSettings  # paths made absolute
+    # The ``memory:`` block, variables not filled in, so that no secret is in it that was in none.
     content: dict[str, Any] = field(repr=False)
     source: str
-    base: Path
+    base: Path  # of relative paths
     lines: Lines = field(repr=False)
     block: BlockName = "bench"
     left_out: tuple[LeftOutRecord, ...] = ()
-    given: TimelineSet | None = field(default=None, repr=False)
+    given: TimelineSet | None = field(default=None, repr=False)  # in place of those that the settings name
 
     @cached_property
     def scope(self) -> MemoryScope | None:
@@ -81,26 +71,20 @@ class Experiment:
         return self.config(self.settings.providers[0]).memory.scope
 
     def config(self, variant: Variant) -> MemslotConfig:
-        """The configuration of one provider with its setting, variables filled in from the environment.
-
-        Raises:
-            ConfigError: a block cannot be used.
-        """
+        """The configuration of one provider with its setting, variables filled in from the environment."""
         config = load_config(
             _with(self.content, variant),
             provider=_named(self.content, variant.provider),
             named_by=(self.block, "providers"),
         )
         for group, named in (("backends", "backend"), ("conditions", "condition")):
-            if config.provider not in (
-                self.content["memory"].get(group) or {}
-            ):  # its fields are missing there
+            written = self.content["memory"].get(group) or {}
+            if config.provider not in written:  # its fields are missing there
                 self.lines["memory", group, config.provider] = self.lines.of(("memory", named))
         return replace(config, base=self.base, problem=self.problem)
 
     @property
     def problem(self) -> Problems:
-        """Builds errors that say file, line and field."""
         return Problems(self.source, self.lines)
 
     def cell_settings(self, variant: Variant, config: MemslotConfig) -> CellSettings:
@@ -116,11 +100,6 @@ class Experiment:
         )
 
     def timelines(self, seed: int) -> TimelineSet:
-        """The timelines of one seed.
-
-        Raises:
-            ConfigError: the data cannot be used.
-        """
         return self.given or load_timelines(self.settings, seed)
 
     def cells(self) -> list[CellSpec]:
@@ -179,17 +158,11 @@ def load_experiment(
     """Read a matrix and check everything that can be checked without playing.
 
     Args:
-        source: a YAML file, or its content.
         block: which one says what is played.
         providers: names in place of the block's ``providers``.
         selected: play with the one that ``memory`` selects, whatever the block says.
-        registry: in place of the installed plugins.
         timelines: in place of those that the block names; the same for every seed.
         overrides: fields of the block that take precedence; None means not given.
-
-    Raises:
-        ConfigError: a block is missing, unknown or wrong; the message names the field and its line.
-        PluginNotFound: no plugin has a provider's name.
     """
     content, lines = (source, Lines()) if isinstance(source, Mapping) else load_yaml(Path(source))
     name = "config" if isinstance(source, Mapping) else str(source)
@@ -208,7 +181,10 @@ def load_experiment(
     settings = _settings(written, given, block, problem)
     own = {key: resolve_paths(getattr(settings, key), base) for key in written.keys() - given.keys()}
     settings = settings.model_copy(update=own)
-    experiment = Experiment(settings, _memory(content, problem), name, base, lines, block, given=timelines)
+    if not isinstance(content.get("memory"), Mapping):
+        raise problem(("memory",), "is missing; a configuration starts with 'memory:' and names a backend")
+    memory = {"memory": dict(content["memory"])}
+    experiment = Experiment(settings, memory, name, base, lines, block, given=timelines)
     with problem.placing():
         experiment = _without_absent(experiment, registry or MemoryAdapterRegistry(), problem)
     try:
@@ -217,12 +193,6 @@ def load_experiment(
         place, _, what = str(error).partition("run.data: ")
         raise (problem((block, "data"), what) if not place else error) from None
     return experiment
-
-
-def _memory(content: Mapping[str, Any], problem: Problems) -> dict[str, Any]:
-    if not isinstance(content.get("memory"), Mapping):
-        raise problem(("memory",), "is missing; a configuration starts with 'memory:' and names a backend")
-    return {"memory": dict(content["memory"])}
 
 
 def _block(content: Mapping[str, Any], block: BlockName, problem: Problems) -> dict[str, Any]:
@@ -247,11 +217,7 @@ def _settings(
 
 
 def parsed_run(config: MemslotConfig) -> ExperimentSettings:
-    """The ``run:`` block of a configuration as ``memslot run`` reads it.
-
-    Raises:
-        ConfigError: a field is unknown or wrong.
-    """
+    """The ``run:`` block of a configuration as ``memslot run`` reads it."""
     written = config.run or {}
     if (former := former_name(written)) is not None:
         raise config.problem(("run", former[0]), former[1])
@@ -261,20 +227,16 @@ def parsed_run(config: MemslotConfig) -> ExperimentSettings:
 def _without_absent(experiment: Experiment, registry: MemoryAdapterRegistry, problem: Problems) -> Experiment:
     """Without the providers that lack an SDK, a variable or a working plugin, one policy for every command; the
     others with every budget and way to tell the context."""
-    where = (experiment.block, "providers")
-    kept, left_out = [], []
-    for variant in experiment.settings.providers:
-        reason = _absent(experiment, variant, registry)
-        if reason is None:
-            kept.append(variant)
-        else:
-            left_out.append(reason)
+    settings = experiment.settings
+    reasons = [_absent(experiment, variant, registry) for variant in settings.providers]
+    left_out = tuple(reason for reason in reasons if reason is not None)
+    kept = tuple(each for each, reason in zip(settings.providers, reasons, strict=True) if reason is None)
     if not kept:
-        reasons = "; ".join(f"{item.label}: {item.why}" for item in left_out)
-        raise problem(where, f"leaves nobody: {reasons}")
-    settings = experiment.settings.model_copy(update={"providers": tuple(kept)})
+        why = "; ".join(f"{item.label}: {item.why}" for item in left_out)
+        raise problem((experiment.block, "providers"), f"leaves nobody: {why}")
+    settings = settings.model_copy(update={"providers": kept})
     settings = settings.model_copy(update={"providers": settings.crossed()})
-    return replace(experiment, settings=settings, left_out=tuple(left_out))
+    return replace(experiment, settings=settings, left_out=left_out)
 
 
 def _absent(

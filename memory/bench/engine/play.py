@@ -18,8 +18,8 @@ from memory.bench.data.timeline import Beat, Script, Session, Timeline
 from memory.bench.engine.context import CellContext, CellSettings, CellState, SessionDriver
 from memory.bench.engine.conversation import Conversation, turn_event
 from memory.bench.engine.files import HarnessFailed, Stopped
+from memory.bench.engine.manifest import ErrorRecord, error_record
 from memory.bench.engine.probe_session import ProbeSession
-from memory.bench.engine.records import ErrorRecord, error_record
 from memory.bench.engine.roles import Exchange
 from memory.bench.engine.test_session import TestSessionRun
 from memory.contract.adapter import SupportsBulkIngest, SupportsNativeQuery

@@ -26,7 +26,7 @@ from memory.bench.data.timeline import (
 )
 from memory.bench.engine.context import SessionDriver
 from memory.bench.engine.conversation import Conversation
-from memory.bench.engine.records import ErrorRecord
+from memory.bench.engine.manifest import ErrorRecord
 from memory.bench.engine.roles import Exchange, RuleJudge
 from memory.bench.engine.test_session import TestSessionRun, of_truth, of_verdicts, planned_requests
 from memory.bench.scores.model import ProbeRecord, ProbeStatus

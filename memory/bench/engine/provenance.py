@@ -6,28 +6,40 @@ import platform
 import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import datetime
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+from pydantic import BaseModel
 
 from memory.bench.data.language import load_language
 from memory.bench.data.timeline import TimelineSet
-from memory.bench.engine.records import (
+from memory.bench.engine.manifest import (
     CheckRecord,
     DataRecord,
     GitRecord,
+    LeftOutRecord,
+    Manifest,
     ProviderRecord,
     TraitsRecord,
+    VariantRecord,
     VersionRecord,
 )
+from memory.bench.engine.matrix import Experiment
+from memory.bench.engine.role_set import role_records
+from memory.bench.engine.settings import Variant
 from memory.contract.adapter import AdapterTraits
+from memory.contract.errors import MemslotError
 from memory.doctor.checks import CheckFailed
 from memory.doctor.report import DoctorReport
 from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.installed import entry_points, packages_distributions
-from memory.plugins.registry import GROUPS
+from memory.plugins.opening import build_slot
+from memory.plugins.registry import GROUPS, MemoryAdapterRegistry
 
 
 def oracle_matrix(data: TimelineSet) -> dict[str, dict[str, dict[str, list[dict[str, Any]]]]]:
@@ -100,7 +112,6 @@ def wire_truth(
 
 
 def provider_record(info: PluginInfo, traits: AdapterTraits) -> ProviderRecord:
-    """Which provider is active, and who ships it."""
     found = [point.dist for point in entry_points(GROUPS[info.kind]).select(name=info.name) if point.dist]
     architecture = info.kind == "architecture"
     return ProviderRecord(
@@ -115,7 +126,6 @@ def provider_record(info: PluginInfo, traits: AdapterTraits) -> ProviderRecord:
 
 
 def traits_record(traits: AdapterTraits) -> TraitsRecord:
-    """The declared traits."""
     declared = {name: getattr(traits, name) for name in TraitsRecord.model_fields}
     return TraitsRecord.model_validate({**declared, "filter_operators": sorted(traits.filter_operators)})
 
@@ -179,7 +189,6 @@ def _git(package: Path) -> GitRecord | None:
 
 
 def data_record(data: TimelineSet) -> DataRecord:
-    """What a manifest says of timelines."""
     return DataRecord(
         timeline=data.name,
         name=data.data_name,
@@ -195,3 +204,101 @@ def data_record(data: TimelineSet) -> DataRecord:
         ),
         notes=data.notes,
     )
+
+
+def without_broken(
+    experiment: Experiment, registry: MemoryAdapterRegistry
+) -> tuple[Experiment, tuple[VariantRecord, ...]]:
+    """The experiment without the providers that cannot be built, and the records of the others.
+
+    Those that cannot are left out, and said to be broken; an error is raised where nobody is left.
+    """
+    kept: list[Variant] = []
+    records: list[VariantRecord] = []
+    broken: list[LeftOutRecord] = []
+    last: MemslotError | None = None
+    data = experiment.timelines(experiment.settings.seeds[0])
+    for variant in experiment.settings.providers:
+        given = experiment.config(variant)
+        info = registry.selected(given)
+        config, wired = wire_truth(given, info, data)
+        options = config.parse_options(info.options)
+        try:
+            with TemporaryDirectory(prefix="memslot-") as place:  # nothing is opened
+                slot = build_slot(config, registry=registry, data_dir=Path(place))
+                capabilities, traits = tuple(sorted(slot.capabilities())), slot.traits
+        except MemslotError as error:
+            last = error
+            why = config.scrubber(options)(f"cannot be built: {error}")
+            broken.append(LeftOutRecord(label=variant.label, why=why, broken=True))
+            continue
+        kept.append(variant)
+        provider = provider_record(info, traits)
+        records.append(
+            VariantRecord(
+                label=variant.label,
+                series=variant.series or variant.label,
+                group=variant.group,
+                provider=provider,
+                distributions=version_record(info, provider).distributions,
+                config=config.redacted(options),
+                config_hash=_hash_of(config, given, options),
+                wired=wired,
+                budget=given.memory.budget,
+                event_context=variant.event_context or "field",
+                counter=given.token_counter().name,
+                capabilities=capabilities,
+                traits=traits_record(traits),
+                read_only=given.memory.read_only_test_sessions,
+            )
+        )
+    if last is not None and not kept:
+        raise last
+    settings = experiment.settings.model_copy(update={"providers": tuple(kept)})
+    left_out = (*experiment.left_out, *broken)
+    return replace(experiment, settings=settings, left_out=left_out), tuple(records)
+
+
+def first_manifest(
+    experiment: Experiment,
+    variants: tuple[VariantRecord, ...],
+    registry: MemoryAdapterRegistry,
+    experiment_id: str,
+    created: datetime,
+) -> Manifest:
+    """Without its cells."""
+    settings = experiment.settings
+    data = {str(seed): experiment.timelines(seed) for seed in settings.seeds}
+    hidden = {"output", "data", "executor", "providers", "roles", "diagnostics"}
+    shown = settings.model_dump(mode="json", exclude=hidden)
+    manifest = Manifest(
+        experiment_id=experiment_id,
+        created_at=created,
+        versions=version_record(
+            registry.selected(experiment.config(settings.providers[0])), variants[0].provider
+        ),
+        block=experiment.block,
+        settings={
+            **shown,
+            "providers": [variant.label for variant in settings.providers],
+            "diagnostics": sorted(settings.diagnostics),
+        },
+        left_out=experiment.left_out,
+        hashes={},
+        data={seed: data_record(item) for seed, item in data.items()},
+        roles=role_records(settings),
+        variants=variants,
+        cells=(),
+    )
+    return manifest.model_copy(update={"hashes": manifest.parts()})
+
+
+def _hash_of(examined: MemslotConfig, config: MemslotConfig, options: BaseModel) -> str:
+    """Of what really runs: a cell makes its own scope, and takes over the namespace and the agent alone."""
+    scope = config.memory.scope
+    if scope is not None and (scope.backend_namespace is not None or scope.agent_id is not None):
+        scope = scope.model_copy(update={"run_id": "run", "persona_id": "persona"})
+    else:
+        scope = None
+    memory = examined.memory.model_copy(update={"scope": scope})
+    return replace(examined, memory=memory).config_hash(options)

@@ -33,8 +33,8 @@ from memory.runtime._provider import Provider
 from memory.runtime.providers import create_provider, provider_options, takes_seed
 
 _TRANSPORT = ("timeout_s", "max_retries")
+# Where a provider asks that is given no address.
 _SERVICES = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
-"""Where a provider asks that is given no address."""
 
 
 def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
@@ -45,8 +45,12 @@ def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
         if chosen.provider is None:
             found.append(RoleRecord(role=role, kind="rules"))
             continue
+        where = f"bench.roles.{role}"
+        if chosen.seed is not None and not takes_seed(chosen.provider, f"{where}.provider"):
+            raise ConfigError(f"{where}.seed: the provider {chosen.provider} takes none; leave it out")
         prompt, options = load_prompt(role), _filled(role, chosen)
-        model = options.get("model")
+        model, own = options.get("model"), chosen.options.get("temperature")
+        of_options = own if chosen.temperature is None and isinstance(own, int | float) else None
         found.append(
             RoleRecord(
                 role=role,
@@ -55,8 +59,8 @@ def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
                 model=model if isinstance(model, str) else None,
                 prompt_sha256=prompt.sha256,
                 prompt_version=prompt.version,
-                temperature=_temperature(chosen),
-                seed=_seed(role, chosen),
+                temperature=chosen.temperature if of_options is None else of_options,
+                seed=chosen.seed,
                 votes=chosen.votes,
                 options_hash=slow_hash(_decisive(options)),
             )
@@ -83,32 +87,8 @@ def _decisive(options: Any) -> Any:
     return [_decisive(item) for item in options] if isinstance(options, list) else options
 
 
-def _seed(role: RoleName, chosen: RoleSettings) -> int | None:
-    where = f"bench.roles.{role}"
-    if chosen.seed is not None and not takes_seed(chosen.provider or "", f"{where}.provider"):
-        raise ConfigError(f"{where}.seed: the provider {chosen.provider} takes none; leave it out")
-    return chosen.seed
-
-
-def _temperature(chosen: RoleSettings) -> float | None:
-    own = chosen.options.get("temperature")
-    return own if chosen.temperature is None and isinstance(own, int | float) else chosen.temperature
-
-
 class RoleSet:
-    """The roles of one cell; an async context that closes what they opened.
-
-    Args:
-        settings: the experiment's.
-        data: the timelines.
-        directory: of the experiment.
-        replicate: which time the cell is played, from 1.
-        workers: how many cells are played at a time, which share what a server grants.
-        providers: models in place of those that the settings name, by role; not closed.
-
-    Raises:
-        ConfigError, PluginError: a role's model cannot be made.
-    """
+    """The roles of one cell; an async context that closes what they opened, and not the providers it is given."""
 
     def __init__(
         self,
@@ -117,31 +97,23 @@ class RoleSet:
         directory: Path,
         *,
         replicate: int = 1,
-        workers: int = 1,
+        workers: int = 1,  # that share what a server grants
         providers: Mapping[str, Provider] | None = None,
     ) -> None:
         self._meter = Meter(directory / METER_FILE, settings.limits.max_calls, settings.limits.max_tokens)
-        self._limits, self._earlier_seeds = settings.limits, 16 * (replicate - 1)
-        self._workers = workers
+        self._limits, self._earlier_seeds, self._workers = settings.limits, 16 * (replicate - 1), workers
         self._own: list[Provider] = []
         self._models: dict[str, RoleModel] = {}
         self._given = providers or {}
         roles = settings.roles
         language = load_language(settings.game.language) if data.name == "game" else language_of(data)
         assistant: Provider = self._model("assistant", roles.assistant) or RuleAssistant(language)
-        simulator: Simulator = RuleSimulator()
-        judge: Judge = RuleJudge(language)
-        if model := self._model("simulator", roles.simulator):
-            simulator = ModelSimulator(model)
-        if model := self._model("judge", roles.judge):
-            judge = ModelJudge(model, roles.judge.votes)
-        self.roles = Roles(
-            assistant,
-            simulator,
-            judge,
-            answers=roles.assistant.provider is not None,
-            wordings=language.wordings,
-        )
+        model = self._model("simulator", roles.simulator)
+        simulator: Simulator = ModelSimulator(model) if model else RuleSimulator()
+        model = self._model("judge", roles.judge)
+        judge: Judge = ModelJudge(model, roles.judge.votes) if model else RuleJudge(language)
+        answers = roles.assistant.provider is not None
+        self.roles = Roles(assistant, simulator, judge, answers, language.wordings)
 
     def _model(self, role: RoleName, chosen: RoleSettings) -> RoleModel | None:
         if chosen.provider is None:
@@ -173,7 +145,7 @@ class RoleSet:
             await provider.aclose()
 
     def take_usage(self) -> dict[str, dict[str, int]]:
-        """Calls, tokens and answers that could not be read, by role, since it was asked last."""
+        """What the models of the roles counted since it was asked last."""
         return {
             role: spent for role, model in self._models.items() if any((spent := model.take_usage()).values())
         }

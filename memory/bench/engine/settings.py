@@ -43,21 +43,13 @@ class Variant(Record):
     """One provider with one setting; a bare name means its block as it stands."""
 
     provider: Public[str]
-    """The backend or condition."""
     name: Name | None = None
-    """What tables call it; the provider's name by default."""
-    series: Name | None = None
-    """What it is called over all budgets, where several of one series are played; the label by default."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """Options in place of those of the provider's block."""
-    budget: ContextBudget | None = None
-    """Overrides single fields of ``memory.budget``."""
+    series: Name | None = None  # what it is called over all budgets; the label by default
+    options: dict[str, Any] = Field(default_factory=dict)  # in place of those of the provider's block
+    budget: ContextBudget | None = None  # overrides single fields of ``memory.budget``
     event_context: EventContext | None = None
-    """In place of the block's."""
-    group: Name | None = None
-    """An experiment group of its own, such as ``feedback``; only providers of one group are compared."""
-    needs: tuple[str, ...] = ()
-    """Environment variables, such as a server's address, without which it is left out; one may stand alone."""
+    group: Name | None = None  # only providers of one group, such as ``feedback``, are compared
+    needs: tuple[str, ...] = ()  # environment variables without which it is left out
 
     @field_validator("needs", mode="before")
     @classmethod
@@ -66,35 +58,27 @@ class Variant(Record):
 
     @property
     def label(self) -> str:
-        """What tables call it."""
         return self.name or self.provider
 
 
 class ExecutorSettings(Record):
     """Where cells are played."""
 
-    kind: Literal["local", "processes", "dask"] = "local"
-    """``local``: one after another in this process. ``processes``: in worker processes of this machine. ``dask``:
-    on a ``dask.distributed`` cluster whose workers share the output directory."""
+    kind: Literal["local", "processes", "dask"] = "local"  # dask: workers share the output directory
     workers: Annotated[int, Field(ge=1, le=64)] = 2
-    """Worker processes; with ``dask`` and no address, of a cluster that is started for the run."""
-    address: str | None = None
-    """The dask scheduler's address."""
+    address: str | None = None  # the dask scheduler's; without one, a cluster is started for the run
 
 
 class RoleSettings(Record):
     """Who plays a role; the word ``rules`` means deterministic rules, without a model."""
 
-    provider: Public[str] | None = None
-    """How a model is reached, such as ``openai``; see :mod:`memory.runtime.providers`. None: rules."""
-    options: dict[str, Any] = Field(default_factory=dict, repr=False)
-    """The provider's block: ``model``, ``base_url``, ``api_key``, ..."""
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    """What the model is asked with. None leaves it to the model."""
-    seed: Annotated[int, Field(ge=0, lt=2**30)] | None = None
-    """What the model is asked with, where its API takes one; each vote and each replicate counts up from it."""
-    votes: Annotated[int, Field(ge=1, le=15)] = 1
-    """Judgements taken of each reply; for the judge."""
+    provider: Public[str] | None = None  # one of :mod:`memory.runtime.providers`; None: rules
+    options: dict[str, Any] = Field(default_factory=dict, repr=False)  # the provider's block
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # None leaves it to the model
+    seed: Annotated[int, Field(ge=0, lt=2**30)] | None = (
+        None  # each vote and each replicate counts up from it
+    )
+    votes: Annotated[int, Field(ge=1, le=15)] = 1  # of the judge on each reply
 
     @model_validator(mode="before")
     @classmethod
@@ -105,12 +89,9 @@ class RoleSettings(Record):
 class RolesSettings(Record):
     """The three roles."""
 
-    assistant: RoleSettings = Field(default_factory=RoleSettings)
-    """Who is tested."""
-    simulator: RoleSettings = Field(default_factory=RoleSettings)
-    """Who stands in for the user."""
-    judge: RoleSettings = Field(default_factory=RoleSettings)
-    """Who decides whether a reply suits. Rules recognise the replies of the assistant by rules alone."""
+    assistant: RoleSettings = RoleSettings()
+    simulator: RoleSettings = RoleSettings()
+    judge: RoleSettings = RoleSettings()  # rules recognise the replies of the assistant by rules alone
 
     @model_validator(mode="after")
     def _understand_each_other(self) -> Self:
@@ -128,65 +109,39 @@ class Limits(Record):
     be resumed with a higher one."""
 
     max_calls: Count | None = None
-    """Calls of the roles' models."""
-    max_tokens: Count | None = None
-    """Tokens they read and write, as far as they say."""
+    max_tokens: Count | None = None  # read and written, as far as the models say
+    # That one endpoint may get, from all workers together; a server's 429 is waited for with or without them.
     requests_per_minute: Count | None = None
-    """That one endpoint may get, from all workers together; roles on the same server share it. A server's 429 is
-    waited for with or without it."""
     tokens_per_minute: Count | None = None
-    """Likewise, tokens read and written."""
 
 
 class ExperimentSettings(Record):
     """The ``bench:`` block, and the ``run:`` block. A relative path in a file is relative to that file."""
 
+    # play: with the assistant, which is judged. probe: transcripts are fixed, and the memory alone is asked.
     mode: Literal["play", "probe"] = "play"
-    """``play``: sessions are played with the assistant, which is judged. ``probe``, as in a ``run:`` block:
-    sessions are fixed transcripts, and requests are put to the memory alone."""
     timeline: Literal["game", "mempabench", "personamem", "longmemeval", "locomo"] = "game"
-    """``game`` is generated; the others read ``data``."""
-    data: InputFile | None = None
-    """The data set's file or directory."""
-    limit_questions: Count | None = None
-    """Ask only the first so many questions: of each conversation, or of the file."""
-    game: GameSize = Field(default_factory=GameSize)
-    """Size and language of the generated game."""
+    data: InputFile | None = None  # which all but the game read
+    limit_questions: Count | None = None  # of each conversation, or of the file
+    game: GameSize = GameSize()
+    # In a ``run:`` block: whom ``memslot compare`` runs, in place of the selected one.
     providers: Annotated[tuple[Variant, ...], Field(min_length=1)]
-    """Whom to play with. In a ``run:`` block: whom ``memslot compare`` runs, in place of the selected one."""
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (7,)
-    """Each makes a game of its own."""
-    roles: RolesSettings = Field(default_factory=RolesSettings)
-    """Who plays."""
+    roles: RolesSettings = RolesSettings()
     replicates: Count = 1
-    """How often each cell is played, in a fresh scope each time."""
-    budgets: tuple[Count, ...] = ()
-    """Token budgets, each for each provider without a budget of its own; none: ``memory.budget`` alone."""
+    budgets: tuple[Count, ...] = ()  # each for each provider without a budget of its own
+    # field: by its CS field, which a provider may show. text: in its words too, so that who keeps them shows it.
     event_context: Annotated[tuple[EventContext, ...], Field(min_length=1)] = ("field",)
-    """How an event tells its context. ``field``: by its CS field, which a provider may show. ``text``: in its
-    words too, so that whoever keeps them shows it, as the ceiling does."""
+    # Turns that state a preference carry its attribute, which hands a provider that filters hard the answer.
     cs: tuple[CsField, ...] = ("context",)
-    """Which CS fields retrievals name. Turns that state a preference carry its ``attribute``, so naming that to a
-    provider that filters hard hands it the answer."""
-    wait_timeout_s: Annotated[float, Field(gt=0)] = 120.0
-    """Longest wait for readiness before a test session, seconds. What is asked of a memory that is not known to be
-    ready by then counts as it behaves, and is marked."""
-    bulk: bool = False
-    """Write fixed transcripts session by session with the provider's bulk call, where it has one."""
+    wait_timeout_s: Annotated[float, Field(gt=0)] = 120.0  # for readiness, before each test session
+    bulk: bool = False  # write fixed transcripts session by session, where the provider can
     doctor: bool = True
-    """Pass the doctor's checks before the cells of a provider are played."""
-    keep_texts: bool | None = None
-    """Keep what was said and shown beside the scores. Default: of generated data alone; what is read may be
-    somebody's."""
-    diagnostics: dict[str, JsonObject] = Field(default_factory=dict)
-    """Native queries, ``operation: {arguments}``, that every scope is asked when its cell is over; answers go to
-    ``diagnostics.jsonl``, their texts only with ``keep_texts``, and into no score."""
-    executor: ExecutorSettings = Field(default_factory=ExecutorSettings)
-    """Where cells are played."""
-    limits: Limits = Field(default_factory=Limits)
-    """What models may cost."""
+    keep_texts: bool | None = None  # by default of generated data alone; what is read may be somebody's
+    diagnostics: dict[str, JsonObject] = Field(default_factory=dict)  # native query -> its arguments
+    executor: ExecutorSettings = ExecutorSettings()
+    limits: Limits = Limits()
     output: DataPath | None = None
-    """Where the experiment's directory is made. Default: ``manifests`` in the working directory."""
 
     @field_validator("providers", mode="before")
     @classmethod
@@ -233,49 +188,40 @@ class ExperimentSettings(Record):
 
     @property
     def texts_kept(self) -> bool:
-        """Whether texts are kept."""
         return self.data is None if self.keep_texts is None else self.keep_texts
 
     @property
     def directory(self) -> Path:
-        """Where the experiment's directory is made."""
         return (self.output or Path("manifests")).expanduser()
 
 
 @lru_cache(maxsize=4)
 def _generated(size: GameSize, seed: int, mode: str) -> TimelineSet:
-    return _in_mode(make_game(size, seed=seed), mode)
+    data = make_game(size, seed=seed)
+    return as_probes(data) if mode == "probe" else data
 
 
 @lru_cache(maxsize=2)
 def _read(timeline: str, path: Path, limit: int | None, mode: str) -> TimelineSet:
     if timeline == "mempabench":
-        return _in_mode(load_mempabench(path), mode)
+        data = load_mempabench(path)
+        return as_probes(data) if mode == "probe" else data
     loaders = {"locomo": load_locomo, "personamem": load_personamem, "longmemeval": load_longmemeval}
     return loaders[timeline](path, limit_questions=limit)
 
 
-def _in_mode(data: TimelineSet, mode: str) -> TimelineSet:
-    return as_probes(data) if mode == "probe" else data
-
-
 def load_timelines(settings: ExperimentSettings, seed: int) -> TimelineSet:
-    """The timelines of one seed; data that is read is the same for every seed.
-
-    Raises:
-        ConfigError: the data cannot be used; the message says where.
-    """
+    """The timelines of one seed; data that is read is the same for every seed. ConfigError says what is wrong."""
     if settings.data is not None:
         return _read(settings.timeline, settings.data, settings.limit_questions, settings.mode)
     return _generated(settings.game, seed, settings.mode)
 
 
-RUN_DEFAULTS: dict[str, Any] = {
+RUN_DEFAULTS: dict[str, Any] = {  # of a ``run:`` block
     "mode": "probe",
     "game": {"users": 3, "sessions": 16, "tests": 16},
     "keep_texts": False,  # sections may hold what the file's own options say
 }
-"""What a ``run:`` block is without a word."""
 
 
 def run_block(written: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

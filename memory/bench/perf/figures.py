@@ -7,29 +7,23 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
+def _ratios(more: list[float], less: list[float]) -> list[float]:
+    return [late / early for late, early in zip(more, less, strict=True)]
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured.
-
-    Attributes:
-        memories: of each of ``scopes``, and of the single one they are compared with.
-        large: memories of the one large scope.
-        rounds: of calls; processes are started in a third of them, stores opened in a fifth.
-    """
+    """How much is measured."""
 
     scopes: int = 50
-    memories: int = 200
-    large: int = 10_000
-    rounds: int = 30
+    memories: int = 200  # of each of them, and of the single one they are compared with
+    large: int = 10_000  # memories of the one large scope
+    rounds: int = 30  # of calls; processes are started in a third of them, stores opened in a fifth
 
 
 @dataclass(slots=True)
 class Figure:
-    """One thing that was measured: milliseconds by contestant, a value for each round.
-
-    Attributes:
-        contestants: ``bare``, ``async`` and ``memslot``, as far as they took part.
-    """
+    """One thing that was measured: milliseconds by contestant (``bare``, ``async``, ``memslot``) and round."""
 
     name: str
     contestants: dict[str, list[float]] = field(default_factory=dict)
@@ -41,26 +35,25 @@ class Figure:
 
     def ratios(self, over: str = "bare") -> list[float]:
         """memslot's time over another's, a value for each round."""
-        pairs = zip(self.contestants["memslot"], self.contestants[over], strict=True)
-        return [ours / other for ours, other in pairs]
+        return _ratios(self.contestants["memslot"], self.contestants[over])
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready: medians, minima and ratios."""
         ratios = self.ratios()
         return {
             "name": self.name,
-            "ms": {
-                name: {"median": statistics.median(times), "min": min(times)}
-                for name, times in self.contestants.items()
-            },
-            "memslot_over_bare": {"median": statistics.median(ratios), "min": min(ratios)},
+            "ms": {name: _summed_up(times) for name, times in self.contestants.items()},
+            "memslot_over_bare": _summed_up(ratios),
             "rounds": len(ratios),
         }
 
 
+def _summed_up(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "min": min(values)}
+
+
 @dataclass(slots=True)
 class Report:
-    """All figures of a run."""
+    """All figures of a run, in the order of a table."""
 
     sizes: Sizes
     single: Figure
@@ -73,32 +66,22 @@ class Report:
 
     @property
     def figures(self) -> tuple[Figure, ...]:
-        """In the order of a table."""
         return (self.single, self.large, self.many, self.add, self.spread, self.open, self.cold)
 
     def growth(self, contestant: str) -> dict[str, list[float]]:
         """What many scopes cost beside one, a ratio for each round: of searches, and of adds."""
         pairs = {"search": (self.many, self.single), "add": (self.spread, self.add)}
         return {
-            name: [
-                late / early
-                for late, early in zip(
-                    more.contestants[contestant], less.contestants[contestant], strict=True
-                )
-            ]
+            name: _ratios(more.contestants[contestant], less.contestants[contestant])
             for name, (more, less) in pairs.items()
         }
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
         return {
             "sizes": asdict(self.sizes),
             "figures": [figure.to_json() for figure in self.figures],
             "many_scopes_over_one": {
-                contestant: {
-                    name: {"median": statistics.median(ratios), "min": min(ratios)}
-                    for name, ratios in self.growth(contestant).items()
-                }
+                contestant: {name: _summed_up(ratios) for name, ratios in self.growth(contestant).items()}
                 for contestant in ("bare", "memslot")
             },
         }
