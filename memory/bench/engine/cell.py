@@ -87,18 +87,14 @@ class Job:
 def open_record(job: Job) -> CellRecord:
     """What is known of a cell before it is played."""
     spec, given = job.spec, job.experiment.scope
+    own = {"run_id": f"{job.scope_run_id}.{spec.cell_id}", "persona_id": spec.persona_id}
     return CellRecord(
         cell_id=spec.cell_id,
         label=spec.label,
         persona_id=spec.persona_id,
         seed=spec.seed,
         replicate=spec.replicate,
-        scope=MemoryScope(
-            run_id=f"{job.scope_run_id}.{spec.cell_id}",
-            persona_id=spec.persona_id,
-            backend_namespace=given.backend_namespace if given else None,
-            agent_id=given.agent_id if given else None,
-        ),
+        scope=MemoryScope.model_validate({**(given.model_dump() if given else {}), **own}),
     )
 
 

@@ -45,14 +45,13 @@ class Conversation:
     def __init__(
         self,
         driver: SessionDriver,
-        persona_id: str,
         session_id: str,
         script: Script,
         earlier: Sequence[Exchange] = (),
         turns: int | None = None,
         probe: Probe | None = None,
     ) -> None:
-        self._driver, self._persona_id, self._script = driver, persona_id, script
+        self._driver, self._script = driver, script
         self.turns = len(earlier) if turns is None else turns
         self._memory = driver.memory(probe or script)
         identity = load_prompt("assistant").text.format(
@@ -69,9 +68,8 @@ class Conversation:
 
     async def recall(self, user: str) -> Recall:
         """What the memory gives for what the user says, where no reply is wanted."""
-        recall = await self._memory.recall(
-            user, session_id=self._session.session_id, scope=self._driver.scope
-        )
+        session_id = self._session.session_id
+        recall = await self._memory.recall(user, session_id=session_id, scope=self._driver.scope)
         self._driver.context.add_time("retrieve", recall.took_ms)
         return recall
 
@@ -82,7 +80,9 @@ class Conversation:
         """
         self.turns += 1
         session_id = self._session.session_id
-        self._memory.turn_fields = _fields(self._persona_id, session_id, self._script, self.turns, attribute)
+        self._memory.turn_fields = _fields(
+            self._driver.scope, session_id, self._script, self.turns, attribute
+        )
         options = (Attachment(name="answers", content=answers),) if answers else ()
         report = await self._session.turn(UserTurn(content=user, attachments=options))
         self._driver.context.add_time("retrieve", report.recall.took_ms)
@@ -96,26 +96,20 @@ class Conversation:
 
 
 def turn_event(
-    persona_id: str,
-    scope: MemoryScope,
-    session_id: str,
-    script: Script,
-    number: int,
-    attribute: str | None,
-    said: Exchange,
+    scope: MemoryScope, session_id: str, script: Script, number: int, attribute: str | None, said: Exchange
 ) -> MemoryEvent:
     """The event of a turn that was said before, as the loop handed it over."""
-    fields = _fields(persona_id, session_id, script, number, attribute)
+    fields = _fields(scope, session_id, script, number, attribute)
     fields["messages"] = _messages(said)
     return event_from_turn(session_id, scope, **fields)
 
 
 def _fields(
-    persona_id: str, session_id: str, script: Script, number: int, attribute: str | None
+    scope: MemoryScope, session_id: str, script: Script, number: int, attribute: str | None
 ) -> TurnFields:
     turn_id = f"{session_id}.{number}"
     return TurnFields(
-        event_id=f"{persona_id}:{turn_id}",
+        event_id=f"{scope.persona_id}:{turn_id}",
         turn_id=turn_id,
         timestamp=script.start + timedelta(minutes=number - 1),
         scenario=script.scenario,

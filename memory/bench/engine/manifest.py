@@ -67,12 +67,10 @@ class VersionRecord(Record):
 
 
 class ProviderRecord(Record):
-    """Which one context provider was active (spec 2.2). Both fields are recorded and exactly one is set."""
+    """Which one context provider was active (spec 2.2): a memory architecture, or an experimental condition."""
 
     backend: str | None
-    """Name of the memory architecture, or null."""
     condition: str | None
-    """Name of the experimental condition, or null."""
     kind: ConditionKind
     """``architecture`` or ``control``, as configured; only architectures are compared as such."""
     equivalent_control: str | None = None
@@ -80,9 +78,8 @@ class ProviderRecord(Record):
     fallback_components: tuple[str, ...] = ()
     """What worked, without a model, where the provider is known for one."""
     summary: str = ""
-    """What it is, as its plugin describes it."""
     distribution: str | None = None
-    """Distribution that offers the plugin."""
+    """That offers the plugin."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -92,7 +89,6 @@ class ProviderRecord(Record):
 
     @property
     def name(self) -> str:
-        """The provider's name."""
         return self.backend or self.condition or ""
 
 
@@ -157,13 +153,11 @@ class LeftOutRecord(Record):
 
 def error_record(error: BaseException) -> ErrorRecord:
     """An error for the manifest. Only memslot's own messages are known to hold no user text."""
-    own = isinstance(error, MemslotError)
+    withheld = "not an error of memslot's own, so its message, which may hold user text, is withheld"
     backend = error if isinstance(error, BackendError) else None
     return ErrorRecord(
         type=type(error).__name__,
-        message=str(error)
-        if own
-        else "not an error of memslot's own, so its message, which may hold user text, is withheld",
+        message=str(error) if isinstance(error, MemslotError) else withheld,
         operation=(backend.operation or None) if backend else None,
         diagnostics=backend.diagnostics if backend else {},
     )
@@ -189,9 +183,8 @@ class LlmUse(Record):
     """Calls and tokens of a provider's own language models."""
 
     calls: int | None = 0
-    """Answers, embeddings aside; null where it does not say."""
+    """Answers, embeddings aside; null where it does not say, as ``tokens``."""
     tokens: int | None = 0
-    """Tokens these read and wrote; null where provider or endpoint does not say."""
 
 
 class CellRecord(Record):
@@ -200,7 +193,6 @@ class CellRecord(Record):
     cell_id: str
     """Its directory below ``cells``."""
     label: str
-    """The provider's name in the experiment."""
     persona_id: str
     seed: int
     replicate: int
@@ -292,20 +284,18 @@ class RoleRecord(Record):
     role: Literal["assistant", "simulator", "judge"]
     kind: Literal["rules", "model"]
     provider: str | None = None
-    """How the model is reached; null for rules."""
     model: str | None = None
-    """The model's name; null where the provider's block names none."""
+    """Null where the provider's block names none."""
     prompt_sha256: str | None = None
     prompt_version: int | None = None
     temperature: float | None = None
-    """What it was asked with; null: the model's own."""
+    """Null: the model's own."""
     seed: int | None = None
-    """What it was asked with: of the first replicate and the judge's first vote, later ones count up from it. Null:
-    none was sent."""
+    """Of the first replicate and the judge's first vote; later ones count up from it. Null: none was sent."""
     votes: int = 1
     """Judgements taken of each reply."""
     options_hash: str | None = None
-    """Hash of all options of its provider but credentials, time-outs and retries; null for rules."""
+    """Of all options of its provider but credentials, time-outs and retries."""
 
 
 class RunRecord(Record):
@@ -313,7 +303,7 @@ class RunRecord(Record):
 
     began_at: AwareDatetime
     ended_at: AwareDatetime | None
-    """When it ended; null while it works, and where it was killed."""
+    """Null while it works, and where it was killed."""
     executor: str
     workers: int
 
@@ -336,20 +326,17 @@ class Manifest(Record):
     settings: dict[str, JsonValue]
     """That block, as it may be published."""
     hashes: dict[str, str]
-    """Of all that decides what is played, by part: ``settings``, ``data``, ``roles``, and each provider. A resumed
-    run must have the same."""
+    """Of all that decides what is played, by part; a resumed run must have the same."""
     data: dict[str, DataRecord]
-    """The timelines, by seed."""
+    """By seed."""
     overlap_rule: str = OVERLAP_RULE
     """When a fact in words of its own counts as telling of a turn, in *evidence overlap*."""
     roles: tuple[RoleRecord, ...]
     variants: tuple[VariantRecord, ...]
     left_out: tuple[LeftOutRecord, ...] = ()
-    """Entries of the matrix that were not played."""
     cells: tuple[CellRecord, ...]
     """All cells, as the matrix names them; the order they are begun in is drawn by seed."""
     runs: tuple[RunRecord, ...] = ()
-    """Processes that worked on it, the first and each that resumed it."""
     files: dict[str, str] = Field(default_factory=dict)
     """SHA-256, hex, of files beside this one by name; those of cells stand with them."""
     record_sha256: str | None = None
@@ -361,21 +348,19 @@ class Manifest(Record):
     def parts(self) -> dict[str, str]:
         """``hashes``, computed anew from what else is in here."""
         left_aside = ("limits", "doctor", "providers", "diagnostics")
-        decisive = {name: value for name, value in self.settings.items() if name not in left_aside}
-        return {
-            "settings": canonical_hash(decisive),
-            "data": canonical_hash({seed: item.sha256 for seed, item in self.data.items()}),
-            "roles": canonical_hash(
-                [
-                    role.model_dump(mode="json", exclude=None if role.options_hash else {"options_hash"})
-                    for role in self.roles
-                ]
-            ),
-            "providers": canonical_hash(
-                [[each.label, each.event_context, each.budget.model_dump()] for each in self.variants]
-            ),
-            **{f"provider {variant.label}": variant.config_hash for variant in self.variants},
+        parts: dict[str, Any] = {
+            "settings": {name: value for name, value in self.settings.items() if name not in left_aside},
+            "data": {seed: item.sha256 for seed, item in self.data.items()},
+            "roles": [
+                role.model_dump(mode="json", exclude=None if role.options_hash else {"options_hash"})
+                for role in self.roles
+            ],
+            "providers": [
+                [each.label, each.event_context, each.budget.model_dump()] for each in self.variants
+            ],
         }
+        hashes = {name: canonical_hash(part) for name, part in parts.items()}
+        return hashes | {f"provider {variant.label}": variant.config_hash for variant in self.variants}
 
     def outcome(self, *, troubled: bool) -> Literal["completed", "failed", "stopped"]:
         """``status``, by its cells and providers, and whether one of these failed a request."""
@@ -388,9 +373,6 @@ class Manifest(Record):
     def own_hash(self) -> str:
         """``record_sha256``, computed anew."""
         return canonical_hash(self.model_dump(mode="json", exclude={"record_sha256"}))
-
-
-RecordT = TypeVar("RecordT", bound=BaseModel)
 
 
 def manifest_schema() -> dict[str, Any]:
@@ -410,6 +392,9 @@ def read_manifest(directory: Path) -> Manifest:
 def read_cell(directory: Path) -> CellRecord:
     """The record of a cell's directory; ConfigError where there is none, or it is damaged."""
     return _read(CellRecord, directory / CELL_FILE)
+
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
 
 
 def _old(file: Path) -> ConfigError:

@@ -74,7 +74,7 @@ class CellPlayer:
                 await self._session(number, session)
             while state.tests < len(tests) and tests[state.tests].after == number:
                 await self._remind()
-                run = TestSessionRun(self._driver, self._timeline.persona_id, tests[state.tests])
+                run = TestSessionRun(self._driver, tests[state.tests])
                 await run.play()
                 self._note("test", **run.row())
                 self._context.progress(state)
@@ -113,7 +113,7 @@ class CellPlayer:
             if not some:  # all were answered before the crash, and the last line was not
                 self._note("probes_ended")
                 break
-            run = ProbeSession(self._driver, self._timeline.persona_id, some)
+            run = ProbeSession(self._driver, some)
             try:
                 await run.play()
             except MemslotError:
@@ -139,7 +139,7 @@ class CellPlayer:
         self._clock_lost = False
 
     async def _play_script(self, session_id: str, script: Script, *, noted: bool) -> None:
-        persona_id, turns = self._timeline.persona_id, self._turns.pop(session_id, deque())
+        turns = self._turns.pop(session_id, deque())
         earlier: list[Exchange] = []
         conversation: Conversation | None = None
         for beat in script.beats:
@@ -150,18 +150,15 @@ class CellPlayer:
                     row = turns.popleft() if turns and turns[0]["beat"] == beat.beat_id else None
                 elif (user := await self._driver.say(script, beat, exchanges)) is not None:
                     await self._remind()
-                    conversation = conversation or Conversation(
-                        self._driver, persona_id, session_id, script, earlier
-                    )
+                    conversation = conversation or Conversation(self._driver, session_id, script, earlier)
                     row, event = await self._turn(conversation, script, beat, exchanges, user)
                 if row is None:
                     break
                 said = Exchange(row["user"], row["reply"])
                 earlier.append(said)
                 exchanges.append(said.shown())
-                event = event or turn_event(
-                    persona_id, self._scope, session_id, script, row["n"], beat.attribute, said
-                )
+                if event is None:
+                    event = turn_event(self._scope, session_id, script, row["n"], beat.attribute, said)
                 await self._deliver_all([event])
                 if beat.truth is None or row["fit"]:
                     break

@@ -68,10 +68,10 @@ def planned_probe(persona_id: str, probe: Probe, *, answers: bool) -> ProbeRecor
 class ProbeSession(TestSessionRun):
     """The probes of one point of the timeline while they are asked, each by itself: none sees another."""
 
-    def __init__(self, driver: SessionDriver, persona_id: str, probes: Sequence[Probe]) -> None:
+    def __init__(self, driver: SessionDriver, probes: Sequence[Probe]) -> None:
         beats = tuple(Beat(probe.probe_id, "other", probe.query) for probe in probes)
         script = Script("", None, None, probes[0].asked_at or _WHEN, beats)
-        super().__init__(driver, persona_id, TestSession(probes[0].after, probes[0].session_id, script))
+        super().__init__(driver, TestSession(probes[0].after, probes[0].session_id, script))
         self._probes = probes
 
     async def _ask_all(self) -> None:
@@ -81,14 +81,8 @@ class ProbeSession(TestSessionRun):
     async def _ask(self, probe: Probe) -> None:
         planned = planned_probe(self._persona_id, probe, answers=self._context.roles.answers)
         script = Script("", probe.scenario, probe.context, probe.asked_at or _WHEN, ())
-        conversation = Conversation(
-            self._driver,
-            self._persona_id,
-            probe.session_id,
-            script,
-            turns=self._counts["skipped"],
-            probe=probe,
-        )
+        turns = self._counts["skipped"]
+        conversation = Conversation(self._driver, probe.session_id, script, turns=turns, probe=probe)
         truth, fields = probe.truth, dict[str, Any]()
         if planned.judged:
             answers = _lettered(truth) if isinstance(truth, ChoiceTruth) else ""

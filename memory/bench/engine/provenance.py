@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -69,24 +70,21 @@ def static_profile(data: TimelineSet) -> dict[str, str]:
     return profiles
 
 
-_GIT_TIMEOUT_S = 5.0
+# Conditions that are given the truth: by which option, made how, and options with which they bring their own.
 KNOWS_TRUTH: dict[str, tuple[str, Callable[[TimelineSet], Any], tuple[str, ...]]] = {
     "oracle_ipas": ("matrix", oracle_matrix, ("path",)),
     "static_profile": ("profiles", static_profile, ("profile", "path")),
 }
-"""Conditions that are given the truth: by which option, made how, and options with which they bring their own."""
 
 
 def check_records(
     report: DoctorReport, place: str, scrub: Callable[[str], str]
 ) -> tuple[tuple[CheckRecord, ...], CheckFailed | None]:
     """The doctor's checks for a manifest, and the first that failed; ``place`` is the directory it worked in."""
+    evidence = (scrub(check.evidence.replace(place, "<doctor>")) for check in report.checks)
     records = tuple(
-        CheckRecord(
-            **check.model_dump(exclude={"fix", "evidence"}),
-            evidence=scrub(check.evidence.replace(place, "<doctor>")),
-        )
-        for check in report.checks
+        CheckRecord(**check.model_dump(exclude={"fix", "evidence"}), evidence=shown)
+        for check, shown in zip(report.checks, evidence, strict=True)
     )
     failed = next((check for check in records if check.status == "failed"), None)
     return records, CheckFailed(f"doctor: {failed.name}: {failed.evidence}") if failed else None
@@ -100,15 +98,14 @@ def wire_truth(
     The conditions that are told the truth get it from the timeline, unless their block brings its own. The
     default scope is dropped: a run makes its own scopes.
     """
-    options = dict(config.options)
     wired: dict[str, Any] = {}
     given = KNOWS_TRUTH.get(config.provider) if info.kind == "control" else None
     if given is not None and any(timeline.preferences for timeline in data.timelines):
         option, truth, own = given
-        if not {option, *own} & options.keys():
+        if not {option, *own} & config.options.keys():
             wired[option] = truth(data)
-    memory_block = config.memory.model_copy(update={"scope": None})
-    return replace(config, memory=memory_block, options={**options, **wired}), tuple(wired)
+    memory = config.memory.model_copy(update={"scope": None})
+    return replace(config, memory=memory, options={**config.options, **wired}), tuple(wired)
 
 
 def provider_record(info: PluginInfo, traits: AdapterTraits) -> ProviderRecord:
@@ -149,10 +146,7 @@ def _distributions(info: PluginInfo, provider: ProviderRecord) -> Iterable[tuple
         plain = [text for text in requires("memslot") or [] if "extra ==" not in text]
     except PackageNotFoundError:
         plain = []
-    names.update(
-        "".join(char if char.isalnum() or char in "-_." else " " for char in text).split()[0]
-        for text in plain
-    )
+    names.update(re.split(r"[^\w.-]", text)[0] for text in plain)
     if info.sdk_modules:
         owners = packages_distributions()
         names.update(owner for module in info.sdk_modules for owner in owners.get(module.split(".")[0], ()))
@@ -174,7 +168,7 @@ def _git(package: Path) -> GitRecord | None:
                 ("git", "--no-optional-locks", "-C", str(package), *arguments),
                 capture_output=True,
                 text=True,
-                timeout=_GIT_TIMEOUT_S,
+                timeout=5.0,
                 check=False,
             )
         except (OSError, subprocess.SubprocessError):
@@ -189,6 +183,8 @@ def _git(package: Path) -> GitRecord | None:
 
 
 def data_record(data: TimelineSet) -> DataRecord:
+    tests = (test for timeline in data.timelines for test in timeline.tests)
+    judged = sum(beat.truth is not None for test in tests for beat in test.script.beats)
     return DataRecord(
         timeline=data.name,
         name=data.data_name,
@@ -197,11 +193,7 @@ def data_record(data: TimelineSet) -> DataRecord:
         personas=len(data.timelines),
         sessions=sum(len(timeline.sessions) for timeline in data.timelines),
         turns=sum(len(timeline.turns) for timeline in data.timelines),
-        probes=sum(
-            len(timeline.probes)
-            + sum(beat.truth is not None for test in timeline.tests for beat in test.script.beats)
-            for timeline in data.timelines
-        ),
+        probes=sum(len(timeline.probes) for timeline in data.timelines) + judged,
         notes=data.notes,
     )
 
@@ -211,7 +203,7 @@ def without_broken(
 ) -> tuple[Experiment, tuple[VariantRecord, ...]]:
     """The experiment without the providers that cannot be built, and the records of the others.
 
-    Those that cannot are left out, and said to be broken; an error is raised where nobody is left.
+    Those that cannot are said to be broken; an error is raised where nobody is left.
     """
     kept: list[Variant] = []
     records: list[VariantRecord] = []
@@ -268,15 +260,13 @@ def first_manifest(
 ) -> Manifest:
     """Without its cells."""
     settings = experiment.settings
-    data = {str(seed): experiment.timelines(seed) for seed in settings.seeds}
+    selected = registry.selected(experiment.config(settings.providers[0]))
     hidden = {"output", "data", "executor", "providers", "roles", "diagnostics"}
     shown = settings.model_dump(mode="json", exclude=hidden)
     manifest = Manifest(
         experiment_id=experiment_id,
         created_at=created,
-        versions=version_record(
-            registry.selected(experiment.config(settings.providers[0])), variants[0].provider
-        ),
+        versions=version_record(selected, variants[0].provider),
         block=experiment.block,
         settings={
             **shown,
@@ -285,7 +275,7 @@ def first_manifest(
         },
         left_out=experiment.left_out,
         hashes={},
-        data={seed: data_record(item) for seed, item in data.items()},
+        data={str(seed): data_record(experiment.timelines(seed)) for seed in settings.seeds},
         roles=role_records(settings),
         variants=variants,
         cells=(),
@@ -296,9 +286,8 @@ def first_manifest(
 def _hash_of(examined: MemslotConfig, config: MemslotConfig, options: BaseModel) -> str:
     """Of what really runs: a cell makes its own scope, and takes over the namespace and the agent alone."""
     scope = config.memory.scope
-    if scope is not None and (scope.backend_namespace is not None or scope.agent_id is not None):
-        scope = scope.model_copy(update={"run_id": "run", "persona_id": "persona"})
-    else:
-        scope = None
+    if scope is not None:
+        kept = scope.backend_namespace is not None or scope.agent_id is not None
+        scope = scope.model_copy(update={"run_id": "run", "persona_id": "persona"}) if kept else None
     memory = examined.memory.model_copy(update={"scope": scope})
     return replace(examined, memory=memory).config_hash(options)

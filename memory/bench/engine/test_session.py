@@ -62,10 +62,10 @@ class TestSessionRun:
 
     __test__: ClassVar[bool] = False
 
-    def __init__(self, driver: SessionDriver, persona_id: str, test: TestSession) -> None:
+    def __init__(self, driver: SessionDriver, test: TestSession) -> None:
         self._driver, self._context, self._slot = driver, driver.context, driver.context.slot
         self._settings = driver.settings
-        self._persona_id, self._test = persona_id, test
+        self._persona_id, self._test = driver.scope.persona_id, test
         self._earlier: list[Exchange] = []
         self.records: list[ProbeRecord] = []
         self.texts: list[dict[str, Any]] = []
@@ -116,7 +116,7 @@ class TestSessionRun:
         await self._ask_all()
 
     async def _ask_all(self) -> None:
-        conversation = Conversation(self._driver, self._persona_id, self._test.session_id, self._test.script)
+        conversation = Conversation(self._driver, self._test.session_id, self._test.script)
         planned = {beat.beat_id: record for beat, record in planned_requests(self._persona_id, self._test)}
         for beat in self._test.script.beats:
             await self._play_beat(conversation, beat, planned.get(beat.beat_id))

@@ -31,17 +31,14 @@ from memory.contract.errors import ConfigError
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 
-Render = Callable[[Path, Manifest, Metrics], str]
-"""The page of an experiment, as the room above makes it."""
+Render = Callable[[Path, Manifest, Metrics], str]  # the page of an experiment, as the room above makes it
 
 
 def verify(directory: Path, data: Path | None = None, *, render: Render | None = None) -> Verified:
-    """Compute anew what can be. Not to be called from within an event loop.
+    """Compute anew what can be, without ``render`` all but the page. Not to be called from within an event loop.
 
     Args:
-        directory: the experiment's.
-        data: the data that was read, where it was not generated; the manifest holds its name and hash alone.
-        render: makes the page to compare with; without it the page is not looked at.
+        data: what was read, where it was not generated; the manifest holds its name and hash alone.
 
     Raises:
         ConfigError: the manifest or the figures cannot be read, or the experiment is incomplete.
@@ -103,15 +100,12 @@ class _Check:
             for number, variant in enumerate(kept.variants)
         ]
         expected, seen = (
-            [
-                f"{each_cell.cell_id} ({each_cell.label}, seed {each_cell.seed}, replicate {each_cell.replicate})"
-                for each_cell in cells
-            ]
+            [f"{each.cell_id} ({each.label}, seed {each.seed}, replicate {each.replicate})" for each in cells]
             for cells in (planned, kept.cells)
         )
         for cell in sorted({*expected, *seen}):
             yield from same(f"{MANIFEST_FILE}: {cell}", seen.count(cell), expected.count(cell))
-        known = {each_cell.cell_id for each_cell in kept.cells}
+        known = {each.cell_id for each in kept.cells}
         for place in sorted((self.directory / "cells").glob("*")):
             if place.name not in known:
                 yield Deviation(f"cells/{place.name}", "present", f"no cell of {MANIFEST_FILE}")
@@ -149,10 +143,8 @@ class _Check:
     def _variants(self, data: Mapping[int, TimelineSet]) -> Iterator[Deviation]:
         """Budgets as configured, and who was told the truth: whose options are what the timeline's truth makes."""
         for variant in self.manifest.variants:
-            where, memory = (
-                f"{MANIFEST_FILE}: {variant.label}",
-                cast(dict[str, Any], variant.config["memory"]),
-            )
+            where = f"{MANIFEST_FILE}: {variant.label}"
+            memory = cast(dict[str, Any], variant.config["memory"])
             yield from compared(f"{where}: budget", variant.budget, memory.get("budget"))
             if data:
                 wired = _truth_options(variant.provider.condition, memory, next(iter(data.values())))

@@ -240,11 +240,11 @@ class CellCheck:
         run: TestSessionRun
         if row["kind"] == "test":
             test = next(each for each in timeline.tests if each.session_id == row["session"])
-            run = TestSessionRun(driver, timeline.persona_id, test)
+            run = TestSessionRun(driver, test)
         else:
             wanted = {record["probe_id"] for record in row["records"]}
             probes = [probe for probe in timeline.probes if probe.probe_id in wanted]
-            run = ProbeSession(driver, timeline.persona_id, probes)
+            run = ProbeSession(driver, probes)
         await run.ask_all(row["readiness"], self._variant.traits.consistency)
         where = f"{self._name}/journal.jsonl, {row['session']}"
         rows = [record.row() for record in run.records]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -32,13 +32,12 @@ from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.slot.slot import MemorySlot
 
-_START = datetime(2024, 1, 1, tzinfo=UTC)
-_TOP_K = 20
+_START, _TOP_K = datetime(2024, 1, 1, tzinfo=UTC), 20
 _INNER = 3  # calls of one contestant in a round
 
 ReportProgress = Callable[[str, int, int], None]
+# Prepares a call to be timed, so that building events and requests is not; its number always differs.
 Call = Callable[[int], Callable[[], Awaitable[object]]]
-"""Prepares a call to be timed, so that building events and requests is not. Told a number that always differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +48,8 @@ class _Sides:
     open_bare: Callable[[Path], BareLibrary]
 
     def open_slot(self, directory: Path) -> MemorySlot:
-        """On the backend's default configuration."""
-        return build_slot(
-            {"memory": {"backend": self.backend, "backends": {self.backend: {}}}}, data_dir=directory
-        )
+        config = {"memory": {"backend": self.backend, "backends": {self.backend: {}}}}
+        return build_slot(config, data_dir=directory)
 
 
 async def measure(
@@ -68,13 +65,8 @@ async def measure(
     Args:
         backend: a plugin that offers its library, see :func:`memory.plugins.hookspecs.memslot_bare`.
         directory: an empty one on the disk that adding is to be measured on; files stay there.
-        sizes: how much.
         in_memory: an empty one where the stores that are only searched are filled faster.
         report_progress: called with what is done, how much of it, of how much.
-
-    Raises:
-        PluginNotFound, PluginLoadError, CapabilityNotSupported: there is nothing to compare with.
-        MemslotError: one of the two cannot answer.
     """
     sides = _Sides(backend, MemoryAdapterRegistry().bare(backend))
     searched, scopes = in_memory or directory, sizes.scopes
@@ -93,9 +85,6 @@ async def measure(
     opened = await _opens(sides, searched, sizes, report_progress)
     cold = await anyio.to_thread.run_sync(_cold_starts, sides, searched, sizes, report_progress)
     return Report(sizes, single, large, many, add, spread, opened, cold)
-
-
-# -- searching and adding -----------------------------------------------------------------------------------
 
 
 class _Plan(NamedTuple):
@@ -156,15 +145,12 @@ def _adds(bare: BareLibrary, slot: MemorySlot, scopes: int) -> Mapping[str, Call
 
     return {
         "bare": lambda number: partial(anyio.to_thread.run_sync, bare.add, *added(number)),
-        "memslot": lambda number: partial(
-            slot.record_event, _event(1_000_000 + number, _scope(number % scopes))
-        ),
+        "memslot": lambda number: partial(slot.record_event, _event(10**6 + number, _scope(number % scopes))),
         "async": lambda number: partial(bare.add_async, *added(number)),
     }
 
 
 async def _fill(bare: BareLibrary, slot: MemorySlot, number: int, memories: int) -> None:
-    """The same texts into both."""
     scope = _scope(number)
     await slot.setup_scope(scope)
     events = [_event(turn, scope) for turn in range(memories)]
@@ -187,33 +173,22 @@ async def _fill(bare: BareLibrary, slot: MemorySlot, number: int, memories: int)
 async def _check_answers(bare: BareLibrary, slot: MemorySlot) -> None:
     """A search that finds nothing would be a quick one."""
     asked = (_question(0), _scope(0).persona_id, _TOP_K)
-    found = {
-        "the bare library": len(await anyio.to_thread.run_sync(bare.search, *asked)),
-        "memslot": len((await slot.retrieve(_request(0, _scope(0)))).entries),
-    }
-    for who, count in found.items():
+    answers = await anyio.to_thread.run_sync(bare.search, *asked)
+    entries = (await slot.retrieve(_request(0, _scope(0)))).entries
+    for who, count in (("the bare library", len(answers)), ("memslot", len(entries))):
         if count != _TOP_K:
             raise MemslotError(
                 f"{who} answers with {count} of {_TOP_K} texts; the two would not do the same work"
             )
 
 
-# -- starting -----------------------------------------------------------------------------------------------
-
-
 async def _opens(sides: _Sides, directory: Path, sizes: Sizes, report_progress: ReportProgress) -> Figure:
     """Opening the store of many scopes in a process that has imported everything, and searching one of them."""
     store, rounds = directory / "many", max(1, sizes.rounds // 5)
 
-    async def bare(number: int) -> object:
-        def call() -> object:
-            memory = sides.open_bare(store / "bare")
-            try:
-                return memory.search(_question(number), _scope(number % sizes.scopes).persona_id, _TOP_K)
-            finally:
-                memory.close()
-
-        return await anyio.to_thread.run_sync(call)
+    def bare(number: int) -> object:
+        with closing(sides.open_bare(store / "bare")) as memory:
+            return memory.search(_question(number), _scope(number % sizes.scopes).persona_id, _TOP_K)
 
     async def memslot(number: int) -> object:
         scope = _scope(number % sizes.scopes)
@@ -222,7 +197,7 @@ async def _opens(sides: _Sides, directory: Path, sizes: Sizes, report_progress: 
             return await slot.retrieve(_request(number, scope))
 
     calls: dict[tuple[str, str], Call] = {
-        ("open", "bare"): lambda number: partial(bare, number),
+        ("open", "bare"): lambda number: partial(anyio.to_thread.run_sync, bare, number),
         ("open", "memslot"): lambda number: partial(memslot, number),
     }
     times = await _in_turns(calls, rounds, lambda done: report_progress("opening", done, rounds), inner=1)
@@ -252,18 +227,18 @@ def _cold_starts(sides: _Sides, directory: Path, sizes: Sizes, report_progress: 
     rounds = max(1, sizes.rounds // 3)
     figure = Figure("cold start of a process, first result", {"bare": [], "memslot": []})
     store, asked = directory / "one", [_question(1), _scope(0).persona_id]
-    bare = sides.open_bare(store / "bare")
-    program = bare.cold_start
-    bare.close()
+    with closing(sides.open_bare(store / "bare")) as bare:
+        program = bare.cold_start
     programs = {
         "bare": ["-c", program, str(store / "bare"), *asked],
         "memslot": ["-c", _COLD_START, sides.backend, str(store / "memslot"), *asked],
     }
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     for number in range(rounds + 1):
         for contestant in _alternating(["bare", "memslot"], number):
             started = time.perf_counter()
             done = subprocess.run(
-                [sys.executable, *programs[contestant]], capture_output=True, text=True, env=_environment()
+                [sys.executable, *programs[contestant]], capture_output=True, text=True, env=environment
             )
             taken = (time.perf_counter() - started) * 1000
             if done.returncode or done.stdout.split()[-1:] != [str(_TOP_K)]:
@@ -273,13 +248,6 @@ def _cold_starts(sides: _Sides, directory: Path, sizes: Sizes, report_progress: 
                 figure.contestants[contestant].append(taken)
         report_progress("starting processes", number, rounds)
     return figure
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONWARNINGS": "ignore"}
-
-
-# -- taking turns -------------------------------------------------------------------------------------------
 
 
 async def _in_turns(
@@ -307,9 +275,6 @@ async def _in_turns(
 def _alternating(contestants: list[Any], number: int) -> Iterator[Any]:
     turned = contestants[number % len(contestants) :] + contestants[: number % len(contestants)]
     return iter(turned if number % 2 else turned[::-1])
-
-
-# -- what is said -------------------------------------------------------------------------------------------
 
 
 def _scope(number: int) -> MemoryScope:
