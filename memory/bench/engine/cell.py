@@ -206,10 +206,8 @@ class _Cell:
         )
 
     def _error(self, error: Exception) -> ErrorRecord:
-        return self._clean(error_record(error))
-
-    def _clean(self, record: ErrorRecord) -> ErrorRecord:
         """Without what the configuration hides and this machine's paths."""
+        record = error_record(error)
         if self.scrub is None:
             return record
         return record.model_copy(
@@ -290,7 +288,7 @@ class _Cell:
         settings = self.job.experiment.settings
         if queries := settings.diagnostics.items():
             texts = settings.texts_kept
-            rows = [await diagnosed(slot, scope, *query, texts, self._clean) for query in queries]
+            rows = [await diagnosed(slot, scope, *query, texts, self._error) for query in queries]
             write_whole(self.directory / "diagnostics.jsonl", json_lines(rows))
 
     def _finish(self, journal: CellJournal) -> None:

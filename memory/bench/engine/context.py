@@ -1,6 +1,5 @@
-"""What the cell of an experiment has from outside, what is known of it, and how its sessions deal with the
-user, the assistant, the judge and the memory; tested or not, the same.
-"""
+"""What the cell of an experiment has from outside, what is known of it, and how its sessions deal with the roles
+and the memory; tested or not, the same."""
 
 from __future__ import annotations
 

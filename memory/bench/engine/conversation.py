@@ -1,9 +1,6 @@
-"""A session between the user and the assistant, by the session loop of :mod:`memory.runtime._loop`.
-
-Tested or not, the assistant is asked on the same path as by any host: the same system prompt with the memory's
-section in it, the same conversation. Only what becomes of a turn is the player's: it is judged and noted before it
-is written, so that a cell that was killed goes on where it stopped.
-"""
+"""A session between the user and the assistant, asked on the same path as by any host, tested or not. Only what
+becomes of a turn is the player's: it is noted before it is written, so that a cell that was killed goes on where
+it stopped."""
 
 from __future__ import annotations
 
@@ -34,13 +31,9 @@ class Said:
 
 
 class Conversation:
-    """A session of the assistant's.
-
-    Args:
-        earlier: what was said in it before, where it is taken up again.
-        turns: before its first one, for ids and times; by default those of ``earlier``.
-        probe: in place of the script, what the memory is asked about.
-    """
+    """A session of the assistant's: with what was said in it before, where it is taken up again, and with a probe
+    that the memory is asked about in place of the script. ``turns`` before its first one count for ids and
+    times."""
 
     def __init__(
         self,
@@ -75,9 +68,7 @@ class Conversation:
 
     async def turn(self, user: str, attribute: str | None = None, answers: str = "") -> Said:
         """One turn, which may state an attribute; MemslotError where the assistant failed, or nothing was said.
-
-        ``answers``, to choose from, are shown to the assistant, and no part of the question to the memory.
-        """
+        ``answers``, to choose from, are shown to the assistant, and no part of the question to the memory."""
         self.turns += 1
         session_id = self._session.session_id
         self._memory.turn_fields = _fields(

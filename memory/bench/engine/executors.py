@@ -1,7 +1,5 @@
-"""Where cells are played: here, in worker processes, on a dask cluster. Same jobs, same records.
-
-A worker that ends without a word (killed, out of memory) costs its cell, which says so; the others go on.
-"""
+"""Where cells are played: here, in worker processes, on a dask cluster. Same jobs, same records. A worker that ends
+without a word (killed, out of memory) costs its cell, which says so; the others go on."""
 
 from __future__ import annotations
 
@@ -80,10 +78,8 @@ def _work(pipe: Connection) -> None:
 
 
 def _reporter(pipe: Connection) -> Progress:
-    """Says how far a cell is, not at every step: each word wakes the run, on a core that workers need.
-
-    A cell whose run is gone goes on in the run that takes it up.
-    """
+    """Says how far a cell is, not at every step: each word wakes the run, on a core that workers need. A cell
+    whose run is gone goes on in the run that takes it up."""
     said = -math.inf
 
     def report(cell_id: str, done: int, total: int) -> None:

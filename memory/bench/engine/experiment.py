@@ -1,10 +1,5 @@
-"""An experiment from its matrix to its figures: begun, or taken up again where it stopped.
-
-``<output>/<experiment id>/`` holds ``manifest.json``, ``metrics.json``, ``report.html``, and below ``cells/`` a
-directory for each cell: ``cell.json``, ``results.jsonl`` (a line a request), ``traces.jsonl``, ``texts.jsonl`` and
-``diagnostics.jsonl`` where they are asked for, ``journal.jsonl`` (what a resumed cell goes on from),
-``times.jsonl`` and ``store``.
-"""
+"""An experiment from its matrix to its figures: begun, or taken up again where it stopped. Its directory:
+``docs/experiment.md``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The files of an experiment: written whole, appended line by line, owned by one process, hashed; and why a
-cell cannot go on.
-"""
+"""The files of an experiment: written whole, appended, owned by one process, hashed; and why a cell ends."""
 
 from __future__ import annotations
 
@@ -193,11 +191,8 @@ class AppendedLines:
 
 
 class CellJournal(AppendedLines):
-    """The append-only journal of one cell: what has happened, in order, so that it is not done twice.
-
-    A line is on its way to the disk before what follows it is begun. A last line torn by a crash is dropped when it
-    is read.
-    """
+    """The append-only journal of one cell: what has happened, in order, so that it is not done twice. A line is on
+    its way to the disk before what follows it is begun; a last line torn by a crash is dropped when it is read."""
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """What is there; ConfigError where a line other than the last is damaged."""

@@ -1,8 +1,5 @@
-"""The manifest of an experiment: everything needed to repeat it, and to distrust it.
-
-``manifest.json`` says what was played and how it went; each cell writes its own part, ``cells/<cell>/cell.json``.
-No user text and no secret: names, counts, hashes, ids and times only. What is unknown is null.
-"""
+"""The manifest of an experiment, and each cell's own part: everything needed to repeat it, and to distrust it. No
+user text and no secret: names, counts, hashes, ids and times only. What is unknown is null."""
 
 from __future__ import annotations
 

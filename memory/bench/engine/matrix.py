@@ -1,9 +1,5 @@
-"""An experiment as a file: providers x settings x users x seeds x replicates.
-
-The ``memory:`` block is that of any configuration; ``bench:`` or ``run:`` says what is played or asked. Two entries
-of ``providers`` may name one provider with two settings. Nothing is filled in here that a run could not be repeated
-from.
-"""
+"""An experiment as a file: providers x settings x users x seeds x replicates. Two entries of ``providers`` may
+name one provider with two settings. Nothing is filled in here that a run could not be repeated from."""
 
 from __future__ import annotations
 
@@ -72,14 +68,15 @@ class Experiment:
 
     def config(self, variant: Variant) -> MemslotConfig:
         """The configuration of one provider with its setting, variables filled in from the environment."""
+        memory = self.content["memory"]
+        selected = {memory.get("backend"), memory.get("condition")} - {None}
         config = load_config(
             _with(self.content, variant),
-            provider=_named(self.content, variant.provider),
+            provider=None if selected == {variant.provider} else variant.provider,
             named_by=(self.block, "providers"),
         )
         for group, named in (("backends", "backend"), ("conditions", "condition")):
-            written = self.content["memory"].get(group) or {}
-            if config.provider not in written:  # its fields are missing there
+            if config.provider not in (memory.get(group) or {}):  # its fields are missing there
                 self.lines["memory", group, config.provider] = self.lines.of(("memory", named))
         return replace(config, base=self.base, problem=self.problem)
 
@@ -138,13 +135,6 @@ def _with(content: Mapping[str, Any], variant: Variant) -> dict[str, Any]:
     return {"memory": memory}
 
 
-def _named(content: Mapping[str, Any], provider: str) -> str | None:
-    """The provider, unless the block selects it anyway: as a backend or as a condition."""
-    memory = content["memory"]
-    given = {memory.get("backend"), memory.get("condition")} - {None}
-    return None if given == {provider} else provider
-
-
 def load_experiment(
     source: str | Path | Mapping[str, Any],
     *,
@@ -167,16 +157,11 @@ def load_experiment(
     content, lines = (source, Lines()) if isinstance(source, Mapping) else load_yaml(Path(source))
     name = "config" if isinstance(source, Mapping) else str(source)
     problem = Problems(name, lines)
-    if selected:
-        load_config(source)  # checks the file as any command does
+    if selected:  # checks the file as any command does
+        providers = [load_config(source).provider]
     written = _block(content, block, problem)
-    if (former := former_name(written)) is not None:
-        raise problem((block, former[0]), former[1])
+    overrides["providers"] = None if providers is None else list(providers)
     given = {key: value for key, value in overrides.items() if value is not None}
-    if selected:
-        given["providers"] = [load_config(source).provider]
-    elif providers is not None:
-        given["providers"] = list(providers)
     base = Path() if isinstance(source, Mapping) else Path(source).absolute().parent
     settings = _settings(written, given, block, problem)
     own = {key: resolve_paths(getattr(settings, key), base) for key in written.keys() - given.keys()}
@@ -210,6 +195,8 @@ def _block(content: Mapping[str, Any], block: BlockName, problem: Problems) -> d
 def _settings(
     written: dict[str, Any], given: dict[str, Any], block: BlockName, problem: Problems
 ) -> ExperimentSettings:
+    if (former := former_name(written)) is not None:
+        raise problem((block, former[0]), former[1])
     filled = run_block(written, given) if block == "run" else {**written, **given}
     if not filled.get("providers") and block == "run":
         raise problem((block, "providers"), "names no provider; list those to compare")
@@ -218,10 +205,7 @@ def _settings(
 
 def parsed_run(config: MemslotConfig) -> ExperimentSettings:
     """The ``run:`` block of a configuration as ``memslot run`` reads it."""
-    written = config.run or {}
-    if (former := former_name(written)) is not None:
-        raise config.problem(("run", former[0]), former[1])
-    return _settings(dict(written), {"providers": [config.provider]}, "run", config.problem)
+    return _settings(dict(config.run or {}), {"providers": [config.provider]}, "run", config.problem)
 
 
 def _without_absent(experiment: Experiment, registry: MemoryAdapterRegistry, problem: Problems) -> Experiment:

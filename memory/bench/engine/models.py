@@ -1,10 +1,5 @@
-"""The three roles played by language models: any provider of :mod:`memory.runtime.providers`.
-
-Prompts are files with a version in their first line; their hash stands in the manifest, and a run is not resumed
-with another one. What a judge says that cannot be read is counted and never guessed at.
-
-Each endpoint is asked at the pace its server grants, by all cells that are played in this process.
-"""
+"""The three roles played by language models. Their prompts' hashes stand in the manifest, and a run is not resumed
+with another one. What a judge says that cannot be read is counted and never guessed at."""
 
 from __future__ import annotations
 
@@ -30,10 +25,8 @@ from memory.runtime._provider import CompletionOptions, CompletionResult, Provid
 
 
 class Pace:
-    """Spreads calls evenly, so that no minute has more requests or tokens than the server grants.
-
-    Tokens are known once a call is answered, and delay the next.
-    """
+    """Spreads calls evenly, so that no minute has more requests or tokens than the server grants. Tokens are known
+    once a call is answered, and delay the next."""
 
     def __init__(self, requests: float | None = None, tokens: float | None = None) -> None:
         self._request_s = 60 / requests if requests else 0.0
@@ -104,11 +97,8 @@ class Meter:
     def check(self) -> None:
         """Refuse another call where a limit is reached."""
         self._catch_up()
-        calls, tokens = (
-            ("max_calls", self._max_calls, self.calls),
-            ("max_tokens", self.max_tokens, self.tokens),
-        )
-        for name, limit, spent in (calls, tokens):
+        limits = {"max_calls": (self._max_calls, self.calls), "max_tokens": (self.max_tokens, self.tokens)}
+        for name, (limit, spent) in limits.items():
             if limit is not None and spent >= limit:
                 raise CeilingReached(f"bench.limits.{name}: {limit} is reached; set it higher and resume")
 
@@ -147,9 +137,7 @@ class RoleModel(WholeAnswers):
     temperature: float | None = None  # None leaves it to the model
     seed: int | None = None
     pace: Pace = field(default_factory=Pace)
-    retries: int = (
-        0  # after an attempt without an answer; the SDK makes none of its own, so that each is counted
-    )
+    retries: int = 0  # after no answer; the SDK makes none of its own, so that each is counted
     spent: Counter[str] = field(default_factory=_nothing)
 
     def __post_init__(self) -> None:
@@ -158,17 +146,10 @@ class RoleModel(WholeAnswers):
     async def complete(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> CompletionResult:
-        """What the model says, without blanks around it.
-
-        Raises:
-            CeilingReached: a limit is reached; nothing was asked.
-            BackendError: the model does not answer, or refuses, again and again.
-        """
+        """What the model says, without blanks around it."""
         asked = options or CompletionOptions()
-        seed = self.seed if asked.seed is None else asked.seed
-        result = await self._at_pace(
-            messages, asked.model_copy(update={"temperature": self.temperature, "seed": seed})
-        )
+        own = {"temperature": self.temperature, "seed": self.seed if asked.seed is None else asked.seed}
+        result = await self._at_pace(messages, asked.model_copy(update=own))
         tokens = (result.usage.input_tokens or 0) + (result.usage.output_tokens or 0)
         self._count(tokens)
         if result.usage == Usage():
@@ -252,10 +233,8 @@ class ModelSimulator:
 
 
 class ModelJudge:
-    """A judge that reads; ``votes`` judgements of each reply, and their majority, of which a tie has none.
-
-    Each vote takes a seed of its own, counted up from the model's.
-    """
+    """A judge that reads; ``votes`` judgements of each reply, each with a seed of its own, counted up from the
+    model's, and their majority, of which a tie has none."""
 
     def __init__(self, model: RoleModel, votes: int = 1) -> None:
         self._model, self._votes, self._prompt = model, votes, load_prompt("judge")

@@ -1,8 +1,6 @@
-"""One persona's timeline under one provider: sessions that are written, test sessions and probes that are not.
-
-Everything that happened stands in the cell's journal before what follows is begun, and all that is known of a cell
-is read from there, so that a cell that was killed goes on where it stopped, in the middle of a session too.
-"""
+"""One persona's timeline under one provider. Everything that happened stands in the cell's journal before what
+follows is begun, and is read from there: a cell that was killed goes on where it stopped, in the middle of a
+session too."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from memory.bench.data.timeline import Beat, Script, Session, Timeline
 from memory.bench.engine.context import CellContext, CellSettings, CellState, SessionDriver
 from memory.bench.engine.conversation import Conversation, turn_event
 from memory.bench.engine.files import HarnessFailed, Stopped
-from memory.bench.engine.manifest import ErrorRecord, error_record
+from memory.bench.engine.manifest import ErrorRecord
 from memory.bench.engine.probe_session import ProbeSession
 from memory.bench.engine.roles import Exchange
 from memory.bench.engine.test_session import TestSessionRun
@@ -241,7 +239,7 @@ async def diagnosed(
     operation: str,
     arguments: Mapping[str, Any],
     keep_texts: bool,
-    clean: Callable[[ErrorRecord], ErrorRecord],
+    record_of: Callable[[Exception], ErrorRecord],
 ) -> dict[str, Any]:
     """A line of ``diagnostics.jsonl``: the answer of one native query, without texts its shape alone, or why there
     is none (spec 10.3)."""
@@ -257,7 +255,7 @@ async def diagnosed(
         row |= {"arguments": dict(arguments), "raw": raw} if keep_texts else {}
     except Exception as error:  # whatever a diagnosis meets, the figures stand
         status = "not_supported" if isinstance(error, CapabilityNotSupported) else "failed"
-        row |= {"status": status, "error": clean(error_record(error)).model_dump()}
+        row |= {"status": status, "error": record_of(error).model_dump()}
     return {**row, "latency_ms": round((time.perf_counter() - start) * 1000, 3)}
 
 

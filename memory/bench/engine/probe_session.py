@@ -1,9 +1,5 @@
-"""Probes along a timeline, by the same protocol as test sessions: questions, and requests that are only asked.
-
-What is retrieved is judged by its words: the turns that hold the answer, or the setting in force. A question with
-given answers is put to the assistant with them; one without is answered where the assistant is a model, and judged
-by the reference answer.
-"""
+"""Probes along a timeline, by the same protocol as test sessions. What is retrieved is judged by its words. A
+question with given answers is put to the assistant with them; one without is answered by models."""
 
 from __future__ import annotations
 
@@ -38,10 +34,7 @@ _WHEN = datetime(2026, 1, 1, tzinfo=UTC)  # when a question is asked of which th
 
 
 def planned_probe(persona_id: str, probe: Probe, *, answers: bool) -> ProbeRecord:
-    """What the record of a probe says before it is asked.
-
-    ``answers``: the assistant answers in words of its own, and the judge reads them.
-    """
+    """What the record of a probe says before it is asked, where the assistant answers in its own words, or not."""
     record = ProbeRecord(
         probe_id=probe.probe_id,
         persona_id=persona_id,

@@ -201,10 +201,8 @@ def data_record(data: TimelineSet) -> DataRecord:
 def without_broken(
     experiment: Experiment, registry: MemoryAdapterRegistry
 ) -> tuple[Experiment, tuple[VariantRecord, ...]]:
-    """The experiment without the providers that cannot be built, and the records of the others.
-
-    Those that cannot are said to be broken; an error is raised where nobody is left.
-    """
+    """The experiment without the providers that cannot be built, said to be broken, and the records of the
+    others; an error is raised where nobody is left."""
     kept: list[Variant] = []
     records: list[VariantRecord] = []
     broken: list[LeftOutRecord] = []

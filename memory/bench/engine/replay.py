@@ -1,6 +1,4 @@
-"""Test sessions once more, with the sections that a memory showed then, and what deviates in what is computed
-anew.
-"""
+"""Test sessions once more, with the sections that were shown then, and what deviates in what is computed anew."""
 
 from __future__ import annotations
 

@@ -1,12 +1,6 @@
-"""The three roles of the game, behind seams, and the deterministic ones, which need no model.
-
-The assistant is a language model, or what stands in for one, behind a session of :mod:`memory.runtime`. It gets
-the system prompt with the memory's section, and the conversation. Nothing tells it whether it is tested.
-
-The reader behind the deterministic assistant takes any backend's section: it knows the settings by their
-phrases, sees dates, group lines and labels where there are some, and takes hearsay and exceptions for what they
-say they are.
-"""
+"""The three roles of the game, behind seams, and the deterministic ones. Nothing tells the assistant whether it is
+tested. The reader behind the deterministic one takes any backend's section: it knows the settings by their phrases,
+sees dates, group lines and labels where there are some, and takes hearsay and exceptions for what they are."""
 
 from __future__ import annotations
 
@@ -30,11 +24,9 @@ _NEAR = 160  # letters around a phrase that are read for what else its entry say
 
 @dataclass(frozen=True, slots=True)
 class SettingMention:
-    """One place of a section that names a setting.
-
-    Of two of one moment, the higher rank counts: the later one where the section goes forward in time, the earlier
-    one elsewhere, because what a memory ranks it ranks best first.
-    """
+    """One place of a section that names a setting. Of two of one moment, the higher rank counts: the later one
+    where the section goes forward in time, the earlier one elsewhere, because what a memory ranks it ranks best
+    first."""
 
     attribute: str
     marker: str
@@ -155,10 +147,7 @@ class Simulator(Protocol):
     """Stands in for the user, in the first person."""
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
-        """What the user says next within a beat that is not done, or None where there is nothing left to say.
-
-        ``exchanges`` are those of this beat; none when it begins.
-        """
+        """What the user says next within a beat, by its exchanges, or None where nothing is left to say."""
         ...
 
 
@@ -205,11 +194,9 @@ class WholeAnswers:
 
 
 class RuleAssistant(WholeAnswers):
-    """A provider that picks, for what the request calls for, the setting it can read, and acts by it.
-
-    What the user said in this session counts most, then the memory's section in the system prompt. It does nothing
-    in particular where it reads nothing, or where the request says that the user's own ways do not belong.
-    """
+    """A provider that picks, for what the request calls for, the setting it can read, first of what the user said
+    in this session, then of the memory's section. It does nothing in particular where it reads nothing, or where
+    the request says that the user's own ways do not belong."""
 
     id = "rules"
 

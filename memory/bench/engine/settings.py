@@ -1,8 +1,6 @@
-"""The ``bench:`` and ``run:`` blocks: what is played or asked, with whom, how large, where.
-
-One block, two names: ``bench:`` plays sessions with an assistant, a simulated user and a judge; ``run:`` plays
-nobody, and asks the memory alone.
-"""
+"""The ``bench:`` and ``run:`` blocks. One block, two names: ``bench:`` plays sessions with an assistant, a
+simulated user and a judge; ``run:`` plays nobody, and asks the memory alone. Described in
+``docs/experiment.md``."""
 
 from __future__ import annotations
 
@@ -160,8 +158,7 @@ class ExperimentSettings(Record):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         labels = [variant.label for variant in self.crossed()]
-        twice = sorted({label for label in labels if labels.count(label) > 1})
-        if twice:
+        if twice := sorted({label for label in labels if labels.count(label) > 1}):
             raise ValueError(f"providers has two entries called {twice[0]!r}; give one of them a name")
         if (self.data is None) != (self.timeline == "game"):
             wrong = "needs data: the path to read" if self.data is None else "is generated, and reads no data"
@@ -245,9 +242,8 @@ _FORMER = {
 
 def former_name(block: Mapping[str, Any]) -> tuple[str, str] | None:
     """A field of a block that has another name now, and what it is; None without one."""
-    for name, now in _FORMER.items():
-        if name in block:
-            return name, now
+    if name := next((name for name in _FORMER if name in block), None):
+        return name, _FORMER[name]
     if block.get("timeline") == "quickstart":
         return "timeline", "quickstart is now game, asked by probes"
     return None

@@ -75,12 +75,8 @@ class TestSessionRun:
         self._readiness, self._ready, self._store = "not_offered", False, "not_counted"
 
     async def play(self) -> None:
-        """Ready, closed, played, judged, offered, opened again.
-
-        Raises:
-            Stopped: the memory failed to process what was written, or a test session's artefact was written.
-            MemslotError: a role's model failed, the mode could not be switched, or the backend failed too often.
-        """
+        """Ready, closed, played, judged, offered, opened again. Stopped is raised where the memory failed to
+        process what was written, or a test session's artefact was written."""
         readiness = await self._wait()
         try:
             if self._settings.read_only:  # a switch that fails leaves the slot read-only all the same

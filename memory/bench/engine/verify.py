@@ -1,9 +1,5 @@
-"""Whether what an experiment left still agrees with itself: each part computed anew from the one before it.
-
-The manifest's hashes; each cell, by :mod:`memory.bench.engine.verify_cell`; the figures from the results; the page
-from the figures. Not covered: a provider's own files below ``store``, and locks. Times of whole cells are
-taken as they stand, under the manifest's hash of itself.
-"""
+"""Whether what an experiment left still agrees with itself: each part computed anew from the one before it. Not
+covered: a provider's own files below ``store``, and locks. Times of whole cells are taken as they stand."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Whether what a cell left agrees with itself: its record and results from the journal, that against the traces.
-
-Where texts were kept and everyone plays by rules, replies, verdicts and scores are computed anew from the sections
-that were shown.
-"""
+"""Whether what a cell left agrees with itself: its record and results from the journal, that against the traces;
+where texts were kept and all play by rules, replies, verdicts and scores from the sections that were shown."""
 
 from __future__ import annotations
 

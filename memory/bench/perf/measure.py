@@ -1,8 +1,5 @@
-"""A backend's library with and without memslot, side by side in one run.
-
-Times differ between machines and with what else runs on them, so what counts are ratios: the two take turns, in
-alternating order, round by round, and each round gives a ratio.
-"""
+"""A backend's library with and without memslot, side by side in one run. Times differ between machines and with
+what else runs on them, so what counts are ratios: the two take turns, and each round gives a ratio."""
 
 from __future__ import annotations
 
