@@ -14,7 +14,7 @@ import typer
 from memory.plugins.console import AsJson, print_json, print_table, progress, say
 
 if TYPE_CHECKING:
-    from memory.bench.perf.figures import Figure, Report
+    from memory.bench.perf.measure import Figure, Report
 
 _IN_MEMORY = Path("/dev/shm")
 
@@ -46,8 +46,7 @@ def perf(
     """
     import anyio
 
-    from memory.bench.perf.figures import Sizes
-    from memory.bench.perf.measure import measure
+    from memory.bench.perf.measure import Sizes, measure
 
     sizes = Sizes(scopes, memories, large, rounds)
     if quick:

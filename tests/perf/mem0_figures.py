@@ -23,8 +23,7 @@ import anyio
 from figures import event, finish, request, show
 
 from memory import MemoryScope, MemorySlot, SupportsBulkIngest
-from memory.bench.perf.figures import Report, Sizes
-from memory.bench.perf.measure import measure
+from memory.bench.perf.measure import Report, Sizes, measure
 from memory.cli.perf import show as show_table
 from memory.plugins.opening import build_slot
 

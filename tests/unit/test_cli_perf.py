@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from cli_support import LACKING, error_line, fake_plugin, invoke, lacking_plugin
 
-from memory.bench.perf.figures import Figure, Report, Sizes
-from memory.bench.perf.measure import _alternating, _in_turns
+from memory.bench.perf.measure import Figure, Report, Sizes, _alternating, _in_turns
 from memory.cli.perf import show
 
 SMALL = ("--scopes", 2, "--memories", 20, "--large", 30, "--rounds", 1)

@@ -9,19 +9,23 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Unpack, cast
 
 from memory.bench.data.timeline import Beat, Probe, Script, Timeline
 from memory.bench.engine.files import NO_ANSWER, CellJournal, HarnessFailed, Interrupted
+from memory.bench.engine.models import load_prompt
 from memory.bench.engine.roles import Exchange, Roles, Verdict
 from memory.bench.engine.settings import CsField, EventContext
 from memory.bench.scores.model import ProbeRecord
 from memory.bench.scores.sections import WholeTurns
-from memory.contract.errors import BackendError
-from memory.contract.events import MemoryEvent
+from memory.contract.errors import BackendError, InputError
+from memory.contract.events import MemoryEvent, Message
 from memory.contract.receipts import RetrieveResult
 from memory.contract.requests import CROSS_CONTEXT, ContextBudget
 from memory.contract.scope import MemoryScope
+from memory.runtime._channel import Attachment, SessionSettings, UserTurn
+from memory.runtime._loop import AgentSession
 from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
 from memory.slot.slot import MemorySlot
 from memory.slot.turns import RecallFields, TurnFields, event_from_turn
@@ -247,3 +251,96 @@ class SessionDriver:
         if not isinstance(error, BackendError) or self._failures_in_a_row >= _MAX_FAILURES:
             raise error
         return type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One turn; ``event`` is what the loop hands to the memory."""
+
+    reply: str  # empty where the assistant said nothing
+    recall: Recall
+    event: MemoryEvent
+
+
+class Conversation:
+    """A session of the assistant's: with what was said in it before, where it is taken up again, and with a probe
+    that the memory is asked about in place of the script. ``turns`` before its first one count for ids and
+    times."""
+
+    def __init__(
+        self,
+        driver: SessionDriver,
+        session_id: str,
+        script: Script,
+        earlier: Sequence[Exchange] = (),
+        turns: int | None = None,
+        probe: Probe | None = None,
+    ) -> None:
+        self._driver, self._script = driver, script
+        self.turns = len(earlier) if turns is None else turns
+        self._memory = driver.memory(probe or script)
+        identity = load_prompt("assistant").text.format(
+            context=script.context or "usual", now=script.start.isoformat(" ", "minutes")[:16]
+        )
+        self._session = AgentSession(
+            driver.context.roles.assistant,
+            self._memory,
+            scope=driver.scope,
+            settings=SessionSettings(identity=identity, window_tokens=None),
+            session_key=session_id,
+        )
+        self._session.history = [said for exchange in earlier for said in _messages(exchange)]
+
+    async def recall(self, user: str) -> Recall:
+        """What the memory gives for what the user says, where no reply is wanted."""
+        session_id = self._session.session_id
+        recall = await self._memory.recall(user, session_id=session_id, scope=self._driver.scope)
+        self._driver.context.add_time("retrieve", recall.took_ms)
+        return recall
+
+    async def turn(self, user: str, attribute: str | None = None, answers: str = "") -> Said:
+        """One turn, which may state an attribute; MemslotError where the assistant failed, or nothing was said.
+        ``answers``, to choose from, are shown to the assistant, and no part of the question to the memory."""
+        self.turns += 1
+        session_id = self._session.session_id
+        self._memory.turn_fields = _fields(
+            self._driver.scope, session_id, self._script, self.turns, attribute
+        )
+        options = (Attachment(name="answers", content=answers),) if answers else ()
+        report = await self._session.turn(UserTurn(content=user, attachments=options))
+        self._driver.context.add_time("retrieve", report.recall.took_ms)
+        self._driver.context.add_time("answer", report.took_ms - report.before_model_ms)
+        if report.failure is not None:
+            with role_calls("assistant"):
+                raise report.failure
+        if not report.recorded:
+            raise InputError(f"{session_id}: turn {self.turns} says nothing but recalled context")
+        return Said(report.output.content, report.recall, self._memory.event)
+
+
+def turn_event(
+    scope: MemoryScope, session_id: str, script: Script, number: int, attribute: str | None, said: Exchange
+) -> MemoryEvent:
+    """The event of a turn that was said before, as the loop handed it over."""
+    fields = _fields(scope, session_id, script, number, attribute)
+    fields["messages"] = _messages(said)
+    return event_from_turn(session_id, scope, **fields)
+
+
+def _fields(
+    scope: MemoryScope, session_id: str, script: Script, number: int, attribute: str | None
+) -> TurnFields:
+    turn_id = f"{session_id}.{number}"
+    return TurnFields(
+        event_id=f"{scope.persona_id}:{turn_id}",
+        turn_id=turn_id,
+        timestamp=script.start + timedelta(minutes=number - 1),
+        scenario=script.scenario,
+        context=script.context,
+        attribute=attribute,
+    )
+
+
+def _messages(exchange: Exchange) -> list[Message]:
+    said = [Message(role="user", content=exchange.user)]
+    return [*said, Message(role="assistant", content=exchange.reply)] if exchange.reply.strip() else said

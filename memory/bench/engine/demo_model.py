@@ -11,12 +11,7 @@ from memory.testing import ScriptedLLM
 
 @contextmanager
 def scripted_model(variable: str, *, wanted: bool) -> Iterator[None]:
-    """Its address in an environment variable, as the configuration expects it.
-
-    Args:
-        variable: its name; what it held before is put back.
-        wanted: False where nobody who is installed would ask it: then nothing listens at the address.
-    """
+    """Its address in an environment variable; nothing listens there where nobody would ask it (not ``wanted``)."""
     before = os.environ.get(variable)
     with ScriptedLLM(record=False) if wanted else nullcontext() as llm:
         os.environ[variable] = llm.base_url if llm else "http://127.0.0.1:1"

@@ -13,8 +13,14 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from memory.bench.data.timeline import Beat, Script, Session, Timeline
-from memory.bench.engine.context import CellContext, CellSettings, CellState, SessionDriver
-from memory.bench.engine.conversation import Conversation, turn_event
+from memory.bench.engine.context import (
+    CellContext,
+    CellSettings,
+    CellState,
+    Conversation,
+    SessionDriver,
+    turn_event,
+)
 from memory.bench.engine.files import HarnessFailed, Stopped
 from memory.bench.engine.manifest import ErrorRecord
 from memory.bench.engine.probe_session import ProbeSession

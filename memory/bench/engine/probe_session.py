@@ -20,11 +20,10 @@ from memory.bench.data.timeline import (
     TestSession,
     Timeline,
 )
-from memory.bench.engine.context import SessionDriver
-from memory.bench.engine.conversation import Conversation
+from memory.bench.engine.context import Conversation, SessionDriver
 from memory.bench.engine.manifest import ErrorRecord
 from memory.bench.engine.roles import Exchange, RuleJudge
-from memory.bench.engine.test_session import TestSessionRun, of_truth, of_verdicts, planned_requests
+from memory.bench.engine.test_session import TestSessionRun, measured, of_truth, of_verdicts, planned_requests
 from memory.bench.scores.model import ProbeRecord, ProbeStatus
 from memory.bench.scores.sections import abstains, plain
 from memory.contract.receipts import RetrieveResult
@@ -84,7 +83,7 @@ class ProbeSession(TestSessionRun):
         else:
             result, error = await self._retrieved(conversation, probe)
         if result is not None:
-            fields |= self._measured(result)
+            fields |= measured(result.trace)
             if isinstance(truth, EvidenceTruth):
                 fields |= self._evidence(truth, result)
             elif isinstance(truth, PreferenceTruth):

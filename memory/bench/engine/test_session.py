@@ -8,15 +8,14 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from memory.bench.data.timeline import CONTEXTS, Beat, PreferenceTruth, TestSession
-from memory.bench.engine.context import SessionDriver
-from memory.bench.engine.conversation import Conversation
+from memory.bench.engine.context import Conversation, SessionDriver
 from memory.bench.engine.files import Stopped
 from memory.bench.engine.roles import Exchange, Verdict
 from memory.bench.scores.model import ProbeRecord, ProbeStatus, Shown
 from memory.bench.scores.sections import sentences_with, settings_shown
 from memory.contract.adapter import SupportsReadiness
 from memory.contract.events import MemoryEvent, Message
-from memory.contract.receipts import ConsistencyModel, RetrieveResult
+from memory.contract.receipts import ConsistencyModel, RetrieveResult, Trace
 from memory.contract.requests import AdapterMode
 from memory.runtime._policy import Recall
 
@@ -155,13 +154,13 @@ class TestSessionRun:
             if beat.truth is None:
                 break
             verdicts.append(await self._driver.judge(script, beat, exchanges))
-            if verdicts[-1].fit or verdicts[-1].fit is None:
+            if verdicts[-1].fit is not False:
                 break
         if beat.truth is None or planned is None:
             return
         fields: dict[str, Any] = {"turns": len(exchanges)}
         if first is not None and not error:
-            fields |= self._measured(first) | self._settings_shown(beat.truth, first, script.context)
+            fields |= measured(first.trace) | self._settings_shown(beat.truth, first, script.context)
         if verdicts:
             fields |= self._judged(planned, beat.truth, verdicts[0], verdicts[-1])
         self._add_record(planned, error, fields)
@@ -196,18 +195,6 @@ class TestSessionRun:
             counts["versioned"] += bool(trace.representation_version or trace.last_derived_at)
         shown = {"context": recall.section, "event_ids": names}
         self.texts.append({"probe_id": probe_id, **asdict(said), **shown})
-
-    @staticmethod
-    def _measured(result: RetrieveResult) -> dict[str, Any]:
-        trace = result.trace
-        retrieved, included = trace.retrieved_count or 0, trace.included_count or 0
-        return {
-            "items": included,
-            "retrieved": retrieved,
-            "left_out": retrieved - included + (trace.left_out_count or 0),
-            "tokens": trace.token_count,
-            "shortfall": trace.shortfall_tokens,
-        }
 
     def _settings_shown(
         self, truth: PreferenceTruth, result: RetrieveResult, context: str | None
@@ -268,6 +255,18 @@ class TestSessionRun:
                 fields["coherent"] = (fields["first"], first.shown) == self._seen[planned.attribute]
             self._seen[planned.attribute] = (fields["first"], first.shown)
         return fields
+
+
+def measured(trace: Trace) -> dict[str, Any]:
+    """The fields of a record that the trace of its first retrieval decides."""
+    retrieved, included = trace.retrieved_count or 0, trace.included_count or 0
+    return {
+        "items": included,
+        "retrieved": retrieved,
+        "left_out": retrieved - included + (trace.left_out_count or 0),
+        "tokens": trace.token_count,
+        "shortfall": trace.shortfall_tokens,
+    }
 
 
 def of_verdicts(first: Verdict, last: Verdict) -> dict[str, Any]:

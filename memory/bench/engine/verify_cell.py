@@ -26,7 +26,7 @@ from memory.bench.engine.replay import (
     same,
 )
 from memory.bench.engine.roles import Roles
-from memory.bench.engine.test_session import TestSessionRun
+from memory.bench.engine.test_session import TestSessionRun, measured
 from memory.bench.scores.metrics import llm_use
 from memory.bench.scores.model import OF_SECTION, ProbeRecord
 from memory.contract.errors import ConfigError
@@ -207,14 +207,8 @@ class CellCheck:
             return
         own = traces[-turns:]
         yield from same(f"{where}: error", record.error, own[-1].error)
-        if record.error is None:
-            for name, kept, seen in (
-                ("tokens", record.tokens, own[0].token_count),
-                ("shortfall", record.shortfall, own[0].shortfall_tokens),
-                ("items", record.items, own[0].included_count or 0),
-                ("retrieved", record.retrieved, own[0].retrieved_count or 0),
-            ):
-                yield from same(f"{where}: {name}", kept, seen)
+        for name, seen in measured(own[0]).items() if record.error is None else ():
+            yield from same(f"{where}: {name}", getattr(record, name), seen)
 
     def _token_counts(
         self, tests: Iterable[Row], retrieved: Mapping[str, Sequence[Trace]]

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from memory.bench.perf.figures import Figure, Report, Sizes
 from memory.contract.adapter import SupportsBulkIngest
 from memory.contract.errors import MemslotError
 from memory.contract.events import MemoryEvent, Message
@@ -28,6 +27,87 @@ from memory.plugins.hookspecs import BareLibrary
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.slot.slot import MemorySlot
+
+
+def _ratios(more: list[float], less: list[float]) -> list[float]:
+    return [late / early for late, early in zip(more, less, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured."""
+
+    scopes: int = 50
+    memories: int = 200  # of each of them, and of the single one they are compared with
+    large: int = 10_000  # memories of the one large scope
+    rounds: int = 30  # of calls; processes are started in a third of them, stores opened in a fifth
+
+
+@dataclass(slots=True)
+class Figure:
+    """One thing that was measured: milliseconds by contestant (``bare``, ``async``, ``memslot``) and round."""
+
+    name: str
+    contestants: dict[str, list[float]] = field(default_factory=dict)
+
+    def median(self, contestant: str) -> float | None:
+        """Milliseconds; None where it did not take part."""
+        times = self.contestants.get(contestant)
+        return statistics.median(times) if times else None
+
+    def ratios(self, over: str = "bare") -> list[float]:
+        """memslot's time over another's, a value for each round."""
+        return _ratios(self.contestants["memslot"], self.contestants[over])
+
+    def to_json(self) -> dict[str, Any]:
+        ratios = self.ratios()
+        return {
+            "name": self.name,
+            "ms": {name: _summed_up(times) for name, times in self.contestants.items()},
+            "memslot_over_bare": _summed_up(ratios),
+            "rounds": len(ratios),
+        }
+
+
+def _summed_up(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "min": min(values)}
+
+
+@dataclass(slots=True)
+class Report:
+    """All figures of a run, in the order of a table."""
+
+    sizes: Sizes
+    single: Figure
+    large: Figure
+    many: Figure
+    add: Figure
+    spread: Figure
+    open: Figure
+    cold: Figure
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        return (self.single, self.large, self.many, self.add, self.spread, self.open, self.cold)
+
+    def growth(self, contestant: str) -> dict[str, list[float]]:
+        """What many scopes cost beside one, a ratio for each round: of searches, and of adds."""
+        pairs = {"search": (self.many, self.single), "add": (self.spread, self.add)}
+        return {
+            name: _ratios(more.contestants[contestant], less.contestants[contestant])
+            for name, (more, less) in pairs.items()
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sizes": asdict(self.sizes),
+            "figures": [figure.to_json() for figure in self.figures],
+            "many_scopes_over_one": {
+                contestant: {name: _summed_up(ratios) for name, ratios in self.growth(contestant).items()}
+                for contestant in ("bare", "memslot")
+            },
+        }
+
 
 _START, _TOP_K = datetime(2024, 1, 1, tzinfo=UTC), 20
 _INNER = 3  # calls of one contestant in a round
