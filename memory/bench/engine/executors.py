@@ -51,18 +51,19 @@ def make_executor(
     return LocalExecutor(registry, models)
 
 
+@dataclass
 class LocalExecutor:
     """One after another, in this process."""
 
-    def __init__(self, registry: MemoryAdapterRegistry | None, models: Mapping[str, Provider] | None) -> None:
-        self._registry, self._models = registry, models
+    registry: MemoryAdapterRegistry | None
+    models: Mapping[str, Provider] | None
 
     def run(
         self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
     ) -> Iterator[CellRecord]:
         """In their order."""
         for job in takewhile(lambda _: may_begin(), jobs):
-            yield run_job(job, progress, self._registry, self._models)
+            yield run_job(job, progress, self.registry, self.models)
 
 
 def _work(pipe: Connection) -> None:

@@ -49,7 +49,6 @@ from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
 
 METRICS_FILE = "metrics.json"
-_ESTIMATE_AFTER_S, _ESTIMATE_AFTER_SHARE = 5.0, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Listeners:
     """Who is told what while an experiment runs."""
 
     progress: Callable[[Position], None] | None = None
-    on_directory: Callable[[Path], None] | None = None  # once it is made
+    on_directory: Callable[[Path], None] = lambda directory: None  # once it is made
     on_wait: Callable[[Waiting], None] | None = None  # while the doctor takes its time
     on_error: Callable[[Exception], None] | None = (
         None  # that becomes a line of the manifest, for its traceback
@@ -116,8 +115,7 @@ def begin(
     jobs = (Job(experiment, spec, directory, experiment_id) for spec in experiment.cells())
     manifest = manifest.model_copy(update={"cells": tuple(map(open_record, jobs))})
     make_directory(directory, experiment.problem.place((experiment.block, "output")))
-    if listeners.on_directory is not None:
-        listeners.on_directory(directory)
+    listeners.on_directory(directory)
     executor = executor or make_executor(settings.executor, registry, models)
     with exclusively(directory):
         return _Run(experiment, directory, manifest, registry, executor, listeners).go_through()
@@ -268,11 +266,9 @@ class _Run:
     def _finish(self, runs: tuple[RunRecord, ...]) -> Outcome:
         """Figures and page, and only then the word that it has ended."""
         metrics = measure(self.directory, self.manifest)
-        troubled = any(provider.failed for provider in metrics.providers)
-        status = self.manifest.outcome(troubled=troubled)
-        ended = self.manifest.model_copy(
-            update={"runs": runs, "status": status, "files": file_hashes(self.directory)}
-        )
+        status = self.manifest.outcome(troubled=any(provider.failed for provider in metrics.providers))
+        update = {"runs": runs, "status": status, "files": file_hashes(self.directory)}
+        ended = self.manifest.model_copy(update=update)
         self.manifest = ended.model_copy(update={"record_sha256": ended.own_hash()})
         write_record(metrics, self.directory / METRICS_FILE)
         if self.listeners.write_page is not None:
@@ -303,15 +299,15 @@ class _Run:
         wanted = {job.spec.variant for job in jobs} if self.experiment.settings.doctor else set()
         variants = list(self.manifest.variants)
         for number in sorted(wanted):
-            variant = variants[number].model_copy(update={"error": None})
+            found: dict[str, Any]
             try:
                 checks, failure = anyio.run(self._doctor, self.experiment.settings.providers[number])
-                variant = variant.model_copy(update={"doctor": checks, "error": failure})
+                found = {"doctor": checks, "error": failure}
             except Exception as error:  # one plugin's defect must not cost the others their night
                 if self.listeners.on_error is not None:
                     self.listeners.on_error(error)
-                variant = variant.model_copy(update={"error": error_record(error)})
-            variants[number] = variant
+                found = {"error": error_record(error)}
+            variants[number] = variants[number].model_copy(update=found)
             self._update(variants=tuple(variants))
 
     async def _doctor(self, variant: Variant) -> tuple[tuple[CheckRecord, ...], ErrorRecord | None]:
@@ -339,7 +335,7 @@ class _Run:
         now = time.monotonic()
         since, before = self.first = self.first or (now, all_done)
         # A worker's start, and a step or two, say nothing of the rest.
-        enough = now - since >= _ESTIMATE_AFTER_S or all_done - before >= _ESTIMATE_AFTER_SHARE * everything
+        enough = now - since >= 5.0 or all_done - before >= 0.02 * everything
         played = all_done - before if enough else 0
         left = (everything - all_done) * (now - since) / played if played > 0 else None
         with suppress(Exception):  # a display that fails must not cost a cell

@@ -55,7 +55,6 @@ class VersionRecord(Record):
     memslot: str
     python: str
     implementation: str
-    """Name of the interpreter, such as CPython."""
     platform: str
     distributions: dict[str, str]
     """Installed distributions that were relied on, by name: memslot's own requirements, the plugin, its SDK."""
@@ -142,7 +141,6 @@ class LeftOutRecord(Record):
     """An entry of ``providers`` that was not played."""
 
     label: str
-    """What tables would call it."""
     why: str
     broken: bool = False
     """Whether it is a defect, and not something that was never installed or set up."""
@@ -229,7 +227,6 @@ class CellRecord(Record):
     """Of the roles' models, by role: ``calls``, ``tokens`` as far as they say, answers ``unread``, and answers
     ``unmetered`` of which they do not say."""
     warnings: tuple[str, ...] = ()
-    """What a reader of the scores must know, each once."""
     resumed: int = 0
     timings: dict[str, PhaseRecord] = Field(default_factory=dict)
     """Time by phase; of a process that was killed, up to its last whole session."""
@@ -249,7 +246,6 @@ class VariantRecord(Record):
     """Its experiment group; only providers of one group are compared."""
     provider: ProviderRecord
     distributions: dict[str, str]
-    """Installed distributions it relies on."""
     config: dict[str, JsonValue]
     """Its effective configuration, as it may be published."""
     config_hash: str
@@ -263,11 +259,9 @@ class VariantRecord(Record):
     capabilities: tuple[str, ...]
     traits: TraitsRecord
     read_only: bool
-    """Whether test sessions were read-only."""
     doctor: tuple[CheckRecord, ...] | None = None
     """The doctor's checks; null where they were not asked for or not reached."""
     error: ErrorRecord | None = None
-    """Why its cells were not played."""
 
     @property
     def shown(self) -> str:
@@ -290,7 +284,6 @@ class RoleRecord(Record):
     seed: int | None = None
     """Of the first replicate and the judge's first vote; later ones count up from it. Null: none was sent."""
     votes: int = 1
-    """Judgements taken of each reply."""
     options_hash: str | None = None
     """Of all options of its provider but credentials, time-outs and retries."""
 

@@ -6,7 +6,7 @@ import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -180,11 +180,8 @@ def page_differs(where: str, recorded: str, computed: str) -> Iterator[Deviation
 
 def few(found: Iterable[Deviation]) -> Iterator[Deviation]:
     """The first ones, and how many more there are."""
-    more: Counter[str] = Counter()
-    for number, item in enumerate(found):
-        if number < 20:
-            yield item
-        else:
-            more[item.where.split(",")[0].split(":")[0]] += 1
+    rest = iter(found)
+    yield from islice(rest, 20)
+    more = Counter(item.where.split(",")[0].split(":")[0] for item in rest)
     for file, count in more.items():
         yield Deviation(file, f"{count} further deviations", "")
