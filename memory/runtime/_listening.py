@@ -105,7 +105,6 @@ def stop_at_signals(
     uvicorn's own handler raises the signal that ended it again, which would end the process before its writes are
     sent; and one that comes before uvicorn listens for it would end the process, too.
     """
-
     first = True
 
     def stop() -> None:

@@ -170,7 +170,6 @@ class ServiceProvider:
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """The fields of a request that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -43,8 +43,6 @@ class AnthropicOptions(ServiceOptions):
 
 
 class AnthropicProvider(ServiceProvider):
-    """A model behind ``messages``."""
-
     operation = "messages"
     errors = _ERRORS
     _lists_models: ClassVar[dict[str, Any]] = {"limit": 1}

@@ -90,7 +90,6 @@ class Changes:
     async def forgotten(
         self, caller: Caller, scope: MemoryScope, item_id: str, *, force: bool
     ) -> dict[str, Any]:
-        """One memory deleted; what went wrong stands in ``status``."""
         if self.memories.is_read_only(caller):
             return _READ_ONLY | {"id": item_id}
         async with self.memories.alone(caller.scope, item_id):
@@ -144,7 +143,6 @@ class Changes:
         return {"mode": "execute", "requested": len(results), "deleted": deleted, "results": results}
 
     async def rated(self, caller: Caller, session_key: str, ratings: Mapping[str, float]) -> int:
-        """Hand ratings of memories to the backend; how many of them it took."""
         feedback = self._slot.capability(SupportsFeedback)
         if feedback is None:
             why = f"{self._slot.backend_name} takes no feedback; nothing was recorded"

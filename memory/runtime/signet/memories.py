@@ -55,7 +55,6 @@ class Memories:
         return session.scope if session else self.sessions.scope(caller, params.project, params.agent_id)
 
     def checked(self, text: Any) -> str | None:
-        """A text a client sent, if it is one and not blank."""
         if not isinstance(text, str) or not text.strip():
             return None
         if len(text) > self._longest:
@@ -95,7 +94,6 @@ class Memories:
     async def store(
         self, caller: Caller, scope: MemoryScope, note: Note, key: str | None = None
     ) -> tuple[Note, WriteReceipt | None]:
-        """As :meth:`remember`, of a memory with its labels."""
         if self.is_read_only(caller):
             raise Refused(403, "this memory is read-only; nothing was stored")
         # Of its scope as well: an id that two of a caller's memories had could not be forgotten alone.

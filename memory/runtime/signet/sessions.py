@@ -91,12 +91,8 @@ class Session:
         self.shown = [*self.shown, *digests][-_MAX_SHOWN:]
 
     def row(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "runtimePath": self.runtime_path,
-            "claimedAt": self.claimed_at.isoformat(),
-            "bypassed": self.bypassed,
-        }
+        claimed = {"runtimePath": self.runtime_path, "claimedAt": self.claimed_at.isoformat()}
+        return {"key": self.key, **claimed, "bypassed": self.bypassed}
 
     def kept(self) -> dict[str, Any]:
         """JSON-ready, without words, which go with the memories of them."""
@@ -159,7 +155,6 @@ class Sessions:
         return self._store.on_server and not caller.read_only
 
     def enter(self, caller: Caller, params: SessionParams) -> Session:
-        """The session a lifecycle call belongs to, begun where it is not known."""
         path = caller.runtime_path or params.runtime_path
         key = params.session_key or ""
         known = self.find(caller, key) if key else None
