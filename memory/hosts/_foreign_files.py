@@ -18,14 +18,9 @@ _BEGIN, _END = "\n# From here on by 'memslot hosts install', which 'uninstall' t
 
 
 class JsonEntries:
-    """Entries of ours in a JSON file.
-
-    Args:
-        file: the host's; it need not exist.
-        copy: where what stood there before is kept, so that it comes back byte for byte.
-        entries: the way to each value; a list is appended to what stands there.
-        mark: what a value of ours holds, and nobody else's; not asked of a plain ``True``.
-        base: what the host wants in a new file.
+    """Entries of ours in a JSON file, which need not exist: by the way to each value; a list is appended to what is
+    there. ``copy`` keeps what stood there before, so that it comes back byte for byte; ``mark`` is what a value of
+    ours holds, and nobody else's (not asked of a plain ``True``); ``base`` is what the host wants in a new file.
     """
 
     def __init__(
@@ -51,11 +46,7 @@ class JsonEntries:
         return "" if without in ({}, self._base) else _printed(without, like=text)
 
     def after(self) -> str:
-        """What the file is to hold.
-
-        Raises:
-            ConfigError: what stands there is not what the host documents.
-        """
+        """What the file is to hold. ConfigError where what stands there is not what the host documents."""
         before = self.before()
         content = {**self._base, **self._without(before)[0]}
         try:

@@ -35,15 +35,10 @@ class HostFolder(ABC):
 
     @abstractmethod
     def install(self, config: Path) -> list[str]:
-        """Write the folder, in place of an older one; what was done and what is left to do.
-
-        Raises:
-            ConfigError: the configuration or the host's directory does not exist.
-        """
+        """Write the folder, in place of an older one; what was done and what is left to do."""
 
     @abstractmethod
-    def uninstall(self) -> list[str]:
-        """What was done and what is left to do, as for :meth:`install`."""
+    def uninstall(self) -> list[str]: ...
 
     def check(self, config: Path) -> None:
         check_exists(config)
@@ -105,14 +100,10 @@ class HookFolder(HostFolder):
         for file in files:
             file.after()  # which says what is wrong before anything is written
         spool = spool_directory(load_config(config).data_dir)
-        settings = {
-            "host": self.name,
-            "spool": str(spool),
-            "socket": str(socket_path(spool)),
-            "start_s": _START_S,
-        }
+        places = {"spool": str(spool), "socket": str(socket_path(spool))}
         self.hook.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(_FILES / "hooks" / "hook.py.txt", self.hook)
+        settings = {"host": self.name, **places, "start_s": _START_S}
         _write_json(self.hook.with_name("settings.json"), settings)
         self.write_more(config)
         for file in files:

@@ -28,12 +28,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class ItemStore:
-    """What a store of items needs of a slot; used in the slot's event loop.
-
-    Args:
-        slot: its ``host_file`` keeps the values; without one they are kept as long as this.
-        scope_of: the scope of a namespace; by default a persona named by its labels, joined by dots.
-    """
+    """What a store of items needs of a slot, whose ``host_file`` keeps values; used in the slot's event loop."""
 
     def __init__(self, slot: MemorySlot, scope_of: Callable[[Namespace], MemoryScope] | None = None) -> None:
         run_id = slot.scope.run_id if slot.scope else _OWNER
@@ -79,11 +74,7 @@ class ItemStore:
         return list(found.values())
 
     async def put(self, namespace: Namespace, key: str, value: Mapping[str, Any], text: str) -> None:
-        """Keep a value, in place of an older one; ``text`` is what the memory is told, nothing where it is empty.
-
-        Raises:
-            BackendError: the memory failed, or does not say whether it has the text. The older value stays.
-        """
+        """Keep a value, in place of an older one, which stays where the memory does not say it has ``text``."""
         scope, before = self._scope_of(namespace), self.get(namespace, key)
         old = before["native_ids"] if before and "forget" in self._memories(namespace).offered else []
         now, event_id = datetime.now(UTC).isoformat(), f"{_OWNER}:{uuid.uuid4().hex}"
@@ -118,12 +109,7 @@ class ItemStore:
             self._store.put(StoredObject(_ITEMS, scope, key, {**row, "native_ids": list(native_ids)}))
 
     async def delete(self, namespace: Namespace, key: str) -> None:
-        """Delete an item, where there is one, from the memory and from what is kept beside it.
-
-        Raises:
-            CapabilityNotSupported: the backend cannot delete a single memory; the item stays.
-            BackendError: the memory failed.
-        """
+        """Delete an item, where there is one, from the memory and from what is kept beside it."""
         row = self.get(namespace, key)
         if row is None:
             return
@@ -191,11 +177,7 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 
 
 def fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    """Whether a value has every wanted field: equal, or as an operator such as ``{"$gt": 3}`` says.
-
-    Raises:
-        InputError: an operator is unknown.
-    """
+    """Whether a value has every wanted field: equal, or as an operator such as ``{"$gt": 3}`` says."""
     return all(_is(value.get(key), want) for key, want in (wanted or {}).items())
 
 

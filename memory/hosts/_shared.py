@@ -36,11 +36,7 @@ _lock = threading.Lock()
 
 
 def acquire(config: Path) -> SharedMemory:
-    """The memory of a configuration, opened by its first user; each gives it back by :func:`release`.
-
-    Raises:
-        ConfigError, PluginError, BackendError: it cannot be opened.
-    """
+    """The memory of a configuration, opened by its first user; each gives it back by :func:`release`."""
     config = config.expanduser().absolute()
     with _lock:
         shared = _open.get(config)
@@ -64,11 +60,7 @@ def release(shared: SharedMemory) -> None:
 
 @contextmanager
 def tested(name: str) -> Iterator[None]:
-    """Around a binding's import of its SDK.
-
-    Raises:
-        PluginLoadError: the SDK is missing, or of a release that was not tested.
-    """
+    """Around a binding's import of its SDK: PluginLoadError where it is missing, or of a release not tested."""
     host = HOSTS[name]
     if (wrong := host.untested) is not None:
         raise PluginLoadError(wrong)
@@ -109,11 +101,7 @@ _bound: dict[int, weakref.ref[object]] = {}
 
 
 def bind(agent: object, host: str) -> None:
-    """Note that an agent has a memory now.
-
-    Raises:
-        ConfigError: it had one already.
-    """
+    """Note that an agent has a memory now; ConfigError where it had one already."""
     known = _bound.get(id(agent))
     if known is not None and known() is agent:
         raise ConfigError(f"this {host} agent has a memory already; one agent takes one memory")

@@ -18,27 +18,16 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """An agent framework that memslot binds to.
+    """An agent framework that memslot binds to."""
 
-    Attributes:
-        name: its word on the command line, its module in ``memory.hosts``, and its extra.
-        title: what it calls itself.
-        distribution: on PyPI; None where it is no Python package.
-        tested: the releases that are tested: from the first, to below the second.
-        tested_by: what was tested instead, where it is no Python package.
-        shown: what the model is shown, and for how long.
-        recorded: when a turn is recorded.
-        cannot: promises that its SDK makes impossible -> why.
-    """
-
-    name: str
+    name: str  # on the command line, of its module in ``memory.hosts``, and of its extra
     title: str
-    distribution: str | None
-    tested: tuple[str, str] | None
-    shown: str
+    shown: str  # to the model: what, and for how long
     recorded: str
-    tested_by: str = ""
-    cannot: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    distribution: str | None = None  # on PyPI; None where it is no Python package
+    tested: tuple[str, str] | None = None  # from this release, to below that one
+    tested_by: str = ""  # where it is no Python package
+    cannot: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # a promise -> why
 
     @property
     def install(self) -> str:
@@ -179,39 +168,27 @@ _HOSTS = (
     Host(
         name="claude-code",
         title="Claude Code",
-        distribution=None,
-        tested=None,
         tested_by="by the JSON it documents",
         shown="a section in the context, by the hook `UserPromptSubmit`",
         recorded="by the hook `Stop`, into a spool that the MCP server of the same plugin empties",
-        cannot={
-            "keeps_no_section": "Claude Code keeps what a hook printed in its context",
-        },
+        cannot={"keeps_no_section": "Claude Code keeps what a hook printed in its context"},
     ),
     Host(
         name="codex",
         title="Codex",
-        distribution=None,
-        tested=None,
         tested_by="Codex CLI 0.169.0",
         shown="a section as a developer message after the user's, by the hook `UserPromptSubmit`",
         recorded="by the hook `Stop`, into a spool that its MCP server empties",
-        cannot={
-            "keeps_no_section": "Codex keeps what a hook printed in its context",
-        },
+        cannot={"keeps_no_section": "Codex keeps what a hook printed in its context"},
     ),
     Host(
         name="cursor",
         title="Cursor",
-        distribution=None,
-        tested=None,
         tested_by="by the JSON it documents",
         shown="a section, by a field of `beforeSubmitPrompt` that Cursor takes and does not document; "
         "else what the model asks for by `memory_search`",
         recorded="by the hook `stop`, into a spool that its MCP server empties",
-        cannot={
-            "keeps_no_section": "Cursor keeps what a hook printed in its context",
-        },
+        cannot={"keeps_no_section": "Cursor keeps what a hook printed in its context"},
     ),
     Host(
         name="mcp",

@@ -43,12 +43,7 @@ def socket_path(spool: Path) -> Path:
 
 
 async def answer_hooks(memory: TurnMemory, spool: Path) -> None:
-    """Answer the hooks and empty their spool until cancelled.
-
-    Args:
-        memory: of the slot's own scope; whoever opened it closes it, after this.
-        spool: as :func:`memory.runtime.spool_directory` names it.
-    """
+    """Answer the hooks and empty their spool until cancelled, for the slot's own scope."""
     hooks, path = _Hooks(memory, spool), socket_path(spool)
     os.makedirs(spool, mode=0o700, exist_ok=True)
     while _answers(path):  # noqa: ASYNC110 - another window has it, another process

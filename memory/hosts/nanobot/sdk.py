@@ -27,11 +27,7 @@ _MACHINE_SESSIONS = ("heartbeat", "dream:", "cron:")
 
 
 def without_section(message: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A message of a session without our block; None where it has none. Blocks of others stay.
-
-    Args:
-        message: as Nanobot keeps it, with its marker of what was appended.
-    """
+    """A message as Nanobot keeps it, without our block; None where it has none. Blocks of others stay."""
     marker = message.get(_MARKER)
     if not isinstance(marker, Mapping) or SOURCE not in (marker.get("sources") or ()):
         return None
@@ -55,11 +51,8 @@ def without_section(message: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def said(messages: Sequence[Mapping[str, Any]], known: int | None) -> list[Message]:
     """What user and assistant said in the last turn of a session: neither commands nor the traffic of tools, nor
-    what is said beside a call of one.
-
-    Args:
-        messages: the session's, without any section.
-        known: how many there were before the turn; None, or more than there are, means from the last user's on.
+    what is said beside a call of one. ``known`` messages were there before the turn; None, or more than there are,
+    means from the last user's on.
     """
     if known is None or known > len(messages):
         users = [at for at, message in enumerate(messages) if message.get("role") == "user"]
@@ -72,12 +65,8 @@ def said(messages: Sequence[Mapping[str, Any]], known: int | None) -> list[Messa
 
 
 def turn_event(scope: MemoryScope, persisted: Any, messages: Iterable[Message]) -> MemoryEvent | None:
-    """The event of a turn; None where nobody said anything, as when Nanobot's own timers and helpers speak.
-
-    Args:
-        scope: whose memory.
-        persisted: Nanobot's event; its turn has one event id, however often it is handed over.
-        messages: what was said.
+    """The event of a turn, one however often Nanobot hands it over; None where nobody said anything, as when
+    its own timers and helpers speak.
     """
     spoken, key, turn_id = tuple(messages), persisted.context.session_key, persisted.turn_id
     if not spoken or persisted.sender_id in _MACHINES or key.startswith(_MACHINE_SESSIONS):
@@ -88,11 +77,7 @@ def turn_event(scope: MemoryScope, persisted: Any, messages: Iterable[Message]) 
 
 
 def claim_workspace(workspace: Path, scope: MemoryScope) -> None:
-    """Let a workspace belong to one scope, since Nanobot's own tools read every session of it.
-
-    Raises:
-        ConfigError: it belongs to another, or cannot be written.
-    """
+    """Let a workspace belong to one scope, since Nanobot's own tools read every session of it."""
     file = workspace / ".memslot-scope"
     try:
         workspace.mkdir(parents=True, exist_ok=True)
