@@ -7,7 +7,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +86,6 @@ class FixedCondition(ControlCondition):
         return ResetReceipt(scope=scope, verified=True, removed=0, trace=self.trace(scope, "none"))
 
 
-@dataclass(frozen=True, slots=True)
-class PackedDocument:
-    entries: tuple[ContextEntry, ...]
-    lines_left_out: int
-
-
 def pack_document(
     text: str,
     budget: ContextBudget,
@@ -99,9 +93,9 @@ def pack_document(
     *,
     overhead: int,
     sources: Mapping[str, Iterable[str]] | None = None,
-) -> PackedDocument:
-    """One prose entry per paragraph, from the top, until the budget is full; the first that does not fit whole is
-    cut at a line. ``overhead`` are tokens of the fence; ``sources`` has the events of lines, where known."""
+) -> tuple[tuple[ContextEntry, ...], int]:
+    """One prose entry per paragraph, from the top, until the budget is full (the first that does not fit whole is
+    cut at a line), and how many lines are left out. ``overhead`` is the fence's; ``sources`` has lines' events."""
     parts = re.split(r"\n[ \t]*\n+", text)
     paragraphs = [part.strip().splitlines() for part in parts if part.strip()]
     total = sum(map(len, paragraphs))
@@ -122,7 +116,7 @@ def pack_document(
             shown += len(lines)
         if room == 0:
             break
-    return PackedDocument(tuple(entries), total - shown)
+    return tuple(entries), total - shown
 
 
 def _prose(lines: list[str], sources: Mapping[str, Iterable[str]]) -> ContextEntry:

@@ -50,11 +50,6 @@ _OTHERS = frozenset({"assistant", "tool", "system", "developer"})
 _NAME = re.compile(r"(?<=\s)[A-Z][a-z]+|\d+")
 
 
-def _content_words(text: str) -> frozenset[str]:
-    words = _WORD.findall(text.casefold().replace("’", "'"))
-    return frozenset(word for word in words if word not in _STOP)
-
-
 @dataclass(frozen=True, slots=True)
 class _Statement:
     date: str
@@ -67,7 +62,7 @@ class _Statement:
 
     @classmethod
     def of(cls, date: str, speaker: str, text: str) -> _Statement:
-        words = _content_words(text)
+        words = frozenset(_WORD.findall(text.casefold().replace("’", "'"))) - _STOP
         wish = bool(words) and speaker not in _OTHERS and _PREFERENCE.search(text) is not None
         substance = 0.0
         if len(words) > 1 or wish:
@@ -238,10 +233,8 @@ def _without_repeats(known: list[_Sourced], new: list[_Sourced]) -> list[_Source
 def _render(others: list[str], statements: list[_Statement]) -> str:
     newest_first = statements[::-1]
     parts = ["\n".join(others)]
-    for heading, is_preference in zip(_HEADINGS, (True, False), strict=True):
-        lines = dict.fromkeys(
-            statement.line for statement in newest_first if statement.is_preference is is_preference
-        )
+    for heading, wish in zip(_HEADINGS, (True, False), strict=True):
+        lines = dict.fromkeys(statement.line for statement in newest_first if statement.is_preference is wish)
         if lines:
             parts.append("\n".join((heading, *lines)))
     return "\n\n".join(part for part in parts if part)

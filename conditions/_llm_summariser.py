@@ -12,13 +12,7 @@ from pydantic import Field, SecretStr, StringConstraints
 from conditions._control import leading_lines
 from conditions._notebook import Draft, Line, Sources
 from memory import BackendError, PluginLoadError, TokenCounter
-from memory.adapter import (
-    BackendProtocolError,
-    BackendRejected,
-    PluginOptions,
-    Public,
-    count_llm_call,
-)
+from memory.adapter import BackendProtocolError, BackendRejected, PluginOptions, Public, count_llm_call
 
 _NonBlank = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 

@@ -1,5 +1,4 @@
-"""What rolling_summary keeps of a scope. With a path it is one SQLite file, so that the memory and how far it
-reaches are written together or not at all."""
+"""What rolling_summary keeps of a scope: memory and how far it reaches are written together or not at all."""
 
 from __future__ import annotations
 
@@ -104,13 +103,7 @@ _PROGRESS = TypeAdapter(Progress)
 class Notebook:
     """The state of one scope. Holders of ``lock`` may change it; reading needs no lock."""
 
-    def __init__(
-        self,
-        scope: MemoryScope,
-        counter: TokenCounter,
-        path: Path,
-        durability: Durability,
-    ) -> None:
+    def __init__(self, scope: MemoryScope, counter: TokenCounter, path: Path, durability: Durability) -> None:
         self.lock = anyio.Lock()
         self.memory = ""
         self.history: list[str] = []
@@ -319,23 +312,23 @@ _ROUNDS = 5
 _ATTEMPTS = 3
 
 
+@dataclass
 class Consolidation:
     """Summarises notebooks; the caller holds the notebook's lock."""
 
-    def __init__(self, summariser: Summariser, policy: UpdatePolicy, window: int) -> None:
-        self.read_only = False
-        self._summariser = summariser
-        self._policy = policy
-        self._window = window
+    summariser: Summariser
+    policy: UpdatePolicy
+    window: int  # tokens that memory and messages may take together
+    read_only: bool = False
 
     async def due(self, notebook: Notebook) -> None:
-        if self._policy == "after_accumulation_session":
+        if self.policy == "after_accumulation_session":
             while due := notebook.earlier:
                 if not await self.some(notebook, due):
                     return
-        elif notebook.tokens >= self._window:
+        elif notebook.tokens >= self.window:
             for _ in range(_ROUNDS):
-                excess = notebook.tokens - self._window // 2
+                excess = notebook.tokens - self.window // 2
                 cut = _cut_freeing(notebook, excess) if excess > 0 else 0
                 if not cut or not await self.some(notebook, cut):
                     return
@@ -343,10 +336,10 @@ class Consolidation:
     async def some(self, notebook: Notebook, due: int) -> bool:
         """Work off some of the first ``due`` messages; False if none was. After three failures in a row they
         go into the history as they are, as Nanobot did it."""
-        count = _cut_within(notebook, due, self._window)
+        count = _cut_within(notebook, due, self.window)
         lines = notebook.pending[:count]
         try:
-            draft = await self._summariser.summarise(notebook.memory, notebook.progress.sources, lines)
+            draft = await self.summariser.summarise(notebook.memory, notebook.progress.sources, lines)
             if self.read_only:  # the mode changed while the model was thinking
                 return False
             await notebook.commit(count, draft)

@@ -1,6 +1,4 @@
-"""What conditions keep on disk: a directory with one owner, in it a file of each scope, and events as they need
-them.
-"""
+"""What conditions keep on disk: a directory with one owner, in it a file of each scope."""
 
 from __future__ import annotations
 
@@ -117,8 +115,8 @@ def parse_event(text: str | bytes, scope: MemoryScope, file: str) -> MemoryEvent
 
 
 def open_scope_file(path: Path, layout: SqliteLayout, durability: Durability) -> SqliteFile:
-    """A file that is not there is made beside its place and then renamed, so that a killed process leaves a
-    whole one or none."""
+    """One that is not there is made beside its place and then renamed, so that a kill leaves it whole or
+    not."""
     new, gone = (path.with_name(f"{path.name}.{suffix}") for suffix in ("new", "gone"))
     with _writing(path):
         if gone.exists():

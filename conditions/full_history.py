@@ -1,5 +1,5 @@
-"""Everything that was said, in order, as far as the budget goes: the long-context control (spec section 2.2).
-Packing walks back from the newest, so its cost follows the budget and not the length of the history."""
+"""Everything that was said, in order, as far as the budget goes: the long-context control (spec section
+2.2)."""
 
 from __future__ import annotations
 
@@ -147,12 +147,11 @@ class FullHistory(ControlCondition):
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         transcript = await self._transcript(event.scope)
-        warnings: tuple[str, ...] = ()
-        if event.event_id in transcript.sizes:
-            warnings = ("this event_id was recorded before; the first version is kept",)
-        else:
+        warnings = ["this event_id was recorded before; the first version is kept"]
+        if event.event_id not in transcript.sizes:
             await write(partial(transcript.log.add, event), self._durability)
             transcript.add(event)
+            warnings = []
         return self.receipt(event, "history.append", transcript.native_ids(event.event_id), warnings=warnings)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import anyio
 from pydantic import Field, model_validator
 
-from conditions._control import ControlCondition, PackedDocument, pack_document
+from conditions._control import ControlCondition, pack_document
 from conditions._extractive import ExtractiveSummariser
 from conditions._llm_summariser import LlmOptions, LlmSummariser
 from conditions._notebook import Consolidation, Notebook, Summariser, UpdatePolicy
@@ -37,6 +37,7 @@ from memory import (
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
+    ContextEntry,
     DataPath,
     Durability,
     ModeReceipt,
@@ -139,8 +140,7 @@ class RollingSummary(ControlCondition):
         return self._notebooks[scope]
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """Becoming read-only ends the sessions: what is pending is summarised first, if that can be done in
-        time."""
+        """Becoming read-only ends the sessions: what is pending is summarised first, if there is time."""
         if mode.read_only and not self._consolidation.read_only:
             with anyio.move_on_after(self._write_limit_s):
                 for notebook in list(self._notebooks.values()):
@@ -214,7 +214,7 @@ class RollingSummary(ControlCondition):
         """The long-term memory; never messages still pending."""
         notebook = self._notebook(request.scope)
         progress = notebook.progress
-        packed = pack_document(
+        entries, left_out = pack_document(
             notebook.memory,
             request.budget,
             self._counter,
@@ -228,15 +228,15 @@ class RollingSummary(ControlCondition):
             warnings.append(f"{progress.raw_archived} messages could not be summarised")
         if changed := notebook.problem():
             warnings.append(changed)
-        if packed.lines_left_out:
-            warnings.append(f"the budget leaves out {packed.lines_left_out} lines of the summary")
+        if left_out:
+            warnings.append(f"the budget leaves out {left_out} lines of the summary")
         return self.found(
             request,
             "memory.read",
-            packed.entries,
-            self._raw(notebook, packed),
+            entries,
+            self._raw(notebook, entries, left_out),
             consistency="pending" if notebook.pending else "committed",
-            left_out_count=packed.lines_left_out,
+            left_out_count=left_out,
             representation_version=str(progress.consolidations),
             last_derived_at=progress.last_derived_at,
             warnings=tuple(warnings),
@@ -290,12 +290,12 @@ class RollingSummary(ControlCondition):
         extractive = self._options.summariser == "extractive"
         return [f"summariser: {self._summariser.label}"] if extractive else []
 
-    def _raw(self, notebook: Notebook, shown: PackedDocument) -> dict[str, Any]:
+    def _raw(self, notebook: Notebook, shown: tuple[ContextEntry, ...], left_out: int) -> dict[str, Any]:
         progress = notebook.progress
         return {
             "memory": notebook.memory,
-            "lines_left_out": shown.lines_left_out,
-            "sources": notebook.sources(known for entry in shown.entries for known in entry.event_ids),
+            "lines_left_out": left_out,
+            "sources": notebook.sources(known for entry in shown for known in entry.event_ids),
             "summariser": self._summariser.label,
             "update_policy": self._options.update_policy,
             "consolidations": progress.consolidations,

@@ -1,7 +1,4 @@
-"""A fixed text about the persona, given to the agent every time: a control and often a ceiling (spec 2.2).
-
-It learns nothing: what was written before a run is all it ever knows.
-"""
+"""A fixed text about the persona, given every time: a control and often a ceiling (spec 2.2)."""
 
 from __future__ import annotations
 
@@ -57,16 +54,15 @@ class StaticProfile(FixedCondition):
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         text = self._profiles.get(request.scope.persona_id, self._default)
         overhead = section_overhead(self.backend_name, request.scope.label, self._counter)
-        packed = pack_document(text or "", request.budget, self._counter, overhead=overhead)
+        entries, left_out = pack_document(text or "", request.budget, self._counter, overhead=overhead)
         nobody = "this persona has no profile; add it under profiles, or give profile for everyone"
         warnings = [nobody] if text is None else []
-        left_out = packed.lines_left_out
         if left_out:
             warnings.append(f"the budget leaves out {left_out} lines of the profile")
         return self.found(
             request,
             "profile.read",
-            packed.entries,
+            entries,
             {"profile": text, "lines_left_out": left_out},
             left_out_count=left_out,
             warnings=tuple(warnings),

@@ -101,6 +101,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         self._ontology = build_ontology(options, settings.where)
         self._models = Models(options, settings.deadlines)
         self.model_probes = self._models.probes
+        self._body = partial(episode_body, ingest=options.ingest, cs_in_body=options.cs_in_body)
         self._graphs: dict[str, NativeGraph] = {}
         self._uncertain: RecentKeys[tuple[str, str]] = RecentKeys(1000)  # events: stored or not, nobody knows
         self._opening = anyio.Lock()
@@ -113,8 +114,8 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return {"group_id": group_of(scope)}
 
     def graph(self, scope: MemoryScope, *, writing: bool = False, clearing: bool = False) -> _InUse:
-        """The scope's graph, open meanwhile. Where open graphs hold memory, writes wait for writes of other
-        scopes, and reads for reads: a write may take as long as its model."""
+        """The scope's graph, open meanwhile. Of several scopes, writes wait for writes alone: they take
+        long."""
         opened = partial(self._graph, group_of(scope), clearing)
         return _InUse(self._places[writing], opened, self.backend_name)
 
@@ -195,9 +196,6 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         self._uncertain.discard(key)
         return self._receipt(event, call, stored, warnings)
 
-    def _body(self, event: MemoryEvent) -> tuple[str, list[str]]:
-        return episode_body(event, self._options.ingest, cs_in_body=self._options.cs_in_body)
-
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         if not self._in_batches:
             return await super().record_events(events)
@@ -225,8 +223,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return self.receipt(event, operation, stored or (), warnings=warnings)
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """None also where parts are missing, as a server without transactions leaves them: it is written
-        anew."""
+        """None also where parts are missing, as a server without transactions leaves them."""
         async with self.graph(event.scope) as graph:
             found, complete = await graph.parts_of(event.event_id)
         if found and not complete:
@@ -274,8 +271,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return NativeMutationReceipt(status="committed", native_ids=ids, raw=raw, trace=trace)
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """Without ``native_id``: facts whose ``invalid_at`` lies in the range; ``arguments={"by":
-        "expired_at"}`` goes by when Graphiti learned it."""
+        """Without ``native_id``: what became invalid in the range, or by ``expired_at`` was found to be."""
         async with self.graph(request.scope) as graph:
             if request.native_id is None:
                 edges = await self._invalidated(graph, request)

@@ -121,8 +121,8 @@ class NativeGraph:
         return await self.episodes(await self.uuids_of_events([event_id]))
 
     async def parts_of(self, event_id: str) -> tuple[tuple[str, ...], bool]:
-        """Ids of an event's episodes and facts, and whether all that an episode names are there. An episode
-        of triplets names its facts once all are saved."""
+        """Ids of an event's episodes and facts, and whether all are there that an episode names, once all are
+        saved."""
         episodes = await self.episodes_of_event(event_id)
         named = list(dict.fromkeys(fact for episode in episodes for fact in episode.entity_edges))
         facts = await self.edges(named)

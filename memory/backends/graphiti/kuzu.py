@@ -47,8 +47,7 @@ _KNOWN: WeakValueDictionary[tuple[int, Path], SharedDatabase] = WeakValueDiction
 
 
 class SharedDatabase:
-    """A database and the one thread that talks to it, for all slots of an event loop that have the scope
-    open."""
+    """A database and the one thread that talks to it, for all slots of an event loop."""
 
     def __init__(self, directory: Path, buffer_mb: int) -> None:
         self._loop = asyncio.get_running_loop()  # kept, so that no other one gets its id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -32,14 +33,13 @@ class BoundedLlm(OpenAIGenericClient):
     async def _generate_response_with_retry(  # type: ignore[override]  # Graphiti decorates its own
         self, *args: Any, **kwargs: Any
     ) -> dict[str, Any]:
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                answer: dict[str, Any] = await Write.call(self._generate_response(*args, **kwargs))
+        answer: dict[str, Any]
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(json.JSONDecodeError, EmptyResponseError):
+                answer = await Write.call(self._generate_response(*args, **kwargs))
                 return answer
-            except (json.JSONDecodeError, EmptyResponseError):
-                if attempt == _ATTEMPTS:
-                    raise
-        raise AssertionError("unreachable")
+        answer = await Write.call(self._generate_response(*args, **kwargs))
+        return answer
 
 
 class LexicalModel(EmbedderClient, CrossEncoderClient):

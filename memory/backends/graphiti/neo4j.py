@@ -1,5 +1,4 @@
-"""Graphiti's Neo4j driver within the slot's deadlines; scopes share a database, kept apart by their group
-ids."""
+"""Graphiti's Neo4j driver within the slot's deadlines; scopes share a database."""
 
 from __future__ import annotations
 
@@ -49,8 +48,8 @@ class Neo4jStore(Store):
 
 
 class Neo4jGraph(ScopeGraph, Neo4jDriver):
-    """Unlike its parent it connects within the deadline, builds indexes when it is opened, and ends without
-    hanging up on other scopes."""
+    """It connects within the deadline, builds indexes when it is opened, and ends without hanging up on
+    others."""
 
     def __init__(self, store: Neo4jStore) -> None:
         GraphDriver.__init__(self)

@@ -33,24 +33,19 @@ def import_sdk(driver: Driver = "kuzu") -> None:
                 f"graphiti: driver: {driver} needs {error.name}{needs}, which is not installed: "
                 f"pip install 'memslot[{extra}]'"
             ) from error
-    _make_linear()
+    # Whether a fact speaks of the future is asked on the host's loop, in a time that grew with a word's square.
+    # ``[a-z]+'ll`` is only searched for, so one letter before it says the same.
+    module: Any = importlib.import_module("graphiti_core.utils.maintenance.temporal_edge_utils")
+    native: re.Pattern[str] = module._FUTURE_ASSERTION_RE
+    module._FUTURE_ASSERTION_RE = re.compile(native.pattern.replace("[a-z]+'ll", "[a-z]'ll"), native.flags)
     for name in ("search.search", "cross_encoder.openai_reranker_client"):
-        module: Any = importlib.import_module(f"graphiti_core.{name}")
+        module = importlib.import_module(f"graphiti_core.{name}")
         module.semaphore_gather = _gather
     quiet_loggers("graphiti_core")
 
 
-def _make_linear() -> None:
-    """Whether a fact speaks of the future is asked on the host's loop, in a time that grew with a word's
-    square. ``[a-z]+'ll`` is only searched for, so one letter before it says the same."""
-    module: Any = importlib.import_module("graphiti_core.utils.maintenance.temporal_edge_utils")
-    native: re.Pattern[str] = module._FUTURE_ASSERTION_RE
-    module._FUTURE_ASSERTION_RE = re.compile(native.pattern.replace("[a-z]+'ll", "[a-z]'ll"), native.flags)
-
-
 async def _gather(*calls: Coroutine[Any, Any, Any], **limits: Any) -> list[Any]:
-    """Graphiti's own, of a search's parts; given up, it would leave some that Python warns were never
-    awaited."""
+    """Graphiti's own; given up, it would leave calls that Python warns were never awaited."""
     from graphiti_core.helpers import semaphore_gather
 
     try:

@@ -335,10 +335,9 @@ class GraphitiOptions(PluginOptions):
             raise ValueError("saga: a saga is made of episodes, and ingest: triplet extracts none")
         if self.strict_edge_types and self.bulk != "native":
             raise ValueError("strict_edge_types: only bulk: native can drop facts of other types")
-        if self.driver != "falkordb" and self.falkordb != FalkorServer():
-            raise ValueError(f"falkordb: is of no use with driver: {self.driver}; set driver: falkordb")
-        if self.driver != "neo4j" and self.neo4j != Neo4jServer():
-            raise ValueError(f"neo4j: is of no use with driver: {self.driver}; set driver: neo4j")
+        for name, default in (("falkordb", FalkorServer()), ("neo4j", Neo4jServer())):
+            if self.driver != name and getattr(self, name) != default:
+                raise ValueError(f"{name}: is of no use with driver: {self.driver}; set driver: {name}")
         check_names(self)
         return self
 
@@ -356,13 +355,11 @@ class GraphitiOptions(PluginOptions):
     @property
     def least_similarity(self) -> float:
         """The ``sim_min_score`` sent to Graphiti."""
-        if self.sim_min_score is not None:
-            return self.sim_min_score
-        return 0.0 if self.embedder == "lexical" else 0.6
+        default = 0.0 if self.embedder == "lexical" else 0.6
+        return default if self.sim_min_score is None else self.sim_min_score
 
     @property
     def least_rerank(self) -> float:
         """The ``reranker_min_score`` sent to Graphiti."""
-        if self.reranker_min_score is not None:
-            return self.reranker_min_score
-        return -2.0 if self.recipe.endswith("mmr") else 0.0
+        default = -2.0 if self.recipe.endswith("mmr") else 0.0
+        return default if self.reranker_min_score is None else self.reranker_min_score

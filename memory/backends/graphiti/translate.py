@@ -200,8 +200,7 @@ def _plain(value: Any) -> Any:
 def to_entries(
     raw: Mapping[str, list[dict[str, Any]]], events: Mapping[str, str | None], edge_types: Container[str] = ()
 ) -> Iterable[ContextEntry]:
-    """Facts first; kinds other than facts stand under their name. ``events`` has the event of each
-    episode."""
+    """Facts first; other kinds stand under their name. ``events`` has the event of each episode."""
     for kind in KINDS:
         text = {"edges": "fact", "episodes": "content"}.get(kind)
         for row in raw[kind]:

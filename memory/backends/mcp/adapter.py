@@ -38,6 +38,7 @@ from memory.backends.mcp.servers import Servers, at
 _SIGN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # Chinese, Japanese, Korean: no blanks between words
 _WORD = re.compile(rf"[{_SIGN}]|[^\W{_SIGN}]+")
 _SHORTEST = 3  # letters; shorter words are in every text, and asking for them costs a call each
+_ADDRESS = ("key", "name")  # what a row's own name was made of
 _WORD_LIMIT = 64  # of a longer query, its first words are asked for
 
 
@@ -126,7 +127,9 @@ class McpAdapter(SequentialBulk):
         space = self._space(scope)
 
         def read_all() -> list[Any]:
-            answers = (self.servers.call(space, read, **self._address(self._name(row))) for row in rows)
+            answers = (
+                self.servers.call(space, read, **dict.fromkeys(_ADDRESS, self._name(row))) for row in rows
+            )
             return [at(answer, read.rows) for answer in answers if answer is not None]
 
         return await self.worker.run(read_all)
@@ -147,7 +150,7 @@ class McpAdapter(SequentialBulk):
                     return False
                 removed.update(left)
                 each = delete.asks_for("name") or delete.asks_for("key")
-                for values in [self._address(name) for name in left] if each else [{"names": left}]:
+                for values in [dict.fromkeys(_ADDRESS, name) for name in left] if each else [{"names": left}]:
                     self.servers.call(space, delete, **values)
             return True
 
@@ -186,10 +189,6 @@ class McpAdapter(SequentialBulk):
     def _names(self, each: list[dict[str, str]]) -> list[str]:
         used = "key" if self._tool("store").asks_for("key") else "name"
         return [values[used] for values in each]
-
-    def _address(self, name: str) -> dict[str, str]:
-        """A row's own name, for tools that ask for one: it was made of a key, or of a name."""
-        return {"key": name, "name": name}
 
     async def _rows(self, scope: MemoryScope, tool: Tool, **values: Any) -> list[Any]:
         space = self._space(scope)

@@ -33,8 +33,7 @@ class Servers:
         self._open: OrderedDict[str, tuple[Any, ClientSession, ExitStack]] = OrderedDict()
 
     def call(self, scope: str, tool: Tool, **values: Any) -> Any:
-        """What a tool answers, as JSON; None where it is no JSON, or the row that it was asked for is not
-        there."""
+        """What a tool answers, as JSON; None where it is no JSON, or the row asked for is not there."""
         portal, session, _ = self._session(scope)
         values |= {"scope": scope, "directory": str(self._directory / scope)}
         arguments = filled(tool.arguments, values)

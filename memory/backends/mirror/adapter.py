@@ -172,9 +172,7 @@ class MirrorAdapter:
         )
 
     async def aclose(self) -> None:
-        async def shadows() -> None:
-            await self._each(lambda shadow: shadow.aclose(self._close_s), quiet=False)
-
+        shadows = partial(self._each, lambda shadow: shadow.aclose(self._close_s), quiet=False)
         await release(self._primary.aclose, shadows)
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:

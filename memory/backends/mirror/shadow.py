@@ -32,8 +32,7 @@ _CUT_OFF = "a reset did not end as it should, and the primary may have kept what
 
 
 class ShadowFacts:
-    """What is known of a shadow and must outlive the process, by the labels of scopes, in a JSON file that is
-    written before anybody relies on it; without a path in memory alone."""
+    """By the labels of scopes, in a JSON file that is written before anybody relies on it."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -94,8 +93,7 @@ class ShadowFacts:
     def reset_refused(self, scope: MemoryScope) -> None:
         """The primary kept its memory, and so the shadow keeps its own."""
         self.unreset.discard(scope.label)
-        self._primary_unsure.discard(scope.label)
-        self._save()
+        self.primary_reset(scope)
 
     def reset_done(self, scope: MemoryScope) -> None:
         self.unreset.discard(scope.label)
@@ -132,8 +130,8 @@ _CLOSED = "it was closed before it had everything"
 
 @dataclass
 class ShadowLog:
-    """Where the traces of shadows and their differences go; without a path, nowhere. A line that cannot be
-    written is counted, and harms nothing."""
+    """Traces of shadows, and their differences. A line that cannot be written is counted, and harms
+    nothing."""
 
     path: Path | None
     lost: int = 0
