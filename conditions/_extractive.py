@@ -1,10 +1,6 @@
-"""A summariser without a language model: it keeps sentences, it does not write any.
-
-Short messages are kept whole, longer ones in pieces of a few sentences, scored by plain signs of substance. What
-states a preference comes first, the newest at the top; a preference said again in much the same words replaces
-the older one of the same context. Whatever does not fit ``max_tokens`` goes, least substance first. It
-understands nothing, and says so by its label.
-"""
+"""A summariser without a language model: it keeps sentences, preferences first, the newest at the top. One
+said again in much the same words replaces the older one of the same context. What does not fit ``max_tokens``
+goes, least substance first, told by plain signs; it understands nothing."""
 
 from __future__ import annotations
 

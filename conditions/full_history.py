@@ -91,9 +91,6 @@ class _Transcript:
             insort(self.turns, turn, key=lambda turn: turn.of.timestamp)
         self.sizes[known.event_id] = len(event.messages)
 
-    def native_ids(self, event_id: str) -> tuple[str, ...]:
-        return tuple(f"{event_id}/{index}" for index in range(self.sizes[event_id]))
-
     def newest(self, budget: ContextBudget, counter: TokenCounter, overhead: int) -> list[_Turn]:
         """The newest turns that fit, oldest first. One too large for any window is passed over."""
         max_turns = len(self.turns) if budget.max_items is None else budget.max_items
@@ -152,7 +149,8 @@ class FullHistory(ControlCondition):
             await write(partial(transcript.log.add, event), self._durability)
             transcript.add(event)
             warnings = []
-        return self.receipt(event, "history.append", transcript.native_ids(event.event_id), warnings=warnings)
+        ids = [f"{event.event_id}/{index}" for index in range(transcript.sizes[event.event_id])]
+        return self.receipt(event, "history.append", ids, warnings=warnings)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         transcript = self._transcripts.get(request.scope) or _Transcript(self._log(request.scope))

@@ -1,8 +1,5 @@
-"""No memory at all: the floor every memory is measured against (spec section 2.2).
-
-Two variants, as MemPABench's game has them: ``anonymised`` gives the agent nothing; ``named`` tells it whom it
-talks to and nothing else, which separates what a memory adds from what a mere name adds.
-"""
+"""No memory at all: the floor every memory is measured against (spec section 2.2). ``named``, as in
+MemPABench's game, separates what a memory adds from what a mere name adds."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""The truth about a persona's interaction preferences, told to the agent: the ceiling (spec section 2.2).
-
-A matrix persona x context x attribute -> value, where a value may change over time. It learns nothing from what
-is written, except what time it is: the newest event's timestamp is its clock, so that it knows the truth of the
-moment and not that of the future.
-"""
+"""The truth about a persona's interaction preferences, told to the agent: the ceiling (spec section 2.2). A
+matrix persona x context x attribute -> value, which may change over time: the newest event's timestamp is its
+clock, so that it knows the truth of the moment and not that of the future."""
 
 from __future__ import annotations
 

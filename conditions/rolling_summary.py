@@ -1,11 +1,8 @@
 """A running summary, rewritten as the conversation goes on: the file-memory control (spec section 2.2).
-
-Modelled on Nanobot v0.1.4.post5's MemoryConsolidator, which today's Nanobot no longer has: when the prompt
-grows too long, the oldest messages, cut where a user speaks, are worked into one long-term memory. Deliberate
+Modelled on Nanobot v0.1.4.post5's MemoryConsolidator, which today's Nanobot no longer has. Deliberate
 differences: by default a session is summarised when it is over (spec section 8); only the memory is ever
-retrieved, never messages that are not summarised yet (fairness rule, spec section 2.2); what is left is
-summarised by ``wait_until_ready``, because a session has ended wherever a test begins.
-"""
+retrieved, never messages not summarised yet (fairness rule, spec section 2.2); what is left is summarised by
+``wait_until_ready``, because a session has ended wherever a test begins."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""simple_rag: mem0 without its extraction. Every message is stored verbatim and found by vector search.
-
-The ablation of mem0's extraction (spec 2.2), so it is mem0 itself with ``infer: false``, under a name of its own.
-"""
+"""simple_rag: the ablation of mem0's extraction (spec 2.2). mem0 itself with ``infer: false`` stores every
+message verbatim, found by vector search."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class McpAdapter(SequentialBulk):
         tool, each, space = self._tool("store"), self._values(event), self._space(event.scope)
 
         def store() -> None:
-            for values in [{"each": each}] if tool.asks_for_each else each:
+            for values in [{"each": each}] if tool.asks_for('"$each"') else each:
                 self.servers.call(space, tool, **values)
 
         await self.worker.run(store)
@@ -149,7 +149,7 @@ class McpAdapter(SequentialBulk):
                 if removed.issuperset(left):
                     return False
                 removed.update(left)
-                each = delete.asks_for("name") or delete.asks_for("key")
+                each = delete.asks_for("{name}") or delete.asks_for("{key}")
                 for values in [dict.fromkeys(_ADDRESS, name) for name in left] if each else [{"names": left}]:
                     self.servers.call(space, delete, **values)
             return True
@@ -187,7 +187,7 @@ class McpAdapter(SequentialBulk):
         return value
 
     def _names(self, each: list[dict[str, str]]) -> list[str]:
-        used = "key" if self._tool("store").asks_for("key") else "name"
+        used = "key" if self._tool("store").asks_for("{key}") else "name"
         return [values[used] for values in each]
 
     async def _rows(self, scope: MemoryScope, tool: Tool, **values: Any) -> list[Any]:

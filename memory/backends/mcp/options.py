@@ -138,12 +138,8 @@ class Tool(BaseModel):
     absent: str | None = None
     """What lies there where it knows no such row: of ``read``, whose row a search may still have shown."""
 
-    def asks_for(self, name: str) -> bool:
-        return f"{{{name}}}" in json.dumps(self.arguments)
-
-    @property
-    def asks_for_each(self) -> bool:
-        return '"$each"' in json.dumps(self.arguments)
+    def asks_for(self, sign: str) -> bool:
+        return sign in json.dumps(self.arguments)
 
 
 class Row(BaseModel):
@@ -223,7 +219,7 @@ class McpOptions(PluginOptions):
             missing.insert(0, "command or url")
         if missing:
             raise ValueError(f"give {', '.join(missing)}, or a preset: {', '.join(PRESETS)}")
-        shared = [name for name in _NEEDED if not getattr(self, name).asks_for("scope")]
+        shared = [name for name in _NEEDED if not getattr(self, name).asks_for("{scope}")]
         if self.url and "{scope}" not in self.url and shared:
             raise ValueError(
                 f"every scope would share the server at url: put {{scope}} into the url, or into the arguments of "

@@ -64,7 +64,7 @@ class Servers:
                 problem = f"the tool {tool.tool} answered no list at {tool.rows!r}"
                 raise BackendProtocolError(problem, operation=tool.tool)
             rows += found
-            if not found or not tool.asks_for("page"):
+            if not found or not tool.asks_for("{page}"):
                 break
         return rows
 
