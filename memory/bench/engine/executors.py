@@ -235,7 +235,13 @@ class DaskExecutor:
             ended = self._distributed.as_completed(begun, loop=client.loop)
             for future in ended:
                 job = running.pop(future)
-                record = self._record(future, job)
+                record: CellRecord
+                try:
+                    record = future.result()
+                except self._distributed.KilledWorker:
+                    record = _ended(job, "worker after worker was lost while it played this cell", "died")
+                except Exception as error:
+                    record = _ended(job, f"{type(error).__name__} in the worker", "failed")
                 progress(job.spec.cell_id, *(2 * [record.sessions + record.tests + record.probes]))
                 yield record
                 if waiting and may_begin():
@@ -256,11 +262,3 @@ class DaskExecutor:
                     "bench.executor.address: no dask scheduler answers there; start one, or leave the address out"
                 ) from None
             yield stack.enter_context(client)
-
-    def _record(self, future: Any, job: Job) -> CellRecord:
-        try:
-            return future.result()  # type: ignore[no-any-return]
-        except self._distributed.KilledWorker:
-            return _ended(job, "worker after worker was lost while it played this cell", "died")
-        except Exception as error:
-            return _ended(job, f"{type(error).__name__} in the worker", "failed")

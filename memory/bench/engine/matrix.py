@@ -15,11 +15,11 @@ from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.context import CellSettings
 from memory.bench.engine.manifest import LeftOutRecord
 from memory.bench.engine.settings import (
+    FORMER_NAMES,
+    RUN_DEFAULTS,
     ExperimentSettings,
     Variant,
-    former_name,
     load_timelines,
-    run_block,
 )
 from memory.contract.errors import ConfigError, PluginLoadError
 from memory.contract.scope import MemoryScope
@@ -195,9 +195,13 @@ def _block(content: Mapping[str, Any], block: BlockName, problem: Problems) -> d
 def _settings(
     written: dict[str, Any], given: dict[str, Any], block: BlockName, problem: Problems
 ) -> ExperimentSettings:
-    if (former := former_name(written)) is not None:
-        raise problem((block, former[0]), former[1])
-    filled = run_block(written, given) if block == "run" else {**written, **given}
+    if (name := next((name for name in FORMER_NAMES if name in written), None)) is not None:
+        raise problem((block, name), FORMER_NAMES[name])
+    if written.get("timeline") == "quickstart":
+        raise problem((block, "timeline"), "quickstart is now game, asked by probes")
+    filled = {**(RUN_DEFAULTS if block == "run" else {}), **written, **given}
+    if block == "run" and isinstance(filled["game"], Mapping):
+        filled["game"] = {**RUN_DEFAULTS["game"], **filled["game"]}
     if not filled.get("providers") and block == "run":
         raise problem((block, "providers"), "names no provider; list those to compare")
     return parse_block(ExperimentSettings, filled, block, problem)

@@ -81,7 +81,11 @@ class ProbeSession(TestSessionRun):
             result, error = await self._turn(conversation, probe.probe_id, probe.query, answers)
             fields = {} if error else await self._reply_judged(script, probe)
         else:
-            result, error = await self._retrieved(conversation, probe)
+            with self._context.probe(probe.probe_id):
+                recall = await conversation.recall(probe.query)
+            result, error = recall.result, self._driver.outcome(recall)
+            if error is None:
+                self._keep(probe.probe_id, Exchange(probe.query, ""), recall)
         if result is not None:
             fields |= measured(result.trace)
             if isinstance(truth, EvidenceTruth):
@@ -111,16 +115,6 @@ class ProbeSession(TestSessionRun):
             end = min((at + len(word) for word in words if (at := text.find(word)) >= 0), default=len(text))
             fields["first_relevant_tokens"] = counter.count(text[:end])
         return fields
-
-    async def _retrieved(
-        self, conversation: Conversation, probe: Probe
-    ) -> tuple[RetrieveResult | None, str | None]:
-        with self._context.probe(probe.probe_id):
-            recall = await conversation.recall(probe.query)
-        error = self._driver.outcome(recall)
-        if error is None:
-            self._keep(probe.probe_id, Exchange(probe.query, ""), recall)
-        return recall.result, error
 
     async def _reply_judged(self, script: Script, probe: Probe) -> dict[str, Any]:
         """What the last reply is worth: by the judge if it reads, told what a right one says, else by rules."""

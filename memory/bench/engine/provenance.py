@@ -110,10 +110,9 @@ def wire_truth(
 
 def provider_record(info: PluginInfo, traits: AdapterTraits) -> ProviderRecord:
     found = [point.dist for point in entry_points(GROUPS[info.kind]).select(name=info.name) if point.dist]
-    architecture = info.kind == "architecture"
     return ProviderRecord(
-        backend=info.name if architecture else None,
-        condition=None if architecture else info.name,
+        backend=info.name if info.kind == "architecture" else None,
+        condition=info.name if info.kind == "control" else None,
         kind=traits.kind,
         summary=info.summary,
         equivalent_control=traits.equivalent_control,

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from socket import gethostname
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -138,9 +137,7 @@ class RoleSet:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for provider in self._own:
             await provider.aclose()
 

@@ -82,13 +82,9 @@ class Reader:
                 continue
             attribute, marker = self._language.settings[_SPACE.sub(" ", match[0])]
             said = text[line.start : match.start()]
-            context = self._nearest(said) or self._language.says_context(labels) or group
+            named = [(found.start(), name) for name, word in self._words for found in word.finditer(said)]
+            context = max(named, default=(0, None))[1] or self._language.says_context(labels) or group
             yield SettingMention(attribute, marker, context, moment, 0)
-
-    def _nearest(self, before: str) -> str | None:
-        """The context named last before a phrase."""
-        named = [(match.start(), context) for context, word in self._words for match in word.finditer(before)]
-        return max(named, default=(0, None))[1]
 
     def choose(self, mentions: Sequence[SettingMention], attribute: str, context: str | None) -> str | None:
         """The setting to act by: the newest that is not said of the other context; of equals the highest rank."""

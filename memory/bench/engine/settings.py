@@ -4,7 +4,7 @@ simulated user and a judge; ``run:`` plays nobody, and asks the memory alone. De
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -221,15 +221,7 @@ RUN_DEFAULTS: dict[str, Any] = {  # of a ``run:`` block
 }
 
 
-def run_block(written: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """A ``run:`` block with its defaults, and with what takes precedence."""
-    filled = {**RUN_DEFAULTS, **written, **given}
-    if isinstance(filled["game"], Mapping):
-        filled["game"] = {**RUN_DEFAULTS["game"], **filled["game"]}
-    return filled
-
-
-_FORMER = {
+FORMER_NAMES = {
     "seed": "is now seeds, a list",
     "users": "is now game.users",
     "sessions": "is now game.sessions",
@@ -238,12 +230,3 @@ _FORMER = {
     "budget": "stands in memory.budget, or in a provider's own budget",
     "score_unknown": "is gone: what is asked of a memory that is not known to be ready counts, and is marked",
 }
-
-
-def former_name(block: Mapping[str, Any]) -> tuple[str, str] | None:
-    """A field of a block that has another name now, and what it is; None without one."""
-    if name := next((name for name in _FORMER if name in block), None):
-        return name, _FORMER[name]
-    if block.get("timeline") == "quickstart":
-        return "timeline", "quickstart is now game, asked by probes"
-    return None

@@ -4,6 +4,7 @@ where texts were kept and all play by rules, replies, verdicts and scores from t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,11 @@ class CellCheck:
                 state.add(row)
             yield from self._state(state)
             traces = read_traces(self._directory / "traces.jsonl")
-            yield from self._provider(traces)
+            # Who answered, and as what: as each of its calls says.
+            provider = self._variant.provider
+            seen = {(trace.backend_name, trace.condition_kind) for trace, _ in traces}
+            expected = {(provider.name, provider.kind)} if seen else set()
+            yield from same(f"{MANIFEST_FILE}: {self._variant.label}: provider and kind", expected, seen)
             yield from self._calls(rows, traces)
             yield from self._verdicts(rows, traces)
         except Exception as error:  # whatever a damaged line makes of itself
@@ -140,13 +145,6 @@ class CellCheck:
                 if limit is not None and (row.get(name) or 0) > limit:
                     yield Deviation(f"{probe}: {name}", str(row[name]), f"at most {limit} by the budget")
 
-    def _provider(self, traces: Traces) -> Iterator[Deviation]:
-        """Who answered, and as what: as each of its calls says."""
-        provider = self._variant.provider
-        seen = {(trace.backend_name, trace.condition_kind) for trace, _ in traces}
-        expected = {(provider.name, provider.kind)} if seen else set()
-        yield from same(f"{MANIFEST_FILE}: {self._variant.label}: provider and kind", expected, seen)
-
     def _calls(self, rows: Sequence[Row], traces: Traces) -> Iterator[Deviation]:
         """Turns in their order, writes, and what test sessions offered."""
         where = f"{self._name}/journal.jsonl"
@@ -172,13 +170,10 @@ class CellCheck:
             if missing is not None:
                 yield Deviation(where, str(missing), "not in traces.jsonl")
             return
-        for place, item in enumerate(kept):
-            other = seen[place] if place < len(seen) else None
+        for place, (item, other) in enumerate(zip_longest(kept, seen), start=1):
             if item != other:
-                yield Deviation(f"{where}, {place + 1}", str(item), str(other))
+                yield Deviation(f"{where}, {place}", str(item), str(other))
                 return
-        if len(seen) > len(kept):
-            yield Deviation(where, str(len(kept)), f"{len(seen)} in traces.jsonl")
 
     def _verdicts(self, rows: Sequence[Row], traces: Traces) -> Iterator[Deviation]:
         retrieved: dict[str, list[Trace]] = {}
