@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Unpack, cast
+from typing import Any, NamedTuple, Unpack, cast
 
 from memory.bench.data.timeline import Beat, Probe, Script, Timeline
 from memory.bench.engine.files import NO_ANSWER, CellJournal, HarnessFailed, Interrupted
@@ -253,8 +253,7 @@ class SessionDriver:
         return type(error).__name__
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """One turn; ``event`` is what the loop hands to the memory."""
 
     reply: str  # empty where the assistant said nothing

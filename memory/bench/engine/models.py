@@ -95,8 +95,16 @@ class Meter:
         self.calls = self.tokens = 0
 
     def check(self) -> None:
-        """Refuse another call where a limit is reached."""
-        self._catch_up()
+        """Refuse another call where a limit is reached, by what all processes have noted meanwhile."""
+        if self._file.exists():
+            with open(self._file, "rb") as file:
+                file.seek(self._read)
+                new = file.read()
+            whole = new[: new.rfind(b"\n") + 1]
+            self._read += len(whole)
+            noted = [int(tokens) for tokens in whole.split() if tokens.isdigit()]
+            self.calls += len(noted)
+            self.tokens += sum(noted)
         limits = {"max_calls": (self._max_calls, self.calls), "max_tokens": (self.max_tokens, self.tokens)}
         for name, (limit, spent) in limits.items():
             if limit is not None and spent >= limit:
@@ -109,18 +117,6 @@ class Meter:
                 append_whole(file, line)
         except OSError as error:
             raise HarnessFailed.full(self._file.name, error) from error
-
-    def _catch_up(self) -> None:
-        if not self._file.exists():
-            return
-        with open(self._file, "rb") as file:
-            file.seek(self._read)
-            new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._read += len(whole)
-        spent = [int(tokens) for tokens in whole.split() if tokens.isdigit()]
-        self.calls += len(spent)
-        self.tokens += sum(spent)
 
 
 def _nothing() -> Counter[str]:

@@ -27,20 +27,18 @@ def planned_requests(persona_id: str, test: TestSession) -> Iterator[tuple[Beat,
         if (truth := beat.truth) is None:
             continue
         attribute = beat.attribute if beat.kind != "neutral" else None
-        yield (
-            beat,
-            ProbeRecord(
-                probe_id=f"{persona_id}:{test.session_id}:{beat.beat_id}",
-                persona_id=persona_id,
-                session_id=test.session_id,
-                kind=beat.kind,
-                after=test.after,
-                context=test.script.context,
-                attribute=beat.attribute,
-                repeated=attribute in met,
-                **of_truth(truth),
-            ),
+        record = ProbeRecord(
+            probe_id=f"{persona_id}:{test.session_id}:{beat.beat_id}",
+            persona_id=persona_id,
+            session_id=test.session_id,
+            kind=beat.kind,
+            after=test.after,
+            context=test.script.context,
+            attribute=beat.attribute,
+            repeated=attribute in met,
+            **of_truth(truth),
         )
+        yield beat, record
         if attribute is not None:
             met.add(attribute)
 

@@ -55,15 +55,11 @@ class CellCheck:
         self._timelines = data.timelines if data else ()
         own = (each for each in self._timelines if each.persona_id == record.persona_id)
         self._timeline: Timeline | None = next(own, None)
+        # Not of a cell that stopped, or may have been taken up again: it has made others.
+        once = len(manifest.runs) == 1 and manifest.runs[0].executor != "dask"
+        self._every_call_counts = once and record.status == "completed" and not record.resumed
         variants = manifest.variants
         self._variant = next((variant for variant in variants if variant.label == record.label), variants[0])
-
-    @property
-    def _every_call_counts(self) -> bool:
-        """Not of a cell that stopped, or may have been taken up again: it has made others."""
-        runs, record = self._manifest.runs, self._record
-        once = len(runs) == 1 and runs[0].executor != "dask"
-        return once and record.status == "completed" and not record.resumed
 
     def deviations(self) -> Iterator[Deviation]:
         record = self._record
