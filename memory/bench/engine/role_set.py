@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from socket import gethostname
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 from memory.bench.data.language import language_of, load_language
@@ -86,8 +87,8 @@ def _decisive(options: Any) -> Any:
     return [_decisive(item) for item in options] if isinstance(options, list) else options
 
 
-class RoleSet:
-    """The roles of one cell; an async context that closes what they opened, and not the providers it is given."""
+class RoleSet(AsyncExitStack):
+    """The roles of one cell; closes what they opened, and not the providers it is given."""
 
     def __init__(
         self,
@@ -99,9 +100,9 @@ class RoleSet:
         workers: int = 1,  # that share what a server grants
         providers: Mapping[str, Provider] | None = None,
     ) -> None:
+        super().__init__()
         self._meter = Meter(directory / METER_FILE, settings.limits.max_calls, settings.limits.max_tokens)
         self._limits, self._earlier_seeds, self._workers = settings.limits, 16 * (replicate - 1), workers
-        self._own: list[Provider] = []
         self._models: dict[str, RoleModel] = {}
         self._given = providers or {}
         roles = settings.roles
@@ -125,7 +126,7 @@ class RoleSet:
             if retries := getattr(options, "max_retries", 0):
                 options = options.model_copy(update={"max_retries": 0})
             provider = create_provider(chosen.provider, options, where)
-            self._own.append(provider)
+            self.push_async_callback(provider.aclose)
         limits = (self._limits.requests_per_minute, self._limits.tokens_per_minute)
         pace = pace_of(
             _server(chosen.provider, address), *(limit and limit / self._workers for limit in limits)
@@ -133,13 +134,6 @@ class RoleSet:
         seed = None if chosen.seed is None else chosen.seed + self._earlier_seeds
         self._models[role] = RoleModel(provider, self._meter, chosen.temperature, seed, pace, retries)
         return self._models[role]
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for provider in self._own:
-            await provider.aclose()
 
     def take_usage(self) -> dict[str, dict[str, int]]:
         """What the models of the roles counted since it was asked last."""
