@@ -158,12 +158,12 @@ class LoopbackContract(ContractBase):
         process.clear_faults()
         assert error is None, "raising says that it is not stored, and nobody knows that"
         assert receipt.status in STORED or receipt.warnings, (
-            f"a write without an answer was {receipt.status}, and does not say why"
+            f"without an answer {receipt.status}, and not why"
         )
         await kit.until_ready()
         found = await kit.ask("green")
         assert sum(unique_word("green") in entry.text for entry in found.entries) <= 1, (
-            "the event was sent again, and stored twice"
+            "sent again, and stored twice"
         )
 
     @pytest.mark.parametrize("before", [0, 1])
@@ -198,9 +198,7 @@ class LoopbackContract(ContractBase):
         for name in names:
             shown = sum(unique_word(name) in entry.text for entry in (await kit.ask(name)).entries)
             assert shown >= 1 or not kit.recalls_writes, f"{name} is not stored, though all was written again"
-            assert shown <= 1 or fault == "lost", (
-                "an event that was refused, or has a receipt, was stored twice"
-            )
+            assert shown <= 1 or fault == "lost", "an event refused, or with a receipt, was stored twice"
 
     @pytest.mark.parametrize("fault", RAISED)
     async def test_a_reset_that_met_a_fault_is_not_verified(
@@ -264,14 +262,10 @@ class LoopbackContract(ContractBase):
                     break
             assert took < _SLOW_S, "the call waited for the server"
         if error is not None:
-            assert isinstance(error, BackendTimeout), (
-                f"a call past its deadline raised {type(error).__name__}"
-            )
+            assert isinstance(error, BackendTimeout), f"past its deadline it raised {type(error).__name__}"
         else:
             assert call in ("record_event", "health"), f"{call} must raise"
-            assert answer.status in ("unknown", "unavailable"), (
-                f"{call} past its deadline was {answer.status}"
-            )
+            assert answer.status in ("unknown", "unavailable"), f"past its deadline it was {answer.status}"
 
     async def test_nobody_listens(self, process: LoopbackProcess, tmp_path: Path) -> None:
         """A server that is down: an error at once, and health that says so."""
@@ -289,7 +283,7 @@ class LoopbackContract(ContractBase):
             if error is None:  # a backend that makes its scopes with the first write
                 _, error = await attempt(kit.slot.retrieve(kit.request("Who is there?", scope=scope)))
             assert isinstance(error, BackendUnavailable), (
-                f"where nobody listens, {type(error).__name__} is raised"
+                f"nobody listens, and {type(error).__name__} is raised"
             )
             assert not error.sent, "where nobody listens nothing was sent"
             assert time.monotonic() - began < _PATIENT_S, "where nobody listens it takes too long to say so"

@@ -7,7 +7,7 @@ import inspect
 import json
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -24,15 +24,17 @@ from memory import (
     MemslotError,
     Message,
     NativeQueryRequest,
+    ProvenanceRequest,
     RetrieveRequest,
     RetrieveResult,
     ScopeError,
     SupportsNativeQuery,
+    SupportsProvenance,
     SupportsReadiness,
     Trace,
     WriteReceipt,
 )
-from memory.adapter import CAPABILITIES, ContextEntry, MemoryAdapter
+from memory.adapter import CAPABILITIES, ContextEntry, MemoryAdapter, ResetReceipt
 from memory.testing._faults import FAKE_KEY, FaultKind
 from memory.testing.contract._declared import Aids, Declarations
 from memory.testing.contract._spec import not_declared, not_tested
@@ -85,18 +87,16 @@ class Kit:
         aids: Aids | None = None,
         loop: str = "asyncio",
     ) -> None:
-        self.adapter = adapter
-        self.declared = declared or Declarations()
-        self.aids = aids or Aids()
-        self.loop = loop
+        self.adapter, self.loop = adapter, loop
+        self.declared, self.aids = declared or Declarations(), aids or Aids()
         self.traces = TraceList()
         self.run_id = f"kit-{uuid.uuid4().hex[:12]}"
         self.scope = self.scope_of("ada")
         self.slot = self.make_slot(scope=self.scope, trace_sink=self.traces)
-        self._scopes: list[MemoryScope] = [self.scope]
+        self._scopes = [self.scope]
         self._remembered: list[str] = []
         self._turns = 0
-        self._patched: list[tuple[Any, str]] = []
+        self._patched = ExitStack()
 
     # -- making things ----------------------------------------------------------------------------------
 
@@ -113,9 +113,7 @@ class Kit:
     def another(self) -> Kit:
         """The same memory through a further adapter and slot, which the spec closes."""
         aids = Aids(make_adapter=self.aids.make_adapter)
-        made = Kit(self.make_adapter(), declared=self.declared, aids=aids, loop=self.loop)
-        made.traces = self.traces
-        return made
+        return Kit(self.make_adapter(), declared=self.declared, aids=aids, loop=self.loop)
 
     def fault(self, kind: FaultKind) -> AbstractContextManager[Any]:
         """For as long as it is open, native calls fail."""
@@ -130,12 +128,11 @@ class Kit:
     def patch(self, owner: Any, name: str, value: Any) -> None:
         """Replace a method of an object until the spec ends."""
         setattr(owner, name, value)
-        self._patched.append((owner, name))
+        self._patched.callback(delattr, owner, name)
 
     def restore(self) -> None:
         """Undo every :meth:`patch`."""
-        while self._patched:
-            delattr(*self._patched.pop())
+        self._patched.close()
 
     def scope_of(self, persona: str, **fields: Any) -> MemoryScope:
         """A scope of this test's own run."""
@@ -156,20 +153,16 @@ class Kit:
     def event(self, user: str, assistant: str | None = "Noted.", **fields: Any) -> MemoryEvent:
         """A turn; later ones are a minute later. ``messages=`` replaces the two texts."""
         self._turns += 1
-        said = [Message(role="user", content=user)]
-        if assistant is not None:
-            said.append(Message(role="assistant", content=assistant))
-        return MemoryEvent(
-            **{
-                "event_id": f"event-{self.run_id}-{self._turns}",
-                "scope": self.scope,
-                "session_id": "session-1",
-                "turn_id": f"turn-{self._turns}",
-                "timestamp": _START + timedelta(minutes=self._turns),
-                "messages": tuple(said),
-                **fields,
-            }
-        )
+        said = (("user", user), ("assistant", assistant))
+        made: dict[str, Any] = {
+            "event_id": f"event-{self.run_id}-{self._turns}",
+            "scope": self.scope,
+            "session_id": "session-1",
+            "turn_id": f"turn-{self._turns}",
+            "timestamp": _START + timedelta(minutes=self._turns),
+            "messages": [Message(role=role, content=text) for role, text in said if text is not None],
+        }
+        return MemoryEvent(**{**made, **fields})
 
     def fact(self, name: str) -> str:
         """Something a user says about themselves; ``unique_word(name)`` is in it and in no other fact."""
@@ -181,28 +174,13 @@ class Kit:
 
     def request(self, query: str, **fields: Any) -> RetrieveRequest:
         """A request in the default scope, unlimited."""
-        return RetrieveRequest(
-            **{
-                "query": query,
-                "scope": self.scope,
-                "session_id": "session-2",
-                "budget": ContextBudget(),
-                **fields,
-            }
-        )
+        asked = {"scope": self.scope, "session_id": "session-2", "budget": ContextBudget(), **fields}
+        return RetrieveRequest(query=query, **asked)
 
     def feedback(self, content: str = "No.", **fields: Any) -> MemoryFeedback:
         """A user's correction, in the default scope."""
-        return MemoryFeedback(
-            **{
-                "feedback_id": "feedback-1",
-                "scope": self.scope,
-                "session_id": "session-1",
-                "timestamp": _START,
-                "content": content,
-                **fields,
-            }
-        )
+        given = {"scope": self.scope, "session_id": "session-1", "timestamp": _START, **fields}
+        return MemoryFeedback(feedback_id="feedback-1", content=content, **given)
 
     # -- writing and asking -----------------------------------------------------------------------------
 
@@ -236,9 +214,8 @@ class Kit:
 
     async def entries(self, name: str, **fields: Any) -> list[ContextEntry]:
         """The entries that come back for the fact ``name`` and hold it."""
-        return [
-            entry for entry in (await self.ask(name, **fields)).entries if unique_word(name) in entry.text
-        ]
+        found = (await self.ask(name, **fields)).entries
+        return [entry for entry in found if unique_word(name) in entry.text]
 
     async def native_ids(self, name: str, **fields: Any) -> tuple[str, ...]:
         """The native ids of all that comes back for the fact ``name``."""
@@ -272,9 +249,8 @@ class Kit:
 
     async def read_only(self, value: bool = True) -> None:
         """Switch the mode."""
-        await self.slot.set_mode(
-            AdapterMode(read_only=value, reason="test_session" if value else "accumulation")
-        )
+        reason = "test_session" if value else "accumulation"
+        await self.slot.set_mode(AdapterMode(read_only=value, reason=reason))
 
     @property
     def recalls_writes(self) -> bool:
@@ -290,16 +266,33 @@ class Kit:
 
     def query(self, scope: MemoryScope) -> NativeQueryRequest | None:
         """A native query that shows a scope's content: the declared one, else ``list`` where that takes nothing."""
-        declared = self.declared.query(scope)
         listing = (self.slot.traits.native_queries or {}).get("list")
-        if declared is None and listing is not None and not listing.required:
-            return NativeQueryRequest(scope=scope, operation="list")
-        return declared
+        listed = (
+            None if listing is None or listing.required else NativeQueryRequest(scope=scope, operation="list")
+        )
+        return self.declared.query(scope) or listed
 
     async def queried(self, scope: MemoryScope) -> str:
         """What the native query shows of a scope, as JSON; empty where there is no such query."""
         query, request = self.slot.capability(SupportsNativeQuery), self.query(scope)
         return "" if query is None or request is None else as_json((await query.native_query(request)).raw)
+
+    async def history(self, scope: MemoryScope | None = None, **fields: Any) -> str:
+        """What provenance answers, as JSON; empty where it is not offered, or refuses, as another scope's id."""
+        provenance = self.slot.capability(SupportsProvenance)
+        if provenance is None:
+            return ""
+        request = ProvenanceRequest(scope=scope or self.scope, **fields)
+        try:
+            return as_json((await provenance.provenance(request)).raw)
+        except (BackendError, ScopeError):
+            return ""
+
+    async def reset(self, scope: MemoryScope | None = None) -> ResetReceipt:
+        """Reset a scope; the adapter must have looked again whether it is empty."""
+        receipt = await self.slot.reset_scope(scope or self.scope)
+        assert receipt.verified, "a reset must look again whether the scope is empty"
+        return receipt
 
     def needs_query(self) -> NativeQueryRequest:
         """:meth:`query` of the default scope; leaves the spec without the capability, or such an operation."""
@@ -377,33 +370,18 @@ async def attempt(call: Awaitable[Any]) -> tuple[Any, BackendError | None]:
         return None, error
 
 
-async def answer_or_refusal(call: Awaitable[Any]) -> str:
-    """The payload of an answer as JSON; empty where the call was refused, as one for another scope's id may be."""
-    try:
-        return as_json((await call).raw)
-    except (BackendError, ScopeError):
-        return ""
-
-
-class Caught:
-    """What :func:`raises` caught."""
-
-    value: Any = None
-
-
 @contextmanager
-def raises(kinds: type[BaseException] | tuple[type[BaseException], ...], doing: str) -> Iterator[Caught]:
-    """The body must raise one of these; another error of a memory is a broken promise in words."""
-    caught = Caught()
+def raises(kinds: type[BaseException] | tuple[type[BaseException], ...], doing: str) -> Iterator[list[Any]]:
+    """The body must raise one of these, which is listed; another error of a memory breaks a promise in words."""
+    caught: list[Any] = []
     wanted = kinds if isinstance(kinds, tuple) else (kinds,)
-    names = " or ".join(kind.__name__ for kind in wanted)
+    problem = f"{doing} must raise {' or '.join(kind.__name__ for kind in wanted)}, and raised"
     try:
         yield caught
     except wanted as error:
-        caught.value = error
+        caught.append(error)
         return
     except MemslotError as error:
         cause = f", of {type(error.__cause__).__name__}" if error.__cause__ is not None else ""
-        raised = f"{type(error).__name__}{cause}: {error}"
-        raise AssertionError(f"{doing} must raise {names}, and raised {raised}") from error
-    raise AssertionError(f"{doing} must raise {names}, and raised nothing")
+        raise AssertionError(f"{problem} {type(error).__name__}{cause}: {error}") from error
+    raise AssertionError(f"{problem} nothing")

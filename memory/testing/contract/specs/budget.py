@@ -22,18 +22,14 @@ async def the_section_carries_the_backends_label(kit: Kit) -> None:
     """Spec 9.5: one fence, naming backend and scope; an adapter formats it without I/O."""
     await kit.remember("blue")
     result = await kit.ask("blue")
-    section = result.formatted_context
+    section, begins = result.formatted_context, f'<memory-context backend="{kit.slot.backend_name}"'
     if section:
-        assert section.startswith(f'<memory-context backend="{kit.slot.backend_name}"'), (
-            "the section does not begin with its fence and the backend's name"
-        )
+        assert section.startswith(begins), "the section does not begin with its fence and the backend's name"
         assert section.endswith("</memory-context>"), "the section does not end with its fence"
-    assert kit.slot.format_context(result) == section == kit.adapter.format_context(result), (
-        "the slot's section is not what the adapter formats"
-    )
+    for formats in (kit.slot, kit.adapter):
+        assert formats.format_context(result) == section, "the slot's section is not what the adapter formats"
     assert bool(section) == bool(result.included), "a section without entries, or entries without a section"
-    if kit.recalls_writes:
-        assert section, "what was told is in no section"
+    assert section or not kit.recalls_writes, "what was told is in no section"
 
 
 @promise()
@@ -44,19 +40,15 @@ async def max_tokens_bounds_the_section_by_the_slots_counter(kit: Kit) -> None:
         slot: MemorySlot = kit.make_slot(scope=kit.scope, token_counter=counter)
         await slot.setup_scope(kit.scope)
         for limit in (1, 25, 60, 150, 10_000):
-            request = kit.question("item1", budget=ContextBudget(max_tokens=limit))
-            result = await slot.retrieve(request)
+            result = await slot.retrieve(kit.question("item1", budget=ContextBudget(max_tokens=limit)))
             trace, section = result.trace, result.formatted_context
-            assert counter.count(section) <= limit, f"the section is longer than {limit} {counter.name}"
-            assert trace.token_count == (counter.count(section) if section else 0), (
-                "the trace counts other tokens than the section has"
-            )
+            count = counter.count(section) if section else 0
+            assert count <= limit, f"the section is longer than {limit} {counter.name}"
+            assert trace.token_count == count, "the trace counts other tokens than the section has"
             assert trace.token_counter == counter.name, "the trace names another token counter"
-            assert trace.included_count == len(result.context_entries), (
-                "the trace counts other entries than the section has"
-            )
-        if kit.recalls_writes:
-            assert unique_word("item1") in section, "an ample budget must not lose the best entry"
+            assert trace.included_count == len(result.context_entries), "the trace counts other entries"
+        found = unique_word("item1") in section
+        assert found or not kit.recalls_writes, "an ample budget must not lose the best entry"
 
 
 @promise(
@@ -73,8 +65,7 @@ async def max_items_reaches_the_native_call(kit: Kit) -> None:
         if kit.declared.limits_natively:
             assert count is not None, "the trace does not count what was retrieved"
             assert count <= limit, f"{count} were fetched for max_items {limit}, asked in {session}"
-        if kit.recalls_writes:
-            assert result.included, "nothing is left of what was asked for"
+        assert result.included or not kit.recalls_writes, "nothing is left of what was asked for"
 
 
 @promise()
@@ -86,9 +77,7 @@ async def shortfall_is_traced_and_never_padded(kit: Kit) -> None:
     assert plain.trace.shortfall_tokens is None, "a shortfall without a min_tokens"
     assert aimed.formatted_context == plain.formatted_context, "min_tokens changed the section: it was padded"
     assert aimed.trace.token_count is not None, "the trace counts no tokens"
-    assert aimed.trace.shortfall_tokens == 8_000 - aimed.trace.token_count, (
-        "the shortfall is not what is missing to min_tokens"
-    )
+    assert aimed.trace.shortfall_tokens == 8_000 - aimed.trace.token_count, "a wrong shortfall to min_tokens"
 
 
 @promise("make one ContextEntry of each row, uncut: the slot fits them to the budget")
@@ -100,22 +89,18 @@ async def entries_are_given_whole_and_in_the_backends_order(kit: Kit) -> None:
         await kit.slot.record_event(kit.event(said, None))
         await kit.until_ready()
         found = await kit.ask("long")
-        answered = unique_word("end") in as_json(found.raw)
-        whole = any(unique_word("end") in entry.text for entry in found.entries)
-        assert whole or not answered, "the payload holds the end of a text, and no entry does"
+        shown = any(unique_word("end") in entry.text for entry in found.entries)
+        lost = not shown and unique_word("end") in as_json(found.raw)
+        assert not lost, "the payload holds the end of a text, and no entry does"
     result = await kit.ask("item1", budget=ContextBudget(max_tokens=80))
-    assert list(result.included) == sorted(set(result.included)), (
-        "entries are repeated or not in the backend's order"
-    )
-    everything = await kit.ask("item1")
-    assert everything.trace.included_count == len(everything.entries) or everything.trace.warnings, (
-        "entries are left out without a warning"
-    )
+    assert list(result.included) == sorted(set(result.included)), "repeated, or not in the backend's order"
+    whole = await kit.ask("item1")
+    everything = whole.trace.included_count == len(whole.entries)
+    assert everything or whole.trace.warnings, "entries are left out without a warning"
     if not result.included:
         kit.needs_recall()
         not_tested("no entry fits into 80 tokens")
     for entry in result.context_entries:
-        assert entry.text.strip().split("\n")[0].strip()[:20] in result.formatted_context, (
-            "an entry that counts as included is not in the section"
-        )
+        start = entry.text.strip().split("\n")[0].strip()[:20]
+        assert start in result.formatted_context, "an entry that counts as included is not in the section"
     as_json(result.raw)

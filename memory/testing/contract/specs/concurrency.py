@@ -90,9 +90,7 @@ async def declared_concurrency_holds_for_every_kind_of_call(kit: Kit) -> None:
             tasks.start_soon(_regardless, call)
     assert {"record_event", "retrieve", "health"} <= seen.kinds, "the calls did not reach the adapter"
     together = ", ".join(dict.fromkeys(seen.together))
-    assert limit is None or seen.peak <= limit, (
-        f"{seen.peak} calls at a time, and {limit} are declared: {together}"
-    )
+    assert limit is None or seen.peak <= limit, f"{seen.peak} calls at a time, {limit} declared: {together}"
     for label, peak in seen.peak_of.items():
         within = of_scope is None or not label or peak <= of_scope
         assert within, f"{peak} calls at a time in one scope, and {of_scope} are declared"

@@ -32,7 +32,7 @@ async def cs_fields_act_as_declared(kit: Kit) -> None:
         if declared == "hard":
             everything = as_json(result.raw) + result.formatted_context
             assert unique_word(f"{field} personal") not in everything, (
-                f"{field} did not filter: {resembling!r} was taken for 'work'"
+                f"{field}: {resembling!r} was taken for 'work'"
             )
         assert await kit.recalls(f"{field} personal"), "a request without CS fields must find everything"
 

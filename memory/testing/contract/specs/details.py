@@ -45,9 +45,7 @@ async def event_ids_that_look_alike_are_two_events(kit: Kit) -> None:
     ]
     for event in events:
         if isinstance(kit.adapter, SupportsEventLookup):
-            assert not await kit.adapter.find_event(event), (
-                f"{event.event_id} was found before it was written"
-            )
+            assert not await kit.adapter.find_event(event), f"{event.event_id} is found before it is written"
         assert (await kit.slot.record_event(event)).status in STORED, "a plain write was not stored"
     await kit.until_ready()
     lost = [event_id for number, event_id in enumerate(ids) if not await kit.recalls(f"id{number}")]

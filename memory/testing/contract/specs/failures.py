@@ -184,9 +184,7 @@ async def feedback_to_a_failing_backend_is_not_taken(kit: Kit) -> None:
         receipt, error = await attempt(feedback.apply_feedback(kit.feedback(kit.fact("green"))))
     if error is not None or receipt.status == "unknown":
         return
-    assert await kit.observe() != before, (
-        f"feedback that met a failing backend was {receipt.status}, and is not there"
-    )
+    assert await kit.observe() != before, f"feedback was {receipt.status}, and is not there"
 
 
 @promise(_LET_IT_PASS, "leave find_event out: a write without an answer is then unknown")
@@ -227,7 +225,7 @@ async def a_reset_of_a_failing_backend_is_not_verified(kit: Kit) -> None:
     if error is None and receipt.verified:
         await kit.until_ready(required=False)
         assert not await kit.recalls("blue"), (
-            "a reset is verified while the backend is down, and nothing is gone"
+            "a reset of a backend that is down is verified, and nothing is gone"
         )
     again = await kit.slot.reset_scope(kit.scope)
     assert again.verified, "a reset is not verified though the backend works again"

@@ -80,9 +80,7 @@ async def data_of_one_scope_never_appears_under_another(kit: Kit) -> None:
     for scope, foreign in ((kit.scope, "bob"), (other, "ada")):
         readings = [reading async for reading in _all_readings(kit, scope, foreign)]
         for call, seen in readings:
-            assert unique_word(foreign) not in seen, (
-                f"{call} of {scope.persona_id} shows what {foreign} was told"
-            )
+            assert unique_word(foreign) not in seen, f"{call} of {scope.persona_id} shows {foreign}'s fact"
 
 
 async def _all_readings(kit: Kit, scope: MemoryScope, foreign: str) -> AsyncIterator[tuple[str, str]]:
@@ -154,12 +152,10 @@ async def lookalike_scopes_never_meet(kit: Kit) -> None:
 async def native_ids_are_stable_strings(kit: Kit) -> None:
     """DESIGN 7: the map from scopes to native ids goes into the manifest."""
     ids = kit.slot.native_scope(kit.scope)
-    assert ids == kit.slot.native_scope(MemoryScope(**kit.scope.model_dump())), (
-        "equal scopes have different native ids"
-    )
+    assert ids == kit.slot.native_scope(MemoryScope(**kit.scope.model_dump())), "equal scopes differ natively"
     assert ids, "a provider that keeps scopes apart has at least one native id"
     assert all(isinstance(value, str) and value for value in ids.values()), (
-        f"native ids must be texts that are not empty: {ids}"
+        f"not all are texts, or some are empty: {ids}"
     )
 
 
@@ -174,9 +170,7 @@ async def a_scope_must_be_set_up_first(kit: Kit) -> None:
     assert await kit.observe() == before, "a refused call changed something"
     await kit.setup(unknown)
     await kit.setup(unknown)
-    assert (await kit.ask("x", scope=unknown)).trace.error is None, (
-        "a scope that is set up twice cannot be asked"
-    )
+    assert (await kit.ask("x", scope=unknown)).trace.error is None, "a scope set up twice cannot be asked"
 
 
 @promise()
@@ -213,9 +207,7 @@ async def concurrent_scopes_never_cross(kit: Kit) -> None:
     for name in names:
         others = [other for other in names if other != name and unique_word(other) in found[name]]
         assert not others, f"{name} sees {others}"
-        assert (unique_word(name) in found[name]) == kit.recalls_writes, (
-            f"{name} does not see its own as declared"
-        )
+        assert (unique_word(name) in found[name]) == kit.recalls_writes, f"{name} does not see its own"
 
 
 @promise(
@@ -236,7 +228,7 @@ async def reset_clears_this_scope_and_no_other(kit: Kit) -> None:
         assert (await kit.ask("old")).entries == (), "a reset scope is not empty"
     after = (await kit.ask("kept", scope=bystander)).entries
     assert [entry.text for entry in after] == [entry.text for entry in kept], (
-        "the reset changed another scope"
+        "the reset changed the bystander"
     )
     again = await kit.slot.reset_scope(kit.scope)
     assert again.verified, "a second reset is not verified"

@@ -32,11 +32,9 @@ _LOOP_THREADS = ("AnyIO worker thread", "Trio thread", "asyncio_")
 async def is_an_adapter(kit: Kit) -> None:
     """DESIGN 4: the contract is structural; the slot satisfies it as well."""
     for contract in (kit.adapter, kit.slot):
-        assert isinstance(contract, MemoryAdapter), (
-            f"{type(contract).__name__} lacks methods of MemoryAdapter"
-        )
+        assert isinstance(contract, MemoryAdapter), f"{type(contract).__name__} lacks some of its methods"
         assert contract.backend_name == kit.slot.backend_name != "", (
-            "adapter and slot need one name that is not empty"
+            "adapter and slot need one name, not empty"
         )
 
 
@@ -162,9 +160,7 @@ async def cancellation_leaves_the_slot_usable(kit: Kit) -> None:
         await kit.slot.set_mode(AdapterMode(read_only=False))
         await kit.remember("blue")
     await kit.assert_recalled("blue", "the slot does not work after cancelled calls")
-    assert (await kit.slot.health()).details["slot"]["writes_in_flight"] == 0, (
-        "a cancelled write still counts as under way"
-    )
+    assert (await kit.slot.health()).details["slot"]["writes_in_flight"] == 0, "a cancelled write counts on"
 
 
 async def _assert_refused(kit: Kit, slot: MemorySlot) -> None:

@@ -172,7 +172,7 @@ async def set_mode_drains_writes_before_it_flips(kit: Kit) -> None:
     flipped = await kit.observe()
     statuses = {name: receipt.status for name, receipt in receipts.items()}
     assert set(statuses.values()) <= {*STORED, "skipped_read_only"}, (
-        f"writes at a mode switch were {statuses}"
+        f"at a mode switch writes were {statuses}"
     )
     early = [statuses[name] for name in names[:4]]
     assert "skipped_read_only" not in early, "what was under way before set_mode counts"

@@ -175,7 +175,7 @@ async def time_is_the_events_and_not_the_clocks(kit: Kit) -> None:
     entries = await kit.entries("blue")
     assert entries, "what was told is in no entry"
     assert {entry.timestamp for entry in entries} <= {None, event.timestamp}, (
-        "an entry is dated otherwise than its event"
+        "an entry has another date than its event"
     )
 
 
@@ -242,13 +242,9 @@ async def any_script_and_length_survives(kit: Kit) -> None:
         result = await kit.slot.retrieve(kit.request(query))
         as_json(result.raw)
         # A backend may cut a long text into pieces, so its start must do.
-        assert (text[:12] in result.formatted_context) == kit.recalls_writes, (
-            f"{text[:12]!r} is not recalled as declared"
-        )
+        assert (text[:12] in result.formatted_context) == kit.recalls_writes, f"{text[:12]!r} is not recalled"
     whole = unique_word("last") in as_json(result.raw) or await kit.recalls("last")
-    assert whole == kit.recalls_writes, (
-        f"the end of a message of {len(text)} characters is not recalled as declared"
-    )
+    assert whole == kit.recalls_writes, f"the end of a text of {len(text)} signs is not recalled as declared"
 
 
 async def _known(provenance: SupportsProvenance, scope: MemoryScope, native_id: str) -> bool:

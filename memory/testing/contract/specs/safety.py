@@ -49,9 +49,7 @@ async def stored_text_cannot_close_or_forge_the_section(kit: Kit) -> None:
             continue
         if kit.recalls_writes:
             assert unique_word(name) in section, f"{name}: what was written is not in the section"
-        assert len(_TAG.findall(section)) == 2, (
-            f"{name}: the section holds a second fence, which stored text forged"
-        )
+        assert len(_TAG.findall(section)) == 2, f"{name}: stored text forged a second fence"
         body = section.split("\n")
         assert body[0].startswith("<memory-context "), f"{name}: the section does not begin with its fence"
         assert body[-1] == "</memory-context>", f"{name}: the section does not end with its fence"
@@ -61,7 +59,7 @@ async def stored_text_cannot_close_or_forge_the_section(kit: Kit) -> None:
         bad = [char for char in section if unicodedata.category(char) == "Cc" and char not in "\n\t"]
         assert not bad, f"{name}: control characters reach the prompt"
         assert not set(section) & set("\u202e\u2066\u2028"), (
-            f"{name}: letters that turn or break lines reach the prompt"
+            f"{name}: letters that turn lines reach the prompt"
         )
 
 

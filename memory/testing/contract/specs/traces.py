@@ -60,9 +60,7 @@ async def the_trace_of_a_retrieval_counts(kit: Kit) -> None:
     result = await kit.ask("blue")
     trace = kit.traces.last("retrieve")
     assert result.trace == trace, "the result has another trace"
-    assert (trace.scope, trace.session_id) == (kit.scope, "session-2"), (
-        "the trace does not name scope and session"
-    )
+    assert (trace.scope, trace.session_id) == (kit.scope, "session-2"), "another scope or session is traced"
     assert trace.retrieved_count == len(result.entries), "the trace counts other entries than came back"
     assert trace.included_count == len(result.included), "the trace counts other entries than are included"
     assert trace.token_counter == kit.slot.token_counter.name, "the trace names another token counter"
