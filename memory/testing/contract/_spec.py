@@ -16,7 +16,7 @@ import traceback
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial, wraps
 from itertools import groupby
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -97,21 +97,31 @@ class Spec:
         return self.name.replace("_", " ")
 
 
-def promise(*remedies: str, core: bool = True) -> Callable[[Check], Check]:
+def promise(*remedies: str, core: bool = True, recall: bool = False) -> Callable[[Check], Check]:
     """Make a function a spec; its module's name says what it is about.
 
     Args:
         remedies: what to do where it is broken, each an alternative. A declaration stands among them only where it
             is honest for some memory.
         core: every memory makes this promise.
+        recall: it is about recalled writes only, and left where they are not promised.
     """
 
     def register(check: Check) -> Check:
+        @wraps(check)
+        async def checked(kit: Any) -> None:
+            if recall:
+                kit.needs_recall()
+            await check(kit)
+
         name, area = check.__name__, check.__module__.rpartition(".")[2].replace("_", " ")
-        REGISTRY[name] = Spec(name, area, core, remedies, check)
+        REGISTRY[name] = Spec(name, area, core, remedies, checked)
         return check
 
     return register
+
+
+of_capability, of_recall = partial(promise, core=False), partial(promise, recall=True)
 
 
 @cache

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -33,8 +33,7 @@ _ROUNDS = 3
 )
 async def writes_of_a_scope_keep_their_order(kit: Kit) -> None:
     """DESIGN 5.5: one at a time and in the order they arrived, however many tasks write."""
-    log = _watch_writes(kit)
-    arrived: dict[str, str] = {}
+    log, arrived = _watch_writes(kit), dict[str, str]()
     async with anyio.create_task_group() as tasks:
         for number in range(6):
             tasks.start_soon(_write, kit, f"number {number}", arrived)
@@ -45,8 +44,7 @@ async def writes_of_a_scope_keep_their_order(kit: Kit) -> None:
 @promise()
 async def writes_keep_their_order_across_a_mode_switch(kit: Kit) -> None:
     """DESIGN 5.1: what waits for a switch goes on in the order it came, and before what came later."""
-    log = _watch_writes(kit)
-    arrived: dict[str, str] = {}
+    log, arrived = _watch_writes(kit), dict[str, str]()
     names = [f"racer{number}" for number in range(9)]
     async with anyio.create_task_group() as tasks:
         for name in names[:3]:
@@ -66,14 +64,12 @@ async def writes_keep_their_order_across_a_mode_switch(kit: Kit) -> None:
         await kit.until_ready()
         offered = kit.slot.capability(SupportsNativeQuery)
         assert offered is not None, "lists_in_order needs the capability native_query"
-        came = list(arrived.values())
-        order = await kit.in_listed_order(came)
+        order, came = await kit.in_listed_order(arrived.values()), list(arrived.values())
         assert order == came, "the backend holds the writes in another order"
 
 
 @promise(
-    "let every call of the client pass the same limit",
-    "declare the max_concurrency that the client stands",
+    "let every call of the client pass the same limit", "declare the max_concurrency that the client stands"
 )
 async def declared_concurrency_holds_for_every_kind_of_call(kit: Kit) -> None:
     """DESIGN 5.8: a limit that a client needs is kept by writes, reads, waits, queries and probes alike."""
@@ -91,31 +87,28 @@ async def declared_concurrency_holds_for_every_kind_of_call(kit: Kit) -> None:
     assert {"record_event", "retrieve", "health"} <= seen.kinds, "the calls did not reach the adapter"
     together = ", ".join(dict.fromkeys(seen.together))
     assert limit is None or seen.peak <= limit, f"{seen.peak} calls at a time, {limit} declared: {together}"
-    for label, peak in seen.peak_of.items():
-        within = of_scope is None or not label or peak <= of_scope
-        assert within, f"{peak} calls at a time in one scope, and {of_scope} are declared"
-    native_peak = kit.aids.native_peak
-    if limit is not None and native_peak is not None:
-        assert native_peak() <= limit, f"{native_peak()} native calls at a time, and {limit} are declared"
+    peak = max((peak for label, peak in seen.peak_of.items() if label), default=0)
+    assert of_scope is None or peak <= of_scope, f"{peak} calls at a time in one scope, {of_scope} declared"
+    native = kit.aids.native_peak() if kit.aids.native_peak else 0
+    assert limit is None or native <= limit, f"{native} native calls at a time, {limit} declared"
 
 
 async def _calls(kit: Kit, scope: MemoryScope) -> Calls:
     slot, entries = kit.slot, (await kit.ask("blue", scope=scope)).entries
+    readiness, bulk = slot.capability(SupportsReadiness), slot.capability(SupportsBulkIngest)
     made: Calls = [
         lambda: kit.write("green", scope=scope),
         lambda: slot.retrieve(kit.question("blue", scope=scope)),
         lambda: slot.setup_scope(scope),
         slot.health,
+        lambda: kit.queried(scope),
+        *calls_about(kit, scope, entries[:1]),
     ]
-    readiness, bulk = slot.capability(SupportsReadiness), slot.capability(SupportsBulkIngest)
-    query, asked = slot.capability(SupportsNativeQuery), kit.query(scope)
     if readiness is not None:
         made.append(lambda: readiness.readiness(scope))
     if bulk is not None:
         made.append(lambda: bulk.record_events([kit.event(kit.fact("red"), scope=scope)]))
-    if query is not None and asked is not None:
-        made.append(lambda: query.native_query(asked))
-    return [*made, *calls_about(kit, scope, entries[:1])]
+    return made
 
 
 @promise(ON_A_WORKER, "where it cannot be helped: blocks_loop_ms, with the reason beside it")
@@ -135,15 +128,14 @@ async def the_event_loop_is_never_blocked(kit: Kit) -> None:
         name = max(each, key=lambda name: each[name])
         raise AssertionError(f"{name}: the event loop stood still for {max(still_ms, each[name]):.0f} ms")
     closing = kit
-    for number in range(_ROUNDS):
-        if number:
-            closing = kit.another()
-            await closing.setup(kit.scope)
+    for _ in range(_ROUNDS):
         watch = LoopWatch()
         async with watch.watching():
             await closing.close(clean_up=kit.declared.clean_up)
         if watch.worst_ms <= kit.declared.blocks_loop_ms:
             break
+        closing = kit.another()
+        await closing.setup(kit.scope)
     else:
         raise AssertionError("aclose: the event loop stands still for longer than blocks_loop_ms")
     if kit.aids.native_fault is None and not kit.declared.cannot_fail:
@@ -156,29 +148,22 @@ async def _still_ms(kit: Kit, *calls: Callable[[int], Awaitable[Any]]) -> float:
     while len(seen) < _ROUNDS and min(seen, default=math.inf) > kit.declared.blocks_loop_ms:
         await kit.another_scope(f"gone{len(seen)}")
         watch = LoopWatch()
-        async with watch.watching(), _slowed(kit), anyio.create_task_group() as tasks:
-            for call in calls:
-                tasks.start_soon(_regardless, partial(call, len(seen)))
+        slow = kit.aids.native_fault is not None and not kit.declared.answers_at_once
+        async with watch.watching():
+            with kit.fault("late") if slow else nullcontext():
+                async with anyio.create_task_group() as tasks:
+                    for call in calls:
+                        tasks.start_soon(_regardless, partial(call, len(seen)))
         seen.append(watch.worst_ms)
     return min(seen)
 
 
-@asynccontextmanager
-async def _slowed(kit: Kit) -> AsyncIterator[None]:
-    slow = kit.aids.native_fault is not None and not kit.declared.answers_at_once
-    with kit.fault("late") if slow else nullcontext():
-        yield
-
-
 async def _regardless(call: Callable[[], Awaitable[Any]]) -> None:
-    try:
+    with suppress(MemslotError):
         await call()
-    except MemslotError:
-        pass
 
 
 async def _write(kit: Kit, name: str, arrived: dict[str, str]) -> None:
-    """Write a fact, and note its event and its name in the order in which that happens."""
     event = kit.event(kit.fact(name))
     arrived[event.event_id] = name
     await kit.slot.record_event(event)

@@ -6,7 +6,7 @@ from typing import Any
 
 from memory import CapabilityNotSupported, ContextBudget, InputError
 from memory.testing.contract._kit import Kit, as_json, raises, unique_word
-from memory.testing.contract._spec import not_applicable, not_declared, promise
+from memory.testing.contract._spec import not_applicable, not_declared, of_recall, promise
 
 _FIELDS = ("scenario", "context", "attribute")
 _NARROW = "filter in the native query, by every key and operator that it is given"
@@ -29,21 +29,17 @@ async def cs_fields_act_as_declared(kit: Kit) -> None:
         if not kit.recalls_writes:
             continue
         assert unique_word(f"{field} work") in result.formatted_context, f"{field} hides its own fact"
-        if declared == "hard":
-            everything = as_json(result.raw) + result.formatted_context
-            assert unique_word(f"{field} personal") not in everything, (
-                f"{field}: {resembling!r} was taken for 'work'"
-            )
+        shown = unique_word(f"{field} personal") in as_json(result.raw) + result.formatted_context
+        assert not (shown and declared == "hard"), f"{field}: {resembling!r} was taken for 'work'"
         assert await kit.recalls(f"{field} personal"), "a request without CS fields must find everything"
 
 
-@promise("let the fields take part in the ranking", "declare cs_filtering='none'")
+@of_recall("let the fields take part in the ranking", "declare cs_filtering='none'")
 async def soft_cs_fields_have_an_effect(kit: Kit) -> None:
     """Spec 9.9: ``soft`` is an influence on the ranking; fields that change nothing are ``none``.
 
     Where a backend shows what it has chosen by date, the ranking is seen in what comes first of all.
     """
-    kit.needs_recall()
     if kit.slot.traits.cs_filtering != "soft":
         not_applicable("soft CS filtering")
     for field in _FIELDS:
@@ -54,9 +50,8 @@ async def soft_cs_fields_have_an_effect(kit: Kit) -> None:
         ranked = []
         for value in ("work", "holiday"):
             entries = (await kit.ask(field, **{field: value})).entries
-            assert any(unique_word(field + value) in entry.text for entry in entries), (
-                f"{field} hides its own fact"
-            )
+            found = any(unique_word(field + value) in entry.text for entry in entries)
+            assert found, f"{field} hides its own fact"
             best = (await kit.ask(field, budget=ContextBudget(max_items=1), **{field: value})).entries
             ranked.append([[(entry.text, entry.score) for entry in some] for some in (entries, best)])
         assert ranked[0] != ranked[1], f"{field} changes neither the order nor a score nor the choice"
@@ -100,44 +95,30 @@ async def ranges_compare_numbers(kit: Kit) -> None:
         not_declared("filters by range")
     for year in (2020, 2024):
         await kit.remember(f"year {year}", metadata={"year": year})
-    for operator in sorted(operators):
-        operand, wanted = _RANGES[operator]
-        shown = as_json((await kit.ask("year", filters={"year": {operator: operand}})).raw)
-        seen = [year for year in (2020, 2024) if unique_word(f"year {year}") in shown]
-        assert seen == [wanted], f"year {operator} {operand} let {seen} through"
+    ranges = [({operator: _RANGES[operator][0]}, _RANGES[operator][1]) for operator in sorted(operators)]
     if {"gt", "lt"} <= operators:
-        for above, below, wanted in ((2000, 2022, 2020), (2022, 2100, 2024)):
-            between = {"year": {"gt": above, "lt": below}}
-            shown = as_json((await kit.ask("year", filters=between)).raw)
-            seen = [year for year in (2020, 2024) if unique_word(f"year {year}") in shown]
-            assert seen == [wanted], f"{between} let {seen} through"
+        ranges += [({"gt": 2000, "lt": 2022}, 2020), ({"gt": 2022, "lt": 2100}, 2024)]
+    for bounds, wanted in ranges:
+        shown = as_json((await kit.ask("year", filters={"year": bounds})).raw)
+        seen = [year for year in (2020, 2024) if unique_word(f"year {year}") in shown]
+        assert seen == [wanted], f"a year of {bounds} let {seen} through"
 
 
-@promise(_NARROW, "declare what the backend can: cs_filtering='soft', fewer filter_operators")
+@of_recall(_NARROW, "declare what the backend can: cs_filtering='soft', fewer filter_operators")
 async def several_filters_narrow_together(kit: Kit) -> None:
     """What comes back satisfies each of them, not one of them."""
-    kit.needs_recall()
-    hard, by_metadata = _filters(kit)
+    hard, by_metadata = filters_of(kit)
     await kit.remember("blue", scenario="inbox", context="work", metadata={"region": "north", "floor": "two"})
-    asked: list[tuple[bool, dict[str, Any]]] = []
-    if hard:
-        asked += [
-            (True, {"scenario": "inbox", "context": "work"}),
-            (False, {"scenario": "inbox", "context": "elsewhere"}),
-            (False, {"scenario": "elsewhere", "context": "work"}),
-        ]
-    if by_metadata:
-        asked += [
-            (True, {"filters": {"region": "north", "floor": "two"}}),
-            (False, {"filters": {"region": "north", "floor": "elsewhere"}}),
-            (False, {"filters": {"region": "elsewhere", "floor": "two"}}),
-        ]
-    for matches, fields in asked:
-        shown = unique_word("blue") in await kit.shown("blue", **fields)
-        assert shown == matches, f"{fields}: shown is {shown}, and must be {matches}"
+    cs, metadata = {"scenario": "inbox", "context": "work"}, {"region": "north", "floor": "two"}
+    for fields in [cs] * hard + [metadata] * by_metadata:
+        for wrong in (None, *fields):
+            asked = {name: "elsewhere" if name == wrong else value for name, value in fields.items()}
+            given: dict[str, Any] = dict(asked) if fields is cs else {"filters": asked}
+            shown = unique_word("blue") in await kit.shown("blue", **given)
+            assert shown == (wrong is None), f"{given}: shown is {shown}, and must be {wrong is None}"
 
 
-def _filters(kit: Kit) -> tuple[bool, bool]:
+def filters_of(kit: Kit) -> tuple[bool, bool]:
     """Whether CS fields filter, and whether metadata does; leaves a spec where neither does."""
     hard, by_metadata = kit.slot.traits.cs_filtering == "hard", "eq" in kit.slot.traits.filter_operators
     if not hard and not by_metadata:
@@ -145,11 +126,10 @@ def _filters(kit: Kit) -> tuple[bool, bool]:
     return hard, by_metadata
 
 
-@promise(_NARROW)
+@of_recall(_NARROW)
 async def a_filter_narrows_before_the_limit(kit: Kit) -> None:
     """The best of what matches is asked for, not what matches of the best."""
-    kit.needs_recall()
-    hard, _ = _filters(kit)
+    hard, _ = filters_of(kit)
     await kit.remember("green", context="work", metadata={"region": "north"})
     for _ in range(3):
         await kit.remember("blue", context="travel", metadata={"region": "south"})
@@ -163,12 +143,7 @@ async def a_filter_narrows_before_the_limit(kit: Kit) -> None:
 @promise()
 async def malformed_filters_are_input_errors(kit: Kit) -> None:
     """Bad input: one clear error before anything is sent."""
-    malformed: tuple[dict[str, Any], ...] = (
-        {"cross_context": "yes"},
-        {"region": {}},
-        {"region": {"like": "n"}},
-        {"region": None},
-    )
-    for filters in malformed:
-        with raises((InputError, CapabilityNotSupported), f"the filter {filters}"):
-            await kit.ask("north", filters=filters)
+    malformed = (("cross_context", "yes"), ("region", {}), ("region", {"like": "n"}), ("region", None))
+    for name, value in malformed:
+        with raises((InputError, CapabilityNotSupported), f"a filter of {name} by {value}"):
+            await kit.ask("north", filters={name: value})

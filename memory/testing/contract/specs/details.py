@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-from memory import Message
+from memory import MemoryEvent, Message
 from memory.adapter import SupportsEventLookup
-from memory.testing.contract._kit import STORED, Kit, as_json, unique_word
-from memory.testing.contract._spec import not_applicable, not_declared, not_tested, promise
+from memory.testing.contract._kit import STORED, Kit, as_json, long_list, messages, unique_word
+from memory.testing.contract._spec import not_applicable, not_declared, not_tested, of_recall, promise
+from memory.testing.contract.specs.cs_and_filters import filters_of
 
 _KEPT_WHOLE = (
     "look events up by the whole id, compared letter for letter: not by LIKE, not cut, not in lower case"
@@ -16,46 +18,42 @@ _KEPT_WHOLE = (
 _MERGES = "where the backend rewrites or merges what it is told by design, say so: rewrites = 'why'"
 
 
-@promise("look events up, and refuse repeats, by scope and event id together")
+@of_recall("look events up, and refuse repeats, by scope and event id together")
 async def an_event_id_belongs_to_its_scope(kit: Kit) -> None:
     """Two scopes may use one event id (two people on two devices do): both events are stored, each in its scope."""
-    kit.needs_recall()
     other = await kit.another_scope()
     first = kit.event(kit.fact("ada"), event_id=f"same-{kit.run_id}")
     second = kit.event(kit.fact("bob"), event_id=first.event_id, scope=other)
-    assert (await kit.slot.record_event(first)).status in STORED, "a plain write was not stored"
-    if isinstance(kit.adapter, SupportsEventLookup):
-        found = await kit.adapter.find_event(second)
-        assert not found, "an event of another scope was found by its id"
-    receipt = await kit.slot.record_event(second)
-    assert receipt.status in STORED, f"an event whose id another scope has was {receipt.status}"
+    for event in (first, second):
+        assert not await _found(kit, event), "an event of another scope was found by its id"
+        receipt = await kit.slot.record_event(event)
+        assert receipt.status in STORED, f"an event whose id another scope has was {receipt.status}"
     for scope in (kit.scope, other):
         await kit.until_ready(scope)
     assert await kit.recalls("ada"), "the first event with this id is gone"
     assert await kit.recalls("bob", scope=other), "the second event with this id was taken for a repeat"
 
 
-@promise(_KEPT_WHOLE)
+async def _found(kit: Kit, event: MemoryEvent) -> bool:
+    return isinstance(kit.adapter, SupportsEventLookup) and bool(await kit.adapter.find_event(event))
+
+
+@of_recall(_KEPT_WHOLE)
 async def event_ids_that_look_alike_are_two_events(kit: Kit) -> None:
     """A host chooses its ids: neither a beginning, nor a wildcard, nor another case makes one of two."""
-    kit.needs_recall()
     ids = ["turn-X11", "turn-X1", "turn-x1", "turn-_1", "turn-%1", "l" * 300 + "a", "l" * 300 + "b"]
-    events = [
-        kit.event(kit.fact(f"id{number}"), None, event_id=event_id) for number, event_id in enumerate(ids)
-    ]
-    for event in events:
-        if isinstance(kit.adapter, SupportsEventLookup):
-            assert not await kit.adapter.find_event(event), f"{event.event_id} is found before it is written"
+    for number, event_id in enumerate(ids):
+        event = kit.event(kit.fact(f"id{number}"), None, event_id=event_id)
+        assert not await _found(kit, event), f"{event_id} was found before it was written"
         assert (await kit.slot.record_event(event)).status in STORED, "a plain write was not stored"
     await kit.until_ready()
     lost = [event_id for number, event_id in enumerate(ids) if not await kit.recalls(f"id{number}")]
     assert not lost, "an event was taken for another, whose id looks alike"
 
 
-@promise("keep what the host adds apart from the fields you set yourself: under a key of its own")
+@of_recall("keep what the host adds apart from the fields you set yourself: under a key of its own")
 async def metadata_moves_no_event(kit: Kit) -> None:
     """``metadata`` is the host's, with any names: it changes neither scope, session, time nor context."""
-    kit.needs_recall()
     other = await kit.another_scope()
     names = ("scope", "session_id", "event_id", "timestamp", "created_at", "role", "text", "id", "context")
     claimed = {**dict.fromkeys(names, "elsewhere"), "user_id": other.persona_id, "run_id": other.run_id}
@@ -73,10 +71,9 @@ async def metadata_moves_no_event(kit: Kit) -> None:
     assert unique_word("blue") not in shown, "metadata moved an event into another scope"
 
 
-@promise("tell repeats by scope and event id, never by their text", _MERGES)
+@of_recall("tell repeats by scope and event id, never by their text", _MERGES)
 async def the_same_words_twice_are_two_events(kit: Kit) -> None:
     """Someone who says a thing again on another day said it twice: both turns stay traceable."""
-    kit.needs_recall()
     _needs_verbatim(kit)
     if "event_ids" in kit.declared.without_ids:
         not_declared("event ids of entries")
@@ -91,39 +88,33 @@ async def the_same_words_twice_are_two_events(kit: Kit) -> None:
 @promise("store the text as it came", _MERGES)
 async def blanks_and_line_breaks_are_kept(kit: Kit) -> None:
     """Code, poems and tables live by them: what is stored is what was said, also at the ends."""
-    said = f"  {kit.fact('indented')}\n\n    def  drawer():\n\treturn  'blue'  \n"
-    assert await _is_kept(kit, "indented", said), "blanks or line breaks were changed"
+    said = f"  {kit.fact('kept')}\n\n    def  drawer():\n\treturn  'blue'  \n"
+    assert await _is_kept(kit, said), "blanks or line breaks were changed"
 
 
 @promise("store the text as it came, and escape it where it is shown", _MERGES)
 async def signs_are_kept_as_they_came(kit: Kit) -> None:
     """Mark-up, quotes and signs of percent are what was said, not something to be cleaned."""
-    said = f'{kit.fact("written")} <b>R&D</b> &amp; 100%, it\'s "so" \\n.'
-    assert await _is_kept(kit, "written", said), "signs were escaped, cleaned or left out"
+    said = f'{kit.fact("kept")} <b>R&D</b> &amp; 100%, it\'s "so" \\n.'
+    assert await _is_kept(kit, said), "signs were escaped, cleaned or left out"
 
 
-async def _is_kept(kit: Kit, name: str, said: str) -> bool:
-    """Whether a text that holds the fact ``name`` comes back sign by sign."""
-    kit.needs_recall()
+async def _is_kept(kit: Kit, said: str) -> bool:
+    """Whether a text that holds the fact ``kept`` comes back sign by sign."""
     _needs_verbatim(kit)
     await kit.slot.record_event(kit.event(said, None))
     await kit.until_ready()
-    came = [entry.text for entry in await kit.entries(name)]
-    return any(said in text for text in came) or as_json(said)[1:-1] in as_json((await kit.ask(name)).raw)
+    result = await kit.ask("kept")
+    return any(said in entry.text for entry in result.entries) or as_json(said)[1:-1] in as_json(result.raw)
 
 
-@promise("store the moment: event.timestamp.isoformat() keeps the offset, .astimezone(UTC) the instant")
+@of_recall("store the moment: event.timestamp.isoformat() keeps the offset, .astimezone(UTC) the instant")
 async def a_moment_is_kept_whatever_its_offset(kit: Kit) -> None:
     """09:00 in Kolkata is 03:30 UTC: an entry that is dated names the event's instant."""
-    kit.needs_recall()
-    wanted = {}
+    dated = False
     for name, hours in (("east", 5.5), ("west", -9.5)):
         said_at = datetime(2024, 5, 6, 9, 0, 30, 250_000, tzinfo=timezone(timedelta(hours=hours)))
-        wanted[name] = said_at
-        await kit.write(name, timestamp=said_at)
-    await kit.until_ready()
-    dated = False
-    for name, said_at in wanted.items():
+        await kit.remember(name, timestamp=said_at)
         for entry in await kit.entries(name):
             dated = dated or entry.timestamp is not None
             shown = (entry.timestamp or said_at).astimezone(UTC)
@@ -135,61 +126,47 @@ async def a_moment_is_kept_whatever_its_offset(kit: Kit) -> None:
 @promise("store messages of role tool too", "warn in the receipt that they were left out")
 async def what_a_tool_said_is_recalled_or_warned_of(kit: Kit) -> None:
     """An agent's memory lives on what its tools found; what a backend cannot take, the receipt says."""
-    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
-    messages = (
-        Message(role="user", content="Look it up, please."),
-        Message(role="assistant", tool_calls=(call,)),
-        Message(role="tool", content=kit.fact("found"), tool_call_id="c1"),
-        Message(role="assistant", content="Done."),
-    )
-    assert await _recalled_or_warned(kit, messages), "a tool's answer was left out without a warning"
+    said = messages(("user", "Look it up, please."), ("tool", kit.fact("found")), ("assistant", "Done."))
+    assert await _recalled_or_warned(kit, said), "a tool's answer was left out without a warning"
 
 
 @promise("store every message of the event", "warn in the receipt that some were left out")
 async def what_the_assistant_said_is_recalled_or_warned_of(kit: Kit) -> None:
     """ "What did you recommend to me?" is asked of the assistant's own words."""
-    messages = (
-        Message(role="user", content="Where may it be, please?"),
-        Message(role="assistant", content=kit.fact("found")),
-    )
-    assert await _recalled_or_warned(kit, messages), "the assistant's answer was left out without a warning"
+    said = messages(("user", "Where may it be, please?"), ("assistant", kit.fact("found")))
+    assert await _recalled_or_warned(kit, said), "the assistant's answer was left out without a warning"
 
 
 @promise("store every message of the event", "warn in the receipt that some were left out")
 async def the_last_of_many_messages_is_recalled_or_warned_of(kit: Kit) -> None:
     """A turn with many calls of tools has many messages, and what matters is often said at its end."""
-    many = [Message(role="user", content=f"This is line {number} of a long list.") for number in range(60)]
-    messages = (*many, Message(role="user", content=kit.fact("found")))
-    assert await _recalled_or_warned(kit, messages), "the end of a long event was left out without a warning"
+    said = messages(*long_list(60), ("user", kit.fact("found")))
+    assert await _recalled_or_warned(kit, said), "the end of a long event was left out without a warning"
 
 
-async def _recalled_or_warned(kit: Kit, messages: tuple[Message, ...]) -> bool:
+async def _recalled_or_warned(kit: Kit, said: Sequence[Message]) -> bool:
     """Whether the fact ``found`` of an event is recalled, or its receipt warns."""
-    kit.needs_recall()
     _needs_verbatim(kit)
-    receipt = await kit.slot.record_event(kit.event("unused", messages=messages))
+    receipt = await kit.slot.record_event(kit.event("unused", messages=said))
     await kit.until_ready()
     return await kit.recalls("found") or bool(receipt.warnings)
 
 
-@promise("take session_id from the row, not from the request", "leave session_id None where rows do not tell")
+@of_recall(
+    "take session_id from the row, not from the request", "leave session_id None where rows do not tell"
+)
 async def an_entry_names_the_session_it_comes_from(kit: Kit) -> None:
     """A conversation of last week is not this one: ``session_id`` of an entry is the event's, or None."""
-    kit.needs_recall()
     await kit.remember("blue", session_id="session-1")
     result = await kit.ask("blue", session_id="session-2")
     named = {entry.session_id for entry in result.entries}
     assert named <= {None, "session-1"}, "an entry names a session it does not come from"
 
 
-@promise("answer with nothing where nothing matches", "declare cs_filtering='soft' if the fields only rank")
+@of_recall("answer with nothing where nothing matches", "declare cs_filtering='soft' if the fields only rank")
 async def a_filter_that_matches_nothing_finds_nothing(kit: Kit) -> None:
     """A declared filter narrows: where nothing matches, everything is not the answer."""
-    kit.needs_recall()
-    traits = kit.slot.traits
-    hard, by_metadata = traits.cs_filtering == "hard", "eq" in traits.filter_operators
-    if not hard and not by_metadata:
-        not_declared("filters")
+    hard, by_metadata = filters_of(kit)
     await kit.remember("blue", context="work", metadata={"region": "north"})
     asked: list[dict[str, Any]] = [{"context": "nowhere"}] if hard else []
     asked += [{"filters": {"region": {"eq": "nowhere"}}}] if by_metadata else []
@@ -212,10 +189,9 @@ async def a_list_in_order_is_in_the_order_of_arrival(kit: Kit) -> None:
     assert order == names, "what was written comes back in another order than it arrived in"
 
 
-@promise("compare more of the native state: every row with its text, and the feedback")
+@of_recall("compare more of the native state: every row with its text, and the feedback")
 async def the_fingerprint_sees_a_write(kit: Kit) -> None:
     """A fingerprint that always says the same proves nothing: one write must change it, and reading must not."""
-    kit.needs_recall()
     if not kit.sees_native_state:
         not_tested("fingerprint: without it only what can be retrieved is compared")
     before = await kit.observe()
@@ -226,5 +202,6 @@ async def the_fingerprint_sees_a_write(kit: Kit) -> None:
 
 
 def _needs_verbatim(kit: Kit) -> None:
+    kit.needs_recall()
     if kit.declared.rewrites:
         not_declared(f"texts as they were said: {kit.declared.rewrites}")

@@ -6,12 +6,12 @@ import gc
 import os
 import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 
-from memory import AdapterMode, LifecycleError, MemorySlot, MemslotError
+from memory import LifecycleError, MemslotError, WriteReceipt
 from memory.adapter import MemoryAdapter
 from memory.testing.contract._kit import Kit, raises
 from memory.testing.contract._spec import (
@@ -20,12 +20,10 @@ from memory.testing.contract._spec import (
     not_applicable,
     not_declared,
     not_tested,
+    of_recall,
     promise,
 )
-from memory.testing.contract.specs.isolation import _calls
-
-# Threads of the event loops' own pools; they go with the loop.
-_LOOP_THREADS = ("AnyIO worker thread", "Trio thread", "asyncio_")
+from memory.testing.contract.specs.isolation import calls_of
 
 
 @promise("derive from BaseAdapter, and keep the methods' signatures")
@@ -33,9 +31,8 @@ async def is_an_adapter(kit: Kit) -> None:
     """DESIGN 4: the contract is structural; the slot satisfies it as well."""
     for contract in (kit.adapter, kit.slot):
         assert isinstance(contract, MemoryAdapter), f"{type(contract).__name__} lacks some of its methods"
-        assert contract.backend_name == kit.slot.backend_name != "", (
-            "adapter and slot need one name, not empty"
-        )
+        assert contract.backend_name == kit.slot.backend_name, "adapter and slot have two names"
+    assert kit.slot.backend_name, "the adapter's name is empty"
 
 
 @promise(
@@ -46,28 +43,25 @@ async def closing_leaves_nothing_behind(kit: Kit) -> None:
     """DESIGN 5.8: no thread, file, socket or process; and no lock, or the second adapter could not open."""
     await kit.slot.aclose()
     counts = []
-    for number in range(3):
+    for _ in range(3):
         opened = kit.another()
         async with opened.slot:
             await opened.remember("blue")
             await opened.ask("blue")
             await opened.close(clean_up=True)
-        if number:  # the first round is for what an SDK keeps for the life of the process
-            counts.append(_resources())
-    left = counts[1] - counts[0]  # what ended meanwhile was no provider's of these rounds
+        counts.append(_resources())
+    # The first round is for what an SDK keeps for the life of the process; what ended meanwhile was no provider's.
+    left = counts[2] - counts[1]
     assert not left, f"left after closing: {', '.join(sorted(left))}"
 
 
-@promise(
+@of_recall(
     "write to disk before the receipt says committed",
     "say so in every receipt: warnings=('volatile: kept until this process ends',)",
 )
 async def what_is_stored_outlives_the_adapter(kit: Kit) -> None:
     """DESIGN 4: ``committed`` lasts beyond the process, or the receipt says ``volatile``."""
-    kit.needs_recall()
-    receipt = await kit.remember("blue")
-    if any(warning.startswith("volatile") for warning in receipt.warnings):
-        not_declared("a memory that lasts; its receipts say volatile")
+    _needs_to_last(await kit.remember("blue"))
     await kit.slot.aclose()
     again = kit.another()
     async with again.slot:
@@ -76,26 +70,28 @@ async def what_is_stored_outlives_the_adapter(kit: Kit) -> None:
     assert kept, "another adapter does not find what was stored, and the receipt does not say volatile"
 
 
-@promise(
+@of_recall(
     "ask the backend each time; keep answers only where it tells of changes",
     "where one process alone may write, refuse the second adapter",
 )
 async def what_another_adapter_wrote_is_found(kit: Kit) -> None:
     """``committed`` is stored and visible: also to an adapter that was asked the same before."""
-    kit.needs_recall()
     await kit.remember("blue")
     await kit.ask("green")
     second = kit.another()
     try:
         async with second.slot:
             await second.setup(kit.scope)
-            receipt = await second.remember("green", scope=kit.scope)
-            if any(warning.startswith("volatile") for warning in receipt.warnings):
-                not_declared("a memory that lasts; its receipts say volatile")
+            _needs_to_last(await second.remember("green", scope=kit.scope))
             found = await kit.recalls("green")
     except MemslotError:
         not_applicable("two adapters at a time, which are refused")
     assert found, "what another adapter wrote is not found: an answer was kept from before"
+
+
+def _needs_to_last(receipt: WriteReceipt) -> None:
+    if any(warning.startswith("volatile") for warning in receipt.warnings):
+        not_declared("a memory that lasts; its receipts say volatile")
 
 
 @promise("let close_native and aclose_native return where nothing is open")
@@ -104,10 +100,8 @@ async def closing_twice_is_no_error(kit: Kit) -> None:
     if kit.aids.make_adapter is None:  # the adapter is not the kit's to close
         not_tested("a function that makes adapters: one alone cannot be closed")
     await kit.remember("blue")
-    for _ in range(2):
-        await kit.slot.aclose()
-    for _ in range(2):
-        await kit.adapter.aclose()
+    for owner in (kit.slot, kit.slot, kit.adapter, kit.adapter):
+        await owner.aclose()
 
 
 @promise()
@@ -115,7 +109,7 @@ async def a_closed_slot_says_so(kit: Kit) -> None:
     """DESIGN 5.8: every call after ``aclose`` is one clear error."""
     await kit.remember("blue")
     await kit.slot.aclose()
-    await _assert_refused(kit, kit.slot)
+    await _assert_refused(kit)
 
 
 @promise()
@@ -126,7 +120,7 @@ async def another_event_loop_is_refused(kit: Kit) -> None:
 
     def elsewhere() -> None:
         try:
-            anyio.run(_assert_refused, kit, kit.slot)
+            anyio.run(_assert_refused, kit)
         except BaseException as error:
             problems.append(error)
 
@@ -142,45 +136,36 @@ async def another_event_loop_is_refused(kit: Kit) -> None:
 async def cancellation_leaves_the_slot_usable(kit: Kit) -> None:
     """DESIGN 5: a call cancelled at any point holds no gate, lock or turn."""
     for steps, delay_s in (*((steps, 0.0) for steps in range(12)), (0, 0.0005), (0, 0.002), (0, 0.01)):
-        for call in (kit.slot.record_event, kit.slot.retrieve):
-            argument: Any = (
-                kit.event(kit.fact("cancelled"))
-                if call == kit.slot.record_event
-                else kit.question("cancelled")
-            )
+        for call in (kit.write, kit.ask):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(call, argument)
+                tasks.start_soon(call, "cancelled")
                 for _ in range(steps):  # turns of the loop: a busy machine changes nothing of where they lead
                     await anyio.lowlevel.checkpoint()
                 if delay_s:
                     await anyio.sleep(delay_s)
                 tasks.cancel_scope.cancel()
     with anyio.fail_after(max(60.0, kit.declared.ready_timeout_s)):
-        await kit.slot.set_mode(AdapterMode(read_only=True))
-        await kit.slot.set_mode(AdapterMode(read_only=False))
+        await kit.read_only()
+        await kit.read_only(False)
         await kit.remember("blue")
     await kit.assert_recalled("blue", "the slot does not work after cancelled calls")
-    assert (await kit.slot.health()).details["slot"]["writes_in_flight"] == 0, "a cancelled write counts on"
+    under_way = (await kit.slot.health()).details["slot"]["writes_in_flight"]
+    assert under_way == 0, "a cancelled write still counts as under way"
 
 
-async def _assert_refused(kit: Kit, slot: MemorySlot) -> None:
-    for call in _calls(kit, slot, kit.scope):
+async def _assert_refused(kit: Kit) -> None:
+    slot, scope = kit.slot, kit.scope
+    for call in (*calls_of(kit, scope), slot.health, partial(slot.setup_scope, scope), kit.read_only):
         with raises(LifecycleError, "a call of a closed slot"):
-            await call
-    for probe in (
-        lambda: slot.health(),
-        lambda: slot.setup_scope(kit.scope),
-        lambda: slot.set_mode(AdapterMode(read_only=True)),
-    ):
-        with raises(LifecycleError, "a call of a closed slot"):
-            await probe()
+            await call()
 
 
 def _resources() -> Counter[str]:
     """How many there are of each thread, and where the system shows them, of open files and child processes."""
     gc.collect()
     names = (thread.name for thread in threading.enumerate())
-    found = Counter(f"thread {name}" for name in names if not name.startswith(_LOOP_THREADS))
+    pools = ("AnyIO worker thread", "Trio thread", "asyncio_")  # of the event loops, with which they go
+    found = Counter(f"thread {name}" for name in names if not name.startswith(pools))
     files, tasks = Path("/proc/self/fd"), Path("/proc/self/task")
     found["files"] = len(os.listdir(files)) if files.exists() else 0
     children = (child for path in tasks.glob("*/children") for child in path.read_text().split())

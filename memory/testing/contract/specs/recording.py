@@ -6,14 +6,9 @@ from typing import Any
 
 from anyio.lowlevel import current_token
 
-from memory import (
-    MemoryScope,
-    Message,
-    ProvenanceRequest,
-    SupportsProvenance,
-)
-from memory.testing.contract._kit import STORED, Kit, as_json, attempt, unique_word
-from memory.testing.contract._spec import not_applicable, not_declared, not_tested, promise
+from memory import Message
+from memory.testing.contract._kit import STORED, Kit, as_json, messages, unique_word
+from memory.testing.contract._spec import not_applicable, not_declared, not_tested, of_recall, promise
 
 _PENDING = "answer pending or queued, declare consistency='async_derived' and offer readiness"
 
@@ -53,10 +48,9 @@ async def what_was_written_is_recalled_once_ready(kit: Kit) -> None:
         assert after == before, "what was written moved a context that does not come from it, by declaration"
 
 
-@promise("answer committed only when the write can be found", _PENDING)
+@of_recall("answer committed only when the write can be found", _PENDING)
 async def a_committed_write_is_retrievable_at_once(kit: Kit) -> None:
     """DESIGN 4: ``committed`` is a promise; what is not yet retrievable is ``pending`` or ``queued``."""
-    kit.needs_recall()
     receipt = await kit.write("blue")
     if receipt.status != "committed":
         declared = kit.slot.traits.consistency
@@ -65,12 +59,11 @@ async def a_committed_write_is_retrievable_at_once(kit: Kit) -> None:
     assert await kit.recalls("blue"), "committed, and not retrievable"
 
 
-@promise(
-    "answer without entries where the backend does not know the scope yet; make the space in setup_scope",
+@of_recall(
+    "answer without entries where the backend does not know the scope yet; make the space in setup_scope"
 )
 async def a_new_scope_is_empty_and_that_is_no_error(kit: Kit) -> None:
     """DESIGN 4: empty and failed never look alike."""
-    kit.needs_recall()
     result = await kit.ask("blue")
     assert result.entries == (), "a new scope has entries"
     assert result.formatted_context == "", "a new scope has a context section"
@@ -85,71 +78,58 @@ async def raw_keeps_the_native_provenance(kit: Kit) -> None:
     result = await kit.ask("blue")
     raw = as_json(result.raw)
     for entry in result.entries:
-        assert entry.native_id is None or entry.native_id in raw, "an entry's native id is not in the payload"
-        for _, label in entry.labels:
-            assert label in raw, f"the label {label!r} of an entry is not in the payload"
-    if kit.recalls_writes:
-        assert unique_word("blue") in raw, "what was told is not in the payload"
+        for shown in (entry.native_id, *(label for _, label in entry.labels)):
+            assert shown is None or shown in raw, f"{shown!r} of an entry is not in the payload"
+    assert unique_word("blue") in raw or not kit.recalls_writes, "what was told is not in the payload"
     scores = [entry.score for entry in result.entries if entry.score is not None]
     times = [entry.timestamp for entry in result.entries if entry.timestamp is not None]
-    traced = {
-        "top_score": max(scores, default=None),
-        "newest_retrieved_at": max(times, default=None),
-        "oldest_retrieved_at": min(times, default=None),
-    }
-    for name, seen in traced.items():
-        assert getattr(result.trace, name) == seen, f"the trace has another {name} than the entries"
+    top, newest, oldest = max(scores, default=None), max(times, default=None), min(times, default=None)
+    trace = result.trace
+    assert trace.top_score == top, "the trace has another top_score than the entries"
+    seen = (trace.newest_retrieved_at, trace.oldest_retrieved_at)
+    assert seen == (newest, oldest), "the trace has other times than the entries"
 
 
-@promise(
+@of_recall(
     "give ContextEntry native_id and event_ids from the row",
     "where rows cannot carry them: without_ids = {'native_id': 'why'} (or event_ids)",
 )
 async def entries_name_their_native_record_and_their_event(kit: Kit) -> None:
     """Spec 9.8: without a native id a row cannot be traced, without event ids evidence cannot be scored."""
-    kit.needs_recall()
     receipt = await kit.remember("blue")
     entries = await kit.entries("blue")
     assert entries, "what was told is in no entry"
+    without, cannot_be = kit.declared.without_ids, "; where that cannot be, say so in without_ids"
     for entry in entries:
-        if "native_id" not in kit.declared.without_ids:
-            assert entry.native_id, "an entry lacks native_id; where that cannot be, say so in without_ids"
-        if "event_ids" not in kit.declared.without_ids:
-            assert receipt.event_id in entry.event_ids, (
-                "an entry does not name its event; where that cannot be, say so in without_ids"
-            )
-    if {"native_id", "event_ids"} <= kit.declared.without_ids.keys():
+        assert entry.native_id or "native_id" in without, f"an entry lacks native_id{cannot_be}"
+        named = receipt.event_id in entry.event_ids
+        assert named or "event_ids" in without, f"an entry does not name its event{cannot_be}"
+    if {"native_id", "event_ids"} <= without.keys():
         not_declared("ids of entries")
 
 
-@promise(
+@of_recall(
     "put the ids of the stored records into the receipt",
     "leave native_ids empty where the backend does not tell",
     "where they are ids of something else: without_ids = {'native_ids': 'what they are'}",
 )
 async def a_receipt_names_records_that_there_are(kit: Kit) -> None:
     """Spec 9.8: a native id of a receipt is found again: in the payload, by provenance or by a native query."""
-    kit.needs_recall()
     receipt = await kit.remember("blue")
     if not receipt.native_ids or "native_ids" in kit.declared.without_ids:
         not_declared("native ids of records in receipts")
     found = as_json((await kit.ask("blue")).raw) + await kit.queried(kit.scope)
     lost = [native_id for native_id in receipt.native_ids if native_id not in found]
-    provenance = kit.slot.capability(SupportsProvenance)
-    if provenance is not None:
-        lost = [native_id for native_id in lost if not await _known(provenance, kit.scope, native_id)]
-    assert not lost, (
-        "a receipt names records that are found nowhere; if its ids are not of records, say so in without_ids"
-    )
+    lost = [native_id for native_id in lost if native_id not in await kit.history(native_id=native_id)]
+    assert not lost, "records of a receipt are found nowhere; ids of something else belong in without_ids"
 
 
-@promise(
+@of_recall(
     "make one entry of each row, in the order in which they came",
     "where rows lie elsewhere in the payload: override native_rows(raw)",
 )
 async def every_native_row_becomes_an_entry(kit: Kit) -> None:
     """DESIGN 4: nothing that the backend returned is dropped on the way, and its order stays."""
-    kit.needs_recall()
     names = [f"row{number}" for number in range(4)]
     for name in names:
         await kit.remember(name)
@@ -158,48 +138,36 @@ async def every_native_row_becomes_an_entry(kit: Kit) -> None:
     if rows is None:
         not_tested("override native_rows: the payload holds no single list of rows")
     assert len(result.entries) >= len(rows), f"{len(rows)} native rows, and {len(result.entries)} entries"
-    shown = [
-        next((name for name in names if unique_word(name) in entry.text), "") for entry in result.entries
-    ]
-    came = [next((name for name in names if unique_word(name) in as_json(row)), "") for row in rows]
+    words = list(map(unique_word, names))
+    shown = [next((word for word in words if word in entry.text), "") for entry in result.entries]
+    came = [next((word for word in words if word in as_json(row)), "") for row in rows]
     assert list(filter(None, shown)) == list(filter(None, came)), "entries are not in the backend's order"
 
 
-@promise("store event.timestamp beside the row, and give it back as ContextEntry(timestamp=...)")
+@of_recall("store event.timestamp beside the row, and give it back as ContextEntry(timestamp=...)")
 async def time_is_the_events_and_not_the_clocks(kit: Kit) -> None:
     """Spec 3: the turn's timestamp reaches the backend; where entries are dated, they carry it."""
-    kit.needs_recall()
     event = kit.event(kit.fact("blue"))
     await kit.slot.record_event(event)
     await kit.until_ready()
-    entries = await kit.entries("blue")
-    assert entries, "what was told is in no entry"
-    assert {entry.timestamp for entry in entries} <= {None, event.timestamp}, (
-        "an entry has another date than its event"
-    )
+    dates = {entry.timestamp for entry in await kit.entries("blue")}
+    assert dates, "what was told is in no entry"
+    assert dates <= {None, event.timestamp}, "an entry is dated otherwise than its event"
 
 
-@promise(
+@of_recall(
     "store the fields as metadata of the record",
     "where the backend has no place for one: event_fields without it",
 )
 async def event_fields_stay_traceable(kit: Kit) -> None:
     """Spec 1: an adapter keeps the event's fields as metadata that can be found again."""
-    kit.needs_recall()
     values: dict[str, Any] = {name: f"{name}-{unique_word(name)}" for name in kit.declared.event_fields}
-    fields = dict(values)
-    if "metadata" in values:
-        fields["metadata"] = {"source": {"pages": [values["metadata"]]}}
-    await kit.remember("blue", **fields)
+    nested = {"metadata": {"source": {"pages": [values["metadata"]]}}} if "metadata" in values else {}
+    await kit.remember("blue", **{**values, **nested})
     result = await kit.ask("blue")
     found = as_json(result.raw)
-    provenance = kit.slot.capability(SupportsProvenance)
-    for entry in result.entries:
-        if provenance is not None and entry.native_id is not None:
-            answer = await provenance.provenance(
-                ProvenanceRequest(scope=kit.scope, native_id=entry.native_id)
-            )
-            found += as_json(answer.raw)
+    for native_id in await kit.native_ids("blue"):
+        found += await kit.history(native_id=native_id)
     lost = [name for name, value in values.items() if value not in found]
     assert not lost, f"neither raw nor provenance holds {lost}; correct event_fields if that cannot be"
 
@@ -207,16 +175,12 @@ async def event_fields_stay_traceable(kit: Kit) -> None:
 @promise("give roles that the backend does not know another name, and keep the message")
 async def messages_of_every_role_are_accepted(kit: Kit) -> None:
     """DESIGN 4: the adapter decides what the backend can take, and says so in warnings."""
-    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
-    messages = (
-        Message(role="system", content="Be brief."),
-        Message(role="developer", content="Use metric units."),
+    said = (
+        *messages(("system", "Be brief."), ("developer", "Use metric units.")),
         Message(role="user", content=kit.fact("blue"), name="Ada"),
-        Message(role="assistant", tool_calls=(call,)),
-        Message(role="tool", content="found nothing", tool_call_id="c1"),
-        Message(role="assistant", content="I found nothing."),
+        *messages(("tool", "found nothing"), ("assistant", "I found nothing.")),
     )
-    receipt = await kit.slot.record_event(kit.event("unused", messages=messages))
+    receipt = await kit.slot.record_event(kit.event("unused", messages=said))
     assert receipt.status in STORED, f"an event of every role was {receipt.status}: {receipt.warnings}"
     await kit.until_ready()
     await kit.assert_recalled("blue", "what the user said among other roles is not recalled as declared")
@@ -234,20 +198,14 @@ async def any_script_and_length_survives(kit: Kit) -> None:
         f"I own a boat. {'It sails well and far. ' * 400}{kit.fact('last')}": "Do I own a boat that sails?",
     }
     for text in said:
-        assert (await kit.slot.record_event(kit.event(text))).status in STORED, (
-            "a text of this script or length was not stored"
-        )
+        receipt = await kit.slot.record_event(kit.event(text))
+        assert receipt.status in STORED, "a text of this script or length was not stored"
     await kit.until_ready()
     for text, query in said.items():
         result = await kit.slot.retrieve(kit.request(query))
         as_json(result.raw)
-        # A backend may cut a long text into pieces, so its start must do.
-        assert (text[:12] in result.formatted_context) == kit.recalls_writes, f"{text[:12]!r} is not recalled"
+        start = text[:12]  # a backend may cut a long text into pieces
+        recalled = start in result.formatted_context
+        assert recalled == kit.recalls_writes, f"{start!r} is not recalled as declared"
     whole = unique_word("last") in as_json(result.raw) or await kit.recalls("last")
     assert whole == kit.recalls_writes, f"the end of a text of {len(text)} signs is not recalled as declared"
-
-
-async def _known(provenance: SupportsProvenance, scope: MemoryScope, native_id: str) -> bool:
-    request = ProvenanceRequest(scope=scope, native_id=native_id)
-    answer, error = await attempt(provenance.provenance(request))
-    return error is None and native_id in as_json(answer.raw)

@@ -44,23 +44,19 @@ async def stored_text_cannot_close_or_forge_the_section(kit: Kit) -> None:
         await kit.adapter.record_event(kit.event(f"{kit.fact(name)} {text} {kit.fact(name)}"))
         await kit.until_ready()
         section = (await kit.ask(name)).formatted_context
+        shown = unique_word(name) in section
+        assert shown or not kit.recalls_writes, f"{name}: what was written is not in the section"
         if not section:
-            assert not kit.recalls_writes, f"{name}: nothing is shown of what was written"
             continue
-        if kit.recalls_writes:
-            assert unique_word(name) in section, f"{name}: what was written is not in the section"
         assert len(_TAG.findall(section)) == 2, f"{name}: stored text forged a second fence"
         body = section.split("\n")
         assert body[0].startswith("<memory-context "), f"{name}: the section does not begin with its fence"
         assert body[-1] == "</memory-context>", f"{name}: the section does not end with its fence"
-        assert not any(re.split(r"[\r\u2028\x85]", line)[-1].startswith(_FORGED) for line in body), (
-            f"{name}: stored text imitates an entry"
-        )
+        forged = [line for line in body if re.split(r"[\r\u2028\x85]", line)[-1].startswith(_FORGED)]
+        assert not forged, f"{name}: stored text imitates an entry"
         bad = [char for char in section if unicodedata.category(char) == "Cc" and char not in "\n\t"]
-        assert not bad, f"{name}: control characters reach the prompt"
-        assert not set(section) & set("\u202e\u2066\u2028"), (
-            f"{name}: letters that turn lines reach the prompt"
-        )
+        bad += set(section) & set("\u202e\u2066\u2028")
+        assert not bad, f"{name}: control characters, or such as turn or break lines, reach the prompt"
 
 
 @promise(
@@ -122,16 +118,14 @@ async def recalled_context_is_not_written_again(kit: Kit) -> None:
     """DESIGN 5.6: memory must not feed on itself."""
     await kit.remember("blue")
     before = await kit.observe()
-    section = (await kit.ask("blue")).formatted_context or (
-        '<memory-context backend="x" scope="y">\n- old\n</memory-context>'
-    )
+    section = (await kit.ask("blue")).formatted_context
+    section = section or '<memory-context backend="x" scope="y">\n- old\n</memory-context>'
     with raises(InputError, "a turn that is recalled context alone"):
         await kit.slot.after_turn(user=section, session_id="s")
     assert await kit.observe() == before, "recalled context alone was written"
     echoed = section.replace(unique_word("blue"), unique_word("echo"))
-    receipt = await kit.slot.after_turn(
-        user=f"{echoed}\n{kit.fact('green')}", assistant=f"You said: {echoed}", session_id="s"
-    )
+    said, answer = f"{echoed}\n{kit.fact('green')}", f"You said: {echoed}"
+    receipt = await kit.slot.after_turn(user=said, assistant=answer, session_id="s")
     assert receipt.status != "unknown", "a plain write was unknown"
     await kit.until_ready()
     result = await kit.ask("green")
