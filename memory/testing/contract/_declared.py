@@ -93,20 +93,12 @@ class Declarations:
 
 @dataclass(frozen=True)
 class Aids:
-    """What whoever runs the kit gives it beside the adapter; None where it was not given.
+    """What whoever runs the kit gives it beside the adapter; None where it was not given."""
 
-    Attributes:
-        make_adapter: a further adapter of the same native system.
-        fingerprint: the native state, past the adapter.
-        native_fault: makes the backend fail.
-        native_peak: how many native calls there were at a time, at most.
-        described: what the plugin says of itself.
-    """
-
-    make_adapter: Callable[[], MemoryAdapter] | None = None
+    make_adapter: Callable[[], MemoryAdapter] | None = None  # a further one of the same native system
     fingerprint: Fingerprint | None = None
     native_fault: FaultInjector | None = None
-    native_peak: Callable[[], int] | None = None
+    native_peak: Callable[[], int] | None = None  # most native calls at a time
     described: PluginInfo | None = None
 
 
@@ -148,10 +140,7 @@ class ConformanceProfile(Declarations):
 
     def aids(self, adapter: MemoryAdapter, **given: Any) -> Aids:
         """What this profile overrides, bound to an adapter."""
-        own = type(self)
-        found: dict[str, Any] = {
-            name: partial(getattr(self, name), adapter)
-            for name in ("fingerprint", "native_fault", "native_peak")
-            if getattr(own, name) is not getattr(ConformanceProfile, name)
-        }
-        return Aids(**given, **found)
+        for name in ("fingerprint", "native_fault", "native_peak"):
+            if getattr(type(self), name) is not getattr(ConformanceProfile, name):
+                given[name] = partial(getattr(self, name), adapter)
+        return Aids(**given)

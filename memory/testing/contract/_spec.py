@@ -31,18 +31,11 @@ REGISTRY: dict[str, Spec] = {}
 
 
 class NotRun(Exception):
-    """A promise that was not looked at.
-
-    Attributes:
-        outcome: ``not declared``: the memory says that it has not got it; ``not applicable``: it declares the
-            alternative, which another spec looks at; ``not tested``: who runs the kit has to give something.
-        why: what is not declared, or what is to be given.
-    """
+    """A promise that was not looked at, and what is not declared, or to be given."""
 
     def __init__(self, outcome: WhyNot, why: str) -> None:
         super().__init__(f"{outcome}: {why}")
-        self.outcome: WhyNot = outcome
-        self.why = why
+        self.outcome, self.why = outcome, why
 
 
 def not_declared(what: str) -> NoReturn:
@@ -69,19 +62,11 @@ HEALTH_OF = (
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One promise.
+    """One promise."""
 
-    Attributes:
-        name: of its function, and its anchor in the documentation; pytest's test is ``test_`` and it.
-        area: what it is about, such as ``isolation``.
-        core: every memory makes it; otherwise it belongs to a capability or a declaration.
-        remedies: what to do where it is broken, each alternative, the honest declaration included.
-        check: the function.
-    """
-
-    name: str
+    name: str  # of its function, and its anchor in the documentation; pytest's test is ``test_`` and it
     area: str
-    core: bool
+    core: bool  # every memory makes it; otherwise it belongs to a capability or a declaration
     remedies: tuple[str, ...]
     check: Check
 
@@ -100,11 +85,8 @@ class Spec:
 def promise(*remedies: str, core: bool = True, recall: bool = False) -> Callable[[Check], Check]:
     """Make a function a spec; its module's name says what it is about.
 
-    Args:
-        remedies: what to do where it is broken, each an alternative. A declaration stands among them only where it
-            is honest for some memory.
-        core: every memory makes this promise.
-        recall: it is about recalled writes only, and left where they are not promised.
+    Remedies are alternatives; a declaration stands among them only where it is honest for some memory. A promise of
+    ``recall`` is left where what is written is not recalled.
     """
 
     def register(check: Check) -> Check:
@@ -127,19 +109,16 @@ of_capability, of_recall = partial(promise, core=False), partial(promise, recall
 @cache
 def specs() -> Mapping[str, Spec]:
     """Every spec of the kit by its name, in the order in which they are played."""
-    from memory.testing.contract import specs as package
-
     for module in ORDER:
-        importlib.import_module(f"{package.__name__}.{module}")
+        importlib.import_module(f"{__package__}.specs.{module}")
     in_order = sorted(REGISTRY.values(), key=lambda spec: ORDER.index(spec.area.replace(" ", "_")))
     return {spec.name: spec for spec in in_order}
 
 
-ORDER = (
+ORDER = (  # what everything else rests on comes first
     "recording", "details", "cs_and_filters", "isolation", "read_only", "budget", "safety", "failures",
     "concurrency", "lifecycle", "capabilities", "traces",
 )  # fmt: skip
-"""The modules of the specs: what everything else rests on comes first."""
 
 
 DOCS = "docs/conformance-specs.md"
@@ -153,21 +132,12 @@ _STEPS, _LONGEST = 8, 240
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a promise counts as broken.
-
-    Attributes:
-        promise: what was expected.
-        problem: in a sentence.
-        done: the last calls of the slot, oldest first.
-        seen: the values that the problem is about.
-        remedies: each an alternative.
-        anchor: where the documentation has more.
-    """
+    """Why a promise counts as broken."""
 
     promise: str
     problem: str
-    done: tuple[str, ...]
-    seen: tuple[str, ...]
+    done: tuple[str, ...]  # the last calls of the slot, oldest first
+    seen: tuple[str, ...]  # the values that the problem is about
     remedies: tuple[str, ...]
     anchor: str
 
@@ -187,40 +157,29 @@ class PromiseBroken(AssertionError):
 def failure_of(spec: Spec, error: BaseException, traces: Sequence[Trace]) -> Failure:
     """What an exception that left a spec means."""
     error = _first(error)
-    seen: tuple[str, ...]
-    remedies = spec.remedies or (MEND,)
-    if isinstance(error, AssertionError):
-        problem, seen = str(error) or "a promise of the kit is broken", tuple(_values(error))
-        if error.__cause__ is not None:
-            seen = tuple(_origins(error.__cause__))
-            remedies = remedies if isinstance(error.__cause__, MemslotError) else (RAISED,)
-    else:  # what the spec is about was not reached, so its remedies would lead astray
+    remedies, cause = spec.remedies or (MEND,), error.__cause__
+    problem, seen = str(error) or "a promise of the kit is broken", _origins(cause or error)
+    if not isinstance(error, AssertionError):  # the spec was not reached, so its remedies would lead astray
         problem = f"{type(error).__name__} was raised: {error}"
-        seen = tuple(_origins(error))
+        seen = _origins(error)
         remedies = specs()[FOREIGN_ROW].remedies if isinstance(error, IsolationError) else (RAISED, *remedies)
-    return Failure(
-        promise=spec.promise,
-        problem=problem,
-        done=tuple(_steps(traces))[-_STEPS:],
-        seen=seen,
-        remedies=remedies,
-        anchor=f"{DOCS}#{spec.name}",
-    )
+    elif cause is None:
+        seen = _values(error)
+    elif not isinstance(cause, MemslotError):
+        remedies = (RAISED,)
+    done = tuple(_steps(traces))[-_STEPS:]
+    return Failure(spec.promise, problem, done, tuple(seen), remedies, f"{DOCS}#{spec.name}")
 
 
 def cut_off(spec: Spec, limit_s: float, where: Sequence[str]) -> Failure:
     """A spec that did not come back; ``where`` is the stack of the thread that ran, innermost first."""
-    return Failure(
-        promise=f"every call comes back, here within {limit_s:g} s. {spec.promise}",
-        problem=f"cut off after {limit_s:g} s",
-        done=(),
-        seen=tuple(where if len(where) < 5 else (*where[:3], where[-1])),
-        remedies=(
-            "end the loop, or give the wait a limit of its own",
-            "where the machine is slow, allow more: --limit SECONDS",
-        ),
-        anchor=f"{DOCS}#{spec.name}",
+    promise = f"every call comes back, here within {limit_s:g} s. {spec.promise}"
+    seen = tuple(where if len(where) < 5 else (*where[:3], where[-1]))
+    remedies = (
+        "end the loop, or give the wait a limit of its own",
+        "where the machine is slow, allow more: --limit SECONDS",
     )
+    return Failure(promise, f"cut off after {limit_s:g} s", (), seen, remedies, f"{DOCS}#{spec.name}")
 
 
 def shown(value: Any) -> str:
@@ -230,9 +189,9 @@ def shown(value: Any) -> str:
         text = f"{text[:_LONGEST]}... ({len(text)} characters)"
     if not isinstance(value, str):
         return text
-    strange = {letter for letter in value if not letter.isascii()}
-    if value != value.strip():
-        strange.add(" ")
+    strange = {letter for letter in value if not letter.isascii()} | (
+        {" "} if value != value.strip() else set()
+    )
     if not strange or len(strange) > 6:  # a text of another script, not a letter in disguise
         return text
     points = ", ".join(f"U+{ord(letter):04X} {unicodedata.name(letter, '?')}" for letter in sorted(strange))
@@ -263,23 +222,15 @@ def _step(trace: Trace) -> str:
 
 def _values(error: AssertionError) -> Iterator[str]:
     """What the names in the failing assert stand for."""
-    frames = [
-        frame
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-        if frame.f_code.co_filename.startswith(_HERE)
-    ]
-    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame in frames]
-    for frame, line in zip(reversed(frames), reversed(lines), strict=True):
-        test = _assert_at(frame, line)
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        test = _assert_at(frame, line) if frame.f_code.co_filename.startswith(_HERE) else None
         if test is not None:
-            yield from dict.fromkeys(_named_values(test, frame))
-            return
+            return iter(dict.fromkeys(_named_values(test, frame)))
+    return iter(())
 
 
 def _assert_at(frame: FrameType, line: int) -> ast.expr | None:
     source = "".join(linecache.getlines(frame.f_code.co_filename))
-    if not source:
-        return None
     around = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert))
     return next((node.test for node in around if node.lineno <= line <= (node.end_lineno or line)), None)
 
@@ -291,7 +242,7 @@ def _named_values(test: ast.expr, frame: FrameType) -> Iterator[str]:
             continue
         try:
             value = _value(node, frame)
-        except LookupError:
+        except Exception:  # of a property, whatever it likes
             continue
         if not callable(value) and not isinstance(value, (ModuleType, type)):
             yield f"{ast.unparse(node)} = {shown(value)}"
@@ -299,15 +250,9 @@ def _named_values(test: ast.expr, frame: FrameType) -> Iterator[str]:
 
 def _value(node: ast.expr, frame: FrameType) -> Any:
     """A name, or a chain of attributes of one; nothing is called."""
-    if isinstance(node, ast.Name) and node.id in frame.f_locals:
-        return frame.f_locals[node.id]
     if isinstance(node, ast.Attribute):
-        owner = _value(node.value, frame)
-        try:
-            return getattr(owner, node.attr)
-        except Exception as error:
-            raise LookupError from error
-    raise LookupError
+        return getattr(_value(node.value, frame), node.attr)
+    return frame.f_locals[node.id if isinstance(node, ast.Name) else ""]
 
 
 def _origins(error: BaseException) -> Iterator[str]:

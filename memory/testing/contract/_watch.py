@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, redirect_stderr, redirect_stdout
 from contextvars import ContextVar
@@ -24,22 +25,12 @@ class LoopWatch:
     """How long an event loop did not come round, counted by the turns that another thread had meanwhile.
 
     Turns, not time: on a busy machine both threads get fewer, and no loop is called blocked for that.
-
-    Attributes:
-        worst_ms: the longest stretch, as far as it was seen.
     """
 
-    def __init__(self) -> None:
-        self._worst = 0
-        self._missed = 0
-
-    @property
-    def worst_ms(self) -> float:
-        return self._worst * _TICK_S * 1000
+    worst_ms, _missed = 0.0, 0
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Watch the running loop during the body."""
         stop = threading.Event()
         thread = threading.Thread(target=self._count, args=(stop,), name="memslot-loop-watch")
         thread.start()
@@ -60,7 +51,7 @@ class LoopWatch:
     def _count(self, stop: threading.Event) -> None:
         while not stop.wait(_TICK_S):
             self._missed += 1
-            self._worst = max(self._worst, self._missed)
+            self.worst_ms = max(self.worst_ms, self._missed * _TICK_S * 1000)
 
 
 @contextmanager
@@ -78,11 +69,8 @@ def watch_output() -> Iterator[dict[str, str]]:
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
-    found |= {
-        "log": log.getvalue(),
-        "stdout": out.getvalue() + first[0],
-        "stderr": err.getvalue() + second[0],
-    }
+    found["log"] = log.getvalue()
+    found["stdout"], found["stderr"] = out.getvalue() + first[0], err.getvalue() + second[0]
 
 
 @contextmanager
@@ -104,17 +92,7 @@ def _descriptor(number: int) -> Iterator[list[str]]:
 
 
 class Concurrency:
-    """Counts the calls of an adapter that run at a time, and lets each take a while.
-
-    Args:
-        adapter: its methods are wrapped by ``patch``, which takes object, name and value.
-
-    Attributes:
-        peak: most calls at a time, over all scopes.
-        peak_of: the same by scope label.
-        kinds: names of the methods that were called.
-        together: names of those that ran at the peak.
-    """
+    """Counts the calls of an adapter that run at a time, and lets each take a while."""
 
     METHODS = (
         "setup_scope", "record_event", "record_events", "retrieve", "reset_scope", "health", "readiness",
@@ -123,11 +101,11 @@ class Concurrency:
 
     def __init__(self, adapter: Any, patch: Callable[[Any, str, Any], None]) -> None:
         self.peak = 0
-        self.peak_of: dict[str, int] = {}
+        self.peak_of: Counter[str] = Counter()  # by scope label
         self.kinds: set[str] = set()
-        self.together: list[str] = []
+        self.together: list[str] = []  # what ran at the peak
         self._now: list[str] = []
-        self._now_of: dict[str, int] = {}
+        self._now_of: Counter[str] = Counter()
         for name in self.METHODS:
             if hasattr(adapter, name):
                 patch(adapter, name, self._counted(name, getattr(adapter, name)))
@@ -141,10 +119,10 @@ class Concurrency:
             scope = _scope_label(arguments)
             self.kinds.add(name)
             self._now.append(name)
-            self._now_of[scope] = self._now_of.get(scope, 0) + 1
+            self._now_of[scope] += 1
             if len(self._now) > self.peak:
                 self.peak, self.together = len(self._now), sorted(self._now)
-            self.peak_of[scope] = max(self.peak_of.get(scope, 0), self._now_of[scope])
+            self.peak_of[scope] = max(self.peak_of[scope], self._now_of[scope])
             try:
                 await anyio.sleep(0.002)
                 return await native(*arguments)
@@ -158,8 +136,7 @@ class Concurrency:
 
 def _scope_label(arguments: tuple[Any, ...]) -> str:
     """The scope of a call: its argument, the argument's, or that of the first of a list."""
-    first = arguments[0] if arguments else None
+    first = next(iter(arguments), None)
     if isinstance(first, (list, tuple)):
-        first = first[0] if first else None
-    scope = getattr(first, "scope", first)
-    return str(getattr(scope, "label", ""))
+        first = next(iter(first), None)
+    return str(getattr(getattr(first, "scope", first), "label", ""))

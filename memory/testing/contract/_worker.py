@@ -1,7 +1,7 @@
 """Specs in a process of their own, so that a plugin that never comes back can be cut off by its death.
 
-``python -m memory.testing.contract._worker ORDER`` prints a line of JSON before and after every spec. A spec that
-takes too long ends the process, whose stack is then in the file that the order names.
+``python -m memory.testing.contract._worker ORDER`` prints a line of JSON after every spec. One that takes too long
+ends the process, whose stack is then in the file that the order names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -24,7 +26,7 @@ import anyio
 from pydantic import TypeAdapter
 
 from memory import ConfigError, InputError, PluginError
-from memory.plugins.config import MemslotConfig, load_config
+from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.contract._declared import ConformanceProfile
 from memory.testing.contract._report import Result
@@ -40,13 +42,7 @@ _RESULT = TypeAdapter(Result)
 def play(
     config: str, chosen: Sequence[tuple[str, str]], *, limit_s: float, profile: str | None = None
 ) -> Iterator[Result]:
-    """The results of specs, each as soon as it is known.
-
-    Args:
-        config: path of a configuration.
-        chosen: names of specs, each with its loop.
-        limit_s: seconds for each.
-        profile: ``module:class`` in place of what the plugin's hook names.
+    """The results of specs, given with their loops, each as soon as it is known; ``profile`` is ``module:class``.
 
     Raises:
         InputError: no adapter can be made: an option is wrong, or an SDK is not installed.
@@ -54,32 +50,24 @@ def play(
     left = list(chosen)
     while left:
         with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
-            stack = Path(directory, "stack")
-            order = {
-                "config": config, "chosen": left, "limit_s": limit_s, "profile": profile, "stack": str(stack),
-            }  # fmt: skip
-            last, stderr, code = None, Path(directory, "stderr"), 0
-            for line in _lines(order, stderr):
+            stack, stderr, code = Path(directory, "stack"), Path(directory, "stderr"), 0
+            order = {"config": config, "chosen": left, "limit_s": limit_s, "profile": profile}
+            for line in _lines({**order, "stack": str(stack)}, stderr):
+                if "refused" in line:
+                    raise InputError(line["refused"])
                 if "ended" in line:
                     code = line["ended"]
                     continue
-                if "started" in line:
-                    last = tuple(line["started"])
-                    continue
-                if "refused" in line:
-                    raise InputError(line["refused"])
                 left.pop(0)
-                last = None
                 yield _RESULT.validate_python(line)
             if not left:
                 return
-            spec, loop = last or left[0]
+            spec, loop = left.pop(0)
             where = _stack(stack.read_text()) if stack.exists() else []
             if where:
                 failure = cut_off(specs()[spec], limit_s, where)
             else:
                 failure = _died(spec, code, stderr.read_text(errors="replace"))
-            left.pop(0)
             yield Result(spec, loop, "failed", failure=failure, seconds=limit_s if where else 0.0)
 
 
@@ -105,21 +93,16 @@ def _lines(order: dict[str, Any], stderr: Path) -> Iterator[dict[str, Any]]:
 
 def _died(spec: str, code: int, said: str) -> Failure:
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-    return Failure(
-        promise=specs()[spec].promise,
-        problem=f"the process that played it ended {how}",
-        done=(),
-        seen=tuple(_stack(said)[:3] or said.strip().splitlines()[-3:]),
-        remedies=("a plugin must not end its process: see what it printed last",),
-        anchor="docs/conformance.md#limits",
+    problem, remedy = (
+        f"the process that played it ended {how}",
+        "a plugin must not end its process: see what it printed last",
     )
+    seen = tuple(_stack(said)[:3] or said.strip().splitlines()[-3:])
+    return Failure(specs()[spec].promise, problem, (), seen, (remedy,), "docs/conformance.md#limits")
 
 
 def _stack(text: str) -> list[str]:
-    """The lines of a dumped stack that are the plugin's, innermost first: of the main thread, else of its workers.
-
-    Where nobody is in the plugin, all lines of the main thread.
-    """
+    """A dumped stack's lines in the plugin, innermost first: the main thread's, else workers', else all of main."""
     frames: list[str] = []
     for thread in text.split("(most recent call first):")[:0:-1]:  # the main thread is dumped last
         lines = [line.strip().removeprefix("File ") for line in thread.splitlines() if "File " in line]
@@ -131,24 +114,16 @@ def _stack(text: str) -> list[str]:
     return frames
 
 
-def profile_of(registry: MemoryAdapterRegistry, settings: MemslotConfig, named: str | None) -> type[Any]:
-    """The profile that was named, else the plugin's own, else one without aids."""
-    if named is None:
-        return registry.conformance(registry.selected(settings).name) or ConformanceProfile
-    module, _, name = named.partition(":")
-    return getattr(__import__(module, fromlist=[name]), name)  # type: ignore[no-any-return]
-
-
 def _main(order: dict[str, Any]) -> None:
     faulthandler.enable()
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a plugin prints is no result
     stack = Path(order["stack"]).open("w")  # noqa: SIM115 (the watchdog writes to it at the end)
-    settings = load_config(order["config"])
-    registry = MemoryAdapterRegistry()
-    profile = profile_of(registry, settings, order["profile"])
+    settings, registry = load_config(order["config"]), MemoryAdapterRegistry()
     described = registry.selected(settings)
-    limit_s = float(order["limit_s"])
+    limit_s, named = float(order["limit_s"]), order["profile"]
+    own = registry.conformance(described.name) if named is None else resolve_name(named)
+    profile = own or ConformanceProfile
 
     def send(found: dict[str, Any]) -> None:
         channel.write(json.dumps(found) + "\n")
@@ -161,12 +136,10 @@ def _main(order: dict[str, Any]) -> None:
                 send({"refused": str(error)})
                 raise SystemExit from None
 
-        return await run_spec(
-            specs()[spec], lambda: opened(make, profile, described, in_directory=True), limit_s
-        )
+        kit = partial(opened, make, profile, described, in_directory=True)
+        return await run_spec(specs()[spec], kit, limit_s)
 
     for spec, loop in order["chosen"]:
-        send({"started": [spec, loop]})
         faulthandler.dump_traceback_later(limit_s + _GRACE_S, exit=True, file=stack)
         try:
             result = anyio.run(one_spec, spec, backend=loop)

@@ -154,8 +154,8 @@ async def cancellation_leaves_the_slot_usable(kit: Kit) -> None:
 
 
 async def _assert_refused(kit: Kit) -> None:
-    slot, scope = kit.slot, kit.scope
-    for call in (*calls_of(kit, scope), slot.health, partial(slot.setup_scope, scope), kit.read_only):
+    calls = [*calls_of(kit, kit.scope), kit.slot.health, partial(kit.slot.setup_scope, kit.scope)]
+    for call in (*calls, kit.read_only):
         with raises(LifecycleError, "a call of a closed slot"):
             await call()
 
