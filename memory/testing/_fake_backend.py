@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from memory import (
@@ -46,6 +46,8 @@ from memory.testing._fake_store import FakeNativeError, FakeNativeStore
 
 # A narrow alphabet, as real backends have: lower case, no dots, 64 characters.
 _ALPHABET = IdAlphabet(safe="", escape="_", separator="-", max_length=64)
+_TEMPLATE = "{run_id}:{persona_id}:{backend_namespace}:{agent_id}"
+_EVER = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 class FakeBackend(BaseAdapter):
@@ -99,13 +101,10 @@ class FakeBackend(BaseAdapter):
         if not events:
             return []
         records = [_record(event, message) for event in events for message in event.messages]
-        ids = await self._native().insert(self._space(events[0].scope), records)
-        remaining = iter(ids)
+        ids = iter(await self._native().insert(self._space(events[0].scope), records))
         status: Any = "pending" if self.store.derivation_s else "committed"
-        return [
-            self.receipt(event, "insert", [next(remaining) for _ in event.messages], status=status)
-            for event in events
-        ]
+        stored = [(event, [next(ids) for _ in event.messages]) for event in events]
+        return [self.receipt(event, "insert", own, status=status) for event, own in stored]
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """``list_rows`` by event id."""
@@ -114,9 +113,8 @@ class FakeBackend(BaseAdapter):
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """``search``, with ``limit`` from the budget and ``where`` from CS fields and filters."""
-        rows = await self._native().search(
-            self._space(request.scope), request.query, limit=request.budget.max_items, where=request.where
-        )
+        space, limit = self._space(request.scope), request.budget.max_items
+        rows = await self._native().search(space, request.query, limit=limit, where=request.where)
         ids = tuple(row["id"] for row in rows)
         return RetrieveResult(
             request=request,
@@ -130,9 +128,8 @@ class FakeBackend(BaseAdapter):
         space = self._space(scope)
         removed = await self._native().delete_rows(space)
         left = await self._native().list_rows(space)
-        return ResetReceipt(
-            scope=scope, verified=not left, removed=removed, trace=self.trace(scope, "delete_rows")
-        )
+        trace = self.trace(scope, "delete_rows")
+        return ResetReceipt(scope=scope, verified=not left, removed=removed, trace=trace)
 
     async def health(self) -> BackendHealth:
         """``ping``."""
@@ -149,9 +146,8 @@ class FakeBackend(BaseAdapter):
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
         """``insert`` of a row of kind ``feedback``."""
-        text = feedback.corrected_answer or feedback.content
         record = {
-            "text": text,
+            "text": feedback.corrected_answer or feedback.content,
             "kind": "feedback",
             "created_at": feedback.timestamp.isoformat(),
             "labels": {"feedback_id": feedback.feedback_id, "session_id": feedback.session_id},
@@ -189,12 +185,9 @@ class FakeBackend(BaseAdapter):
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """``history`` of one row, or of the scope within a time range."""
         history = await self._native().history(self._space(request.scope), request.native_id)
-        since, until = request.since, request.until
+        since, until = request.since or _EVER[0], request.until or _EVER[1]
         entries = [
-            entry
-            for entry in history
-            if (since is None or datetime.fromisoformat(entry["created_at"]) >= since)
-            and (until is None or datetime.fromisoformat(entry["created_at"]) <= until)
+            entry for entry in history if since <= datetime.fromisoformat(entry["created_at"]) <= until
         ]
         return ProvenanceResult(
             raw={"history": entries},
@@ -218,9 +211,6 @@ class FakeBackend(BaseAdapter):
 
     def _space(self, scope: MemoryScope) -> str:
         return self._encoder.encode(scope)["space"]
-
-
-_TEMPLATE = "{run_id}:{persona_id}:{backend_namespace}:{agent_id}"
 
 
 def _record(event: MemoryEvent, message: Message) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from memory import MemoryScope, MemorySlot
 from memory.testing._fake_store import FakeNativeStore
 
 THOUGHT, TOOL_RESULT, PICTURE = "Private reasoning zqthought.", "It is noon zqtool.", "cXpwaWN0dXJl"
-BEFORE_TOOL = "Let me look at the clock."
 
 
 def person(name: str) -> MemoryScope:
@@ -70,7 +69,7 @@ class HostModel:
                 self.fails -= 1
                 raise ModelDown("the model is down")
             if self.uses_tool and not after_tool:
-                return ModelTurn(BEFORE_TOOL, calls_tool=True)
+                return ModelTurn("Let me look at the clock.", calls_tool=True)
             self._said += 1
             return ModelTurn(f"Answer {self._said}.")
 
@@ -116,20 +115,14 @@ class HostUnderTest(ABC):
 
 @dataclass(frozen=True)
 class Stage:
-    """A memory over a fake backend, the host on it, and what came of it.
-
-    Attributes:
-        model: the host's.
-        store: the backend's, whose faults may be set.
-        troubles: what ``on_trouble`` was told.
-    """
+    """A memory over a fake backend, the host on it, and what came of it."""
 
     model: HostModel
     store: FakeNativeStore
     slot: MemorySlot
     memory: Any
     host: HostUnderTest
-    troubles: list[tuple[str, str]]
+    troubles: list[tuple[str, str]]  # what ``on_trouble`` was given
 
     async def recorded(self) -> list[str]:
         """The texts that are stored, in order, after everything on its way has arrived."""

@@ -74,17 +74,17 @@ class HostContract(ABC):
     ) -> AsyncIterator[Stage]:
         model, store = model or HostModel(), store or FakeNativeStore()
         troubles: list[tuple[str, str]] = []
-        async with MemorySlot(FakeBackend(store), scope=person("ada")) as slot:
-            given = {"recall_s": 20.0, **policy}
-            async with self.turn_memory(
-                slot, on_trouble=lambda *words: troubles.append(words), **given
-            ) as memory:
-                stage = Stage(model, store, slot, memory, self.host(memory, model), troubles)
-                try:
-                    yield stage
-                finally:
-                    await stage.host.aclose()
-                    store.faults.clear()
+        given = {"recall_s": 20.0, "on_trouble": lambda *words: troubles.append(words), **policy}
+        async with (
+            MemorySlot(FakeBackend(store), scope=person("ada")) as slot,
+            self.turn_memory(slot, **given) as memory,
+        ):
+            stage = Stage(model, store, slot, memory, self.host(memory, model), troubles)
+            try:
+                yield stage
+            finally:
+                await stage.host.aclose()
+                store.faults.clear()
 
     # -- recall -------------------------------------------------------------------------------------------
 
@@ -138,8 +138,8 @@ class HostContract(ABC):
 
     async def test_records_the_same_words_twice_where_they_are_said_twice(self) -> None:
         async with self.on_stage() as stage:
-            await stage.host.ask("ok")
-            await stage.host.ask("ok")
+            for _ in range(2):
+                await stage.host.ask("ok")
             assert await stage.recorded() == ["ok", "Answer 1.", "ok", "Answer 2."]
 
     async def test_records_no_tools_thoughts_and_pictures(self) -> None:
@@ -153,10 +153,8 @@ class HostContract(ABC):
             await stage.host.ask("One.", conversation="one")
             await stage.host.ask("Two.", conversation="two")
             await stage.recorded()
-            sessions = {row.text: row.labels["session_id"] for row in stage.store.rows.values()}
-            assert sessions["One."] == sessions["Answer 1."]
-            assert sessions["Two."] == sessions["Answer 2."]
-            assert sessions["One."] != sessions["Two."]
+            first, answer, second, other = (row.labels["session_id"] for row in stage.store.rows.values())
+            assert first == answer != second == other
 
     async def test_streams(self) -> None:
         """A streamed turn is recalled for and recorded once, whole."""
@@ -202,15 +200,14 @@ class HostContract(ABC):
                         asks = f"I am {who}. {ASKS}"
                         tasks.start_soon(partial(stage.host.ask, asks, who=who, conversation=f"{who}{at}"))
             await stage.recorded()
-            shown = {
-                who: [text for text in stage.model.shown if f"I am {who}." in text] for who in ("ada", "bob")
-            }
-            assert all(LIKES in text for text in shown["ada"])
-            assert not [text for text in shown["bob"] if LIKES in text]
-            of_bob = {row.space for row in stage.store.rows.values() if "I am bob." in row.text}
-            of_ada = {row.space for row in stage.store.rows.values() if "I am ada." in row.text}
-            assert len(of_bob) == len(of_ada) == 1
-            assert of_bob != of_ada
+            spaces = set()
+            for who, knows in (("ada", True), ("bob", False)):
+                prompts = [text for text in stage.model.shown if f"I am {who}." in text]
+                assert {LIKES in text for text in prompts} == {knows}
+                rows = [row for row in stage.store.rows.values() if f"I am {who}." in row.text]
+                (space,) = {row.space for row in rows}
+                spaces.add(space)
+            assert len(spaces) == 2
 
     # -- a memory that is slow, down, closed or elsewhere ------------------------------------------------
 
@@ -225,11 +222,8 @@ class HostContract(ABC):
             assert len(stage.model.shown) == 1
             assert stage.memory.status()["recalls_failed"] == 1
             assert [what for what, _ in stage.troubles][:1] == ["recall"]
-            assert [
-                record
-                for record in caplog.records
-                if record.levelno >= logging.WARNING and "recall" in record.message
-            ]
+            warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+            assert any("recall" in message for message in warnings)
 
     async def test_a_closed_memory_costs_no_turn_and_is_reported(
         self, caplog: pytest.LogCaptureFixture
@@ -249,17 +243,15 @@ class HostContract(ABC):
             await host.ask(said, conversation=conversation)
             await host.flush()
 
-        await self._remembers_in_threads(lambda *turn: anyio.run(elsewhere, *turn))
+        await self._remembers_in_threads(partial(anyio.run, elsewhere))
 
     async def test_works_without_await(self) -> None:
         """In a thread of a program whose event loop the memory lives in."""
+        await self._remembers_in_threads(
+            lambda host, said, conversation: host.ask_blocking(said, conversation=conversation)
+        )
 
-        def without_await(host: HostUnderTest, said: str, conversation: str) -> None:
-            host.ask_blocking(said, conversation=conversation)
-
-        await self._remembers_in_threads(without_await)
-
-    async def _remembers_in_threads(self, ask: Callable[[HostUnderTest, str, str], None]) -> None:
+    async def _remembers_in_threads(self, ask: Callable[[HostUnderTest, str, str], object]) -> None:
         async with self.on_stage() as stage:
             for said, conversation in ((LIKES, "one"), (ASKS, "two")):
                 await anyio.to_thread.run_sync(ask, stage.host, said, conversation)

@@ -76,13 +76,10 @@ class LoopbackAnswer:
     @cached_property
     def data(self) -> bytes:
         """The body as it is sent."""
-        if self.status == 204:
-            return b""
-        if isinstance(self.body, bytes):
-            return self.body
-        if isinstance(self.body, str):
-            return self.body.encode("utf-8", "replace")
-        return json.dumps(self.body, ensure_ascii=False).encode("utf-8", "replace")
+        if self.status == 204 or isinstance(self.body, bytes):
+            return b"" if self.status == 204 else self.body
+        text = self.body if isinstance(self.body, str) else json.dumps(self.body, ensure_ascii=False)
+        return text.encode("utf-8", "replace")
 
 
 class HttpServer:
@@ -183,10 +180,8 @@ class _Running:
         except ImportError as error:
             raise ConfigError("a server on the loopback needs uvicorn: pip install uvicorn") from error
         connections: dict[Any, asyncio.Transport] = {}
-        self._connections = connections
-        # A peer that has left already has no name, so names do not tell connections apart.
-        alive: set[asyncio.Transport] = set()
-        self._alive = alive
+        alive: set[asyncio.Transport] = set()  # a peer that has left has no name to tell it apart by
+        self._connections, self._alive = connections, alive
 
         class Protocol(H11Protocol):
             """Remembers its connections, so that the application can break them."""
@@ -217,22 +212,18 @@ class _Running:
         self._loop = asyncio.new_event_loop()
         self._threads = ThreadPoolExecutor(256, thread_name_prefix=type(owner).__name__)
         self._ended = asyncio.Event()
-        started = threading.Event()
-        self._thread = threading.Thread(
-            target=self._loop.run_until_complete, args=(self._live(started),), name=type(owner).__name__
-        )
+        started, run = threading.Event(), self._loop.run_until_complete
+        self._thread = threading.Thread(target=lambda: run(self._live(started)), name=type(owner).__name__)
         self._thread.start()
         started.wait()
 
     def stop_listening(self) -> None:
-        """Refuse new connections; called on an answer's thread."""
-        closed = threading.Event()
+        closed = threading.Event()  # waited for on an answer's thread
         self._loop.call_soon_threadsafe(self._listening.close)
         self._loop.call_soon_threadsafe(closed.set)
         closed.wait()
 
     def stop(self) -> None:
-        """Break every connection, and leave no thread."""
         self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join()
         self._threads.shutdown()
@@ -287,20 +278,17 @@ class _Running:
 
 
 async def _body(receive: Any) -> bytes:
-    parts = []
-    while (message := await receive())["type"] == "http.request":
-        parts.append(message.get("body", b""))
-        if not message.get("more_body"):
-            break
-    return b"".join(parts)
+    body, more = b"", True
+    while more and (message := await receive())["type"] == "http.request":
+        body, more = body + message.get("body", b""), message.get("more_body")
+    return body
 
 
 async def _reset(transport: asyncio.Transport | None) -> None:
-    """Break a connection; lingering for no time turns the close into a reset."""
     if transport is not None:
-        transport.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0"
-        )
+        # Lingering for no time turns the close into a reset.
+        end = transport.get_extra_info("socket")
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         transport.abort()
         await asyncio.sleep(0)  # uvicorn learns of it, and does not miss the answer
 

@@ -17,7 +17,7 @@ It may run in a process of its own (:class:`LoopbackProcess`): the kit counts th
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import inspect
 import json
 import subprocess
@@ -33,9 +33,7 @@ from typing import Any, ClassVar, Self
 from memory.testing._faults import FAKE_KEY, Fault, FaultKind, Faults
 from memory.testing._http_server import HttpServer, LoopbackAnswer, LoopbackRequest
 
-CONTROL = "/_loopback/"
-"""Paths below it are for the test that runs the server in another process."""
-
+CONTROL = "/_loopback/"  # paths below it are for the test that runs the server in another process
 HTTP_FAULTS: tuple[FaultKind, ...] = (
     "401", "403", "404", "409", "422", "429", "500", "503", "redirect",
     "reset", "late", "lost", "truncated", "unreadable",
@@ -78,16 +76,23 @@ class LoopbackServer(HttpServer):
             return LoopbackAnswer(200, self._control(request.path.removeprefix(CONTROL), request.json))
         fault = self.faults.take(f"{request.method} {request.path}")
         self.requests.append(request)
-        if fault is None:
-            return self._handled(request)
-        if fault.kind == "reset":
-            return None
-        if fault.kind.isdecimal():
-            return self._refusal(fault, request)
-        if fault.kind == "redirect":
+        kind = fault.kind if fault else ""
+        if kind == "redirect":
             return LoopbackAnswer(307, "", {"location": f"http://localhost:{self.port}/elsewhere"})
-        answer = self._handled(request)
-        return self._spoilt(fault, answer) if answer is not None else None
+        if fault and kind.isdecimal():
+            return self._refusal(fault, request)
+        if kind == "reset":
+            return None
+        with self._handling:
+            answer = self.handle(request)
+        if not fault or answer is None:
+            return answer
+        if kind == "late":
+            self.pause(fault.delay_s)
+            return answer
+        if kind == "unreadable":
+            return LoopbackAnswer(200, b'<html>a proxy says hello {"', {"content-type": "application/json"})
+        return None if kind == "lost" else replace(answer, send=len(answer.data) // 2)
 
     def state(self) -> Any:
         """What the server holds, JSON-ready; for fingerprints. Override it."""
@@ -96,15 +101,8 @@ class LoopbackServer(HttpServer):
     def _control(self, what: str, given: dict[str, Any]) -> Any:
         """How :class:`~memory.testing._loopback.LoopbackProcess` looks at a server and breaks it."""
         if what == "requests":
-            return [
-                {
-                    "method": request.method,
-                    "path": request.path,
-                    "params": dict(request.params),
-                    "json": request.json,
-                }
-                for request in self.requests
-            ]
+            names = ("method", "path", "params", "json")
+            return [{name: getattr(request, name) for name in names} for request in self.requests]
         if what == "fault":
             self.faults.add(**given)
         elif what == "clear":
@@ -117,10 +115,6 @@ class LoopbackServer(HttpServer):
                 return self.state()
         return None
 
-    def _handled(self, request: LoopbackRequest) -> LoopbackAnswer | None:
-        with self._handling:
-            return self.handle(request)
-
     def _refusal(self, fault: Fault, request: LoopbackRequest) -> LoopbackAnswer:
         status = int(fault.kind)
         if status == 500:
@@ -130,16 +124,6 @@ class LoopbackServer(HttpServer):
         if status == 429:
             return replace(answer, headers={**answer.headers, "retry-after": f"{fault.retry_after_s:g}"})
         return answer
-
-    def _spoilt(self, fault: Fault, answer: LoopbackAnswer) -> LoopbackAnswer | None:
-        if fault.kind == "lost":
-            return None
-        if fault.kind == "late":
-            self.pause(fault.delay_s)
-            return answer
-        if fault.kind == "unreadable":
-            return LoopbackAnswer(200, b'<html>a proxy says hello {"', {"content-type": "application/json"})
-        return replace(answer, send=len(answer.data) // 2)
 
 
 class LoopbackProcess:
@@ -155,12 +139,8 @@ class LoopbackProcess:
 
     def __init__(self, server: type[LoopbackServer], **arguments: Any) -> None:
         order = {"file": inspect.getfile(server), "name": server.__qualname__, "arguments": arguments}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, json.dumps(order)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, "-m", __name__, json.dumps(order)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
         if not self.url:
@@ -196,8 +176,7 @@ class LoopbackProcess:
 
     def requests(self) -> list[dict[str, Any]]:
         """Every request so far: ``method``, ``path``, ``params``, ``json``."""
-        seen: list[dict[str, Any]] = self._call("requests", {})
-        return seen
+        return list(self._call("requests", {}))
 
     def set(self, **attributes: Any) -> None:
         """Set attributes of the server."""
@@ -205,15 +184,11 @@ class LoopbackProcess:
 
     def close(self) -> None:
         """End the process by closing its input. Idempotent."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(10)
-        self._process.stdout.close()
+        self._process.communicate(timeout=10)
 
     def _call(self, what: str, body: Any) -> Any:
         request = urllib.request.Request(
-            f"{self.url}/_loopback/{what}", json.dumps(body).encode(), method="POST"
+            f"{self.url}{CONTROL}{what}", json.dumps(body).encode(), method="POST"
         )
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
             return json.load(answer)
@@ -222,12 +197,8 @@ class LoopbackProcess:
 def _main(order: dict[str, Any]) -> None:
     file = Path(order["file"])
     sys.path.insert(0, str(file.parent))
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
-    spec.loader.exec_module(module)
+    sys.modules.pop(file.stem, None)  # the file of that name, whatever is loaded already
+    module = importlib.import_module(file.stem)
     with getattr(module, order["name"])(**order["arguments"]) as server:
         sys.stdout.write(server.url + "\n")
         sys.stdout.flush()

@@ -8,7 +8,8 @@ import json
 import math
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -31,27 +32,17 @@ def chat_completions(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
     request = _chat_request(body, _messages(body.get("messages")), body.get("response_format"), tools)
     reply = answer(request, rules)
     message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
-    finish = "stop"
+    choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
     if isinstance(reply, ToolCall):
-        finish = "tool_calls"
+        choice["finish_reason"] = "tool_calls"
         message["tool_calls"] = [{"id": _id("call", body), "type": "function", "function": _function(reply)}]
     else:
         message["content"] = _text(reply)
-    return {
-        "id": _id("chatcmpl", body),
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": request.model,
-        "choices": [
-            {
-                "index": 0,
-                "message": message,
-                "finish_reason": finish,
-                "logprobs": _logprobs(reply, body.get("top_logprobs") or 0) if body.get("logprobs") else None,
-            }
-        ],
-        "usage": _usage(request.text, _text(reply), "prompt_tokens", "completion_tokens"),
-    }
+    if body.get("logprobs"):
+        choice["logprobs"] = _logprobs(reply, body.get("top_logprobs") or 0)
+    usage = _usage(request.text, _text(reply), "prompt_tokens", "completion_tokens")
+    made = {"id": _id("chatcmpl", body), "object": "chat.completion", "created": int(time.time())}
+    return {**made, "model": request.model, "choices": [choice], "usage": usage}
 
 
 def responses(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
@@ -71,23 +62,20 @@ def responses(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
         item |= {"type": "message", "role": "assistant", "content": [text]}
     usage = _usage(request.text, _text(reply), "input_tokens", "output_tokens")
     usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    echoed = {name: body.get(name) for name in ("instructions", "temperature", "top_p")}
+    unused = {"error": None, "incomplete_details": None, "metadata": {}, "parallel_tool_calls": True}
     return {
         "id": _id("resp", body),
         "object": "response",
         "created_at": int(time.time()),
         "status": "completed",
-        "error": None,
-        "incomplete_details": None,
-        "instructions": body.get("instructions"),
-        "metadata": {},
         "model": request.model,
         "output": [item],
-        "parallel_tool_calls": True,
-        "temperature": body.get("temperature"),
-        "top_p": body.get("top_p"),
         "tool_choice": body.get("tool_choice", "auto"),
         "tools": tools,
         "usage": usage,
+        **echoed,
+        **unused,
     }
 
 
@@ -121,15 +109,13 @@ def rerank(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
     if not isinstance(query, str) or not isinstance(documents, list):
         raise BadRequest("rerank needs a query and a list of documents")
     texts = [item if isinstance(item, str) else str(item.get("text", "")) for item in documents]
-    results = [
-        {"index": index, "relevance_score": lexical_overlap(query, text)} for index, text in enumerate(texts)
-    ]
-    results.sort(key=lambda result: -result["relevance_score"])
+    scores = [(index, lexical_overlap(query, text)) for index, text in enumerate(texts)]
+    best = sorted(scores, key=lambda score: -score[1])[: body.get("top_n") or len(scores)]
     return {
         "id": _id("rerank", body),
         "model": body.get("model", "scripted"),
-        "results": results[: body.get("top_n") or len(results)],
-        "usage": {"total_tokens": estimate_tokens(query) + sum(map(estimate_tokens, texts))},
+        "results": [{"index": index, "relevance_score": score} for index, score in best],
+        "usage": {"total_tokens": sum(map(estimate_tokens, [query, *texts]))},
     }
 
 
@@ -139,6 +125,7 @@ def models(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
     return {"object": "list", "data": data}
 
 
+# Path below ``/v1/`` -> HTTP method and function.
 ENDPOINTS: Mapping[str, tuple[str, Callable[[Body, Sequence[Rule]], dict[str, Any]]]] = {
     "chat/completions": ("POST", chat_completions),
     "responses": ("POST", responses),
@@ -146,7 +133,6 @@ ENDPOINTS: Mapping[str, tuple[str, Callable[[Body, Sequence[Rule]], dict[str, An
     "rerank": ("POST", rerank),
     "models": ("GET", models),
 }
-"""Path below ``/v1/`` -> HTTP method and function."""
 
 
 def user_text(body: Any) -> str:
@@ -165,12 +151,16 @@ def _chat_request(
         raise BadRequest("the scripted LLM does not stream; send stream=false")
     if not messages:
         raise BadRequest("there is no message to answer")
-    schema = (wanted or {}).get("json_schema") or {}
-    kind = (wanted or {}).get("type")
+    schema, kind = (wanted or {}).get("json_schema") or {}, (wanted or {}).get("type")
     if kind == "json_object":
-        messages, schema = _schema_in_prompt(messages)
+        # A schema that ends the prompt, as clients write it where only ``json_object`` is known.
+        text, _, given = messages[-1].text.rpartition("\n\n{")
+        with suppress(ValueError, RecursionError):
+            found = json.loads("{" + given)
+            if "properties" in found:
+                schema = {"name": found.get("title"), "schema": found}
+                messages = (*messages[:-1], ChatMessage(messages[-1].role, text))
     offered = {str(tool.get("name")): tool.get("parameters") or {} for tool in tools if tool.get("name")}
-    limit = body.get("max_completion_tokens") or body.get("max_tokens") or body.get("max_output_tokens")
     return ChatRequest(
         messages=messages,
         model=str(body.get("model", "scripted")),
@@ -179,42 +169,20 @@ def _chat_request(
         json_mode=kind in ("json_object", "json_schema"),
         tools=offered,
         forced_tool=_forced(body.get("tool_choice"), offered),
-        max_tokens=limit,
+        max_tokens=body.get("max_completion_tokens")
+        or body.get("max_tokens")
+        or body.get("max_output_tokens"),
     )
-
-
-def _schema_in_prompt(
-    messages: tuple[ChatMessage, ...],
-) -> tuple[tuple[ChatMessage, ...], Mapping[str, Any]]:
-    """A JSON schema that ends the prompt, as clients write it where only ``json_object`` is known, taken out."""
-    text, _, given = messages[-1].text.rpartition("\n\n{")
-    try:
-        schema = json.loads("{" + given)
-    except (ValueError, RecursionError):
-        return messages, {}
-    if "properties" not in schema:
-        return messages, {}
-    rest = (*messages[:-1], ChatMessage(messages[-1].role, text))
-    return rest, {"name": schema.get("title"), "schema": schema}
 
 
 def _logprobs(reply: Reply, top: int) -> dict[str, Any]:
     """Of a choice, what its words are worth; everything else the scripted LLM says with certainty."""
-    if isinstance(reply, Choice):
-        ranked = reply.ranked
-        return {
-            "content": [_logprob(ranked[0]) | {"top_logprobs": [_logprob(choice) for choice in ranked[:top]]}]
-        }
-    words = [(word, 1.0) for word in _text(reply).split()]
-    return {
-        "content": [
-            _logprob(choice) | {"top_logprobs": [_logprob(choice)] if top else []} for choice in words
-        ]
-    }
+    said = [reply.ranked] if isinstance(reply, Choice) else [[(word, 1.0)] for word in _text(reply).split()]
+    ranked = [[_logprob(token, odds) for token, odds in choices] for choices in said]
+    return {"content": [{**choices[0], "top_logprobs": choices[:top]} for choices in ranked]}
 
 
-def _logprob(chosen: tuple[str, float]) -> dict[str, Any]:
-    token, odds = chosen
+def _logprob(token: str, odds: float) -> dict[str, Any]:
     return {"token": token, "logprob": math.log(max(odds, 1e-9)), "bytes": list(token.encode())}
 
 
@@ -246,26 +214,16 @@ def _messages(given: Any) -> tuple[ChatMessage, ...]:
 
 
 def _joined(content: Any) -> str:
-    if isinstance(content, list):
-        return "\n".join(_parts(content))
-    return content if isinstance(content, str) else ""
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else ""
+    parts = (part.get("text") if isinstance(part, Mapping) else part for part in content)
+    return "\n".join(part for part in parts if isinstance(part, str))
 
 
-def _parts(content: list[Any]) -> Iterator[str]:
-    for part in content:
-        if isinstance(part, str):
-            yield part
-        elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
-            yield part["text"]
-
-
-@lru_cache(maxsize=4)
-def _embedder(dimensions: int) -> LexicalHashEmbedder:
-    return LexicalHashEmbedder(dimensions)
+_embedder = lru_cache(maxsize=4)(LexicalHashEmbedder)
 
 
 def _packed(vector: Sequence[float]) -> str:
-    """Little-endian float32, as ``encoding_format="base64"`` answers."""
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 

@@ -14,11 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memory.testing import (
-    _scripted_rules_graphiti,
-    _scripted_rules_mem0,
-    _scripted_rules_nanobot,
-)
+from memory.testing import _scripted_rules_graphiti, _scripted_rules_mem0, _scripted_rules_nanobot
 from memory.testing._faults import FAKE_KEY, FaultKind, Faults
 from memory.testing._http_server import HttpServer, LoopbackAnswer, LoopbackRequest
 from memory.testing._scripted_api import ENDPOINTS, BadRequest, user_text
@@ -28,7 +24,6 @@ LLM_FAULTS: tuple[FaultKind, ...] = (
     "401", "403", "404", "409", "422", "429", "500",
     "reset", "late", "truncated", "unreadable", "bad_content", "empty",
 )  # fmt: skip
-"""What the model plays of :data:`~memory.testing._faults.FaultKind`."""
 
 _ERRORS = {
     "400": ("invalid_request_error", "bad_request"),
@@ -40,11 +35,6 @@ _ERRORS = {
     "429": ("rate_limit_error", "rate_limit_exceeded"),
     "500": ("server_error", "internal_error"),
 }
-_CLIENT_RULES = (
-    *_scripted_rules_mem0.rules,
-    *_scripted_rules_graphiti.rules,
-    *_scripted_rules_nanobot.rules,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +66,11 @@ class ScriptedLLM(HttpServer):
 
     def __init__(self, rules: Sequence[Rule] = (), *, port: int = 0, record: bool = True) -> None:
         super().__init__(port)
-        self.rules: tuple[Rule, ...] = (*rules, *_CLIENT_RULES, *general_rules)
+        clients = (_scripted_rules_mem0, _scripted_rules_graphiti, _scripted_rules_nanobot)
+        built_in = [rule for client in clients for rule in client.rules]
+        self.rules: tuple[Rule, ...] = (*rules, *built_in, *general_rules)
         self.requests: list[RecordedRequest] = []
-        self._record = record
-        self._received = 0
+        self._record, self._received = record, 0
         self.faults = Faults(LLM_FAULTS)
 
     @property
@@ -109,10 +100,8 @@ class ScriptedLLM(HttpServer):
         if fault is not None and fault.kind in _ERRORS:
             return _error(fault.kind, body, fault.retry_after_s if fault.kind == "429" else None)
         expected, endpoint = ENDPOINTS.get(path, ("", None))
-        if endpoint is None or method != expected:
-            return _error("404", body)
-        if not isinstance(body, dict):
-            return _error("400", body)
+        if endpoint is None or method != expected or not isinstance(body, dict):
+            return _error("400" if endpoint and method == expected else "404", body)
         try:
             answer = endpoint(body, self.rules)
         except BadRequest as problem:

@@ -29,7 +29,6 @@ _FORMATS = {
     "email": "nobody@example.org",
     "uri": "http://example.org",
 }
-_SIMPLE: dict[str, Any] = {"null": None, "boolean": False}
 
 
 def minimal_instance(schema: Mapping[str, Any]) -> Any:
@@ -50,35 +49,30 @@ def _build(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> An
     if "enum" in schema:
         return schema["enum"][0]
     if "$ref" in schema:
-        return _build(_resolve(schema["$ref"], root), root, depth + 1)
+        target: Any = root
+        for part in schema["$ref"].removeprefix("#/").split("/"):
+            target = target[part.replace("~1", "/").replace("~0", "~")]
+        return _build(target, root, depth + 1)
     if "allOf" in schema:
         parts = [_build(part, root, depth + 1) for part in schema["allOf"]]
-        merged: dict[str, Any] = {}
-        for part in parts:
-            if not isinstance(part, dict):
-                return part
-            merged.update(part)
-        return merged
-    for key in ("anyOf", "oneOf"):
-        if key in schema:
-            choices = schema[key]
-            if any(choice.get("type") == "null" for choice in choices):
-                return None
-            return _build(choices[0], root, depth + 1)
-    return _by_type(schema, root, depth)
+        other = [part for part in parts if not isinstance(part, dict)]
+        return other[0] if other else {name: value for part in parts for name, value in part.items()}
+    choices = schema.get("anyOf", schema.get("oneOf"))
+    if choices is None:
+        return _by_type(schema, root, depth)
+    nullable = any(choice.get("type") == "null" for choice in choices)
+    return None if nullable else _build(choices[0], root, depth + 1)
 
 
 def _by_type(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Any:
     kind = schema.get("type", "object" if "properties" in schema else "null")
     if isinstance(kind, list):
         kind = "null" if "null" in kind else kind[0]
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
+    if kind in ("null", "boolean"):
+        return None if kind == "null" else False
     if kind == "object":
-        properties = schema.get("properties", {})
-        return {
-            name: _build(properties.get(name, {}), root, depth + 1) for name in schema.get("required", ())
-        }
+        properties, required = schema.get("properties", {}), schema.get("required", ())
+        return {name: _build(properties.get(name, {}), root, depth + 1) for name in required}
     if kind == "array":
         item = schema.get("items", {})
         return [_build(item, root, depth + 1) for _ in range(schema.get("minItems", 0))]
@@ -88,13 +82,6 @@ def _by_type(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> 
     low = schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
     high = schema.get("maximum", low if low > 0 else 0)
     return max(low, 0) if high >= 0 else high
-
-
-def _resolve(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    target: Any = root
-    for part in reference.removeprefix("#/").split("/"):
-        target = target[part.replace("~1", "/").replace("~0", "~")]
-    return dict(target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,34 +94,23 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A chat completion or response request, freed of the two APIs' differences.
+    """A chat completion or response request, freed of the two APIs' differences."""
 
-    Attributes:
-        messages: in order; ``instructions`` of the responses API come first as ``system``.
-        schema_name, schema: set where the request asks for ``json_schema``.
-        json_mode: the answer must be a JSON object, with or without a schema.
-        tools: function name -> JSON schema of its parameters.
-        forced_tool: the function that must be called, or None.
-        max_tokens: upper bound of the answer, or None.
-    """
-
-    messages: tuple[ChatMessage, ...]
+    messages: tuple[ChatMessage, ...]  # ``instructions`` of the responses API come first, as ``system``
     model: str = "scripted"
     schema_name: str | None = None
     schema: Mapping[str, Any] | None = None
-    json_mode: bool = False
-    tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    json_mode: bool = False  # the answer must be a JSON object, with or without a schema
+    tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> schema of its parameters
     forced_tool: str | None = None
     max_tokens: int | None = None
 
     @property
     def system(self) -> str:
-        """All system and developer text."""
         return "\n".join(item.text for item in self.messages if item.role in ("system", "developer"))
 
     @property
     def last_user(self) -> str:
-        """What the user said last."""
         return next((item.text for item in reversed(self.messages) if item.role == "user"), "")
 
     @property
@@ -159,7 +135,6 @@ class Choice:
 
     @property
     def ranked(self) -> list[tuple[str, float]]:
-        """Words and probabilities, likeliest first."""
         return sorted(self.odds.items(), key=lambda pair: -pair[1])
 
 
@@ -171,9 +146,12 @@ Rule = Callable[[ChatRequest], Reply | None]
 def answer(request: ChatRequest, rules: Sequence[Rule]) -> Reply:
     """The first rule's answer; JSON for JSON, text cut at ``max_tokens`` by whole sentences."""
     reply = next(reply for rule in rules if (reply := rule(request)) is not None)
-    if isinstance(reply, str) and request.max_tokens is not None:
-        return _shorten(reply, request.max_tokens)
-    return reply
+    if not isinstance(reply, str) or request.max_tokens is None:
+        return reply
+    lines = reply.split("\n")
+    while lines and estimate_tokens("\n".join(lines)) > request.max_tokens:
+        lines.pop()
+    return "\n".join(lines)
 
 
 def section(text: str, heading: str, until: str | None = None) -> str:
@@ -182,17 +160,6 @@ def section(text: str, heading: str, until: str | None = None) -> str:
     if found and until is not None and f"\n## {until}\n" in rest:
         rest = rest.rpartition(f"\n## {until}\n")[0]
     return rest.strip()
-
-
-def _shorten(text: str, max_tokens: int) -> str:
-    if estimate_tokens(text) <= max_tokens:
-        return text
-    kept: list[str] = []
-    for line in text.split("\n"):
-        if estimate_tokens("\n".join([*kept, line])) > max_tokens:
-            break
-        kept.append(line)
-    return "\n".join(kept)
 
 
 def _call_forced_tool(request: ChatRequest) -> Reply | None:
@@ -208,27 +175,26 @@ def _fill_schema(request: ChatRequest) -> Reply | None:
 
 
 def _summarise(request: ChatRequest) -> Reply | None:
-    """Extractive: the statements of the text, as a list, without repetition."""
     if not _ASKS_SUMMARY.search(request.text) or _CONTEXT.search(request.text):
         return None
-    lines: dict[str, None] = {}
+    lines = []
     for line in request.last_user.split("\n"):
         speaker = _SPEAKER.match(line)
         role = speaker["role"] if speaker else "user"
         for sentence in sentences(line[speaker.end() :] if speaker else line.removeprefix("- ")):
             if is_statement(sentence, role) and not _ASKS_SUMMARY.search(sentence):
-                lines[f"- {sentence}"] = None
-    return "\n".join(lines) or None
+                lines.append(f"- {sentence}")
+    return "\n".join(dict.fromkeys(lines)) or None
 
 
 def _chat(request: ChatRequest) -> str:
     """The remembered entry that shares most words with the question; else a plain acknowledgement."""
     question = _CONTEXT.sub("", request.last_user).strip()
-    found = _CONTEXT.findall(request.text)
-    entries = list(_context_entries(found[-1])) if found else []
-    best = max(entries, key=lambda entry: (lexical_overlap(question, entry[1]), entry[0]), default=None)
-    if best is not None and lexical_overlap(question, best[1]) > 0:
-        return best[1]
+    entries = _context_entries([*_CONTEXT.findall(request.text), ""][-1])
+    ranked = ((lexical_overlap(question, text), moment, text) for moment, text in entries)
+    overlap, _, text = max(ranked, key=lambda entry: entry[:2], default=(0.0, "", ""))
+    if overlap > 0:
+        return text
     return NOT_KNOWN if is_question(question) else "Understood."
 
 
@@ -245,8 +211,7 @@ def _context_entries(body: str) -> Iterator[tuple[str, str]]:
     """(timestamp or empty, text) of each entry. The later of two equally good ones is the better answer."""
     entries: list[tuple[str, list[str]]] = []
     for line in body.strip().split("\n"):
-        match = _ENTRY.match(line)
-        if match:
+        if match := _ENTRY.match(line):
             moment = _MOMENT.search(match["labels"] or "")
             entries.append((moment.group() if moment else "", [match["text"]]))
         elif line.startswith("  ") and entries:
