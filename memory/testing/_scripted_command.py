@@ -6,22 +6,16 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from memory.contract.errors import InputError
 from memory.plugins.console import say
 
-if TYPE_CHECKING:
-    from memory.testing._scripted_llm import ScriptedLLM
-
-PORT = 8099
-"""The address that ``configs/scripted_llm.yaml`` falls back to."""
-
+PORT = 8099  # what ``configs/scripted_llm.yaml`` falls back to
 commands = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -41,26 +35,20 @@ def scripted_llm(
     understand: good for trying, worthless for measuring. Runs until interrupted, or until COMMAND ends, which finds
     the address in SCRIPTED_LLM_URL and OPENAI_BASE_URL.
     """
-    with _started(0 if command else port) as llm:
+    from memory.testing._scripted_llm import ScriptedLLM
+
+    llm = ScriptedLLM(port=0 if command else port, record=False)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(llm)
+        except OSError as error:
+            raise InputError(f"--port {port}: cannot be used ({error.strerror}); give another") from error
         if command:
             raise typer.Exit(_beside(command, llm.base_url))
         say(f"export SCRIPTED_LLM_URL={llm.base_url}")
         say("export OPENAI_BASE_URL=$SCRIPTED_LLM_URL OPENAI_API_KEY=unused")
         typer.echo("answers until interrupted", err=True)
         threading.Event().wait()
-
-
-@contextmanager
-def _started(port: int) -> Iterator[ScriptedLLM]:
-    from memory.testing._scripted_llm import ScriptedLLM
-
-    llm = ScriptedLLM(port=port, record=False)
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(llm)
-        except OSError as error:
-            raise InputError(f"--port {port}: cannot be used ({error.strerror}); give another") from error
-        yield llm
 
 
 def _beside(command: list[str], url: str) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,8 +59,7 @@ def _tag(prompt: str, *names: str) -> str:
 
 
 def _listed(prompt: str, name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(_tag(prompt, name) or "[]")
-    return found
+    return list(json.loads(_tag(prompt, name) or "[]"))
 
 
 def _message(prompt: str) -> str:
@@ -69,22 +69,17 @@ def _message(prompt: str) -> str:
 def _lines(text: str) -> Iterator[tuple[str, str, int, str | None]]:
     """(speaker or "", line, episode, its time) of a message, a plain text, or an event as JSON."""
     if text.lstrip().startswith("{"):
-        try:
-            data = json.loads(text)
-        except ValueError:
-            data = {}
-        for message in data.get("messages", ()):
-            for line in str(message.get("content", "")).split("\n"):
-                yield str(message.get("name") or message.get("role")), line, 0, None
+        with suppress(ValueError):
+            for message in json.loads(text).get("messages", ()):
+                for line in str(message.get("content", "")).split("\n"):
+                    yield str(message.get("name") or message.get("role")), line, 0, None
         return
     speaker, episode, moment = "", 0, None
     for line in text.split("\n"):
-        heading = _EPISODE.match(line)
-        if heading:
+        if heading := _EPISODE.match(line):
             speaker, episode, moment = "", int(heading[1]), heading[2]
             continue
-        match = _SPEAKER.match(line)
-        if match:
+        if match := _SPEAKER.match(line):
             speaker = match["name"]
         yield speaker, line[match.end() :] if match else line, episode, moment
 
@@ -94,10 +89,12 @@ def _facts(text: str) -> Iterator[_Fact]:
         for sentence in sentences(line):
             if speaker and not is_statement(sentence, speaker if speaker in _OTHERS else "user"):
                 continue
-            tokens = _TOKEN.findall(sentence)
-            said = [token for token in tokens if content_words(token)]
+            said = [token for token in _TOKEN.findall(sentence) if content_words(token)]
             source = speaker or next(iter(_names(sentence, first=True)), "")
-            target = _topic(sentence, said)
+            # The last thing it names: a proper name, else its last two words.
+            dateless = _UNTIL.sub("", _SINCE.sub("", sentence))
+            named, words = _names(dateless, first=False), [word for word in said if word in dateless]
+            target = named[-1] if named else " ".join(words[-2:])
             if source and target and source.casefold() != target.casefold():
                 verb = said[0] if speaker else next((item for item in said if item not in source), "is")
                 yield _Fact(source, f"SAYS_{verb.upper()}", target, sentence, episode, moment)
@@ -110,29 +107,17 @@ def _names(sentence: str, *, first: bool) -> list[str]:
     return [name for name in found if content_words(name)]
 
 
-def _topic(sentence: str, said: list[str]) -> str:
-    """The last thing a sentence names: a proper name, else its last two words."""
-    dateless = _UNTIL.sub("", _SINCE.sub("", sentence))
-    names = _names(dateless, first=False)
-    words = [word for word in said if word in dateless]
-    return names[-1] if names else " ".join(words[-2:])
-
-
-def _entities(prompt: str) -> Reply:
-    return {"extracted_entities": list(_entity_list(prompt))}
-
-
-def _entity_list(prompt: str) -> Iterator[dict[str, Any]]:
+def _entities(prompt: str) -> dict[str, Any]:
     """The speakers and what they name, of the types offered; what is of none of them is left out."""
     text, types = _message(prompt), TypesOffered.entities(_tag(prompt, "ENTITY TYPES"))
-    speakers = dict.fromkeys(speaker for speaker, _, _, _ in _lines(text) if speaker)
-    names = dict.fromkeys(
-        [*speakers, *(name for fact in _facts(text) for name in (fact.source, fact.target))]
-    )
-    for name in names:
+    speakers = [speaker for speaker, _, _, _ in _lines(text) if speaker]
+    named = [name for fact in _facts(text) for name in (fact.source, fact.target)]
+    found = []
+    for name in dict.fromkeys([*speakers, *named]):
         kind = types.of_entity(name, speaks=name in speakers)
         if kind is not None:
-            yield {"name": name, "entity_type_id": kind, "episode_indices": [0]}
+            found.append({"name": name, "entity_type_id": kind, "episode_indices": [0]})
+    return {"extracted_entities": found}
 
 
 def _edges(prompt: str) -> Reply:
@@ -147,14 +132,10 @@ def _edges(prompt: str) -> Reply:
 
 
 def _combined(prompt: str) -> Reply:
-    types = TypesOffered.facts(_tag(prompt, "FACT TYPES"))
-    entities = [
-        {"name": item["name"], "entity_type_id": item["entity_type_id"]} for item in _entity_list(prompt)
-    ]
-    return {
-        "extracted_entities": entities,
-        "edges": [_edge(fact, types) for fact in _facts(_message(prompt))],
-    }
+    types, found = TypesOffered.facts(_tag(prompt, "FACT TYPES")), _entities(prompt)
+    for entity in found["extracted_entities"]:
+        del entity["episode_indices"]
+    return {**found, "edges": [_edge(fact, types) for fact in _facts(_message(prompt))]}
 
 
 def _edge(fact: _Fact, types: TypesOffered) -> dict[str, Any]:
@@ -170,10 +151,8 @@ def _edge(fact: _Fact, types: TypesOffered) -> dict[str, Any]:
 def _times(text: str, reference: str | None) -> dict[str, str | None]:
     """A fact holds from the reference time, or from and until the days it names."""
     since, until = _SINCE.search(text), _UNTIL.search(text)
-    return {
-        "valid_at": f"{since[1]}T00:00:00Z" if since else reference,
-        "invalid_at": f"{until[1]}T00:00:00Z" if until else None,
-    }
+    valid_at = f"{since[1]}T00:00:00Z" if since else reference
+    return {"valid_at": valid_at, "invalid_at": f"{until[1]}T00:00:00Z" if until else None}
 
 
 def _iso(text: str) -> str | None:
@@ -185,12 +164,9 @@ def _duplicates(prompt: str) -> Reply:
     new = _tag(prompt, "NEW FACT")
     existing = python_literal(_tag(prompt, "EXISTING FACTS") or "[]")
     candidates = python_literal(_tag(prompt, "FACT INVALIDATION CANDIDATES") or "[]")
-    return {
-        "duplicate_facts": [item["idx"] for item in existing if _words(item["fact"]) == _words(new)],
-        "contradicted_facts": [
-            item["idx"] for item in (*existing, *candidates) if _contradict(item["fact"], new)
-        ],
-    }
+    same = [item["idx"] for item in existing if _words(item["fact"]) == _words(new)]
+    against = [item["idx"] for item in (*existing, *candidates) if _contradict(item["fact"], new)]
+    return {"duplicate_facts": same, "contradicted_facts": against}
 
 
 def _words(text: str) -> list[str]:
@@ -198,15 +174,13 @@ def _words(text: str) -> list[str]:
 
 
 def _contradict(old: str, new: str) -> bool:
-    first, second = _EXCLUSIVE.search(old), _EXCLUSIVE.search(new)
-    if first is None or second is None or _words(old) == _words(new):
-        return False
-    return _subject(first) == _subject(second)
-
-
-def _subject(match: re.Match[str]) -> tuple[str, str]:
-    about = "home" if match["home"] else "work" if match["work"] else str(match["kind"]).casefold()
-    return " ".join(_words(match["who"])), about
+    about = []
+    for match in (_EXCLUSIVE.search(old), _EXCLUSIVE.search(new)):
+        if match is None:
+            return False
+        kind = "home" if match["home"] else "work" if match["work"] else str(match["kind"]).casefold()
+        about.append((_words(match["who"]), kind))
+    return about[0] == about[1] and _words(old) != _words(new)
 
 
 def _timestamps(prompt: str) -> Reply:
@@ -214,43 +188,40 @@ def _timestamps(prompt: str) -> Reply:
 
 
 def _batch_timestamps(prompt: str) -> Reply:
-    facts = _listed(prompt, "FACTS")
-    return {
-        "timestamps": [_times(str(item["fact"]), _iso(str(item.get("reference_time")))) for item in facts]
-    }
+    facts = [(str(item["fact"]), str(item.get("reference_time"))) for item in _listed(prompt, "FACTS")]
+    return {"timestamps": [_times(fact, _iso(reference)) for fact, reference in facts]}
 
 
 def _same_entities(prompt: str) -> Reply:
-    known = {
-        str(item["name"]).casefold(): item["candidate_id"] for item in _listed(prompt, "EXISTING ENTITIES")
-    }
-    return {
-        "entity_resolutions": [
-            {
-                "id": item["id"],
-                "name": item["name"],
-                "duplicate_candidate_id": known.get(str(item["name"]).casefold(), -1),
-            }
-            for item in _listed(prompt, "ENTITIES")
-        ]
-    }
+    existing = _listed(prompt, "EXISTING ENTITIES")
+    known = {str(item["name"]).casefold(): item["candidate_id"] for item in existing}
+    found = []
+    for item in _listed(prompt, "ENTITIES"):
+        same = known.get(str(item["name"]).casefold(), -1)
+        found.append({"id": item["id"], "name": item["name"], "duplicate_candidate_id": same})
+    return {"entity_resolutions": found}
 
 
 def _entity_summaries(prompt: str) -> Reply:
     """What the message says of each entity, after what was known of it."""
-    try:
-        message = str(json.loads(_tag(prompt, "MESSAGES").rstrip().rpartition("\n")[2]))
-        entities = _listed(prompt, "ENTITIES")
-    except ValueError:
-        return {"summaries": []}
-    said = list(_facts(message))
-    found = []
-    for item in entities:
-        about = [fact.text for fact in said if item["name"] in (fact.source, fact.target)]
-        known = [item["summary"]] if item.get("summary") else []
-        if about:
-            found.append({"name": item["name"], "summary": " ".join(dict.fromkeys([*known, *about]))[:400]})
+    said, found = list(_facts(_last_message(prompt) or "")), []
+    with suppress(ValueError):
+        for item in _listed(prompt, "ENTITIES"):
+            about = [fact.text for fact in said if item["name"] in (fact.source, fact.target)]
+            if about:
+                found.append({"name": item["name"], "summary": _joined([item.get("summary"), *about])})
     return {"summaries": found}
+
+
+def _last_message(prompt: str) -> str | None:
+    try:
+        return str(json.loads(_tag(prompt, "MESSAGES").rstrip().rpartition("\n")[2]))
+    except ValueError:
+        return None
+
+
+def _joined(parts: Iterable[object]) -> str:
+    return " ".join(dict.fromkeys(str(part) for part in parts if part))[:400]
 
 
 def _joint_summary(prompt: str) -> Reply | None:
@@ -258,8 +229,7 @@ def _joint_summary(prompt: str) -> Reply | None:
         value = json.loads(prompt.rpartition("Summaries:")[2])
     except ValueError:
         return None
-    parts = value if isinstance(value, list) else [value]
-    return {"summary": " ".join(dict.fromkeys(str(item) for item in parts if item))[:400]}
+    return {"summary": _joined(value if isinstance(value, list) else [value])}
 
 
 def _description(prompt: str) -> Reply | None:
@@ -283,18 +253,13 @@ def _attributes(request: ChatRequest) -> Reply | None:
     fact = _tag(prompt, "FACT")
     if fact:
         return attributes_told(schema, fact, json.loads(_tag(prompt, "EXISTING ATTRIBUTES") or "{}"))
-    entity = python_literal(_tag(prompt, "ENTITY"))
-    episode = _tag(prompt, "MESSAGES")
-    try:
-        episode = str(json.loads(episode.rstrip().rpartition("\n")[2]))
-    except ValueError:
-        pass
+    entity, message = python_literal(_tag(prompt, "ENTITY")), _last_message(prompt)
     name = str(entity["name"]).casefold()
     about = [
         sentence
-        for speaker, line, _, _ in _lines(episode)
+        for speaker, line, _, _ in _lines(_tag(prompt, "MESSAGES") if message is None else message)
         for sentence in sentences(line)
-        if name in (speaker.casefold(), *_words(sentence)) or name in sentence.casefold()
+        if name == speaker.casefold() or name in sentence.casefold()
     ]
     return attributes_told(schema, "\n".join(about), entity.get("attributes") or {})
 
@@ -324,7 +289,6 @@ _BY_SCHEMA: Mapping[str, Callable[[str], Reply | None]] = {
 
 
 def _structured(request: ChatRequest) -> Reply | None:
-    """What Graphiti's own schemas ask for, each by its name."""
     rule = _BY_SCHEMA.get(request.schema_name or "")
     return None if rule is None else rule(request.last_user)
 

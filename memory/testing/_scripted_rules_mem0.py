@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import date, timedelta
 
 from memory.testing._scripted_rules import ChatRequest, Reply, Rule, section
@@ -20,40 +19,24 @@ def _extract(request: ChatRequest) -> Reply | None:
     if "You are a Memory Extractor" not in request.system or "## New Messages\n" not in prompt:
         return None
     known = section(prompt, "Existing Memories", until="New Messages")
-    observed = _observation_date(prompt)
+    # The date custom instructions give, else the one mem0 gives (its wall clock).
+    dates = (_DATE.search(section(prompt, name)) for name in ("Custom Instructions", "Observation Date"))
+    observed = next((date.fromisoformat(match.group()) for match in dates if match), None)
+
+    def grounded(match: re.Match[str]) -> str:
+        """``yesterday`` becomes ``yesterday (2024-01-30)``, as the prompt asks for."""
+        assert observed is not None
+        return f"{match.group()} ({observed + timedelta(days=_RELATIVE[match.group().lower()])})"
+
     found: list[dict[str, str]] = []
-    for role, text in _turns(section(prompt, "New Messages", until="Observation Date")):
+    # Further lines belong to the message above them.
+    pieces = _SPEAKER.split(section(prompt, "New Messages", until="Observation Date"))[1:]
+    for role, text in zip(pieces[::2], pieces[1::2], strict=True):
         for sentence in sentences(text):
-            fact = _ground_dates(sentence, observed)
+            fact = _RELATIVE_WORD.sub(grounded, sentence) if observed else sentence
             if is_statement(sentence, role) and f'"{fact}"' not in known:
                 found.append({"id": str(len(found)), "text": fact, "attributed_to": role})
     return {"memory": found}
-
-
-def _turns(messages: str) -> Iterator[tuple[str, str]]:
-    """(role, text) of each message; further lines belong to the message above them."""
-    pieces = _SPEAKER.split(messages)[1:]
-    yield from zip(pieces[::2], pieces[1::2], strict=True)
-
-
-def _observation_date(prompt: str) -> date | None:
-    """The date custom instructions give, else the one mem0 gives (its wall clock)."""
-    for heading in ("Custom Instructions", "Observation Date"):
-        match = _DATE.search(section(prompt, heading))
-        if match:
-            return date.fromisoformat(match.group())
-    return None
-
-
-def _ground_dates(sentence: str, observed: date | None) -> str:
-    """``yesterday`` becomes ``yesterday (2024-01-30)``, as the prompt asks for."""
-    if observed is None:
-        return sentence
-
-    def ground(match: re.Match[str]) -> str:
-        return f"{match.group()} ({observed + timedelta(days=_RELATIVE[match.group().lower()])})"
-
-    return _RELATIVE_WORD.sub(ground, sentence)
 
 
 rules: tuple[Rule, ...] = (_extract,)

@@ -37,14 +37,10 @@ def lexical_overlap(query: str, text: str) -> float:
 
 def sentences(text: str) -> Iterator[str]:
     """The sentences of a text, trimmed. A full stop inside a number or a name does not end one."""
-    for match in _SENTENCE.finditer(text):
-        sentence = match.group().strip()
-        if sentence:
-            yield sentence
+    return filter(None, (match.group().strip() for match in _SENTENCE.finditer(text)))
 
 
 def is_question(sentence: str) -> bool:
-    """Whether a sentence asks."""
     return sentence.rstrip().endswith(("?", "？"))
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from memory.testing._scripted_text import content_words, python_literal
 
@@ -24,34 +24,24 @@ class TypesOffered:
     @classmethod
     def entities(cls, listed: str) -> TypesOffered:
         """As Graphiti lists them, a Python literal; without any, everything is a plain entity."""
-        kinds, default = [], None
-        for entry in python_literal(listed or "[{'entity_type_id': 0, 'entity_type_name': 'Entity'}]"):
-            name, number = str(entry["entity_type_name"]), entry["entity_type_id"]
-            if name == "Entity":
-                default = number
-            else:
-                kinds.append((number, _words(name, entry.get("entity_type_description"))))
-        return cls(kinds, default)
+        offered = python_literal(listed or "[{'entity_type_id': 0, 'entity_type_name': 'Entity'}]")
+        kinds = {entry["entity_type_id"]: _words(entry, "entity_type") for entry in offered}
+        plain = [entry["entity_type_id"] for entry in offered if entry["entity_type_name"] == "Entity"]
+        return cls([kind for kind in kinds.items() if kind[0] not in plain], next(iter(plain), None))
 
     @classmethod
     def facts(cls, listed: str) -> TypesOffered:
         """As Graphiti lists them, JSON."""
-        return cls(
-            [
-                (entry["fact_type_name"], _words(entry["fact_type_name"], entry.get("fact_type_description")))
-                for entry in json.loads(listed or "[]")
-            ]
-        )
+        offered = json.loads(listed or "[]")
+        return cls([(entry["fact_type_name"], _words(entry, "fact_type")) for entry in offered])
 
     def of_entity(self, name: str, *, speaks: bool) -> Any:
         """The id of the type whose words the name shares most; who speaks is a person; None leaves it out."""
-        words = frozenset(content_words(name)) | (_PEOPLE if speaks else frozenset())
-        return self._best(words)
+        return self._best(frozenset(content_words(name)) | (_PEOPLE if speaks else frozenset()))
 
     def of_fact(self, text: str) -> str | None:
         """The name of the type whose words the fact shares most, or None where it shares none."""
-        best: str | None = self._best(frozenset(content_words(text)))
-        return best
+        return cast("str | None", self._best(frozenset(content_words(text))))
 
     def _best(self, words: frozenset[str]) -> Any:
         shared = [(len(words & known), kind) for kind, known in self.kinds]
@@ -59,7 +49,8 @@ class TypesOffered:
         return next(kind for count, kind in shared if count == highest) if highest else self.default
 
 
-def _words(name: str, description: object) -> frozenset[str]:
+def _words(entry: Mapping[str, Any], kind: str) -> frozenset[str]:
+    name, description = str(entry[f"{kind}_name"]), entry.get(f"{kind}_description")
     return frozenset(content_words(f"{name.replace('_', ' ')} {description or ''}"))
 
 

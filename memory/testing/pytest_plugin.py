@@ -6,7 +6,7 @@ the fixture ``scripted_llm``, and with pytest-xdist, whose tests run elsewhere.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,8 @@ from memory.testing.contract._spec import specs
 if TYPE_CHECKING:
     from memory.testing._scripted_llm import ScriptedLLM
 
+# The property of a test report that names class, area, test and the number of standard tests.
 KEY = "memslot_conformance"
-"""The property of a test report that names class, area, test and the number of standard tests."""
-
 _LEFT: tuple[Outcome, ...] = ("not declared", "not applicable", "not tested")
 
 
@@ -33,10 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @dataclass
 class _Class:
-    """One test class: how many standard tests there are, how each ended, and what was not looked at."""
+    """What was seen of one test class."""
 
     name: str
-    total: int = 0
+    total: int = 0  # of its standard tests
     areas: dict[str, str] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
@@ -51,9 +50,9 @@ class _Class:
 
     def lines(self) -> list[str]:
         """The level, its counts, and those of each area."""
-        by_area: dict[str, Counter[str]] = {}
+        by_area: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for test, area in self.areas.items():
-            by_area.setdefault(area, Counter())[self.tally.outcomes[test]] += 1
+            by_area[area][self.tally.outcomes[test]] += 1
         areas = (f"{area} {in_words(found)}" for area, found in by_area.items())
         shown = in_words(self.tally.counts())
         first = f"{self.name}: {self.tally.level}: {shown}, of {self.total} promises ({self.seconds:.1f} s)"
@@ -94,10 +93,8 @@ class Conformance:
 
 def _outcome(report: pytest.TestReport) -> Outcome | None:
     """The outcome that a phase of a test decides, or None."""
-    if report.failed:
-        return "failed"
-    if hasattr(report, "wasxfail"):
-        return "excused"
+    if report.failed or hasattr(report, "wasxfail"):
+        return "failed" if report.failed else "excused"
     if report.skipped:
         why = _reason(report).partition(":")[0]
         return next((known for known in _LEFT if known == why), "not tested")

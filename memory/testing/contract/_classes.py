@@ -52,9 +52,7 @@ class ContractBase(Declarations):
     @pytest.fixture
     def described(self, configured: Mapping[str, Any] | None) -> PluginInfo | None:
         """What the plugin says of itself; override it where there is no configuration to find it by."""
-        if configured is None:
-            return None
-        return installed_plugins().selected(load_config(configured))
+        return None if configured is None else installed_plugins().selected(load_config(configured))
 
     @pytest.fixture
     def adapter_factory(
@@ -68,7 +66,6 @@ class ContractBase(Declarations):
 
     @pytest.fixture
     def profiled(self, configured: Mapping[str, Any] | None, tmp_path: Path) -> ConformanceProfile | None:
-        """The profile, if there is one."""
         found = self.profile
         if found is None and configured is not None:
             settings = load_config(configured)
@@ -99,7 +96,6 @@ class ContractBase(Declarations):
 
     @pytest.fixture
     def adapter(self, adapter_factory: Callable[[], MemoryAdapter]) -> MemoryAdapter:
-        """The adapter under test."""
         return adapter_factory()
 
     @pytest.fixture
@@ -122,10 +118,7 @@ class ContractBase(Declarations):
         anyio_backend_name: str,
     ) -> AsyncIterator[Kit]:
         """The slot under test, with one scope set up."""
-        aids = Aids(
-            make_adapter=adapter_factory, fingerprint=fingerprint, native_fault=native_fault,
-            native_peak=native_peak, described=described,
-        )  # fmt: skip
+        aids = Aids(adapter_factory, fingerprint, native_fault, native_peak, described)
         kit = Kit(adapter, declared=profiled or self, aids=aids, loop=anyio_backend_name)
         async with kit.slot:
             yield kit
@@ -133,17 +126,15 @@ class ContractBase(Declarations):
 
     @pytest.fixture
     def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
-        """The event loop of this run of the test."""
         return installed_loop(request.param)
 
     @pytest.fixture(autouse=True)
     def _reported(self, request: pytest.FixtureRequest) -> None:
         """Tells the summary which promise this test is about."""
-        standard = _standard_tests(request.cls)
-        name = request.function.__name__
+        standard, name = _standard_tests(request.cls), request.function.__name__
         if name in standard:
-            area = getattr(standard[name][1], "area", standard[name][0].area)
-            about = f"{request.cls.__name__}|{area}|{name}|{len(standard)}"
+            owner, test = standard[name]
+            about = f"{request.cls.__name__}|{getattr(test, 'area', owner.area)}|{name}|{len(standard)}"
             request.node.user_properties.append((KEY, about))
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -154,17 +145,17 @@ class ContractBase(Declarations):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name, (_, standard) in _standard_tests(cls).items():
-            if getattr(cls, name) is not standard and not _xfails_with_reason(getattr(cls, name)):
+            test = getattr(cls, name)
+            marks = getattr(test, "pytestmark", ()) if inspect.isfunction(test) else ()
+            excused = any(mark.name == "xfail" and mark.kwargs.get("reason") for mark in marks)
+            if test is not standard and not excused:
                 raise TypeError(
                     f"{cls.__name__}.{name} replaces a standard test; a standard test may only be overridden "
                     'by one marked @pytest.mark.xfail(reason="...")'
                 )
 
 
-@cache
-def installed_plugins() -> MemoryAdapterRegistry:
-    """The registry, looked up once for all tests."""
-    return MemoryAdapterRegistry()
+installed_plugins = cache(MemoryAdapterRegistry)
 
 
 def _standard_tests(cls: type) -> dict[str, tuple[Any, Any]]:
@@ -176,13 +167,6 @@ def _standard_tests(cls: type) -> dict[str, tuple[Any, Any]]:
         for name, value in vars(owner).items()
         if name.startswith("test_")
     }
-
-
-def _xfails_with_reason(test: Any) -> bool:
-    marks = getattr(test, "pytestmark", ())
-    return inspect.isfunction(test) and any(
-        mark.name == "xfail" and mark.kwargs.get("reason") for mark in marks
-    )
 
 
 def installed_loop(name: str) -> str:
@@ -199,7 +183,7 @@ def test_of(spec: Spec) -> Any:
         try:
             await spec.check(kit)
         except NotRun as left:
-            pytest.skip(f"{left.outcome}: {left.why}")
+            pytest.skip(str(left))
         except (AssertionError, BaseExceptionGroup) as error:
             broken = failure_of(spec, error, kit.traces.all)
         else:

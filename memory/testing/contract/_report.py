@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -10,10 +10,9 @@ from typing import Any, Literal
 from memory.testing.contract._spec import DOCS, Failure, Spec, specs
 
 Outcome = Literal["passed", "not applicable", "not declared", "excused", "not tested", "failed", "not run"]
-OUTCOMES: tuple[Outcome, ...] = (
+OUTCOMES: tuple[Outcome, ...] = (  # the later the worse: over several event loops the worst counts
     "not run", "not applicable", "not declared", "passed", "excused", "not tested", "failed",
 )  # fmt: skip
-"""From what says nothing to what is worst: over several event loops the worst counts."""
 SHOWN: tuple[Outcome, ...] = ("failed", "passed", "not declared", "excused", "not tested", "not run")
 CORE, DECLARED, FULL = "CORE", "CORE+DECLARED", "FULL"
 LEVELS = (CORE, DECLARED, FULL)
@@ -22,61 +21,42 @@ _COLOURS = {CORE: "yellow", DECLARED: "green", FULL: "brightgreen"}
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a spec ended on one event loop.
-
-    Attributes:
-        spec: its name.
-        loop: ``asyncio`` or ``trio``.
-        outcome: see ``OUTCOMES``.
-        why: of what was not looked at.
-        failure: of what failed.
-        seconds: how long it took.
-    """
+    """How a spec ended on one event loop."""
 
     spec: str
     loop: str
     outcome: Outcome
-    why: str = ""
+    why: str = ""  # it was not looked at
     failure: Failure | None = None
     seconds: float = 0.0
 
 
 @dataclass
 class Tally:
-    """Outcomes of specs, and the levels they come to.
+    """Outcomes of specs, and the levels they come to."""
 
-    Attributes:
-        core: of each spec that should run, whether every memory promises it.
-        not_run: further ones that did not run.
-        outcomes: of each spec, the worst over its loops.
-    """
-
-    core: Mapping[str, bool]
-    not_run: int = 0
+    core: Mapping[str, bool]  # of each spec that should run: every memory promises it
+    not_run: int = 0  # further ones
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     def add(self, spec: str, outcome: Outcome) -> None:
-        """The worst outcome of a spec over its loops counts."""
         before = self.outcomes.get(spec, "not run")
         self.outcomes[spec] = max(before, outcome, key=OUTCOMES.index)
 
     def counts(self, level: str = FULL) -> Counter[str]:
         """How many specs of a level ended how; ``not applicable`` is counted nowhere."""
-        found: Counter[str] = Counter(
-            self.outcomes.get(spec, "not run") for spec, core in self.core.items() if level != CORE or core
-        )
+        wanted = (spec for spec, core in self.core.items() if level != CORE or core)
+        found = Counter[str](self.outcomes.get(spec, "not run") for spec in wanted)
         found["not run"] += self.not_run
         del found["not applicable"]
         return found
 
     def reached(self, level: str) -> bool:
-        """Whether every promise of a level was looked at and kept.
-
-        What is not declared is in the way of ``FULL`` alone: a memory may lack it and keep all that it promises.
-        """
-        counts = self.counts(level)
-        missing = counts["failed"] + counts["not tested"] + counts["excused"] + counts["not run"]
-        return not missing and (level != FULL or not counts["not declared"])
+        """Every promise of a level was looked at and kept; what is not declared is in the way of ``FULL`` alone."""
+        missing = {"failed", "not tested", "excused", "not run"} | (
+            {"not declared"} if level == FULL else set()
+        )
+        return not missing & (+self.counts(level)).keys()
 
     @property
     def level(self) -> str:
@@ -86,13 +66,11 @@ class Tally:
         return next((level for level in reversed(LEVELS) if self.reached(level)), "BELOW CORE")
 
     def line(self, level: str) -> str:
-        """The counts of a level in words."""
         reached = "reached" if self.reached(level) else "not reached"
         return f"{level:<14}{reached:<13}{in_words(self.counts(level))}"
 
 
 def in_words(counts: Mapping[str, int]) -> str:
-    """Outcomes that there are, each with its count."""
     return ", ".join(f"{counts[name]} {name}" for name in SHOWN if counts.get(name))
 
 
@@ -137,9 +115,9 @@ class Report:
     def to_text(self) -> str:
         """For a terminal."""
         lines = []
-        alike: dict[tuple[str, str], list[Result]] = {}
+        alike: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
         for result in self.failed:
-            alike.setdefault((result.spec, _problem(result)), []).append(result)
+            alike[result.spec, _problem(result)].append(result)
         for (spec, _), results in alike.items():
             loops = ", ".join(result.loop for result in results)
             lines += [f"FAILED {spec} ({loops})", f"  {results[0].failure}".replace("\n", "\n  "), ""]
@@ -153,23 +131,16 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        tally = self.tally
-        return {
-            "memory": self.memory,
-            "versions": dict(self.versions),
-            "level": self.level,
-            "levels": {
-                level: {
-                    "reached": tally.reached(level),
-                    **{name.replace(" ", "_"): tally.counts(level)[name] for name in SHOWN},
-                }
-                for level in LEVELS
-            },
-            "specs": [
-                {**asdict(result), "why": result.why or None, "seconds": round(result.seconds, 3)}
-                for result in self.results
-            ],
-        }
+        tally, levels = self.tally, {}
+        for level in LEVELS:
+            counts = {name.replace(" ", "_"): tally.counts(level)[name] for name in SHOWN}
+            levels[level] = {"reached": tally.reached(level), **counts}
+        rounded = (
+            (result, {"why": result.why or None, "seconds": round(result.seconds, 3)})
+            for result in self.results
+        )
+        made = {"memory": self.memory, "versions": dict(self.versions), "level": self.level, "levels": levels}
+        return {**made, "specs": [{**asdict(result), **fields} for result, fields in rounded]}
 
     def to_markdown(self) -> str:
         """For a README or a pull request."""
@@ -196,17 +167,13 @@ def _problem(result: Result) -> str:
 def catalogue(known: Iterable[Spec]) -> str:
     """The page of all specs: what each promises and what to do where it is broken. Written to ``DOCS``."""
     known = list(known)
-    lines = [
-        "# The specs of the kit", "",
-        f"Written by `memslot conform --specs`: {len(known)} promises, {sum(spec.core for spec in known)} of them "
-        "CORE. A failure names its promise here.",
-    ]  # fmt: skip
+    counted = f"{len(known)} promises, {sum(spec.core for spec in known)} of them CORE"
+    written = f"Written by `memslot conform --specs`: {counted}. A failure names its promise here."
+    lines = ["# The specs of the kit", "", written]
     for area in dict.fromkeys(spec.area for spec in known):
         lines += ["", f"## {area[0].upper()}{area[1:]}"]
         for spec in (spec for spec in known if spec.area == area):
             lines += ["", f"### {spec.title} {{#{spec.name}}}", "", spec.promise, ""]
-            lines += [f"- {remedy}" for remedy in spec.remedies]
-            if spec.remedies:
-                lines.append("")
+            lines += [*(f"- {remedy}" for remedy in spec.remedies), ""][: -1 if not spec.remedies else None]
             lines.append(f"`{spec.name}`, {'CORE' if spec.core else 'of a capability or a declaration'}.")
     return "\n".join(lines) + "\n"

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,7 +15,7 @@ import anyio
 import sniffio
 
 from memory.adapter import MemoryAdapter, PluginInfo
-from memory.testing.contract._declared import Aids, ConformanceProfile
+from memory.testing.contract._declared import ConformanceProfile
 from memory.testing.contract._kit import Kit
 from memory.testing.contract._report import Report, Result
 from memory.testing.contract._spec import NotRun, Spec, cut_off, failure_of, specs
@@ -55,7 +56,6 @@ async def validate(
 
 
 def of_level(level: str) -> list[Spec]:
-    """The specs that ``core`` or ``full`` needs."""
     return [spec for spec in specs().values() if spec.core or level != "core"]
 
 
@@ -70,25 +70,17 @@ async def run_spec(spec: Spec, open_kit: OpenKit, limit_s: float) -> Result:
             async with open_kit() as kit:
                 traces = kit.traces.all
                 await spec.check(kit)
-    except NotRun as left:
-        found = replace(found, outcome=left.outcome, why=left.why)
     except TimeoutError:
         found = replace(found, outcome="failed", failure=cut_off(spec, limit_s, ()))
     except Exception as error:
-        reason = _not_run(error)
-        if reason is not None:
-            found = replace(found, outcome=reason.outcome, why=reason.why)
+        left: BaseException = error  # or the one exception of a group of tasks
+        while isinstance(left, BaseExceptionGroup) and len(left.exceptions) == 1:
+            left = left.exceptions[0]
+        if isinstance(left, NotRun):
+            found = replace(found, outcome=left.outcome, why=left.why)
         else:
             found = replace(found, outcome="failed", failure=failure_of(spec, error, traces))
     return replace(found, seconds=time.monotonic() - began)
-
-
-def _not_run(error: BaseException) -> NotRun | None:
-    """The one exception of a group of tasks that left a spec."""
-    inner: BaseException = error
-    while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
-        inner = inner.exceptions[0]
-    return inner if isinstance(inner, NotRun) else None
 
 
 @asynccontextmanager
@@ -101,26 +93,17 @@ async def opened(
 ) -> AsyncIterator[Kit]:
     """A kit over a memory, for one spec; ``in_directory`` hands an empty directory to what makes adapters."""
     with TemporaryDirectory(prefix="memslot-kit-", ignore_cleanup_errors=True) as name:
-        directory = Path(name)
-        declared = profile(directory)
-        given: dict[str, Any] = {"described": described}
-        if isinstance(memory, MemoryAdapter):
-            adapter: Any = memory
-        else:
-            make: Any = (lambda: memory(directory)) if in_directory else memory  # type: ignore[call-arg]
-            given["make_adapter"] = make
-            adapter = make()
-        aids: Aids = declared.aids(adapter, **given)
+        declared, make = profile(Path(name)), None if isinstance(memory, MemoryAdapter) else memory
+        if make is not None and in_directory:
+            make = partial(make, Path(name))
+        adapter: Any = memory if make is None else make()  # type: ignore[call-arg]
+        aids = declared.aids(adapter, described=described, make_adapter=make)
         kit = Kit(adapter, declared=declared, aids=aids, loop=sniffio.current_async_library())
-        if aids.make_adapter is None:
-            kit.patch(adapter, "aclose", _nothing)
+        if make is None:  # not the kit's to close
+            kit.patch(adapter, "aclose", anyio.lowlevel.checkpoint)
         try:
             async with kit.slot:
                 yield kit
                 await kit.close(clean_up=declared.clean_up)
         finally:
             kit.restore()
-
-
-async def _nothing() -> None:
-    """In place of closing an adapter that is not the kit's."""
