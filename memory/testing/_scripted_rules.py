@@ -190,7 +190,7 @@ def _summarise(request: ChatRequest) -> Reply | None:
 def _chat(request: ChatRequest) -> str:
     """The remembered entry that shares most words with the question; else a plain acknowledgement."""
     question = _CONTEXT.sub("", request.last_user).strip()
-    entries = _context_entries([*_CONTEXT.findall(request.text), ""][-1])
+    entries = _context_entries(["", *_CONTEXT.findall(request.text)][-1])
     ranked = ((lexical_overlap(question, text), moment, text) for moment, text in entries)
     overlap, _, text = max(ranked, key=lambda entry: entry[:2], default=(0.0, "", ""))
     if overlap > 0:
