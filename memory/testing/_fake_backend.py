@@ -142,8 +142,6 @@ class FakeBackend(BaseAdapter):
             self._open = False
             self.store.clients -= 1
 
-    # -- capabilities -----------------------------------------------------------------------------------
-
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
         """``insert`` of a row of kind ``feedback``."""
         record = {
@@ -201,8 +199,6 @@ class FakeBackend(BaseAdapter):
         rows = await self._native().list_rows(self._space(request.scope))
         raw = {"count": len(rows)} if request.operation == "count" else {"rows": rows}
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "list_rows"))
-
-    # -- inside -----------------------------------------------------------------------------------------
 
     def _native(self) -> FakeNativeStore:
         if not self._open:

@@ -147,8 +147,6 @@ class FakeNativeStore:
         """The texts stored in a space, oldest first; for assertions."""
         return [row.text for row in self._in(space)]
 
-    # -- the native interface -----------------------------------------------------------------------------
-
     @_served
     async def ping(self) -> dict[str, str]:
         """Whether the server is up."""
@@ -228,8 +226,6 @@ class FakeNativeStore:
     async def history(self, space: str, row_id: str | None = None) -> list[dict[str, Any]]:
         """What was added, updated and deleted in a space, or to one of its rows; oldest first."""
         return [e for e in self._history if e["space"] == space and row_id in (None, e["row_id"])]
-
-    # -- the server's inside ------------------------------------------------------------------------------
 
     def _in(self, space: str) -> Iterator[FakeRow]:
         return (row for row in self.rows.values() if row.space == space)

@@ -53,8 +53,6 @@ class HostContract(ABC):
     def host(self, memory: Any, model: HostModel) -> HostUnderTest:
         """An agent of the SDK, bound to ``memory``, which asks ``model``; it serves every conversation."""
 
-    # -- what the tests work with -------------------------------------------------------------------------
-
     @pytest.fixture
     def anyio_backend(self) -> str:
         return "asyncio"
@@ -85,8 +83,6 @@ class HostContract(ABC):
             finally:
                 await stage.host.aclose()
                 store.faults.clear()
-
-    # -- recall -------------------------------------------------------------------------------------------
 
     async def test_remembers_across_conversations(self) -> None:
         """Recalled before the model, shown to it, and kept in no history of the host."""
@@ -123,8 +119,6 @@ class HostContract(ABC):
             assert stage.store.operations.count("search") == before + 1
             assert len(stage.model.shown) == 4
             assert LIKES in stage.model.shown[2]
-
-    # -- recording ----------------------------------------------------------------------------------------
 
     async def test_records_turns_once_and_in_order(self) -> None:
         async with self.on_stage() as stage:
@@ -187,8 +181,6 @@ class HostContract(ABC):
             await stage.host.ask("Thanks.", conversation="two")
             assert await stage.recorded() == ["Thanks.", "Answer 1."]
 
-    # -- people -------------------------------------------------------------------------------------------
-
     async def test_people_never_mix(self) -> None:
         """Neither one after the other, nor at once."""
         async with self.on_stage() as stage:
@@ -208,8 +200,6 @@ class HostContract(ABC):
                 (space,) = {row.space for row in rows}
                 spaces.add(space)
             assert len(spaces) == 2
-
-    # -- a memory that is slow, down, closed or elsewhere ------------------------------------------------
 
     @pytest.mark.parametrize("fault", ["500", "refused", "late"])
     async def test_a_memory_that_fails_costs_no_turn_and_is_reported(
@@ -279,8 +269,6 @@ class HostContract(ABC):
         async with self.on_stage() as stage:
             with pytest.raises(Exception, match=r"already|duplicate|multiple|unique"):
                 await stage.host.bind_again()
-
-    # -- the slot's modes, restart, swap -----------------------------------------------------------------
 
     async def test_writes_nothing_while_read_only(self) -> None:
         async with self.on_stage() as stage:

@@ -53,9 +53,7 @@ def new_plugin(
 ) -> None:
     """Write a package that passes the conformance kit as it stands; its comments say what to replace."""
     if not _NAME.fullmatch(name):
-        raise InputError(
-            f"NAME: {name!r} must be a-z, 0-9 and _, begin with a letter, and have at most 40 characters"
-        )
+        raise InputError(f"NAME: {name!r} must be a-z, 0-9 and _, begin with a letter, at most 40 characters")
     root = into or Path(f"memslot-{name.replace('_', '-')}")
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise InputError(f"--into: {root} exists and is not empty; name another directory")
@@ -79,8 +77,11 @@ def package(name: str, kind: PluginKind) -> dict[str, str]:
         "CLASS": "".join(part.capitalize() for part in name.split("_") if part),
         "DISTRIBUTION": f"memslot-{name.replace('_', '-')}",
         "KIND": str(kind),
-        "ENTRY": _entry(name, module, kind),
+        "ENTRY": "",
     }
+    if kind in _GROUPS:
+        group, target = _GROUPS[kind]
+        words["ENTRY"] = _ENTRY.format(group=group, name=name, target=target.format(module=module))
 
     def filled(match: re.Match[str]) -> str:
         return match[0].replace(match[1], words["CLASS" if match[0].startswith("Test") else match[1]])
@@ -91,10 +92,3 @@ def package(name: str, kind: PluginKind) -> dict[str, str]:
             place = _PLACES.get(template.stem, template.stem).format(module=module, name=name)
             found[place] = _WORD.sub(filled, template.read_text(encoding="utf-8"))
     return found
-
-
-def _entry(name: str, module: str, kind: PluginKind) -> str:
-    if kind not in _GROUPS:
-        return ""
-    group, target = _GROUPS[kind]
-    return _ENTRY.format(group=group, name=name, target=target.format(module=module))

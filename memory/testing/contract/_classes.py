@@ -92,8 +92,6 @@ class ContractBase(Declarations):
         """Override to return a function that tells how many native calls there were at a time, at most."""
         return profiled.aids(adapter).native_peak if profiled else None
 
-    # -- fixtures of the kit, not to be overridden --------------------------------------------------------
-
     @pytest.fixture
     def adapter(self, adapter_factory: Callable[[], MemoryAdapter]) -> MemoryAdapter:
         return adapter_factory()

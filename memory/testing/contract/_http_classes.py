@@ -109,8 +109,6 @@ class LoopbackContract(ContractBase):
     def native_fault(self, process: LoopbackProcess) -> FaultInjector:
         return lambda kind: process.failing(kind, delay_s=0.5)
 
-    # -- every fault, on every kind of call ---------------------------------------------------------------
-
     @pytest.mark.parametrize("fault", RAISED)
     async def test_a_read_that_met_a_fault_never_looks_empty(
         self, kit: Kit, process: LoopbackProcess, fault: FaultKind

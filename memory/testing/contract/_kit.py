@@ -38,7 +38,7 @@ from memory import (
 from memory.adapter import CAPABILITIES, ContextEntry, MemoryAdapter, ResetReceipt
 from memory.testing._faults import FAKE_KEY, FaultKind
 from memory.testing.contract._declared import Aids, Declarations
-from memory.testing.contract._spec import not_declared, not_tested
+from memory.testing.contract._spec import NotRun
 
 T = TypeVar("T")
 _START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
@@ -68,16 +68,11 @@ def long_list(lines: int) -> Iterator[tuple[str, str]]:
 
 
 class TraceList:
-    """A trace sink that keeps everything."""
-
     def __init__(self) -> None:
         self.all: list[Trace] = []
-
-    def emit(self, trace: Trace) -> None:
-        self.all.append(trace)
+        self.emit = self.all.append
 
     def last(self, operation: str) -> Trace:
-        """The newest trace of a contract call."""
         return next(trace for trace in reversed(self.all) if trace.operation == operation)
 
 
@@ -113,9 +108,7 @@ class Kit:
         self._scopes = [self.scope]
         self._remembered: list[str] = []
         self._turns = 0
-        self._patched = ExitStack()
-
-    # -- making things ----------------------------------------------------------------------------------
+        self.patched = ExitStack()
 
     def make_slot(self, **settings: Any) -> MemorySlot:
         """A slot of other settings over the same adapter. Only :attr:`slot` closes the adapter."""
@@ -124,7 +117,7 @@ class Kit:
     def make_adapter(self) -> MemoryAdapter:
         """A further adapter of the same native system."""
         if self.aids.make_adapter is None:
-            not_tested("a function that makes adapters: one alone cannot be closed and opened again")
+            raise NotRun("not tested", "a function that makes adapters: one alone cannot be opened again")
         return self.aids.make_adapter()
 
     def another(self) -> Kit:
@@ -135,21 +128,17 @@ class Kit:
     def fault(self, kind: FaultKind) -> AbstractContextManager[Any]:
         """For as long as it is open, native calls fail."""
         if self.declared.cannot_fail:
-            not_declared(f"a backend that can fail: {self.declared.cannot_fail}")
+            raise NotRun("not declared", f"a backend that can fail: {self.declared.cannot_fail}")
         if kind == "late" and self.declared.answers_at_once:
-            not_declared(f"a backend that takes its time: {self.declared.answers_at_once}")
+            raise NotRun("not declared", f"a backend that takes its time: {self.declared.answers_at_once}")
         if self.aids.native_fault is None:
-            not_tested("native_fault: without it nothing can be made to fail")
+            raise NotRun("not tested", "native_fault: without it nothing can be made to fail")
         return self.aids.native_fault(kind)
 
     def patch(self, owner: Any, name: str, value: Any) -> None:
         """Replace a method of an object until the spec ends."""
         setattr(owner, name, value)
-        self._patched.callback(delattr, owner, name)
-
-    def restore(self) -> None:
-        """Undo every :meth:`patch`."""
-        self._patched.close()
+        self.patched.callback(delattr, owner, name)
 
     def scope_of(self, persona: str, **fields: Any) -> MemoryScope:
         """A scope of this test's own run."""
@@ -198,8 +187,6 @@ class Kit:
         """A user's correction, in the default scope."""
         given = {"scope": self.scope, "session_id": "session-1", "timestamp": _START, **fields}
         return MemoryFeedback(feedback_id="feedback-1", content=content, **given)
-
-    # -- writing and asking -----------------------------------------------------------------------------
 
     async def remember(self, name: str, **fields: Any) -> WriteReceipt:
         """Write the fact ``name`` and wait until it can be recalled."""
@@ -278,16 +265,16 @@ class Kit:
         """A capability of the slot; skips the test where the provider does not declare it."""
         offered = self.slot.capability(capability)
         if offered is None:
-            not_declared(next(name for name, protocol in CAPABILITIES.items() if protocol is capability))
+            names = {protocol: name for name, protocol in CAPABILITIES.items()}
+            raise NotRun("not declared", names[capability])  # type: ignore[index]
         return offered
 
     def query(self, scope: MemoryScope) -> NativeQueryRequest | None:
         """A native query that shows a scope's content: the declared one, else ``list`` where that takes nothing."""
-        listing = (self.slot.traits.native_queries or {}).get("list")
-        listed = (
-            None if listing is None or listing.required else NativeQueryRequest(scope=scope, operation="list")
-        )
-        return self.declared.query(scope) or listed
+        listing, declared = (self.slot.traits.native_queries or {}).get("list"), self.declared.query(scope)
+        if declared is not None or listing is None or listing.required:
+            return declared
+        return NativeQueryRequest(scope=scope, operation="list")
 
     async def queried(self, scope: MemoryScope) -> str:
         """What the native query shows of a scope, as JSON; empty where there is no such query."""
@@ -316,7 +303,7 @@ class Kit:
         self.needs(SupportsNativeQuery)
         request = self.query(self.scope)
         if request is None:
-            not_tested("native_query: name an operation that shows what a scope holds")
+            raise NotRun("not tested", "native_query: name an operation that shows what a scope holds")
         return request
 
     async def in_listed_order(self, names: Iterable[str]) -> list[str]:
@@ -328,9 +315,7 @@ class Kit:
     def needs_recall(self) -> None:
         """Skip a test whose promise is about recalled writes only."""
         if not self.recalls_writes:
-            not_declared("recall of what is written")
-
-    # -- observing --------------------------------------------------------------------------------------
+            raise NotRun("not declared", "recall of what is written")
 
     @property
     def sees_native_state(self) -> bool:

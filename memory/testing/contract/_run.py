@@ -101,9 +101,7 @@ async def opened(
         kit = Kit(adapter, declared=declared, aids=aids, loop=sniffio.current_async_library())
         if make is None:  # not the kit's to close
             kit.patch(adapter, "aclose", anyio.lowlevel.checkpoint)
-        try:
+        with kit.patched:
             async with kit.slot:
                 yield kit
                 await kit.close(clean_up=declared.clean_up)
-        finally:
-            kit.restore()

@@ -20,7 +20,7 @@ from functools import cache, partial, wraps
 from itertools import groupby
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from memory import IsolationError, MemslotError, Trace
 
@@ -31,26 +31,15 @@ REGISTRY: dict[str, Spec] = {}
 
 
 class NotRun(Exception):
-    """A promise that was not looked at, and what is not declared, or to be given."""
+    """Leaves a promise that cannot be looked at.
+
+    Not declared: the memory says that it has not got it. Not applicable: it declares the alternative, which has a
+    spec of its own. Not tested: whoever runs the kit has to give something.
+    """
 
     def __init__(self, outcome: WhyNot, why: str) -> None:
         super().__init__(f"{outcome}: {why}")
         self.outcome, self.why = outcome, why
-
-
-def not_declared(what: str) -> NoReturn:
-    """Leave a spec: the memory says that it does not have this."""
-    raise NotRun("not declared", what)
-
-
-def not_applicable(why: str) -> NoReturn:
-    """Leave a spec: the memory declares the alternative, which has a spec of its own."""
-    raise NotRun("not applicable", why)
-
-
-def not_tested(why: str) -> NoReturn:
-    """Leave a spec for want of something that whoever runs the kit can give."""
-    raise NotRun("not tested", why)
 
 
 ON_A_WORKER = "run a synchronous SDK on a NativeWorker"

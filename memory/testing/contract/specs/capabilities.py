@@ -22,7 +22,7 @@ from memory import (
 from memory.adapter import ContextEntry, FeedbackReceipt
 from memory.contract.adapter import CAPABILITIES, capabilities_of, missing_methods
 from memory.testing.contract._kit import STORED, Kit, as_json, quickest, raises, unique_word
-from memory.testing.contract._spec import HEALTH_OF, not_tested, of_capability
+from memory.testing.contract._spec import HEALTH_OF, NotRun, of_capability
 
 Calls = list[Callable[[], Awaitable[Any]]]
 _LESS = "do not declare feedback: leave apply_feedback out"
@@ -62,7 +62,7 @@ async def the_plugins_description_is_true(kit: Kit) -> None:
     """DESIGN 6: what listings say without loading the plugin is what the loaded one is."""
     described = kit.aids.described
     if described is None:
-        not_tested("described: without a configuration nothing says what the plugin declares")
+        raise NotRun("not tested", "described: without a configuration nothing says what the plugin declares")
     assert described.name == kit.slot.backend_name, "the description's name is not the adapter's"
     kinds = (kit.slot.traits.kind, described.kind if kit.slot.traits.equivalent_control else "")
     assert described.kind in kinds, "the description's kind is not the adapter's"
@@ -266,7 +266,7 @@ async def feedback_is_stored(kit: Kit) -> None:
     if unique_word("green") in await _everything(kit, "green", kit.scope):
         return
     if not kit.sees_native_state:
-        not_tested("fingerprint: the feedback is in no answer, and without it nobody can look further")
+        raise NotRun("not tested", "fingerprint: the feedback is in no answer, and nobody can look further")
     assert await kit.observe() != before, f"feedback was {receipt.status}, and the native state is the same"
 
 

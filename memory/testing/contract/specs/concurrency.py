@@ -20,7 +20,7 @@ from memory import (
     WriteReceipt,
 )
 from memory.testing.contract._kit import Kit
-from memory.testing.contract._spec import ON_A_WORKER, not_applicable, not_tested, promise
+from memory.testing.contract._spec import ON_A_WORKER, NotRun, promise
 from memory.testing.contract._watch import Concurrency, LoopWatch
 from memory.testing.contract.specs.capabilities import Calls, calls_about
 
@@ -75,7 +75,7 @@ async def declared_concurrency_holds_for_every_kind_of_call(kit: Kit) -> None:
     """DESIGN 5.8: a limit that a client needs is kept by writes, reads, waits, queries and probes alike."""
     limit, of_scope = kit.slot.traits.max_concurrency, kit.slot.traits.max_scope_concurrency
     if limit is None and of_scope is None:
-        not_applicable("a limit of concurrent calls")
+        raise NotRun("not applicable", "a limit of concurrent calls")
     other = await kit.another_scope()
     for scope in (kit.scope, other):
         await kit.remember("blue", scope=scope)
@@ -139,7 +139,7 @@ async def the_event_loop_is_never_blocked(kit: Kit) -> None:
     else:
         raise AssertionError("aclose: the event loop stands still for longer than blocks_loop_ms")
     if kit.aids.native_fault is None and not kit.declared.cannot_fail:
-        not_tested("native_fault: without it no native call takes long enough to see")
+        raise NotRun("not tested", "native_fault: without it no native call takes long enough to see")
 
 
 async def _still_ms(kit: Kit, *calls: Callable[[int], Awaitable[Any]]) -> float:

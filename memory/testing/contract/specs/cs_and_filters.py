@@ -6,7 +6,7 @@ from typing import Any
 
 from memory import CapabilityNotSupported, ContextBudget, InputError
 from memory.testing.contract._kit import Kit, as_json, raises, unique_word
-from memory.testing.contract._spec import not_applicable, not_declared, of_recall, promise
+from memory.testing.contract._spec import NotRun, of_recall, promise
 
 _FIELDS = ("scenario", "context", "attribute")
 _NARROW = "filter in the native query, by every key and operator that it is given"
@@ -41,7 +41,7 @@ async def soft_cs_fields_have_an_effect(kit: Kit) -> None:
     Where a backend shows what it has chosen by date, the ranking is seen in what comes first of all.
     """
     if kit.slot.traits.cs_filtering != "soft":
-        not_applicable("soft CS filtering")
+        raise NotRun("not applicable", "soft CS filtering")
     for field in _FIELDS:
         for value in ("work", "holiday"):
             fact = f"For {value} I keep my {field} passport in the {unique_word(field + value)} drawer."
@@ -92,7 +92,7 @@ async def ranges_compare_numbers(kit: Kit) -> None:
     """DESIGN 5.2: ``gt``, ``gte``, ``lt`` and ``lte``, where declared, with the bound where it belongs."""
     operators = _RANGES.keys() & kit.slot.traits.filter_operators
     if not operators:
-        not_declared("filters by range")
+        raise NotRun("not declared", "filters by range")
     for year in (2020, 2024):
         await kit.remember(f"year {year}", metadata={"year": year})
     ranges = [({operator: _RANGES[operator][0]}, _RANGES[operator][1]) for operator in sorted(operators)]
@@ -122,7 +122,7 @@ def filters_of(kit: Kit) -> tuple[bool, bool]:
     """Whether CS fields filter, and whether metadata does; leaves a spec where neither does."""
     hard, by_metadata = kit.slot.traits.cs_filtering == "hard", "eq" in kit.slot.traits.filter_operators
     if not hard and not by_metadata:
-        not_declared("filters")
+        raise NotRun("not declared", "filters")
     return hard, by_metadata
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from memory import MemoryEvent, Message
 from memory.adapter import SupportsEventLookup
 from memory.testing.contract._kit import STORED, Kit, as_json, long_list, messages, unique_word
-from memory.testing.contract._spec import not_applicable, not_declared, not_tested, of_recall, promise
+from memory.testing.contract._spec import NotRun, of_recall, promise
 from memory.testing.contract.specs.cs_and_filters import filters_of
 
 _KEPT_WHOLE = (
@@ -76,7 +76,7 @@ async def the_same_words_twice_are_two_events(kit: Kit) -> None:
     """Someone who says a thing again on another day said it twice: both turns stay traceable."""
     _needs_verbatim(kit)
     if "event_ids" in kit.declared.without_ids:
-        not_declared("event ids of entries")
+        raise NotRun("not declared", "event ids of entries")
     events = [kit.event(kit.fact("blue"), None) for _ in range(2)]
     receipts = [await kit.slot.record_event(event) for event in events]
     await kit.until_ready()
@@ -120,7 +120,7 @@ async def a_moment_is_kept_whatever_its_offset(kit: Kit) -> None:
             shown = (entry.timestamp or said_at).astimezone(UTC)
             assert shown == said_at.astimezone(UTC), f"the entry is dated {shown}, the event {said_at}"
     if not dated:
-        not_declared("dates of entries")
+        raise NotRun("not declared", "dates of entries")
 
 
 @promise("store messages of role tool too", "warn in the receipt that they were left out")
@@ -180,7 +180,7 @@ async def a_filter_that_matches_nothing_finds_nothing(kit: Kit) -> None:
 async def a_list_in_order_is_in_the_order_of_arrival(kit: Kit) -> None:
     """Where ``lists_in_order`` is declared: not by text, not by id, not by what the event says of its time."""
     if not kit.declared.lists_in_order:
-        not_applicable("lists_in_order")
+        raise NotRun("not applicable", "lists_in_order")
     kit.needs_recall()
     names = ["zulu", "alpha", "mike", "yankee", "bravo"]
     for name in names:
@@ -193,7 +193,7 @@ async def a_list_in_order_is_in_the_order_of_arrival(kit: Kit) -> None:
 async def the_fingerprint_sees_a_write(kit: Kit) -> None:
     """A fingerprint that always says the same proves nothing: one write must change it, and reading must not."""
     if not kit.sees_native_state:
-        not_tested("fingerprint: without it only what can be retrieved is compared")
+        raise NotRun("not tested", "fingerprint: without it only what can be retrieved is compared")
     before = await kit.observe()
     await kit.remember("blue")
     after = await kit.observe()
@@ -204,4 +204,4 @@ async def the_fingerprint_sees_a_write(kit: Kit) -> None:
 def _needs_verbatim(kit: Kit) -> None:
     kit.needs_recall()
     if kit.declared.rewrites:
-        not_declared(f"texts as they were said: {kit.declared.rewrites}")
+        raise NotRun("not declared", f"texts as they were said: {kit.declared.rewrites}")

@@ -37,7 +37,7 @@ from memory.testing.contract._kit import (
     quickest,
     raises,
 )
-from memory.testing.contract._spec import HEALTH_OF, ON_A_WORKER, SHIELDED, not_applicable, promise
+from memory.testing.contract._spec import HEALTH_OF, ON_A_WORKER, SHIELDED, NotRun, promise
 from memory.testing.contract.specs.capabilities import calls_about
 
 _LET_IT_PASS = "let the native error pass: the slot turns it into memslot's, with yours as the cause"
@@ -181,7 +181,7 @@ async def a_lookup_in_a_failing_backend_raises(kit: Kit) -> None:
     """ "Not there" would let the slot send an event again that is stored."""
     adapter = kit.adapter
     if not isinstance(adapter, SupportsEventLookup):
-        not_applicable("a look-up of events")
+        raise NotRun("not applicable", "a look-up of events")
     event = kit.event(kit.fact("blue"))
     await kit.slot.record_event(event)
     before = during = await adapter.find_event(event)
@@ -195,7 +195,7 @@ async def readiness_of_a_failing_backend_is_not_ready(kit: Kit) -> None:
     """A backend that derives later must be asked; where it cannot be, nobody knows."""
     readiness = kit.needs(SupportsReadiness)
     if kit.slot.traits.consistency == "immediate":
-        not_applicable("derivation after the write")
+        raise NotRun("not applicable", "derivation after the write")
     await kit.write("blue")
     with kit.fault("500"):
         answer, error = await attempt(readiness.readiness(kit.scope))

@@ -8,7 +8,7 @@ from anyio.lowlevel import current_token
 
 from memory import Message
 from memory.testing.contract._kit import STORED, Kit, as_json, messages, unique_word
-from memory.testing.contract._spec import not_applicable, not_declared, not_tested, of_recall, promise
+from memory.testing.contract._spec import NotRun, of_recall, promise
 
 _PENDING = "answer pending or queued, declare consistency='async_derived' and offer readiness"
 
@@ -55,7 +55,7 @@ async def a_committed_write_is_retrievable_at_once(kit: Kit) -> None:
     if receipt.status != "committed":
         declared = kit.slot.traits.consistency
         assert declared != "immediate", f"traits say {declared}, and a write is {receipt.status}"
-        not_applicable(f"committed; writes are {receipt.status}, and readiness has tests of its own")
+        raise NotRun("not applicable", f"committed: writes are {receipt.status}, and readiness has its tests")
     assert await kit.recalls("blue"), "committed, and not retrievable"
 
 
@@ -105,7 +105,7 @@ async def entries_name_their_native_record_and_their_event(kit: Kit) -> None:
         named = receipt.event_id in entry.event_ids
         assert named or "event_ids" in without, f"an entry does not name its event{cannot_be}"
     if {"native_id", "event_ids"} <= without.keys():
-        not_declared("ids of entries")
+        raise NotRun("not declared", "ids of entries")
 
 
 @of_recall(
@@ -117,7 +117,7 @@ async def a_receipt_names_records_that_there_are(kit: Kit) -> None:
     """Spec 9.8: a native id of a receipt is found again: in the payload, by provenance or by a native query."""
     receipt = await kit.remember("blue")
     if not receipt.native_ids or "native_ids" in kit.declared.without_ids:
-        not_declared("native ids of records in receipts")
+        raise NotRun("not declared", "native ids of records in receipts")
     found = as_json((await kit.ask("blue")).raw) + await kit.queried(kit.scope)
     lost = [native_id for native_id in receipt.native_ids if native_id not in found]
     lost = [native_id for native_id in lost if native_id not in await kit.history(native_id=native_id)]
@@ -136,7 +136,7 @@ async def every_native_row_becomes_an_entry(kit: Kit) -> None:
     result = await kit.slot.retrieve(kit.request("In which drawers do I keep my passports, all of them?"))
     rows = kit.declared.native_rows(result.raw)
     if rows is None:
-        not_tested("override native_rows: the payload holds no single list of rows")
+        raise NotRun("not tested", "override native_rows: the payload holds no single list of rows")
     assert len(result.entries) >= len(rows), f"{len(rows)} native rows, and {len(result.entries)} entries"
     words = list(map(unique_word, names))
     shown = [next((word for word in words if word in entry.text), "") for entry in result.entries]
