@@ -34,19 +34,12 @@ FAKE_KEY = "sk-fake-not-a-real-key-0123456789"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault, as it was ordered.
-
-    Attributes:
-        kind: what happens.
-        endpoint: only there (an endpoint or native operation, or a pattern with ``*``); None is everywhere.
-        delay_s: seconds, for faults of slowness.
-        retry_after_s: seconds that ``429`` asks the client to wait.
-    """
+    """One fault, as it was ordered."""
 
     kind: FaultKind
-    endpoint: str | None = None
-    delay_s: float = 30.0
-    retry_after_s: float = 0.01
+    endpoint: str | None = None  # or native operation, or a pattern with ``*``; None is everywhere
+    delay_s: float = 30.0  # of slowness
+    retry_after_s: float = 0.01  # what ``429`` asks the client to wait
 
 
 class Faults:

@@ -115,8 +115,6 @@ class HostUnderTest(ABC):
 
 @dataclass(frozen=True)
 class Stage:
-    """A memory over a fake backend, the host on it, and what came of it."""
-
     model: HostModel
     store: FakeNativeStore
     slot: MemorySlot

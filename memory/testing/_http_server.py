@@ -170,8 +170,6 @@ class HttpServer:
 
 
 class _Running:
-    """uvicorn on a thread, and a pool of threads for the answers, which may take their time."""
-
     def __init__(self, owner: HttpServer, address: tuple[str, int]) -> None:
         try:
             from uvicorn import Config

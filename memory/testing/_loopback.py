@@ -30,7 +30,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from memory.testing._faults import FAKE_KEY, Fault, FaultKind, Faults
+from memory.testing._faults import FAKE_KEY, FaultKind, Faults
 from memory.testing._http_server import HttpServer, LoopbackAnswer, LoopbackRequest
 
 CONTROL = "/_loopback/"  # paths below it are for the test that runs the server in another process
@@ -79,8 +79,13 @@ class LoopbackServer(HttpServer):
         kind = fault.kind if fault else ""
         if kind == "redirect":
             return LoopbackAnswer(307, "", {"location": f"http://localhost:{self.port}/elsewhere"})
+        if kind == "500":
+            sent = f"Internal Server Error (key {FAKE_KEY}): {dict(request.headers)} {request.text}"
+            return LoopbackAnswer(500, sent, drop=True)
         if fault and kind.isdecimal():
-            return self._refusal(fault, request)
+            refusal = self.error(int(kind), request)
+            wait = {"retry-after": f"{fault.retry_after_s:g}"} if kind == "429" else {}
+            return replace(refusal, headers={**refusal.headers, **wait})
         if kind == "reset":
             return None
         with self._handling:
@@ -114,16 +119,6 @@ class LoopbackServer(HttpServer):
             with self._handling:
                 return self.state()
         return None
-
-    def _refusal(self, fault: Fault, request: LoopbackRequest) -> LoopbackAnswer:
-        status = int(fault.kind)
-        if status == 500:
-            sent = f"{dict(request.headers)} {request.text}"
-            return LoopbackAnswer(500, f"Internal Server Error (key {FAKE_KEY}): {sent}", drop=True)
-        answer = self.error(status, request)
-        if status == 429:
-            return replace(answer, headers={**answer.headers, "retry-after": f"{fault.retry_after_s:g}"})
-        return answer
 
 
 class LoopbackProcess:

@@ -18,6 +18,7 @@ from memory.testing._scripted_rules import ChatMessage, ChatRequest, Choice, Rep
 from memory.testing._scripted_text import estimate_tokens, lexical_overlap
 
 Body = Mapping[str, Any]
+_embedder = lru_cache(maxsize=4)(LexicalHashEmbedder)
 _DIMENSIONS = range(64, 8193)
 
 
@@ -90,17 +91,12 @@ def embeddings(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
     if dimensions not in _DIMENSIONS:
         raise BadRequest(f"dimensions must be a number from {_DIMENSIONS[0]} to {_DIMENSIONS[-1]}")
     words = [item if isinstance(item, str) else " ".join(map(str, item)) for item in texts]
-    vectors = map(_embedder(dimensions).embed, words)
-    packed = body.get("encoding_format") == "base64"
-    return {
-        "object": "list",
-        "model": body.get("model", "scripted"),
-        "data": [
-            {"object": "embedding", "index": index, "embedding": _packed(vector) if packed else vector}
-            for index, vector in enumerate(vectors)
-        ],
-        "usage": _usage(" ".join(words), "", "prompt_tokens", "completion_tokens"),
-    }
+    vectors: list[Any] = list(map(_embedder(dimensions).embed, words))
+    if body.get("encoding_format") == "base64":  # of little-endian float32
+        vectors = [base64.b64encode(struct.pack(f"<{dimensions}f", *vector)).decode() for vector in vectors]
+    data = [{"object": "embedding", "index": index, "embedding": each} for index, each in enumerate(vectors)]
+    usage = _usage(" ".join(words), "", "prompt_tokens", "completion_tokens")
+    return {"object": "list", "model": body.get("model", "scripted"), "data": data, "usage": usage}
 
 
 def rerank(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
@@ -137,9 +133,7 @@ ENDPOINTS: Mapping[str, tuple[str, Callable[[Body, Sequence[Rule]], dict[str, An
 
 def user_text(body: Any) -> str:
     """What the request is about; error answers repeat it, as real endpoints do."""
-    if not isinstance(body, Mapping):
-        return ""
-    given = body.get("messages") or body.get("input") or body.get("query") or ""
+    given = isinstance(body, Mapping) and (body.get("messages") or body.get("input") or body.get("query"))
     last = given[-1] if isinstance(given, list) and given else given
     return _joined(last.get("content") if isinstance(last, Mapping) else last)
 
@@ -218,13 +212,6 @@ def _joined(content: Any) -> str:
         return content if isinstance(content, str) else ""
     parts = (part.get("text") if isinstance(part, Mapping) else part for part in content)
     return "\n".join(part for part in parts if isinstance(part, str))
-
-
-_embedder = lru_cache(maxsize=4)(LexicalHashEmbedder)
-
-
-def _packed(vector: Sequence[float]) -> str:
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
 def _text(reply: Reply) -> str:

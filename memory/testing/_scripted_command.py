@@ -52,7 +52,6 @@ def scripted_llm(
 
 
 def _beside(command: list[str], url: str) -> int:
-    """Run a command that finds the endpoint in its environment; its exit code."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     given = {"SCRIPTED_LLM_URL": url, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "unused", "PATH": path}
     return subprocess.run(command, env={**os.environ, **given}, check=False).returncode

@@ -115,14 +115,11 @@ class ChatRequest:
 
     @property
     def text(self) -> str:
-        """The whole prompt."""
         return "\n".join(item.text for item in self.messages)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The model calls a function instead of talking."""
-
     name: str
     arguments: Mapping[str, Any]
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from memory.contract._model import parse_time
 from memory.testing._scripted_rules import ChatRequest, Choice, Reply, Rule
@@ -49,18 +49,12 @@ class TypesOffered:
         offered = json.loads(listed or "[]")
         return cls([(entry["fact_type_name"], _type_words(entry, "fact_type")) for entry in offered])
 
-    def of_entity(self, name: str, *, speaks: bool) -> Any:
-        """The id of the type whose words the name shares most; who speaks is a person; None leaves it out."""
-        return self._best(frozenset(content_words(name)) | (_PEOPLE if speaks else frozenset()))
-
-    def of_fact(self, text: str) -> str | None:
-        """The name of the type whose words the fact shares most, or None where it shares none."""
-        return cast("str | None", self._best(frozenset(content_words(text))))
-
-    def _best(self, words: frozenset[str]) -> Any:
+    def best(self, text: str, also: Iterable[str] = ()) -> Any:
+        """The type whose words the text shares most, or the default where it shares none."""
+        words = {*content_words(text), *also}
         shared = [(len(words & known), kind) for kind, known in self.kinds]
-        highest = max((count for count, _ in shared), default=0)
-        return next(kind for count, kind in shared if count == highest) if highest else self.default
+        count, kind = max(shared, key=lambda each: each[0], default=(0, None))
+        return kind if count else self.default
 
 
 def _type_words(entry: Mapping[str, Any], kind: str) -> frozenset[str]:
@@ -180,7 +174,7 @@ def _entities(prompt: str) -> dict[str, Any]:
     named = [name for fact in _facts(text) for name in (fact.source, fact.target)]
     found = []
     for name in dict.fromkeys([*speakers, *named]):
-        kind = types.of_entity(name, speaks=name in speakers)
+        kind = types.best(name, _PEOPLE if name in speakers else ())
         if kind is not None:
             found.append({"name": name, "entity_type_id": kind, "episode_indices": [0]})
     return {"extracted_entities": found}
@@ -208,7 +202,7 @@ def _edge(fact: _Fact, types: TypesOffered) -> dict[str, Any]:
     return {
         "source_entity_name": fact.source,
         "target_entity_name": fact.target,
-        "relation_type": types.of_fact(fact.text) or fact.relation,
+        "relation_type": types.best(fact.text) or fact.relation,
         "fact": fact.text,
         "episode_indices": [fact.episode],
     }
@@ -269,7 +263,6 @@ def _same_entities(prompt: str) -> Reply:
 
 
 def _entity_summaries(prompt: str) -> Reply:
-    """What the message says of each entity, after what was known of it."""
     said, found = list(_facts(_last_message(prompt) or "")), []
     with suppress(ValueError):
         for item in _listed(prompt, "ENTITIES"):
@@ -306,7 +299,6 @@ def _description(prompt: str) -> Reply | None:
 
 
 def _saga_summary(prompt: str) -> Reply:
-    """What was known of the saga, and then what its new episodes state."""
     said = [fact.text for item in _tag(prompt, "MESSAGES").split("\n---\n") for fact in _facts(item)]
     return {"summary": " ".join(filter(None, dict.fromkeys([_tag(prompt, "EXISTING_KNOWLEDGE"), *said])))}
 

@@ -32,8 +32,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @dataclass
 class _Class:
-    """What was seen of one test class."""
-
     name: str
     total: int = 0  # of its standard tests
     areas: dict[str, str] = field(default_factory=dict)
@@ -49,7 +47,6 @@ class _Class:
         self.tally.not_run = self.total - len(self.areas)
 
     def lines(self) -> list[str]:
-        """The level, its counts, and those of each area."""
         by_area: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for test, area in self.areas.items():
             by_area[area][self.tally.outcomes[test]] += 1
@@ -92,7 +89,6 @@ class Conformance:
 
 
 def _outcome(report: pytest.TestReport) -> Outcome | None:
-    """The outcome that a phase of a test decides, or None."""
     if report.failed or hasattr(report, "wasxfail"):
         return "failed" if report.failed else "excused"
     if report.skipped:

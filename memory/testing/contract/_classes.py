@@ -168,15 +168,12 @@ def _standard_tests(cls: type) -> dict[str, tuple[Any, Any]]:
 
 
 def installed_loop(name: str) -> str:
-    """The event loop of a name; a test fails in words where it is not installed."""
     if find_spec(name) is None and name != "asyncio":
         pytest.fail(f'{name} is not installed: pip install {name}, or set anyio_backends = ("asyncio",)')
     return name
 
 
 def test_of(spec: Spec) -> Any:
-    """A spec as a test."""
-
     async def test(self: ContractBase, kit: Kit) -> None:
         try:
             await spec.check(kit)

@@ -278,7 +278,6 @@ class LoopbackContract(ContractBase):
 
 
 def _needs(kit: Kit, capability: Any) -> Any:
-    """A capability of the slot; skips the test where the provider does not declare it."""
     try:
         return kit.needs(capability)
     except NotRun as left:

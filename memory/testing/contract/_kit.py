@@ -63,7 +63,6 @@ def messages(*said: tuple[str, str]) -> tuple[Message, ...]:
 
 
 def long_list(lines: int) -> Iterator[tuple[str, str]]:
-    """What a user says line by line."""
     return (("user", f"This is line {number} of a long list.") for number in range(lines))
 
 
@@ -384,7 +383,6 @@ async def quickest(call: Callable[[], Awaitable[T]], within_s: float) -> tuple[T
 
 
 async def attempt(call: Awaitable[Any]) -> tuple[Any, BackendError | None]:
-    """What a call answers, or the error of the backend that it raises."""
     try:
         return await call, None
     except BackendError as error:

@@ -21,8 +21,6 @@ _COLOURS = {CORE: "yellow", DECLARED: "green", FULL: "brightgreen"}
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a spec ended on one event loop."""
-
     spec: str
     loop: str
     outcome: Outcome
@@ -33,8 +31,6 @@ class Result:
 
 @dataclass
 class Tally:
-    """Outcomes of specs, and the levels they come to."""
-
     core: Mapping[str, bool]  # of each spec that should run: every memory promises it
     not_run: int = 0  # further ones
     outcomes: dict[str, Outcome] = field(default_factory=dict)

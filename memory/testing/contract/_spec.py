@@ -51,8 +51,6 @@ HEALTH_OF = (
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One promise."""
-
     name: str  # of its function, and its anchor in the documentation; pytest's test is ``test_`` and it
     area: str
     core: bool  # every memory makes it; otherwise it belongs to a capability or a declaration
@@ -121,8 +119,6 @@ _STEPS, _LONGEST = 8, 240
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a promise counts as broken."""
-
     promise: str
     problem: str
     done: tuple[str, ...]  # the last calls of the slot, oldest first
@@ -144,7 +140,6 @@ class PromiseBroken(AssertionError):
 
 
 def failure_of(spec: Spec, error: BaseException, traces: Sequence[Trace]) -> Failure:
-    """What an exception that left a spec means."""
     error = _first(error)
     remedies, cause = spec.remedies or (MEND,), error.__cause__
     problem, seen = str(error) or "a promise of the kit is broken", _origins(cause or error)
@@ -156,7 +151,8 @@ def failure_of(spec: Spec, error: BaseException, traces: Sequence[Trace]) -> Fai
         seen = _values(error)
     elif not isinstance(cause, MemslotError):
         remedies = (RAISED,)
-    done = tuple(_steps(traces))[-_STEPS:]
+    steps = [(step, len(list(same))) for step, same in groupby(map(_step, traces))][-_STEPS:]
+    done = tuple(f"{step} ({times} times)" if times > 1 else step for step, times in steps)
     return Failure(spec.promise, problem, done, tuple(seen), remedies, f"{DOCS}#{spec.name}")
 
 
@@ -195,12 +191,6 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def _steps(traces: Sequence[Trace]) -> Iterator[str]:
-    for step, same in groupby(map(_step, traces)):
-        times = len(list(same))
-        yield f"{step} ({times} times)" if times > 1 else step
-
-
 def _step(trace: Trace) -> str:
     ended = trace.error or trace.consistency or "done"
     if trace.retrieved_count is not None and trace.error is None:
@@ -210,30 +200,25 @@ def _step(trace: Trace) -> str:
 
 
 def _values(error: AssertionError) -> Iterator[str]:
-    """What the names in the failing assert stand for."""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        test = _assert_at(frame, line) if frame.f_code.co_filename.startswith(_HERE) else None
-        if test is not None:
-            return iter(dict.fromkeys(_named_values(test, frame)))
+        if not frame.f_code.co_filename.startswith(_HERE):
+            continue
+        source = "".join(linecache.getlines(frame.f_code.co_filename))
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or line):
+                return iter(dict.fromkeys(_named_values(node.test, frame)))
     return iter(())
-
-
-def _assert_at(frame: FrameType, line: int) -> ast.expr | None:
-    source = "".join(linecache.getlines(frame.f_code.co_filename))
-    around = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert))
-    return next((node.test for node in around if node.lineno <= line <= (node.end_lineno or line)), None)
 
 
 def _named_values(test: ast.expr, frame: FrameType) -> Iterator[str]:
     inner = {id(node.value) for node in ast.walk(test) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(test):
-        if not isinstance(node, (ast.Name, ast.Attribute)) or id(node) in inner:
-            continue
+    names = (node for node in ast.walk(test) if isinstance(node, (ast.Name, ast.Attribute)))
+    for node in names:
         try:
             value = _value(node, frame)
         except Exception:  # of a property, whatever it likes
             continue
-        if not callable(value) and not isinstance(value, (ModuleType, type)):
+        if id(node) not in inner and not callable(value) and not isinstance(value, (ModuleType, type)):
             yield f"{ast.unparse(node)} = {shown(value)}"
 
 

@@ -75,7 +75,6 @@ def watch_output() -> Iterator[dict[str, str]]:
 
 @contextmanager
 def _descriptor(number: int) -> Iterator[list[str]]:
-    """What a process writes to a file descriptor, past Python's own streams."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     text: list[str] = []
@@ -116,7 +115,9 @@ class Concurrency:
             if _INSIDE.get():  # one method of the adapter calls another
                 return await native(*arguments)
             inside = _INSIDE.set(True)
-            scope = _scope_label(arguments)
+            about = next(iter(arguments), None)
+            first = next(iter(about), None) if isinstance(about, (list, tuple)) else about
+            scope = str(getattr(getattr(first, "scope", first), "label", ""))
             self.kinds.add(name)
             self._now.append(name)
             self._now_of[scope] += 1
@@ -132,11 +133,3 @@ class Concurrency:
                 self._now_of[scope] -= 1
 
         return counted
-
-
-def _scope_label(arguments: tuple[Any, ...]) -> str:
-    """The scope of a call: its argument, the argument's, or that of the first of a list."""
-    first = next(iter(arguments), None)
-    if isinstance(first, (list, tuple)):
-        first = next(iter(first), None)
-    return str(getattr(getattr(first, "scope", first), "label", ""))

@@ -64,10 +64,8 @@ def play(
                 return
             spec, loop = left.pop(0)
             where = _stack(stack.read_text()) if stack.exists() else []
-            if where:
-                failure = cut_off(specs()[spec], limit_s, where)
-            else:
-                failure = _died(spec, code, stderr.read_text(errors="replace"))
+            said = stderr.read_text(errors="replace")
+            failure = cut_off(specs()[spec], limit_s, where) if where else _died(spec, code, said)
             yield Result(spec, loop, "failed", failure=failure, seconds=limit_s if where else 0.0)
 
 
