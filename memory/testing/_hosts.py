@@ -84,122 +84,116 @@ class HostContract(ABC):
                 await stage.host.aclose()
                 store.faults.clear()
 
-    async def test_remembers_across_conversations(self) -> None:
+    @pytest.fixture
+    async def stage(self) -> AsyncIterator[Stage]:
+        async with self.on_stage() as stage:
+            yield stage
+
+    async def test_remembers_across_conversations(self, stage: Stage) -> None:
         """Recalled before the model, shown to it, and kept in no history of the host."""
-        async with self.on_stage() as stage:
-            await stage.host.ask(LIKES, conversation="one")
-            assert await stage.recorded() == [LIKES, "Answer 1."]
-            await stage.host.ask(ASKS, conversation="two")
-            assert LIKES in stage.model.shown[-1]
-            await stage.host.ask("Thanks.", conversation="two")
-            assert stage.model.shown[-1].count(LIKES) <= 1
+        await stage.host.ask(LIKES, conversation="one")
+        assert await stage.recorded() == [LIKES, "Answer 1."]
+        await stage.host.ask(ASKS, conversation="two")
+        assert LIKES in stage.model.shown[-1]
+        await stage.host.ask("Thanks.", conversation="two")
+        assert stage.model.shown[-1].count(LIKES) <= 1
 
-    async def test_keeps_no_section(self) -> None:
+    async def test_keeps_no_section(self, stage: Stage) -> None:
         """What was recalled stays out of the host's history, state and files, and out of the memory itself."""
-        async with self.on_stage() as stage:
-            await stage.host.ask(LIKES, conversation="one")
-            await stage.recorded()
-            await stage.host.ask(ASKS, conversation="two")
-            texts = await stage.recorded()
-            assert texts.count(LIKES) == 1
-            assert not [text for text in texts if FENCE in text]
-            kept = await stage.host.kept("two")
-            assert ASKS in kept
-            assert FENCE not in kept
-            assert LIKES not in kept
+        await stage.host.ask(LIKES, conversation="one")
+        await stage.recorded()
+        await stage.host.ask(ASKS, conversation="two")
+        texts = await stage.recorded()
+        assert texts.count(LIKES) == 1
+        assert not [text for text in texts if FENCE in text]
+        kept = await stage.host.kept("two")
+        assert ASKS in kept
+        assert FENCE not in kept
+        assert LIKES not in kept
 
-    async def test_recalls_once_a_turn(self) -> None:
+    async def test_recalls_once_a_turn(self, stage: Stage) -> None:
         """However often the model is called in it."""
-        async with self.on_stage() as stage:
-            stage.model.uses_tool = True
-            await stage.host.ask(LIKES)
-            await stage.recorded()
-            before = stage.store.operations.count("search")
-            await stage.host.ask(ASKS, conversation="two")
-            assert stage.store.operations.count("search") == before + 1
-            assert len(stage.model.shown) == 4
-            assert LIKES in stage.model.shown[2]
+        stage.model.uses_tool = True
+        await stage.host.ask(LIKES)
+        await stage.recorded()
+        before = stage.store.operations.count("search")
+        await stage.host.ask(ASKS, conversation="two")
+        assert stage.store.operations.count("search") == before + 1
+        assert len(stage.model.shown) == 4
+        assert LIKES in stage.model.shown[2]
 
-    async def test_records_turns_once_and_in_order(self) -> None:
-        async with self.on_stage() as stage:
-            for at in range(1, 4):
-                await stage.host.ask(f"Sentence {at}.")
-            wanted = [text for at in range(1, 4) for text in (f"Sentence {at}.", f"Answer {at}.")]
-            assert await stage.recorded() == wanted
-            roles = [row.labels["role"] for row in stage.store.rows.values()]
-            assert roles == ["user", "assistant"] * 3
-            assert len({row.labels["event_id"] for row in stage.store.rows.values()}) == 3
+    async def test_records_turns_once_and_in_order(self, stage: Stage) -> None:
+        for at in range(1, 4):
+            await stage.host.ask(f"Sentence {at}.")
+        wanted = [text for at in range(1, 4) for text in (f"Sentence {at}.", f"Answer {at}.")]
+        assert await stage.recorded() == wanted
+        roles = [row.labels["role"] for row in stage.store.rows.values()]
+        assert roles == ["user", "assistant"] * 3
+        assert len({row.labels["event_id"] for row in stage.store.rows.values()}) == 3
 
-    async def test_records_the_same_words_twice_where_they_are_said_twice(self) -> None:
-        async with self.on_stage() as stage:
-            for _ in range(2):
-                await stage.host.ask("ok")
-            assert await stage.recorded() == ["ok", "Answer 1.", "ok", "Answer 2."]
+    async def test_records_the_same_words_twice_where_they_are_said_twice(self, stage: Stage) -> None:
+        for _ in range(2):
+            await stage.host.ask("ok")
+        assert await stage.recorded() == ["ok", "Answer 1.", "ok", "Answer 2."]
 
-    async def test_records_no_tools_thoughts_and_pictures(self) -> None:
-        async with self.on_stage() as stage:
-            stage.model.uses_tool = True
-            await stage.host.ask(LIKES, picture="picture" not in self.cannot)
-            assert await stage.recorded() == [LIKES, "Answer 1."]
+    async def test_records_no_tools_thoughts_and_pictures(self, stage: Stage) -> None:
+        stage.model.uses_tool = True
+        await stage.host.ask(LIKES, picture="picture" not in self.cannot)
+        assert await stage.recorded() == [LIKES, "Answer 1."]
 
-    async def test_names_the_conversation(self) -> None:
-        async with self.on_stage() as stage:
-            await stage.host.ask("One.", conversation="one")
-            await stage.host.ask("Two.", conversation="two")
-            await stage.recorded()
-            first, answer, second, other = (row.labels["session_id"] for row in stage.store.rows.values())
-            assert first == answer != second == other
+    async def test_names_the_conversation(self, stage: Stage) -> None:
+        await stage.host.ask("One.", conversation="one")
+        await stage.host.ask("Two.", conversation="two")
+        await stage.recorded()
+        first, answer, second, other = (row.labels["session_id"] for row in stage.store.rows.values())
+        assert first == answer != second == other
 
-    async def test_streams(self) -> None:
+    async def test_streams(self, stage: Stage) -> None:
         """A streamed turn is recalled for and recorded once, whole."""
-        async with self.on_stage() as stage:
-            await stage.host.stream(LIKES)
-            assert await stage.recorded() == [LIKES, "Answer 1."]
-            await stage.host.stream(ASKS, conversation="two")
-            assert LIKES in stage.model.shown[-1]
+        await stage.host.stream(LIKES)
+        assert await stage.recorded() == [LIKES, "Answer 1."]
+        await stage.host.stream(ASKS, conversation="two")
+        assert LIKES in stage.model.shown[-1]
 
-    async def test_a_failed_turn_that_is_asked_again_is_recorded_once(self) -> None:
+    async def test_a_failed_turn_that_is_asked_again_is_recorded_once(self, stage: Stage) -> None:
         """By the user, or by the host itself; what failed is not recorded."""
-        async with self.on_stage() as stage:
-            stage.model.fails = 1
-            try:
-                await stage.host.ask(LIKES)
-            except Exception:  # the SDK's own
-                assert await stage.recorded() == []
-                await stage.host.ask(LIKES)
-            assert await stage.recorded() == [LIKES, "Answer 1."]
-            assert not stage.model.fails
+        stage.model.fails = 1
+        try:
+            await stage.host.ask(LIKES)
+        except Exception:  # the SDK's own
+            assert await stage.recorded() == []
+            await stage.host.ask(LIKES)
+        assert await stage.recorded() == [LIKES, "Answer 1."]
+        assert not stage.model.fails
 
-    async def test_a_cancelled_turn_leaves_no_answer(self) -> None:
-        async with self.on_stage() as stage:
-            stage.model.holds = True
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(partial(stage.host.ask, LIKES))
-                assert await anyio.to_thread.run_sync(stage.model.held.wait, 20)
-                tasks.cancel_scope.cancel()
-            stage.model.holds = False
-            await stage.host.ask("Thanks.", conversation="two")
-            assert await stage.recorded() == ["Thanks.", "Answer 1."]
+    async def test_a_cancelled_turn_leaves_no_answer(self, stage: Stage) -> None:
+        stage.model.holds = True
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(stage.host.ask, LIKES))
+            assert await anyio.to_thread.run_sync(stage.model.held.wait, 20)
+            tasks.cancel_scope.cancel()
+        stage.model.holds = False
+        await stage.host.ask("Thanks.", conversation="two")
+        assert await stage.recorded() == ["Thanks.", "Answer 1."]
 
-    async def test_people_never_mix(self) -> None:
+    async def test_people_never_mix(self, stage: Stage) -> None:
         """Neither one after the other, nor at once."""
-        async with self.on_stage() as stage:
-            await stage.host.ask(LIKES, who="ada", conversation="one")
-            await stage.recorded()
-            async with anyio.create_task_group() as tasks:
-                for at in range(3):
-                    for who in ("ada", "bob"):
-                        asks = f"I am {who}. {ASKS}"
-                        tasks.start_soon(partial(stage.host.ask, asks, who=who, conversation=f"{who}{at}"))
-            await stage.recorded()
-            spaces = set()
-            for who, knows in (("ada", True), ("bob", False)):
-                prompts = [text for text in stage.model.shown if f"I am {who}." in text]
-                assert {LIKES in text for text in prompts} == {knows}
-                rows = [row for row in stage.store.rows.values() if f"I am {who}." in row.text]
-                (space,) = {row.space for row in rows}
-                spaces.add(space)
-            assert len(spaces) == 2
+        await stage.host.ask(LIKES, who="ada", conversation="one")
+        await stage.recorded()
+        async with anyio.create_task_group() as tasks:
+            for at in range(3):
+                for who in ("ada", "bob"):
+                    asks = f"I am {who}. {ASKS}"
+                    tasks.start_soon(partial(stage.host.ask, asks, who=who, conversation=f"{who}{at}"))
+        await stage.recorded()
+        spaces = set()
+        for who, knows in (("ada", True), ("bob", False)):
+            prompts = [text for text in stage.model.shown if f"I am {who}." in text]
+            assert {LIKES in text for text in prompts} == {knows}
+            rows = [row for row in stage.store.rows.values() if f"I am {who}." in row.text]
+            (space,) = {row.space for row in rows}
+            spaces.add(space)
+        assert len(spaces) == 2
 
     @pytest.mark.parametrize("fault", ["500", "refused", "late"])
     async def test_a_memory_that_fails_costs_no_turn_and_is_reported(
@@ -216,15 +210,14 @@ class HostContract(ABC):
             assert any("recall" in message for message in warnings)
 
     async def test_a_closed_memory_costs_no_turn_and_is_reported(
-        self, caplog: pytest.LogCaptureFixture
+        self, stage: Stage, caplog: pytest.LogCaptureFixture
     ) -> None:
-        async with self.on_stage() as stage:
-            await stage.memory.aclose()
-            await stage.slot.aclose()
-            assert "Answer 1." in await stage.host.ask(LIKES)
-            await stage.host.flush()
-            assert [record for record in caplog.records if "closed" in record.message]
-            assert not stage.store.rows
+        await stage.memory.aclose()
+        await stage.slot.aclose()
+        assert "Answer 1." in await stage.host.ask(LIKES)
+        await stage.host.flush()
+        assert [record for record in caplog.records if "closed" in record.message]
+        assert not stage.store.rows
 
     async def test_works_from_another_event_loop(self) -> None:
         """Such as that of a web server's thread."""
@@ -250,36 +243,33 @@ class HostContract(ABC):
             assert (await stage.recorded())[:2] == [LIKES, "Answer 1."]
 
     async def test_a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words(
-        self, caplog: pytest.LogCaptureFixture
+        self, stage: Stage, caplog: pytest.LogCaptureFixture
     ) -> None:
         """The turn goes on without recall, or the SDK refuses the call; it is never silent."""
-        async with self.on_stage() as stage:
-            refused = ""
-            try:
-                stage.host.ask_blocking(LIKES)
-            except RuntimeError as error:
-                refused = str(error)
-            if refused:
-                assert "loop" in refused
-            else:
-                assert [record for record in caplog.records if "await" in record.message]
-                assert await stage.recorded() == [LIKES, "Answer 1."]
+        refused = ""
+        try:
+            stage.host.ask_blocking(LIKES)
+        except RuntimeError as error:
+            refused = str(error)
+        if refused:
+            assert "loop" in refused
+        else:
+            assert [record for record in caplog.records if "await" in record.message]
+            assert await stage.recorded() == [LIKES, "Answer 1."]
 
-    async def test_a_second_memory_on_an_agent_is_refused(self) -> None:
-        async with self.on_stage() as stage:
-            with pytest.raises(Exception, match=r"already|duplicate|multiple|unique"):
-                await stage.host.bind_again()
+    async def test_a_second_memory_on_an_agent_is_refused(self, stage: Stage) -> None:
+        with pytest.raises(Exception, match=r"already|duplicate|multiple|unique"):
+            await stage.host.bind_again()
 
-    async def test_writes_nothing_while_read_only(self) -> None:
-        async with self.on_stage() as stage:
-            await stage.host.ask(LIKES)
-            await stage.recorded()
-            await stage.slot.set_mode(AdapterMode(read_only=True, reason="test"))
-            before = stage.store.fingerprint()
-            await stage.host.ask(ASKS, conversation="two")
-            await stage.recorded()
-            assert LIKES in stage.model.shown[-1]
-            assert stage.store.fingerprint() == before
+    async def test_writes_nothing_while_read_only(self, stage: Stage) -> None:
+        await stage.host.ask(LIKES)
+        await stage.recorded()
+        await stage.slot.set_mode(AdapterMode(read_only=True, reason="test"))
+        before = stage.store.fingerprint()
+        await stage.host.ask(ASKS, conversation="two")
+        await stage.recorded()
+        assert LIKES in stage.model.shown[-1]
+        assert stage.store.fingerprint() == before
 
     async def test_remembers_after_a_restart(self) -> None:
         store, model = FakeNativeStore(), HostModel()

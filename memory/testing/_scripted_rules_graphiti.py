@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,10 +128,9 @@ def _message(prompt: str) -> str:
 def _lines(text: str) -> Iterator[tuple[str, str, int, str | None]]:
     """(speaker or "", line, episode, its time) of a message, a plain text, or an event as JSON."""
     if text.lstrip().startswith("{"):
-        with suppress(ValueError):
-            for message in json.loads(text).get("messages", ()):
-                for line in str(message.get("content", "")).split("\n"):
-                    yield str(message.get("name") or message.get("role")), line, 0, None
+        for message in (_parsed(text) or {}).get("messages", ()):
+            for line in str(message.get("content", "")).split("\n"):
+                yield str(message.get("name") or message.get("role")), line, 0, None
         return
     speaker, episode, moment = "", 0, None
     for line in text.split("\n"):
@@ -263,20 +261,24 @@ def _same_entities(prompt: str) -> Reply:
 
 
 def _entity_summaries(prompt: str) -> Reply:
-    said, found = list(_facts(_last_message(prompt) or "")), []
-    with suppress(ValueError):
-        for item in _listed(prompt, "ENTITIES"):
-            about = [fact.text for fact in said if item["name"] in (fact.source, fact.target)]
-            if about:
-                found.append({"name": item["name"], "summary": _joined([item.get("summary"), *about])})
+    said, found = list(_facts(_last_message(prompt))), []
+    for item in _parsed(_tag(prompt, "ENTITIES")) or ():
+        about = [fact.text for fact in said if item["name"] in (fact.source, fact.target)]
+        if about:
+            found.append({"name": item["name"], "summary": _joined([item.get("summary"), *about])})
     return {"summaries": found}
 
 
-def _last_message(prompt: str) -> str | None:
+def _parsed(text: str) -> Any:
+    """Its JSON, or None."""
     try:
-        return str(json.loads(_tag(prompt, "MESSAGES").rstrip().rpartition("\n")[2]))
+        return json.loads(text)
     except ValueError:
         return None
+
+
+def _last_message(prompt: str) -> str:
+    return str(_parsed(_tag(prompt, "MESSAGES").rstrip().rpartition("\n")[2]) or "")
 
 
 def _joined(parts: Iterable[object]) -> str:
@@ -284,18 +286,13 @@ def _joined(parts: Iterable[object]) -> str:
 
 
 def _joint_summary(prompt: str) -> Reply | None:
-    try:
-        value = json.loads(prompt.rpartition("Summaries:")[2])
-    except ValueError:
-        return None
-    return {"summary": _joined(value if isinstance(value, list) else [value])}
+    value = _parsed(prompt.rpartition("Summaries:")[2])
+    return None if value is None else {"summary": _joined(value if isinstance(value, list) else [value])}
 
 
 def _description(prompt: str) -> Reply | None:
-    try:
-        return {"description": next(sentences(str(json.loads(prompt.rpartition("Summary:")[2]))), "nothing")}
-    except ValueError:
-        return None
+    value = _parsed(prompt.rpartition("Summary:")[2])
+    return None if value is None else {"description": next(sentences(str(value)), "nothing")}
 
 
 def _saga_summary(prompt: str) -> Reply:
@@ -315,7 +312,7 @@ def _attributes(request: ChatRequest) -> Reply | None:
     name = str(entity["name"]).casefold()
     about = [
         sentence
-        for speaker, line, _, _ in _lines(_tag(prompt, "MESSAGES") if message is None else message)
+        for speaker, line, _, _ in _lines(message or _tag(prompt, "MESSAGES"))
         for sentence in sentences(line)
         if name == speaker.casefold() or name in sentence.casefold()
     ]

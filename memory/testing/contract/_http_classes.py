@@ -134,9 +134,7 @@ class LoopbackContract(ContractBase):
         if fault in _AMBIGUOUS:
             assert error is None, "raising says that it is not stored, and nobody knows that"
         else:
-            assert isinstance(error, RAISED[fault]), (
-                f"a refused write must raise, and {fault} raised {error!r}"
-            )
+            assert isinstance(error, RAISED[fault]), f"a refused write must raise, and {fault} was {error!r}"
         assert_explained_or_unknown(kit, receipt, error)
         await kit.remember("blue")
         await kit.assert_recalled("blue", "the slot does not work again afterwards")
