@@ -1,8 +1,7 @@
 """FakeBackend: a complete adapter over :class:`FakeNativeStore`, and the one to read before writing your own.
 
-It does what an adapter does and nothing else: encode the scope, build native calls, turn native rows into
-entries. Ranking, filtering, storage and their failures are the store's; the mode gate, scope checks, deadlines,
-traces and budgets are the slot's.
+It encodes scopes, builds native calls, and turns rows into entries. Ranking, filtering, storage and their
+failures are the store's; the mode gate, scope checks, deadlines, traces and budgets are the slot's.
 """
 
 from __future__ import annotations

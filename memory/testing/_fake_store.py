@@ -1,8 +1,4 @@
-"""A native system for tests: in this process, observable, and faulty on demand.
-
-It plays what an adapter talks to, a database with a search: rows labelled with the space they belong to, a
-history, and errors that echo what the client sent. It knows nothing of memslot.
-"""
+"""A native system for tests: in this process, observable, and faulty on demand; it knows nothing of memslot."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ from memory.testing._scripted_text import lexical_overlap
 STORE_FAULTS: tuple[FaultKind, ...] = (
     "401", "403", "422", "429", "500", "refused", "slow", "late", "lost", "truncated", "unreadable",
 )  # fmt: skip
-"""What the store plays of :data:`~memory.testing._faults.FaultKind`."""
 
 Call = TypeVar("Call", bound=Callable[..., Awaitable[Any]])
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {

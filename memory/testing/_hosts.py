@@ -1,16 +1,7 @@
 """What every binding of an agent framework promises, as tests to subclass; played on its real SDK.
 
-    class TestMine(HostContract):
-        cannot = {"stream": "the SDK does not stream"}
-
-        def turn_memory(self, slot, **options):
-            return TurnMemory(slot, **options)
-
-        def host(self, memory, model):
-            return MyAgent(memory, model)        # a HostUnderTest
-
-A promise that the SDK makes impossible is named in ``cannot`` with the reason; its test is left out with that
-reason, and the level of the class says so.
+A promise that the SDK makes impossible is named in ``cannot``; its test is left out with the reason given there,
+and the level of the class says so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A real HTTP/1.1 server on the loopback, in threads of this process: uvicorn, and the faults no framework plays.
-
-What stands on it: :class:`~memory.testing._loopback.LoopbackServer`, to model a backend's server, and the scripted
-language model.
-"""
+"""A real HTTP/1.1 server on the loopback, in threads of this process: uvicorn, with faults no framework plays."""
 
 from __future__ import annotations
 

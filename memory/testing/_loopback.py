@@ -1,18 +1,7 @@
 """A real HTTP server on the loopback, to model a backend's server in tests: sockets, kept connections, faults.
 
-    class Notes(LoopbackServer):
-        def handle(self, request):
-            if (request.method, request.path) == ("POST", "/notes"):
-                return LoopbackAnswer(201, {"id": "1"})
-            return LoopbackAnswer(404, {"detail": "not found"})
-
-    with Notes() as server:
-        server.faults.add("422", endpoint="POST /notes")
-        client = NotesClient(server.url)
-
-What the modelled server does on a good day is ``handle``'s; what any HTTP server does on a bad one is here.
-
-It may run in a process of its own (:class:`LoopbackProcess`): the kit counts this process's threads and sockets.
+What the modelled server does on a good day is ``handle``'s; what any HTTP server does on a bad one is here. It
+may run in a process of its own (:class:`LoopbackProcess`): the kit counts this process's threads and sockets.
 """
 
 from __future__ import annotations
@@ -37,14 +26,16 @@ CONTROL = "/_loopback/"  # paths below it are for the test that runs the server 
 HTTP_FAULTS: tuple[FaultKind, ...] = (
     "401", "403", "404", "409", "422", "429", "500", "503", "redirect",
     "reset", "late", "lost", "truncated", "unreadable",
+  # of a 500, in plain text, the connection is gone without notice
 )  # fmt: skip
-"""What an HTTP server plays of :data:`~memory.testing._faults.FaultKind`. Its ``500`` is plain text, and the
-connection is gone without notice.
-"""
 
 
 class LoopbackServer(HttpServer):
     """Records requests and makes faults happen. Subclass it and write :meth:`handle`.
+
+        class Notes(LoopbackServer):
+            def handle(self, request):
+                return LoopbackAnswer(201 if request.path == "/notes" else 404, {"id": "1"})
 
     Attributes:
         requests: every request so far, in order of arrival.

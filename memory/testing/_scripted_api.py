@@ -64,7 +64,12 @@ def responses(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
     usage = _usage(request.text, _text(reply), "input_tokens", "output_tokens")
     usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
     echoed = {name: body.get(name) for name in ("instructions", "temperature", "top_p")}
-    unused = {"error": None, "incomplete_details": None, "metadata": {}, "parallel_tool_calls": True}
+    unused: dict[str, Any] = {
+        "error": None,
+        "incomplete_details": None,
+        "metadata": {},
+        "parallel_tool_calls": True,
+    }
     return {
         "id": _id("resp", body),
         "object": "response",

@@ -1,11 +1,7 @@
 """A language model endpoint for tests: OpenAI-compatible, on the loopback, scripted by honest rules.
 
-    with ScriptedLLM() as llm:
-        client = OpenAI(base_url=llm.base_url, api_key="unused")
-
-It serves ``chat/completions``, ``responses``, ``embeddings``, ``rerank`` and ``models``. Its answers come
-from the text of the request alone (:mod:`memory.testing._scripted_rules`), so a test passes only if the code
-under test really sent what the model needs to know. It does not stream. ``memslot scripted-llm`` runs it alone.
+Its answers come from the text of the request alone (:mod:`memory.testing._scripted_rules`), so a test passes only
+if the code under test really sent what the model needs to know. It does not stream.
 """
 
 from __future__ import annotations
@@ -14,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memory.testing import _scripted_rules_graphiti, _scripted_rules_mem0, _scripted_rules_nanobot
 from memory.testing._faults import FAKE_KEY, FaultKind, Faults
 from memory.testing._http_server import HttpServer, LoopbackAnswer, LoopbackRequest
 from memory.testing._scripted_api import ENDPOINTS, BadRequest, user_text
-from memory.testing._scripted_rules import Rule, general_rules
+from memory.testing._scripted_rules import Rule, client_rules, general_rules
+from memory.testing._scripted_rules_graphiti import rules as graphiti_rules
 
 LLM_FAULTS: tuple[FaultKind, ...] = (
     "401", "403", "404", "409", "422", "429", "500",
@@ -66,9 +62,7 @@ class ScriptedLLM(HttpServer):
 
     def __init__(self, rules: Sequence[Rule] = (), *, port: int = 0, record: bool = True) -> None:
         super().__init__(port)
-        clients = (_scripted_rules_mem0, _scripted_rules_graphiti, _scripted_rules_nanobot)
-        built_in = [rule for client in clients for rule in client.rules]
-        self.rules: tuple[Rule, ...] = (*rules, *built_in, *general_rules)
+        self.rules: tuple[Rule, ...] = (*rules, *graphiti_rules, *client_rules, *general_rules)
         self.requests: list[RecordedRequest] = []
         self._record, self._received = record, 0
         self.faults = Faults(LLM_FAULTS)

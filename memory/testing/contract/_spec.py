@@ -1,9 +1,8 @@
 """A spec: one promise of a memory, as an async function of a :class:`~memory.testing.contract._kit.Kit`.
 
-It returns where the promise is kept. An ``AssertionError`` says that it is broken, and :class:`NotRun` why it
-could not be looked at. How often and where it runs is its runner's; pytest is one of three.
-
-A broken promise is said in words: what was done, what was expected, what was seen, and every remedy there is.
+It returns where the promise is kept, raises ``AssertionError`` where it is broken, and :class:`NotRun` where it
+could not be looked at. What is broken is said in words: what was done, expected and seen, and every remedy there
+is.
 """
 
 from __future__ import annotations
