@@ -30,15 +30,7 @@ from memory.testing._faults import FaultKind
 from memory.testing._loopback import LoopbackProcess, LoopbackServer
 from memory.testing.contract._classes import ContractBase, installed_plugins
 from memory.testing.contract._declared import FaultInjector, Fingerprint
-from memory.testing.contract._kit import (
-    STORED,
-    Kit,
-    assert_explained,
-    assert_explained_or_unknown,
-    assert_no_leak,
-    attempt,
-    quickest,
-)
+from memory.testing.contract._kit import STORED, Kit, attempt, quickest
 from memory.testing.contract._spec import NotRun
 
 RAISED: Mapping[FaultKind, tuple[type[BackendError], ...]] = {
@@ -135,7 +127,7 @@ class LoopbackContract(ContractBase):
             assert error is None, "raising says that it is not stored, and nobody knows that"
         else:
             assert isinstance(error, RAISED[fault]), f"a refused write must raise, and {fault} was {error!r}"
-        assert_explained_or_unknown(kit, receipt, error)
+        kit.assert_explained_or_unknown(receipt, error)
         await kit.remember("blue")
         await kit.assert_recalled("blue", "the slot does not work again afterwards")
 
@@ -191,7 +183,7 @@ class LoopbackContract(ContractBase):
         with process.failing(fault):
             receipt, error = await attempt(kit.slot.reset_scope(kit.scope))
         if error is None and not receipt.verified:
-            assert_no_leak(kit, receipt.model_dump_json())
+            kit.assert_no_leak(receipt.model_dump_json())
         else:
             self._assert_raised(kit, fault, "reset", error)
         await kit.reset()
@@ -207,9 +199,9 @@ class LoopbackContract(ContractBase):
         with process.failing(fault):
             answer, error = await attempt(readiness.readiness(kit.scope))
         if error is not None:
-            assert_explained(kit, error)
+            kit.assert_explained(error)
             return
-        assert_no_leak(kit, answer.model_dump_json())
+        kit.assert_no_leak(answer.model_dump_json())
         if len(process.requests()) > before and (fault, "readiness") not in self.no_error:
             assert answer.state != "ready", f"{fault}, and still ready"
 
@@ -222,7 +214,7 @@ class LoopbackContract(ContractBase):
             health = await kit.slot.health()
         assert health.status != "ok", f"{fault}, and still ok"
         assert health.warnings, "health does not say what is wrong"
-        assert_no_leak(kit, health.model_dump_json())
+        kit.assert_no_leak(health.model_dump_json())
 
     @pytest.mark.parametrize("call", ["retrieve", "record_event", "health", "reset_scope"])
     async def test_no_call_hangs_past_its_deadline(
@@ -272,7 +264,7 @@ class LoopbackContract(ContractBase):
             assert (fault, call) in self.no_error, f"{call} answered as if nothing had happened"
             return
         assert isinstance(error, RAISED[fault]), f"{fault} raised {type(error).__name__}"
-        assert_explained(kit, error)
+        kit.assert_explained(error)
 
 
 def _needs(kit: Kit, capability: Any) -> Any:

@@ -333,6 +333,27 @@ class Kit:
                 found.append(sorted((entry.native_id or "", entry.text) for entry in result.entries))
         return found
 
+    def assert_explained(self, error: BackendError) -> None:
+        """An error of ours names its operation and keeps the native one as its cause, and neither leaks."""
+        assert error.__cause__ is not None, "the native error is not the cause"
+        assert error.operation, "the error does not name its operation"
+        assert error.diagnostics, "the error has no diagnostics"
+        self.assert_no_leak(str(error) + as_json(error.diagnostics))
+
+    def assert_explained_or_unknown(self, receipt: WriteReceipt, error: BackendError | None) -> None:
+        """A write that met a fault raises an error of ours, or is ``unknown`` and says why."""
+        if error is not None:
+            return self.assert_explained(error)
+        assert receipt.status == "unknown", f"a write that failed was {receipt.status}"
+        assert receipt.warnings, "an unknown write must say why"
+        self.assert_no_leak(receipt.model_dump_json())
+
+    def assert_no_leak(self, shown: str) -> None:
+        """Native errors repeat what was sent; ours, and what is logged of them, must not."""
+        shown += "".join(trace.model_dump_json() for trace in self.traces.all)
+        for secret in (unique_word("secret"), "secret passport", FAKE_KEY):
+            assert secret not in shown, "what was sent, or a key, is repeated"
+
     async def close(self, *, clean_up: bool) -> None:
         """Close the slot; before, reset every scope where the native system outlives the test."""
         if clean_up:
@@ -341,30 +362,6 @@ class Kit:
                 for scope in self._scopes:
                     await self.slot.reset_scope(scope)
         await self.slot.aclose()
-
-
-def assert_explained(kit: Kit, error: BackendError) -> None:
-    """An error of ours names its operation and keeps the native one as its cause, and neither leaks."""
-    assert error.__cause__ is not None, "the native error is not the cause"
-    assert error.operation, "the error does not name its operation"
-    assert error.diagnostics, "the error has no diagnostics"
-    assert_no_leak(kit, str(error) + as_json(error.diagnostics))
-
-
-def assert_explained_or_unknown(kit: Kit, receipt: WriteReceipt, error: BackendError | None) -> None:
-    """A write that met a fault raises an error of ours, or is ``unknown`` and says why."""
-    if error is not None:
-        return assert_explained(kit, error)
-    assert receipt.status == "unknown", f"a write that failed was {receipt.status}"
-    assert receipt.warnings, "an unknown write must say why"
-    assert_no_leak(kit, receipt.model_dump_json())
-
-
-def assert_no_leak(kit: Kit, shown: str) -> None:
-    """Native errors repeat what was sent; ours, and what is logged of them, must not."""
-    shown += "".join(trace.model_dump_json() for trace in kit.traces.all)
-    for secret in (unique_word("secret"), "secret passport", FAKE_KEY):
-        assert secret not in shown, "what was sent, or a key, is repeated"
 
 
 def as_json(value: Any) -> str:

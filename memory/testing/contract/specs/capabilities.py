@@ -127,7 +127,6 @@ async def bulk_ingest_gives_one_receipt_per_event_in_order(kit: Kit) -> None:
     events = [kit.event(kit.fact(f"bulk{number}"), scope=scopes[number % 2]) for number in range(6)]
     native: Any = kit.adapter
     alone = [kit.event(kit.fact(f"alone{number}")) for number in range(3)]
-    # The adapter's own answer first: the slot mends receipts.
     bulks = ((native, alone), (bulk, events))  # the adapter's own answer first: the slot mends receipts
     for writer, each in bulks:
         receipts = await writer.record_events(each)

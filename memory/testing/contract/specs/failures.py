@@ -26,17 +26,7 @@ from memory import (
 )
 from memory.adapter import ContextEntry, SupportsEventLookup
 from memory.testing._faults import FAKE_KEY
-from memory.testing.contract._kit import (
-    STORED,
-    Kit,
-    as_json,
-    assert_explained,
-    assert_explained_or_unknown,
-    assert_no_leak,
-    attempt,
-    quickest,
-    raises,
-)
+from memory.testing.contract._kit import STORED, Kit, as_json, attempt, quickest, raises
 from memory.testing.contract._spec import HEALTH_OF, ON_A_WORKER, SHIELDED, NotRun, promise
 from memory.testing.contract.specs.capabilities import calls_about
 
@@ -53,7 +43,7 @@ async def a_failing_backend_never_looks_empty(kit: Kit) -> None:
     (error,) = raised
     assert error.backend_name == kit.slot.backend_name, "the error does not name its backend"
     assert kit.traces.last("retrieve").error == type(error).__name__, "the trace does not name the error"
-    assert_explained(kit, error)
+    kit.assert_explained(error)
     await kit.assert_recalled("blue", "the slot must work again afterwards")
 
 
@@ -65,7 +55,7 @@ async def a_failing_write_is_an_error_or_unknown(kit: Kit) -> None:
     """DESIGN 4: never a plain receipt for what was not stored; ``unknown`` carries a warning."""
     with kit.fault("500"):
         receipt, error = await attempt(kit.write("secret"))
-    assert_explained_or_unknown(kit, receipt, error)
+    kit.assert_explained_or_unknown(receipt, error)
     assert kit.traces.last("record_event").consistency is None, "the trace of a failed write calls it stored"
     await kit.remember("blue")
     await kit.assert_recalled("blue", "the slot does not work again afterwards")
@@ -226,7 +216,7 @@ async def errors_do_not_repeat_what_is_stored(kit: Kit) -> None:
             for call in (*wrong_calls, lambda: kit.ask("secret"), lambda: kit.write("secret")):
                 messages.append(await _message_of(call))
             messages.append((await kit.slot.health()).model_dump_json())
-    assert_no_leak(kit, "\n".join(messages))
+    kit.assert_no_leak("\n".join(messages))
 
 
 async def _message_of(call: Callable[[], Awaitable[Any]]) -> str:
