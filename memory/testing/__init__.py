@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from memory.testing.contract._declared import ConformanceProfile, FaultInjector, Fingerprint
     from memory.testing.contract._http_classes import LoopbackContract
     from memory.testing.contract._kit import Kit, unique_word
-    from memory.testing.contract._report import Report
-    from memory.testing.contract._run import validate
+    from memory.testing.contract._run import Report, validate
 
 __all__ = [
     "ConformanceProfile",

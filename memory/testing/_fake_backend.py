@@ -183,9 +183,7 @@ class FakeBackend(BaseAdapter):
         """``history`` of one row, or of the scope within a time range."""
         history = await self._native().history(self._space(request.scope), request.native_id)
         since, until = request.since or _EVER[0], request.until or _EVER[1]
-        entries = [
-            entry for entry in history if since <= datetime.fromisoformat(entry["created_at"]) <= until
-        ]
+        entries = [each for each in history if since <= datetime.fromisoformat(each["created_at"]) <= until]
         return ProvenanceResult(
             raw={"history": entries},
             native_ids=tuple(dict.fromkeys(entry["row_id"] for entry in entries)),

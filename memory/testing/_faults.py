@@ -18,13 +18,12 @@ FaultKind = Literal[
 ]  # fmt: skip
 """What goes wrong with one request.
 
-Not carried out: a status, with an error that repeats what was sent and holds :data:`FAKE_KEY` (429 says
-``retry-after``); ``redirect``, an answer that sends the client to another host; ``refused``, no connection;
-``reset``, a connection that breaks. Carried out after ``delay_s``: ``slow``.
+Not carried out: a status, whose error repeats what was sent and holds :data:`FAKE_KEY`; ``redirect`` to another
+host; ``refused``, no connection; ``reset``, one that breaks. ``slow``: carried out after ``delay_s``.
 
 Carried out: ``late``, answered after ``delay_s``; ``lost``, the connection breaks instead of the answer, and
-``truncated``, within it; ``unreadable``, a success whose answer nobody can read. Of a language model, a success
-whose content is not the JSON that was asked for (``bad_content``), or blank (``empty``).
+``truncated``, within it; ``unreadable``, a success that nobody can read. Of a language model, a success whose
+content is not the JSON that was asked for (``bad_content``), or blank (``empty``).
 """
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 

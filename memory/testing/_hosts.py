@@ -217,13 +217,11 @@ class HostContract(ABC):
             await host.ask(said, conversation=conversation)
             await host.flush()
 
-        await self._remembers_in_threads(partial(anyio.run, elsewhere))
+        await self._remembers_in_threads(lambda *turn: anyio.run(elsewhere, *turn))
 
     async def test_works_without_await(self) -> None:
         """In a thread of a program whose event loop the memory lives in."""
-        await self._remembers_in_threads(
-            lambda host, said, conversation: host.ask_blocking(said, conversation=conversation)
-        )
+        await self._remembers_in_threads(lambda host, said, name: host.ask_blocking(said, conversation=name))
 
     async def _remembers_in_threads(self, ask: Callable[[HostUnderTest, str, str], object]) -> None:
         async with self.on_stage() as stage:

@@ -173,9 +173,7 @@ class LoopbackProcess:
         self._process.communicate(timeout=10)
 
     def _call(self, what: str, body: Any) -> Any:
-        request = urllib.request.Request(
-            f"{self.url}{CONTROL}{what}", json.dumps(body).encode(), method="POST"
-        )
+        request = urllib.request.Request(f"{self.url}{CONTROL}{what}", json.dumps(body).encode())
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
             return json.load(answer)
 

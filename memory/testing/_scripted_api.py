@@ -64,12 +64,6 @@ def responses(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
     usage = _usage(request.text, _text(reply), "input_tokens", "output_tokens")
     usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
     echoed = {name: body.get(name) for name in ("instructions", "temperature", "top_p")}
-    unused: dict[str, Any] = {
-        "error": None,
-        "incomplete_details": None,
-        "metadata": {},
-        "parallel_tool_calls": True,
-    }
     return {
         "id": _id("resp", body),
         "object": "response",
@@ -81,7 +75,10 @@ def responses(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
         "tools": tools,
         "usage": usage,
         **echoed,
-        **unused,
+        "error": None,
+        "incomplete_details": None,
+        "metadata": {},
+        "parallel_tool_calls": True,
     }
 
 

@@ -106,13 +106,11 @@ class ScriptedLLM(HttpServer):
         return LoopbackAnswer(200, answer) if fault is None else _spoil(fault.kind, answer)
 
 
-def _error(
-    status: str, body: Any, retry_after_s: float | None = None, hint: str = "refused"
-) -> LoopbackAnswer:
+def _error(status: str, body: Any, wait_s: float | None = None, hint: str = "refused") -> LoopbackAnswer:
     kind, code = _ERRORS[status]
     message = f"{hint} (key {FAKE_KEY}) while handling: {user_text(body)}"
     error = {"message": message, "type": kind, "param": None, "code": code}
-    headers = {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
+    headers = {} if wait_s is None else {"retry-after": str(wait_s)}
     return LoopbackAnswer(int(status), {"error": error}, headers)
 
 

@@ -160,12 +160,9 @@ def section(text: str, heading: str, until: str | None = None) -> str:
     return rest.strip()
 
 
-def _call_forced_tool(request: ChatRequest) -> Reply | None:
-    name = request.forced_tool
-    return ToolCall(name, minimal_instance(request.tools.get(name, {}))) if name else None
-
-
 def _fill_schema(request: ChatRequest) -> Reply | None:
+    if name := request.forced_tool:
+        return ToolCall(name, minimal_instance(request.tools.get(name, {})))
     if request.schema is not None:
         instance = minimal_instance(request.schema)
         return instance if isinstance(instance, dict) else json.dumps(instance)
@@ -221,7 +218,7 @@ def _context_entries(body: str) -> Iterator[tuple[str, str]]:
 
 
 # What every request falls back to, most specific first; the last one always answers.
-general_rules: tuple[Rule, ...] = (_call_forced_tool, _fill_schema, _summarise, _chat)
+general_rules: tuple[Rule, ...] = (_fill_schema, _summarise, _chat)
 
 _ROLE = re.compile(r"^(user|assistant|system): ", re.M)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")

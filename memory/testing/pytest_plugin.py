@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from memory.testing.contract._report import LEVELS, Outcome, Tally, in_words
-from memory.testing.contract._spec import specs
+from memory.testing.contract._run import LEVELS, Outcome, Tally, in_words
+from memory.testing.contract._spec import WhyNot, specs
 
 if TYPE_CHECKING:
     from memory.testing._scripted_llm import ScriptedLLM
 
 # The property of a test report that names class, area, test and the number of standard tests.
 KEY = "memslot_conformance"
-_LEFT: tuple[Outcome, ...] = ("not declared", "not applicable", "not tested")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -93,7 +92,7 @@ def _outcome(report: pytest.TestReport) -> Outcome | None:
         return "failed" if report.failed else "excused"
     if report.skipped:
         why = _reason(report).partition(":")[0]
-        return next((known for known in _LEFT if known == why), "not tested")
+        return next((known for known in get_args(WhyNot) if known == why), "not tested")
     return "passed" if report.when == "call" else None
 
 

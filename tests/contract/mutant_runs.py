@@ -11,8 +11,7 @@ import anyio
 from memory.adapter import PluginInfo
 from memory.contract.adapter import capabilities_of
 from memory.testing import ConformanceProfile, FakeBackend, FakeNativeStore
-from memory.testing.contract._report import Result
-from memory.testing.contract._run import opened, run_spec
+from memory.testing.contract._run import Result, opened, run_spec
 from memory.testing.contract._spec import specs
 
 DESCRIBED = PluginInfo(

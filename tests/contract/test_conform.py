@@ -14,7 +14,7 @@ from variants import plain
 
 from memory import MemoryEvent, WriteReceipt
 from memory.testing import FakeBackend, FakeNativeStore, validate
-from memory.testing.contract._report import CORE, DECLARED, FULL, Report, Result, Tally, catalogue
+from memory.testing.contract._run import CORE, DECLARED, FULL, Report, Result, Tally, catalogue
 from memory.testing.contract._spec import RAISED, specs
 
 LOOPS = ("asyncio", "trio")

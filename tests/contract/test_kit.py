@@ -14,8 +14,7 @@ import pytest
 
 from memory.adapter import MemoryAdapter
 from memory.testing import ConformanceProfile, FakeBackend, MemoryContract
-from memory.testing.contract._report import Result
-from memory.testing.contract._run import opened, run_spec
+from memory.testing.contract._run import Result, opened, run_spec
 from memory.testing.contract._spec import specs
 
 STANDARD = {name: getattr(MemoryContract, name) for name in dir(MemoryContract) if name.startswith("test_")}

@@ -25,6 +25,8 @@ from memory.testing.contract._kit import Kit
 from memory.testing.contract._spec import NotRun, PromiseBroken, Spec, failure_of, specs
 from memory.testing.pytest_plugin import KEY, pytest_configure
 
+_Profile = ConformanceProfile | None
+
 
 class ContractBase(Declarations):
     """Fixtures. A provider's test class sets or overrides them; see :class:`MemoryContract`."""
@@ -65,7 +67,7 @@ class ContractBase(Declarations):
         return lambda: installed_plugins().create(settings, data_dir=tmp_path)
 
     @pytest.fixture
-    def profiled(self, configured: Mapping[str, Any] | None, tmp_path: Path) -> ConformanceProfile | None:
+    def profiled(self, configured: Mapping[str, Any] | None, tmp_path: Path) -> _Profile:
         found = self.profile
         if found is None and configured is not None:
             settings = load_config(configured)
@@ -73,22 +75,18 @@ class ContractBase(Declarations):
         return None if found is None else found(tmp_path)
 
     @pytest.fixture
-    def fingerprint(self, adapter: MemoryAdapter, profiled: ConformanceProfile | None) -> Fingerprint | None:
+    def fingerprint(self, adapter: MemoryAdapter, profiled: _Profile) -> Fingerprint | None:
         """Override to return a function (sync or async) that gives the native state as a comparable value."""
         return profiled.aids(adapter).fingerprint if profiled else None
 
     @pytest.fixture
-    def native_fault(
-        self, adapter: MemoryAdapter, profiled: ConformanceProfile | None
-    ) -> FaultInjector | None:
+    def native_fault(self, adapter: MemoryAdapter, profiled: _Profile) -> FaultInjector | None:
         """Override to return a function of ``"500"`` (native calls fail, with an error that repeats what was
         sent) or ``"late"`` (they take half a second longer), which gives a context manager for as long."""
         return profiled.aids(adapter).native_fault if profiled else None
 
     @pytest.fixture
-    def native_peak(
-        self, adapter: MemoryAdapter, profiled: ConformanceProfile | None
-    ) -> Callable[[], int] | None:
+    def native_peak(self, adapter: MemoryAdapter, profiled: _Profile) -> Callable[[], int] | None:
         """Override to return a function that tells how many native calls there were at a time, at most."""
         return profiled.aids(adapter).native_peak if profiled else None
 
@@ -112,7 +110,7 @@ class ContractBase(Declarations):
         native_fault: FaultInjector | None,
         native_peak: Callable[[], int] | None,
         described: PluginInfo | None,
-        profiled: ConformanceProfile | None,
+        profiled: _Profile,
         anyio_backend_name: str,
     ) -> AsyncIterator[Kit]:
         """The slot under test, with one scope set up."""

@@ -48,8 +48,7 @@ def conform(
         raise InputError("the kit checks by assert: run it without -O, and without PYTHONOPTIMIZE")
     from memory.plugins.config import load_config
     from memory.plugins.registry import MemoryAdapterRegistry
-    from memory.testing.contract._report import Report, catalogue
-    from memory.testing.contract._run import of_level
+    from memory.testing.contract._run import Report, catalogue, of_level
     from memory.testing.contract._spec import specs
     from memory.testing.contract._worker import play
 

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from memory import (
     AdapterMode,
     BackendError,
-    BackendReadiness,
     ContextBudget,
     LifecycleError,
     MemoryEvent,
@@ -113,16 +112,12 @@ class Kit:
         """A slot of other settings over the same adapter. Only :attr:`slot` closes the adapter."""
         return MemorySlot(self.adapter, **settings)
 
-    def make_adapter(self) -> MemoryAdapter:
-        """A further adapter of the same native system."""
-        if self.aids.make_adapter is None:
-            raise NotRun("not tested", "a function that makes adapters: one alone cannot be opened again")
-        return self.aids.make_adapter()
-
     def another(self) -> Kit:
         """The same memory through a further adapter and slot, which the spec closes."""
-        aids = Aids(make_adapter=self.aids.make_adapter)
-        return Kit(self.make_adapter(), declared=self.declared, aids=aids, loop=self.loop)
+        make = self.aids.make_adapter
+        if make is None:
+            raise NotRun("not tested", "a function that makes adapters: one alone cannot be opened again")
+        return Kit(make(), declared=self.declared, aids=Aids(make_adapter=make), loop=self.loop)
 
     def fault(self, kind: FaultKind) -> AbstractContextManager[Any]:
         """For as long as it is open, native calls fail."""
@@ -238,17 +233,14 @@ class Kit:
         result = await self.ask(name, **fields)
         return as_json(result.raw) + result.formatted_context
 
-    async def until_ready(
-        self, scope: MemoryScope | None = None, *, required: bool = True
-    ) -> BackendReadiness | None:
+    async def until_ready(self, scope: MemoryScope | None = None, *, required: bool = True) -> None:
         """Wait until what was written can be recalled, where the provider can tell; it must, if required."""
         readiness = self.slot.capability(SupportsReadiness)
         if readiness is None:
-            return None
+            return
         answer = await readiness.wait_until_ready(scope or self.scope, self.declared.ready_timeout_s)
         derived = answer.state in ("ready", "unknown")
         assert derived or not required, f"not ready after a write: {answer.state} {answer.detail}"
-        return answer
 
     async def read_only(self, value: bool = True) -> None:
         """Switch the mode."""

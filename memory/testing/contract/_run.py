@@ -1,15 +1,16 @@
-"""Playing specs: one on the event loop that runs, or all of a memory's; pytest is not needed."""
+"""Playing specs, and what a run of the kit comes to: levels, and the same words for people and programs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import sniffio
@@ -17,8 +18,170 @@ import sniffio
 from memory.adapter import MemoryAdapter, PluginInfo
 from memory.testing.contract._declared import ConformanceProfile
 from memory.testing.contract._kit import Kit
-from memory.testing.contract._report import Report, Result
-from memory.testing.contract._spec import NotRun, Spec, cut_off, failure_of, specs
+from memory.testing.contract._spec import DOCS, Failure, NotRun, Spec, cut_off, failure_of, specs
+
+Outcome = Literal["passed", "not applicable", "not declared", "excused", "not tested", "failed", "not run"]
+OUTCOMES: tuple[Outcome, ...] = (  # the later the worse: over several event loops the worst counts
+    "not run", "not applicable", "not declared", "passed", "excused", "not tested", "failed",
+)  # fmt: skip
+SHOWN: tuple[Outcome, ...] = ("failed", "passed", "not declared", "excused", "not tested", "not run")
+CORE, DECLARED, FULL = "CORE", "CORE+DECLARED", "FULL"
+LEVELS = (CORE, DECLARED, FULL)
+_COLOURS = {CORE: "yellow", DECLARED: "green", FULL: "brightgreen"}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    spec: str
+    loop: str
+    outcome: Outcome
+    why: str = ""  # it was not looked at
+    failure: Failure | None = None
+    seconds: float = 0.0
+
+
+@dataclass
+class Tally:
+    core: Mapping[str, bool]  # of each spec that should run: every memory promises it
+    not_run: int = 0  # further ones
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    def add(self, spec: str, outcome: Outcome) -> None:
+        before = self.outcomes.get(spec, "not run")
+        self.outcomes[spec] = max(before, outcome, key=OUTCOMES.index)
+
+    def counts(self, level: str = FULL) -> Counter[str]:
+        """How many specs of a level ended how; ``not applicable`` is counted nowhere."""
+        wanted = (spec for spec, core in self.core.items() if level != CORE or core)
+        found = Counter[str](self.outcomes.get(spec, "not run") for spec in wanted)
+        found["not run"] += self.not_run
+        del found["not applicable"]
+        return found
+
+    def reached(self, level: str) -> bool:
+        """Every promise of a level was looked at and kept; what is not declared is in the way of ``FULL`` alone."""
+        missing = {"failed", "not tested", "excused", "not run", "not declared" if level == FULL else ""}
+        return not missing & (+self.counts(level)).keys()
+
+    @property
+    def level(self) -> str:
+        """The highest that is reached, ``FAILED`` where a promise is broken, else ``BELOW CORE``."""
+        if self.counts()["failed"]:
+            return "FAILED"
+        return next((level for level in reversed(LEVELS) if self.reached(level)), "BELOW CORE")
+
+    def line(self, level: str) -> str:
+        reached = "reached" if self.reached(level) else "not reached"
+        return f"{level:<14}{reached:<13}{in_words(self.counts(level))}"
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{counts[name]} {name}" for name in SHOWN if counts.get(name))
+
+
+@dataclass
+class Report:
+    """A run of the kit.
+
+    Attributes:
+        memory: the name of what was tested.
+        versions: distribution -> version of the plugin, where it is known.
+        results: of every spec on every loop.
+    """
+
+    memory: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+
+    @property
+    def tally(self) -> Tally:
+        tally = Tally({spec.name: spec.core for spec in specs().values()})
+        for result in self.results:
+            tally.add(result.spec, result.outcome)
+        return tally
+
+    @property
+    def level(self) -> str:
+        """See :attr:`Tally.level`."""
+        return self.tally.level
+
+    @property
+    def failed(self) -> list[Result]:
+        """What failed, once for each loop."""
+        return [result for result in self.results if result.outcome == "failed"]
+
+    def reasons(self) -> Iterator[str]:
+        """Why specs were not looked at, and how many."""
+        for outcome in ("not declared", "not tested"):
+            found = {(result.spec, result.why) for result in self.results if result.outcome == outcome}
+            for why, count in Counter(why for _, why in found).most_common():
+                yield f"{outcome}: {why} ({count})"
+
+    def to_text(self) -> str:
+        """For a terminal."""
+        lines = []
+        alike: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
+        for result in self.failed:
+            alike[result.spec, _problem(result)].append(result)
+        for (spec, _), results in alike.items():
+            loops = ", ".join(result.loop for result in results)
+            lines += [f"FAILED {spec} ({loops})", f"  {results[0].failure}".replace("\n", "\n  "), ""]
+        if lines:
+            lines += [f"What stands in {DOCS}, memslot conform --specs prints.", ""]
+        seconds = sum(result.seconds for result in self.results)
+        lines.append(f"{self.memory}: {self.level} ({seconds:.1f} s)")
+        lines += [f"  {self.tally.line(level)}" for level in LEVELS]
+        lines += [f"  {reason}" for reason in self.reasons()]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        tally, levels = self.tally, {}
+        for level in LEVELS:
+            counts = {name.replace(" ", "_"): tally.counts(level)[name] for name in SHOWN}
+            levels[level] = {"reached": tally.reached(level), **counts}
+        specs = [asdict(result) for result in self.results]
+        for spec in specs:
+            spec |= {"why": spec["why"] or None, "seconds": round(spec["seconds"], 3)}
+        made = {"memory": self.memory, "versions": dict(self.versions), "level": self.level, "levels": levels}
+        return {**made, "specs": specs}
+
+    def to_markdown(self) -> str:
+        """For a README or a pull request."""
+        lines = [f"### {self.memory}: {self.level}", "", "| level | " + " | ".join(SHOWN) + " |"]
+        lines.append("|---" * (len(SHOWN) + 1) + "|")
+        for level in LEVELS:
+            counts = self.tally.counts(level)
+            reached = "**reached**" if self.tally.reached(level) else "not reached"
+            lines.append(f"| {level}, {reached} | " + " | ".join(str(counts[name]) for name in SHOWN) + " |")
+        lines += ["", *(f"- {result.spec} ({result.loop}): {_problem(result)}" for result in self.failed)]
+        lines += [f"- {reason}" for reason in self.reasons()]
+        return "\n".join(lines).rstrip() + "\n"
+
+    def to_badge(self) -> dict[str, Any]:
+        """The JSON that shields.io's endpoint badge reads."""
+        colour = _COLOURS.get(self.level, "red" if self.level == "FAILED" else "lightgrey")
+        return {"schemaVersion": 1, "label": "memslot conformance", "message": self.level, "color": colour}
+
+
+def _problem(result: Result) -> str:
+    return result.failure.problem.splitlines()[0] if result.failure else ""
+
+
+def catalogue(known: Iterable[Spec]) -> str:
+    """The page of all specs: what each promises and what to do where it is broken. Written to ``DOCS``."""
+    known = list(known)
+    counted = f"{len(known)} promises, {sum(spec.core for spec in known)} of them CORE"
+    written = f"Written by `memslot conform --specs`: {counted}. A failure names its promise here."
+    lines = ["# The specs of the kit", "", written]
+    for area in dict.fromkeys(spec.area for spec in known):
+        lines += ["", f"## {area[0].upper()}{area[1:]}"]
+        for spec in (spec for spec in known if spec.area == area):
+            lines += ["", f"### {spec.title} {{#{spec.name}}}", "", spec.promise, ""]
+            lines += [*(f"- {remedy}" for remedy in spec.remedies), ""][: -1 if not spec.remedies else None]
+            lines.append(f"`{spec.name}`, {'CORE' if spec.core else 'of a capability or a declaration'}.")
+    return "\n".join(lines) + "\n"
+
 
 OpenKit = Callable[[], AbstractAsyncContextManager[Kit]]
 
@@ -93,10 +256,11 @@ async def opened(
 ) -> AsyncIterator[Kit]:
     """A kit over a memory, for one spec; ``in_directory`` hands an empty directory to what makes adapters."""
     with TemporaryDirectory(prefix="memslot-kit-", ignore_cleanup_errors=True) as name:
-        declared, make = profile(Path(name)), None if isinstance(memory, MemoryAdapter) else memory
+        declared = profile(Path(name))
+        make: Any = None if isinstance(memory, MemoryAdapter) else memory
         if make is not None and in_directory:
             make = partial(make, Path(name))
-        adapter: Any = memory if make is None else make()  # type: ignore[call-arg]
+        adapter: Any = memory if make is None else make()
         aids = declared.aids(adapter, described=described, make_adapter=make)
         kit = Kit(adapter, declared=declared, aids=aids, loop=sniffio.current_async_library())
         if make is None:  # not the kit's to close

@@ -30,14 +30,14 @@ class LoopWatch:
     worst_ms, _missed = 0.0, 0
 
     @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
+    async def watching(self) -> AsyncIterator[LoopWatch]:
         stop = threading.Event()
         thread = threading.Thread(target=self._count, args=(stop,), name="memslot-loop-watch")
         thread.start()
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._come_round)
-                yield
+                yield self
                 tasks.cancel_scope.cancel()
         finally:
             stop.set()

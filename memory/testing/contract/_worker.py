@@ -29,11 +29,9 @@ from memory import ConfigError, InputError, PluginError
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.contract._declared import ConformanceProfile
-from memory.testing.contract._report import Result
-from memory.testing.contract._run import opened, run_spec
+from memory.testing.contract._run import Result, opened, run_spec
 from memory.testing.contract._spec import Failure, cut_off, specs
 
-_GRACE_S = 2.0
 _NOT_THE_PLUGINS = (str(Path(__file__).parents[2]), "/asyncio/", "/trio/", "/anyio/", "<frozen")
 _STDLIB = sysconfig.get_path("stdlib")
 _RESULT = TypeAdapter(Result)
@@ -80,9 +78,8 @@ def _lines(order: dict[str, Any], stderr: Path) -> Iterator[dict[str, Any]]:
             env={**os.environ, "TMPDIR": str(stderr.parent)},  # what it leaves goes with it
         ) as process,
     ):
-        assert process.stdout is not None
         try:
-            for line in process.stdout:
+            for line in process.stdout or ():
                 yield json.loads(line)
             yield {"ended": process.wait()}
         finally:
@@ -91,10 +88,8 @@ def _lines(order: dict[str, Any], stderr: Path) -> Iterator[dict[str, Any]]:
 
 def _died(spec: str, code: int, said: str) -> Failure:
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-    problem, remedy = (
-        f"the process that played it ended {how}",
-        "a plugin must not end its process: see what it printed last",
-    )
+    problem = f"the process that played it ended {how}"
+    remedy = "a plugin must not end its process: see what it printed last"
     seen = tuple(_stack(said)[:3] or said.strip().splitlines()[-3:])
     return Failure(specs()[spec].promise, problem, (), seen, (remedy,), "docs/conformance.md#limits")
 
@@ -138,7 +133,7 @@ def _main(order: dict[str, Any]) -> None:
         return await run_spec(specs()[spec], kit, limit_s)
 
     for spec, loop in order["chosen"]:
-        faulthandler.dump_traceback_later(limit_s + _GRACE_S, exit=True, file=stack)
+        faulthandler.dump_traceback_later(limit_s + 2.0, exit=True, file=stack)
         try:
             result = anyio.run(one_spec, spec, backend=loop)
         except SystemExit:  # which Python would not show

@@ -8,12 +8,11 @@ from memory.testing.contract._kit import Kit, as_json, unique_word
 from memory.testing.contract._spec import NotRun, promise
 
 _WORDS = CallableTokenCounter("words", lambda text: len(text.split()))
-_NAMES = tuple(f"item{number}" for number in range(8))
 
 
 async def _fill(kit: Kit) -> None:
-    for name in _NAMES:
-        await kit.write(name)
+    for number in range(8):
+        await kit.write(f"item{number}")
     await kit.until_ready()
 
 

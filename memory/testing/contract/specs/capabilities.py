@@ -1,6 +1,4 @@
-"""Capabilities: declared, offered and working are the same set (DESIGN 4 and 5). Feedback is memory: stored, of one
-scope, and gone with it (spec 5.4, 9.6).
-"""
+"""Capabilities: declared, offered and working are the same set (DESIGN 4 and 5; spec 5.4, 9.6)."""
 
 from __future__ import annotations
 

@@ -129,8 +129,7 @@ async def the_event_loop_is_never_blocked(kit: Kit) -> None:
         raise AssertionError(f"{name}: the event loop stood still for {max(still_ms, each[name]):.0f} ms")
     closing = kit
     for _ in range(_ROUNDS):
-        watch = LoopWatch()
-        async with watch.watching():
+        async with LoopWatch().watching() as watch:
             await closing.close(clean_up=kit.declared.clean_up)
         if watch.worst_ms <= kit.declared.blocks_loop_ms:
             break
@@ -147,9 +146,8 @@ async def _still_ms(kit: Kit, *calls: Callable[[int], Awaitable[Any]]) -> float:
     seen: list[float] = []
     while len(seen) < _ROUNDS and min(seen, default=math.inf) > kit.declared.blocks_loop_ms:
         await kit.another_scope(f"gone{len(seen)}")
-        watch = LoopWatch()
         slow = kit.aids.native_fault is not None and not kit.declared.answers_at_once
-        async with watch.watching():
+        async with LoopWatch().watching() as watch:
             with kit.fault("late") if slow else nullcontext():
                 async with anyio.create_task_group() as tasks:
                     for call in calls:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -17,6 +16,7 @@ from memory import (
 )
 from memory.testing.contract._kit import STORED, Kit, long_list, messages, raises, unique_word
 from memory.testing.contract._spec import promise, shown
+from memory.testing.contract.specs.capabilities import Calls
 
 _ENCODER = "encode scopes with ScopeEncoder, which keeps any two apart"
 _E = "ren\u00e9e"
@@ -262,12 +262,12 @@ async def a_reset_outlives_the_adapter(kit: Kit) -> None:
     assert unique_word("old") not in shown, "another adapter still finds what was reset"
 
 
-def calls_of(kit: Kit, scope: MemoryScope) -> tuple[Callable[[], Awaitable[Any]], ...]:
+def calls_of(kit: Kit, scope: MemoryScope) -> Calls:
     """The calls about a scope that is set up."""
-    return (
+    return [
         lambda: kit.write("here", scope=scope),
         lambda: kit.ask("here", scope=scope),
         lambda: kit.slot.reset_scope(scope),
         lambda: kit.slot.before_turn("Where am I?", session_id="s", scope=scope),
         lambda: kit.slot.after_turn(user="I am here.", session_id="s", scope=scope),
-    )
+    ]

@@ -16,6 +16,7 @@ from memory import LifecycleError, MemslotError, WriteReceipt
 from memory.adapter import MemoryAdapter
 from memory.testing.contract._kit import Kit, raises
 from memory.testing.contract._spec import ON_A_WORKER, SHIELDED, NotRun, of_recall, promise
+from memory.testing.contract.specs.capabilities import Calls
 from memory.testing.contract.specs.isolation import calls_of
 
 
@@ -139,8 +140,8 @@ async def cancellation_leaves_the_slot_usable(kit: Kit) -> None:
 
 
 async def _assert_refused(kit: Kit) -> None:
-    calls = [*calls_of(kit, kit.scope), kit.slot.health, partial(kit.slot.setup_scope, kit.scope)]
-    for call in (*calls, kit.read_only):
+    calls: Calls = [*calls_of(kit, kit.scope), kit.slot.health, partial(kit.slot.setup_scope, kit.scope)]
+    for call in [*calls, kit.read_only]:
         with raises(LifecycleError, "a call of a closed slot"):
             await call()
 
