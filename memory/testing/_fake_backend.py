@@ -114,13 +114,9 @@ class FakeBackend(BaseAdapter):
         """``search``, with ``limit`` from the budget and ``where`` from CS fields and filters."""
         space, limit = self._space(request.scope), request.budget.max_items
         rows = await self._native().search(space, request.query, limit=limit, where=request.where)
-        ids = tuple(row["id"] for row in rows)
-        return RetrieveResult(
-            request=request,
-            raw={"rows": rows},
-            entries=tuple(_entry(row) for row in rows),
-            trace=self.trace(request.scope, "search", native_ids=ids, consistency="committed"),
-        )
+        ids, entries = tuple(row["id"] for row in rows), tuple(map(_entry, rows))
+        trace = self.trace(request.scope, "search", native_ids=ids, consistency="committed")
+        return RetrieveResult(request=request, raw={"rows": rows}, entries=entries, trace=trace)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """``delete_rows``, then ``list_rows`` to see that nothing is left."""
@@ -150,13 +146,9 @@ class FakeBackend(BaseAdapter):
             "labels": {"feedback_id": feedback.feedback_id, "session_id": feedback.session_id},
             "metadata": {**feedback.metadata, "about": list(feedback.native_ids)},
         }
-        ids = await self._native().insert(self._space(feedback.scope), [record])
-        return FeedbackReceipt(
-            feedback_id=feedback.feedback_id,
-            status="committed",
-            native_ids=tuple(ids),
-            trace=self.trace(feedback.scope, "insert"),
-        )
+        ids = tuple(await self._native().insert(self._space(feedback.scope), [record]))
+        trace, feedback_id = self.trace(feedback.scope, "insert"), feedback.feedback_id
+        return FeedbackReceipt(feedback_id=feedback_id, status="committed", native_ids=ids, trace=trace)
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """``pending``: rows of this scope that cannot be found yet, or never will."""
@@ -172,12 +164,8 @@ class FakeBackend(BaseAdapter):
             await self._native().update(space, native_id, str(request.arguments["text"]))
         else:
             await self._native().delete(space, native_id)
-        return NativeMutationReceipt(
-            status="committed",
-            native_ids=(native_id,),
-            raw={"ok": True},
-            trace=self.trace(request.scope, request.operation),
-        )
+        raw, trace = {"ok": True}, self.trace(request.scope, request.operation)
+        return NativeMutationReceipt(status="committed", native_ids=(native_id,), raw=raw, trace=trace)
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """``history`` of one row, or of the scope within a time range."""

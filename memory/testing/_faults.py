@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Literal, get_args
+from typing import Literal
 
 FaultKind = Literal[
     "401", "403", "404", "409", "422", "429", "500", "503", "redirect",
@@ -25,8 +25,6 @@ Carried out: ``late``, answered after ``delay_s``; ``lost``, the connection brea
 ``truncated``, within it; ``unreadable``, a success that nobody can read. Of a language model, a success whose
 content is not the JSON that was asked for (``bad_content``), or blank (``empty``).
 """
-FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
-
 FAKE_KEY = "sk-fake-not-a-real-key-0123456789"
 """Every error answer holds it next to the user's text, so that tests can look for leaks of both."""
 

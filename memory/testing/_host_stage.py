@@ -46,12 +46,9 @@ class HostModel:
 
     def __init__(self) -> None:
         self.shown: list[str] = []
-        self.uses_tool = False
-        self.fails = 0
-        self.holds = False
-        self.held = threading.Event()
-        self._lock = threading.Lock()
-        self._said = 0
+        self.uses_tool = self.holds = False
+        self.fails = self._said = 0
+        self.held, self._lock = threading.Event(), threading.Lock()
 
     def call(self, prompt: str, *, after_tool: bool = False) -> ModelTurn:
         """One call of the model.

@@ -22,7 +22,6 @@ from memory.testing._fake_store import FakeNativeStore
 from memory.testing._host_stage import HostModel, HostUnderTest, Stage, person
 from memory.testing.pytest_plugin import KEY, pytest_configure
 
-FENCE = "<memory-context"
 LIKES, ASKS = "I like oolong tea.", "Which tea do I like?"
 
 
@@ -96,10 +95,10 @@ class HostContract(ABC):
         await stage.host.ask(ASKS, conversation="two")
         texts = await stage.recorded()
         assert texts.count(LIKES) == 1
-        assert not [text for text in texts if FENCE in text]
+        assert not [text for text in texts if "<memory-context" in text]
         kept = await stage.host.kept("two")
         assert ASKS in kept
-        assert FENCE not in kept
+        assert "<memory-context" not in kept
         assert LIKES not in kept
 
     async def test_recalls_once_a_turn(self, stage: Stage) -> None:

@@ -243,13 +243,16 @@ class _Running:
         transport = self._connections.get(scope["client"])
         if transport is None or transport in self._doomed:
             return await _reset(transport)
+        body, more = b"", True
+        while more and (message := await receive())["type"] == "http.request":
+            body, more = body + message.get("body", b""), message.get("more_body")
         request = LoopbackRequest(
             method=scope["method"],
             path=scope["path"],
             raw_path=scope["raw_path"].decode(),
             params=dict(parse_qsl(scope["query_string"].decode(), keep_blank_values=True)),
             headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
-            body=await _body(receive),
+            body=body,
         )
         answer = await self._loop.run_in_executor(self._threads, self._owner._answer, request)
         if answer is None:
@@ -269,13 +272,6 @@ class _Running:
         if not whole:
             transport.close()
             await asyncio.sleep(0)
-
-
-async def _body(receive: Any) -> bytes:
-    body, more = b"", True
-    while more and (message := await receive())["type"] == "http.request":
-        body, more = body + message.get("body", b""), message.get("more_body")
-    return body
 
 
 async def _reset(transport: asyncio.Transport | None) -> None:

@@ -44,14 +44,11 @@ def scripted_llm(
         except OSError as error:
             raise InputError(f"--port {port}: cannot be used ({error.strerror}); give another") from error
         if command:
-            raise typer.Exit(_beside(command, llm.base_url))
+            path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+            given = {"SCRIPTED_LLM_URL": llm.base_url, "OPENAI_BASE_URL": llm.base_url, "PATH": path}
+            environment = {**os.environ, **given, "OPENAI_API_KEY": "unused"}
+            raise typer.Exit(subprocess.run(command, env=environment, check=False).returncode)
         say(f"export SCRIPTED_LLM_URL={llm.base_url}")
         say("export OPENAI_BASE_URL=$SCRIPTED_LLM_URL OPENAI_API_KEY=unused")
         typer.echo("answers until interrupted", err=True)
         threading.Event().wait()
-
-
-def _beside(command: list[str], url: str) -> int:
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    given = {"SCRIPTED_LLM_URL": url, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "unused", "PATH": path}
-    return subprocess.run(command, env={**os.environ, **given}, check=False).returncode

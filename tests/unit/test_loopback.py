@@ -3,13 +3,14 @@
 import json
 import threading
 import time
+from typing import get_args
 
 import httpx
 import pytest
 
 from memory.testing import FAKE_KEY, LoopbackAnswer, LoopbackProcess, LoopbackServer
 from memory.testing._fake_store import STORE_FAULTS
-from memory.testing._faults import FAULT_KINDS
+from memory.testing._faults import FaultKind
 from memory.testing._loopback import HTTP_FAULTS
 from memory.testing._scripted_llm import LLM_FAULTS
 
@@ -159,4 +160,4 @@ def test_a_process_that_cannot_start_says_so(capfd):
 
 
 def test_there_is_one_vocabulary_of_faults():
-    assert {*HTTP_FAULTS, *STORE_FAULTS, *LLM_FAULTS} == set(FAULT_KINDS)
+    assert {*HTTP_FAULTS, *STORE_FAULTS, *LLM_FAULTS} == set(get_args(FaultKind))

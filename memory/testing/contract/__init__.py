@@ -1,6 +1,4 @@
-"""The conformance kit: what every memory promises, as specs, played by ``memslot conform``, by pytest's
-:class:`~memory.testing.MemoryContract`, and by ``await validate(make_adapter)``, all in the same words.
+"""The conformance kit: what every memory promises, as specs, in one set of words for commands, pytest and code.
 
-A level is reached where every promise that belongs to it was looked at and kept: ``CORE``, ``CORE+DECLARED``, and
-``FULL``, which leaves nothing undeclared.
+``FULL`` is reached where all was looked at and kept, and nothing is undeclared; ``CORE`` by what all promise.
 """

@@ -62,8 +62,14 @@ def play(
                 return
             spec, loop = left.pop(0)
             where = _stack(stack.read_text()) if stack.exists() else []
-            said = stderr.read_text(errors="replace")
-            failure = cut_off(specs()[spec], limit_s, where) if where else _died(spec, code, said)
+            failure = cut_off(specs()[spec], limit_s, where)
+            if not where:
+                said = stderr.read_text(errors="replace")
+                how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+                seen = tuple(_stack(said)[:3] or said.strip().splitlines()[-3:])
+                problem, promise = f"the process that played it ended {how}", specs()[spec].promise
+                remedy = "a plugin must not end its process: see what it printed last"
+                failure = Failure(promise, problem, (), seen, (remedy,), "docs/conformance.md#limits")
             yield Result(spec, loop, "failed", failure=failure, seconds=limit_s if where else 0.0)
 
 
@@ -84,14 +90,6 @@ def _lines(order: dict[str, Any], stderr: Path) -> Iterator[dict[str, Any]]:
             yield {"ended": process.wait()}
         finally:
             process.kill()
-
-
-def _died(spec: str, code: int, said: str) -> Failure:
-    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-    problem = f"the process that played it ended {how}"
-    remedy = "a plugin must not end its process: see what it printed last"
-    seen = tuple(_stack(said)[:3] or said.strip().splitlines()[-3:])
-    return Failure(specs()[spec].promise, problem, (), seen, (remedy,), "docs/conformance.md#limits")
 
 
 def _stack(text: str) -> list[str]:

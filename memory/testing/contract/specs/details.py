@@ -158,8 +158,7 @@ async def _recalled_or_warned(kit: Kit, said: Sequence[Message]) -> bool:
 async def an_entry_names_the_session_it_comes_from(kit: Kit) -> None:
     """A conversation of last week is not this one: ``session_id`` of an entry is the event's, or None."""
     await kit.remember("blue", session_id="session-1")
-    result = await kit.ask("blue", session_id="session-2")
-    named = {entry.session_id for entry in result.entries}
+    named = {entry.session_id for entry in (await kit.ask("blue", session_id="session-2")).entries}
     assert named <= {None, "session-1"}, "an entry names a session it does not come from"
 
 

@@ -83,11 +83,10 @@ async def raw_keeps_the_native_provenance(kit: Kit) -> None:
     assert unique_word("blue") in raw or not kit.recalls_writes, "what was told is not in the payload"
     scores = [entry.score for entry in result.entries if entry.score is not None]
     times = [entry.timestamp for entry in result.entries if entry.timestamp is not None]
-    top, newest, oldest = max(scores, default=None), max(times, default=None), min(times, default=None)
-    trace = result.trace
-    assert trace.top_score == top, "the trace has another top_score than the entries"
-    seen = (trace.newest_retrieved_at, trace.oldest_retrieved_at)
-    assert seen == (newest, oldest), "the trace has other times than the entries"
+    trace, seen = result.trace, (result.trace.newest_retrieved_at, result.trace.oldest_retrieved_at)
+    assert trace.top_score == max(scores, default=None), "the trace has another top_score than the entries"
+    of_entries = (max(times, default=None), min(times, default=None))
+    assert seen == of_entries, "the trace has other times than the entries"
 
 
 @of_recall(
