@@ -154,8 +154,7 @@ class ContractBase(Declarations):
 installed_plugins = cache(MemoryAdapterRegistry)
 
 
-def _standard_tests(cls: type) -> dict[str, tuple[Any, Any]]:
-    """The tests that the kit itself brings to a class, each with the class it comes from."""
+def _standard_tests(cls: type) -> dict[str, tuple[Any, Any]]:  # each with the class it comes from
     return {
         name: (owner, value)
         for owner in reversed(cls.__mro__)
