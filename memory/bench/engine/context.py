@@ -262,9 +262,8 @@ class Said(NamedTuple):
 
 
 class Conversation:
-    """A session of the assistant's: with what was said in it before, where it is taken up again, and with a probe
-    that the memory is asked about in place of the script. ``turns`` before its first one count for ids and
-    times."""
+    """A session of the assistant's, with what was said in it earlier; the memory is asked about the probe, if any,
+    in place of the script. ``turns`` before its first one count for ids and times."""
 
     def __init__(
         self,

@@ -132,10 +132,8 @@ def resume(
 ) -> Outcome:
     """Take an experiment up again: cells that are not completed go on from their journals; else as :func:`begin`.
 
-    Raises:
-        ConfigError: the directory holds no experiment, or one whose journals this version does not continue, or
-            another process works on it, or the matrix, the data or the prompts have changed since, so that its
-            cells would not be comparable.
+    ConfigError is raised where the journals are of a version that is not continued, or where matrix, data or
+    prompts have changed since, so that its cells would not be comparable.
     """
     registry = registry or MemoryAdapterRegistry()
     earlier = read_manifest(directory)

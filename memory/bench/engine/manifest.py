@@ -95,8 +95,7 @@ class TraitsRecord(Record):
     cs_filtering: CsFiltering
     """Whether scenario, context and attribute filter natively, influence ranking, or have no effect."""
     pet_observability: PetObservability | None = None
-    """What retrievals tell of change over time: ``dated`` rows, a ``versioned`` representation, or neither
-    (``weak``); null where it is not declared."""
+    """What retrievals tell of change over time: ``dated`` rows, a ``versioned`` form, or neither (``weak``)."""
     filter_operators: tuple[str, ...]
     recalls_writes: bool
     """False where the context does not come from what was written."""
@@ -196,8 +195,7 @@ class CellRecord(Record):
     native_scope: dict[str, str] | None = None
     """The scope's native ids by name; null where it was never set up."""
     status: CellStatus = "not_run"
-    """``failed``: see ``error``. ``stopped``: a limit was reached, or a role's model did not answer. ``died``: its
-    worker ended without a word."""
+    """``stopped``: a limit was reached, or a role's model did not answer. ``died``: its worker said no word."""
     error: ErrorRecord | None = None
     fault: Literal["provider", "harness"] | None = None
     """Whose fault that was: what the cell did not get to is failed, or missing."""
@@ -212,8 +210,7 @@ class CellRecord(Record):
     accumulation, ``written_tokens``, ``asked_tokens``, ``context_tokens``; of test sessions: writes ``skipped``
     because the slot was read-only, retrievals ``recalled``, and of them ``dated``, ``versioned``."""
     usage: dict[str, LlmUse] = Field(default_factory=dict)
-    """Of the provider's own language models, by phase: ``ingest`` (with the waits that may finish it) and
-    ``retrieve``."""
+    """Of the provider's own models, by phase: ``ingest`` (with the waits that may finish it) and ``retrieve``."""
     writes: dict[str, int] = Field(default_factory=dict)
     """Receipts by status."""
     readiness: dict[str, int] = Field(default_factory=dict)
@@ -221,11 +218,9 @@ class CellRecord(Record):
     store: dict[str, int] = Field(default_factory=dict)
     """Test sessions by whether the store's files were the ``same`` afterwards, ``changed``, or ``not_counted``."""
     pet_observability: PetObservability | None = None
-    """What retrievals really told of change over time, beside what the adapter's traits declare; null where nothing
-    was retrieved."""
+    """What retrievals really told of change over time, beside what is declared; null without retrievals."""
     models: dict[str, dict[str, int]] = Field(default_factory=dict)
-    """Of the roles' models, by role: ``calls``, ``tokens`` as far as they say, answers ``unread``, and answers
-    ``unmetered`` of which they do not say."""
+    """By role: ``calls``, ``tokens`` as far as known, answers ``unread``, and those ``unmetered`` of which it is not."""
     warnings: tuple[str, ...] = ()
     resumed: int = 0
     timings: dict[str, PhaseRecord] = Field(default_factory=dict)
@@ -308,8 +303,7 @@ class Manifest(Record):
     """Unique; also the directory's name, and what its scopes' ``run_id`` begin with."""
     created_at: AwareDatetime
     status: Literal["incomplete", "completed", "failed", "stopped"] = "incomplete"
-    """``failed``: a cell, a request or a provider did not end well. ``stopped``: a limit was reached, or a
-    role's model did not answer; resuming goes on."""
+    """``failed``: a cell, a request or a provider did not end well. ``stopped``: as of cells; resuming goes on."""
     versions: VersionRecord
     block: Literal["bench", "run"]
     """Which block of the file said what is played: ``bench`` plays sessions, ``run`` asks the memory alone."""

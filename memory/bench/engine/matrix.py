@@ -147,12 +147,8 @@ def load_experiment(
 ) -> Experiment:
     """Read a matrix and check everything that can be checked without playing.
 
-    Args:
-        block: which one says what is played.
-        providers: names in place of the block's ``providers``.
-        selected: play with the one that ``memory`` selects, whatever the block says.
-        timelines: in place of those that the block names; the same for every seed.
-        overrides: fields of the block that take precedence; None means not given.
+    ``providers`` and ``overrides`` take precedence over the block's fields, where they are not None; ``selected``
+    plays with the provider that ``memory`` selects. ``timelines`` are the same for every seed.
     """
     content, lines = (source, Lines()) if isinstance(source, Mapping) else load_yaml(Path(source))
     name = "config" if isinstance(source, Mapping) else str(source)

@@ -83,11 +83,9 @@ def load_prompt(role: RoleName) -> Prompt:
 
 
 class Meter:
-    """Counts calls and tokens of models over all cells of an experiment, whatever processes they live in.
-
-    A file to which every call appends one line; appending is atomic, so nobody waits. Calls that are under way at
-    the same time may each see the last place free: one for each cell that is being played.
-    """
+    """Counts calls and tokens of models over all cells, in a file to which every call of every process appends one
+    line; appending is atomic, so nobody waits. Calls that are under way at the same time, one for each cell that is
+    being played, may each see the last place free."""
 
     def __init__(self, file: Path, max_calls: int | None, max_tokens: int | None) -> None:
         self._file, self._max_calls, self.max_tokens = file, max_calls, max_tokens

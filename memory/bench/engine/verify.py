@@ -33,11 +33,7 @@ Render = Callable[[Path, Manifest, Metrics], str]  # the page of an experiment, 
 def verify(directory: Path, data: Path | None = None, *, render: Render | None = None) -> Verified:
     """Compute anew what can be, without ``render`` all but the page. Not to be called from within an event loop.
 
-    Args:
-        data: what was read, where it was not generated; the manifest holds its name and hash alone.
-
-    Raises:
-        ConfigError: the manifest or the figures cannot be read, or the experiment is incomplete.
+    ``data`` is what was read, where it was not generated; the manifest holds its name and hash alone.
     """
     return _Check(directory, data, render).verified()
 
