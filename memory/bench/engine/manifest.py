@@ -220,7 +220,7 @@ class CellRecord(Record):
     pet_observability: PetObservability | None = None
     """What retrievals really told of change over time, beside what is declared; null without retrievals."""
     models: dict[str, dict[str, int]] = Field(default_factory=dict)
-    """By role: ``calls``, ``tokens`` as far as known, answers ``unread``, and those ``unmetered`` of which it is not."""
+    """By role: ``calls``, ``tokens`` as far as known, answers ``unread``, and ``unmetered`` ones."""
     warnings: tuple[str, ...] = ()
     resumed: int = 0
     timings: dict[str, PhaseRecord] = Field(default_factory=dict)
