@@ -38,7 +38,7 @@ def report(
     found = [newest(directories[0]), *directories[1:]]
     place, page, results = written(found)
     if table is not None:
-        from memory.bench.report.export import FORMS
+        from memory.bench.report.tables import FORMS
 
         typer.echo(FORMS[table](results), nl=False)
         return

@@ -157,8 +157,8 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Play a small game with mem0 against the controls: no key, no server, no model but a scripted one."""
-    from memory.bench.engine.demo_model import scripted_model
     from memory.bench.engine.matrix import load_experiment
+    from memory.bench.engine.models import scripted_model
 
     if importlib.util.find_spec("mem0") is None:
         _offer(install, as_json=as_json)

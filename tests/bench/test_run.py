@@ -30,9 +30,9 @@ from memory.bench.engine.manifest import manifest_schema, read_manifest
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.engine.play import shape_of
 from memory.bench.engine.verify import verify
-from memory.bench.report.export import FORMS
 from memory.bench.report.report import parts_of, rendered, write_report, write_several
 from memory.bench.report.results import results_of
+from memory.bench.report.tables import FORMS
 from memory.bench.scores.figures import FIGURES
 from memory.bench.scores.metrics import llm_use
 from memory.contract.errors import PluginNotFound

@@ -149,8 +149,7 @@ class _Files:
 class _User:
     def __init__(self, persona: str, files: _Files) -> None:
         self.persona, self.files = persona, files
-        self.order: list[str] = []  # names of scripts and changes, as they follow each other
-        self.starts: dict[str, datetime] = {}
+        self.starts: dict[str, datetime] = {}  # of scripts and changes, as they follow each other
         self.preferences: list[Preference] = []
 
     def timeline(self) -> Timeline:
@@ -165,10 +164,12 @@ class _User:
             changes.append((f"evolv_{number:02}", self._after(node), node))
         for number in range(len(numbers) + 1):
             if number:
-                self._place(f"acc_{number:03}", timedelta(days=number - 1))
+                self.starts[f"acc_{number:03}"] = _START + timedelta(days=number - 1)
             for name, after, _ in changes:
                 if after == number:
-                    self._place(name, timedelta(days=max(number - 1, 0), hours=1, minutes=len(self.order)))
+                    later = timedelta(days=max(number - 1, 0), hours=1, minutes=len(self.starts))
+                    self.starts[name] = _START + later
+        self.order = [*self.starts]
         self._read_truth()
         fixed = {name: node for name, _, node in changes}
         sessions = tuple(
@@ -181,10 +182,6 @@ class _User:
             preferences=tuple(self.preferences),
             tests=tuple(self._tests()),
         )
-
-    def _place(self, name: str, when: timedelta) -> None:
-        self.order.append(name)
-        self.starts[name] = _START + when
 
     def _after(self, node: _Node) -> int:
         """Accumulation scripts that come before."""

@@ -251,9 +251,7 @@ class Timeline:
     sessions: tuple[Session, ...]
     probes: tuple[Probe, ...]
     preferences: tuple[Preference, ...] = ()  # the true ones in the order they become known
-    canaries: tuple[
-        str, ...
-    ] = ()  # phrases of this persona's turns and nobody else's, so that a leak would show
+    canaries: tuple[str, ...] = ()  # phrases of this persona's turns and nobody else's: a leak would show
     tests: tuple[TestSession, ...] = ()  # in the order they are played
 
     def __post_init__(self) -> None:

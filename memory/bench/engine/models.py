@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -266,3 +268,19 @@ def _read(said: str) -> bool | None:
         if isinstance(row, dict) and isinstance(row.get("fit"), bool):
             found.add(row["fit"])
     return found.pop() if len(found) == 1 else None
+
+
+@contextmanager
+def scripted_model(variable: str, *, wanted: bool) -> Iterator[None]:
+    """Its address in an environment variable; nothing listens there where nobody would ask it (not ``wanted``)."""
+    from memory.testing import ScriptedLLM
+
+    before = os.environ.get(variable)
+    with ScriptedLLM(record=False) if wanted else nullcontext() as llm:
+        os.environ[variable] = llm.base_url if llm else "http://127.0.0.1:1"
+        try:
+            yield
+        finally:
+            os.environ.pop(variable)
+            if before is not None:
+                os.environ[variable] = before
