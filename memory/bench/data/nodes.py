@@ -58,7 +58,6 @@ class Node:
     kind: str = "such a file"  # what the file should be, for messages
 
     def inner(self, key: str | int, value: Any) -> Self:
-        """A part of the value."""
         place = f"{self.place}[{key}]" if isinstance(key, int) else f"{self.place}.{key}"
         return replace(self, value=value, place=place)
 
@@ -68,7 +67,6 @@ class Node:
         return ConfigError(f"{self.file}: {place} {what}")
 
     def typed(self, kind: type[T]) -> T:
-        """The value, of this type."""
         # bool is an int in Python, but not in JSON.
         if not isinstance(self.value, kind) or isinstance(self.value, bool):
             raise self.wrong("", f"must be {_JSON_NAMES[kind]}; is this {self.kind}?")

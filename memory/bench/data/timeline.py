@@ -307,8 +307,6 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class TimelineSet:
-    """Everything one run goes through."""
-
     name: str  # the kind of timeline, such as "locomo" or "game"
     timelines: tuple[Timeline, ...]  # one for each persona
     data_hash: str  # of the data as canonical JSON, so that equal data in differing files compare equal

@@ -20,7 +20,6 @@ from memory.bench.engine.files import (
     Stopped,
     StoreFingerprint,
     TraceFile,
-    drop_torn_line,
     each_line,
     exclusively,
     file_hashes,
@@ -182,9 +181,6 @@ class _Cell:
             status, error, fault = "failed", self._error(failure), "harness" if harness else "provider"
         finally:
             self._note_times()
-            self.times.close()
-        with contextlib.suppress(OSError):
-            drop_torn_line(self.directory / "traces.jsonl")  # of a disk that was full
         try:
             self.job.write_results(self.state.records, fault, error)
         except HarnessFailed as failure:
@@ -210,9 +206,8 @@ class _Cell:
         record = error_record(error)
         if self.scrub is None:
             return record
-        return record.model_copy(
-            update={"message": self.scrub(record.message), "diagnostics": self.scrub(record.diagnostics)}
-        )
+        shown = {"message": self.scrub(record.message), "diagnostics": self.scrub(record.diagnostics)}
+        return record.model_copy(update=shown)
 
     async def _play(self) -> None:
         job, experiment = self.job, self.job.experiment
@@ -233,46 +228,45 @@ class _Cell:
             providers=self.models,
         )
         scope = open_record(job).scope
-        with TraceFile(self.directory / "traces.jsonl", self.scrub) as traces:
-            opened = time.perf_counter()
-            slot = build_slot(
-                config,
-                token_counter=config.token_counter(),
-                trace_sink=traces,
-                registry=self.registry,
-                data_dir=self.directory / "store",
-                neutral_sections=True,
+        traces = TraceFile(self.directory / "traces.jsonl", self.scrub)
+        opened = time.perf_counter()
+        slot = build_slot(
+            config,
+            token_counter=config.token_counter(),
+            trace_sink=traces,
+            registry=self.registry,
+            data_dir=self.directory / "store",
+            neutral_sections=True,
+        )
+        self._add_time("open", (time.perf_counter() - opened) * 1000)
+        async with slot, roles:
+            context = CellContext(
+                slot=slot,
+                roles=roles.roles,
+                journal=journal,
+                **looked_for(self.timeline, data.timelines),
+                fingerprint=StoreFingerprint(self.directory / "store"),
+                mark_probe=traces.mark_probe,
+                check=traces.check,
+                add_time=self._add_time,
+                progress=self._report,
+                take_usage=roles.take_usage,
+                keep_texts=experiment.settings.texts_kept,
+                scrub=self.scrub,
             )
-            self._add_time("open", (time.perf_counter() - opened) * 1000)
-            async with slot, roles:
-                context = CellContext(
-                    slot=slot,
-                    roles=roles.roles,
-                    journal=journal,
-                    **looked_for(self.timeline, data.timelines),
-                    fingerprint=StoreFingerprint(self.directory / "store"),
-                    mark_probe=traces.mark_probe,
-                    check=traces.check,
-                    add_time=self._add_time,
-                    progress=self._report,
-                    take_usage=roles.take_usage,
-                    keep_texts=experiment.settings.texts_kept,
-                    scrub=self.scrub,
-                )
-                player = CellPlayer(context, self.timeline, scope, experiment.cell_settings(variant, config))
-                self.state = player.state
-                try:
-                    with context.timed("health"):
-                        health = await slot.health()
-                    self._check_health(health, self.scrub)
-                    await player.play()
-                    await self._diagnose(slot, scope)
-                    traces.check()
-                finally:
-                    closing = time.perf_counter()
-                    journal.close()
-                    with contextlib.suppress(MemslotError):
-                        self.native_scope = dict(slot.native_scope(scope))
+            player = CellPlayer(context, self.timeline, scope, experiment.cell_settings(variant, config))
+            self.state = player.state
+            try:
+                with context.timed("health"):
+                    health = await slot.health()
+                self._check_health(health, self.scrub)
+                await player.play()
+                await self._diagnose(slot, scope)
+                traces.check()
+            finally:
+                closing = time.perf_counter()
+                with contextlib.suppress(MemslotError):
+                    self.native_scope = dict(slot.native_scope(scope))
         self._add_time("close", (time.perf_counter() - closing) * 1000)
         self._finish(journal)
 

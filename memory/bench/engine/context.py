@@ -136,7 +136,7 @@ class CellContext:
     add_time: Callable[[str, float], None] = lambda phase, ms: None
     progress: Callable[[CellState], None] = lambda _: None
     take_usage: Callable[[], Mapping[str, Mapping[str, int]]] = (
-        dict  # of the roles' models since the last call
+        dict  # of the roles' models, since it was asked
     )
     keep_texts: bool = True
     scrub: Callable[[str], str] = str

@@ -61,7 +61,6 @@ class LocalExecutor:
     def run(
         self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
     ) -> Iterator[CellRecord]:
-        """In their order."""
         for job in takewhile(lambda _: may_begin(), jobs):
             yield run_job(job, progress, self.registry, self.models)
 
@@ -148,7 +147,6 @@ class ProcessExecutor:
     def run(
         self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
     ) -> Iterator[CellRecord]:
-        """As they end."""
         waiting = [replace(job, workers=self._count) for job in jobs]
         try:
             while True:

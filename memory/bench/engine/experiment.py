@@ -82,12 +82,8 @@ class Listeners:
     progress: Callable[[Position], None] | None = None
     on_directory: Callable[[Path], None] = lambda directory: None  # once it is made
     on_wait: Callable[[Waiting], None] | None = None  # while the doctor takes its time
-    on_error: Callable[[Exception], None] | None = (
-        None  # that becomes a line of the manifest, for its traceback
-    )
-    write_page: Callable[[Path, Manifest, Metrics], object] | None = (
-        None  # before the manifest says that it ended
-    )
+    on_error: Callable[[Exception], None] | None = None  # an error that becomes a line of the manifest
+    write_page: Callable[[Path, Manifest, Metrics], object] | None = None  # before it is said to have ended
 
 
 def begin(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
@@ -27,6 +26,7 @@ from memory.contract.errors import (
 )
 from memory.contract.receipts import Trace
 from memory.plugins.redaction import Scrubber
+from memory.slot.files import append_bytes, replace_file
 from memory.slot.lockfile import FileLock
 
 NO_ANSWER = (BackendUnavailable, BackendTimeout, BackendRateLimited)
@@ -102,26 +102,15 @@ def file_hashes(directory: Path) -> dict[str, str]:
     return hashes
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write a file, a text as UTF-8, so that after a crash either the old or the new content is there, whole."""
-    unfinished = path.with_name(path.name + ".part")
-    with open(unfinished, "wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
-
-
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file of an experiment, whole or not at all: then HarnessFailed."""
     try:
-        write_atomic(path, content)
+        replace_file(path, content)
     except OSError as error:
         raise HarnessFailed.full(path.name, error) from error
 
 
 def write_record(record: BaseModel, path: Path) -> None:
-    """The same of a record."""
     write_whole(path, record.model_dump_json(indent=2) + "\n")
 
 
@@ -156,38 +145,20 @@ def each_line(file: Path) -> Iterator[dict[str, Any]]:
 
 def drop_torn_line(path: Path) -> None:
     """Cut off a last line that a crash has left without its end, so that what is appended begins a line."""
-    data = path.read_bytes() if path.exists() else b""
+    data = path.read_bytes() if path.is_file() else b""
     if (end := data.rfind(b"\n") + 1) < len(data):
         os.truncate(path, end)
 
 
-def _opened(path: Path) -> IO[bytes]:
-    drop_torn_line(path)
-    return open(path, "ab", buffering=0)
-
-
-def append_whole(file: IO[bytes], line: bytes) -> None:
-    """Append one line with one ``write``; OSError where it could not be written whole."""
-    if file.write(line) != len(line):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 class AppendedLines:
-    """A file to which JSON objects are appended, one a line and one ``write``; the first one makes it."""
+    """A file to which JSON objects are appended, one a line, whole or not at all; the first one makes it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: IO[bytes] | None = None
+        drop_torn_line(path)
 
     def append(self, row: Mapping[str, Any]) -> None:
-        if self._file is None:
-            self._file = _opened(self.path)
-        append_whole(self._file, to_json(row) + b"\n")
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        append_bytes(self.path, to_json(row) + b"\n")
 
 
 class CellJournal(AppendedLines):
@@ -207,45 +178,36 @@ class CellJournal(AppendedLines):
 
     def without_texts(self) -> None:
         """Write the file anew without what was said, once it is needed no more."""
-        self.close()
         texts = ("user", "reply", "texts")
         kept = ({name: row[name] for name in row if name not in texts} for row in self.lines())
         write_whole(self.path, json_lines(kept))
 
 
-class TraceFile:
+class TraceFile(AppendedLines):
     """The sink of a cell's traces; a cell that goes on appends."""
 
     def __init__(self, path: Path, scrub: Scrubber) -> None:
-        self._path, self._scrub = path, scrub
-        self._file: IO[bytes] | None = None
+        super().__init__(path)
+        self._scrub = scrub
         self._probe_id: str | None = None
         self._lost: OSError | None = None
 
-    def __enter__(self) -> TraceFile:
-        self._file = _opened(self._path)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
     def emit(self, trace: Trace) -> None:
-        if self._file is None or self._file.closed or self._lost:
+        if self._lost:
             return
         if trace.warnings:
             trace = trace.model_copy(update={"warnings": self._scrub(trace.warnings)})
         # Spliced, because to build the row and dump it again costs more than all else a line costs.
         line = f'{trace.model_dump_json()[:-1]},"probe_id":{json.dumps(self._probe_id)}}}\n'.encode()
         try:
-            append_whole(self._file, line)
+            append_bytes(self.path, line)
         except OSError as error:
             self._lost = error
 
     def check(self) -> None:
         """Refuse to go on where a trace is lost: what it tells could never be checked."""
         if self._lost:
-            raise HarnessFailed.full(self._path.name, self._lost) from self._lost
+            raise HarnessFailed.full(self.path.name, self._lost) from self._lost
 
     def mark_probe(self, probe_id: str | None) -> None:
         """Traces of the calls that follow name the probe."""
@@ -273,15 +235,10 @@ class StoreFingerprint:
         return found or None
 
 
-def _files(place: str | Path) -> Iterator[tuple[str, os.stat_result]]:
+def _files(place: Path) -> Iterator[tuple[str, os.stat_result]]:
     """The regular files below a directory that are neither log nor lock; none where there is no directory."""
-    try:
-        found = os.scandir(place)
-    except FileNotFoundError:
-        return
-    with found:
-        for entry in found:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _files(entry.path)
-            elif not _UNSTABLE.search(entry.name) and stat.S_ISREG((now := entry.stat()).st_mode):
-                yield entry.path, now
+    for directory, _, names in os.walk(place):
+        for name in names:
+            path = os.path.join(directory, name)
+            if not _UNSTABLE.search(name) and stat.S_ISREG((now := os.stat(path)).st_mode):
+                yield path, now

@@ -3,6 +3,7 @@ with another one. What a judge says that cannot be read is counted and never gue
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ from pathlib import Path
 import anyio
 
 from memory.bench.data.timeline import Beat, Script
-from memory.bench.engine.files import NO_ANSWER, CeilingReached, HarnessFailed, append_whole
+from memory.bench.engine.files import NO_ANSWER, CeilingReached, HarnessFailed
 from memory.bench.engine.roles import Exchange, RoleName, Verdict, WholeAnswers
 from memory.contract.errors import BackendError, BackendRateLimited, ConfigError
 from memory.contract.events import Message
@@ -114,7 +115,8 @@ class Meter:
         line = b" %d\n" % tokens  # apart from one that a full disk has torn
         try:
             with open(self._file, "ab", buffering=0) as file:
-                append_whole(file, line)
+                if file.write(line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise HarnessFailed.full(self._file.name, error) from error
 

@@ -110,7 +110,7 @@ class ProbeSession(TestSessionRun):
         }
         if found:
             counter, text = self._slot.token_counter, plain(section)
-            words = [self._context.turns.words(turn) for turn in found]
+            words = [self._context.turns.plain[turn] for turn in found]
             fields["relevant_tokens"] = sum(counter.count(word) for word in words)
             end = min((at + len(word) for word in words if (at := text.find(word)) >= 0), default=len(text))
             fields["first_relevant_tokens"] = counter.count(text[:end])

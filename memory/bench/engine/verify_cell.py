@@ -144,7 +144,11 @@ class CellCheck:
     def _calls(self, rows: Sequence[Row], traces: Traces) -> Iterator[Deviation]:
         """Turns in their order, writes, and what test sessions offered."""
         where = f"{self._name}/journal.jsonl"
-        asked = [(each.token_count, each.error) for each, probe in traces if _asks(each) and not probe]
+        asked = [
+            (each.token_count, each.error)
+            for each, probe in traces
+            if each.operation == "retrieve" and not probe
+        ]
         turns = [(row["tokens"], row["error"]) for row in rows if row["kind"] == "turn"]
         yield from self._within(f"{where}: turns", turns, asked)
         # A provider that keeps nothing is reminded of its clock, without a line in the journal.
@@ -174,7 +178,7 @@ class CellCheck:
     def _verdicts(self, rows: Sequence[Row], traces: Traces) -> Iterator[Deviation]:
         retrieved: dict[str, list[Trace]] = {}
         for trace, probe in traces:
-            if probe is not None and _asks(trace):
+            if probe is not None and trace.operation == "retrieve":
                 retrieved.setdefault(probe, []).append(trace)
         tests = [row for row in rows if row["kind"] in ("test", "probes")]
         for record in (ProbeRecord.load(item) for row in tests for item in row["records"]):
@@ -240,7 +244,3 @@ class CellCheck:
             *rows_differ(f"{where}: records", row["records"], rows),
             *rows_differ(f"{where}: texts", row["texts"], run.texts),
         ]
-
-
-def _asks(trace: Trace) -> bool:
-    return trace.operation == "retrieve"

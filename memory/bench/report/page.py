@@ -20,8 +20,6 @@ from memory.bench.scores.model import Difference, Estimate, ProbeRecord
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A headline figure."""
-
     name: str
     figure: str
     aside: str = ""
@@ -48,8 +46,6 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole report."""
-
     title: str
     heading: str
     badges: Sequence[tuple[str, str]] = ()  # text and kind: "good", "bad" or empty
@@ -91,7 +87,6 @@ def interval(estimate: Estimate | Difference) -> str:
 
 
 def spanned(estimate: Estimate) -> str:
-    """A share with its interval."""
     return share(estimate.value) + ("" if estimate.low is None else f" ({interval(estimate)})")
 
 

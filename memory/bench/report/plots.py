@@ -253,10 +253,10 @@ def scatter(title: str, series: Sequence[Line], x_label: str, *, width: int) -> 
 
 def side_by_side(results: Results, name: str) -> Block:
     """A figure of each provider, as bars with their intervals."""
-    rows = []
-    for entry, colour in zip(results.entries, _colours(results).values(), strict=True):
+    rows, colours = [], _colours(results)
+    for entry in results.entries:
         found = entry.estimate(name)
-        rows.append(Bar(entry.shown, found.value, found.low, found.high, colour))
+        rows.append(Bar(entry.shown, found.value, found.low, found.high, colours[entry.metrics.label]))
     note = f"{BY_NAME[name].meaning} Lines are 95 % intervals by persona."
     plot = bars(name, rows, width=FULL, references=_references(results, name))
     return Block(name.capitalize(), plot=plot, note=note)
@@ -305,11 +305,11 @@ def after_change(results: Results, name: str) -> Block:
 
 def price(results: Results, name: str) -> Block:
     """What a provider takes of the model's context, against what it gives."""
-    series: list[Line] = []
-    for entry, colour in zip(results.entries, _colours(results).values(), strict=True):
+    series, colours = list[Line](), _colours(results)
+    for entry in results.entries:
         mean = entry.metrics.tokens.mean
         points = () if mean is None else ((mean, entry.estimate(name).value),)
-        series.append(Line(entry.shown, points, colour, len(series)))
+        series.append(Line(entry.shown, points, colours[entry.metrics.label], len(series)))
     plot = scatter(f"{name.capitalize()} over tokens of context", series, "tokens of context", width=NARROW)
     return Block("Cost against quality", plot=plot, note="Up is better, left is cheaper.", half=True)
 
@@ -328,17 +328,17 @@ def _series(
     results: Results, curve: Literal["curve", "after_change"], shifts: Sequence[int]
 ) -> tuple[list[Line], set[int]]:
     """A line of each provider, and over how many requests its points are."""
-    series, sizes = list[Line](), set()
+    series, sizes, colours = list[Line](), set(), _colours(results)
     curves = [getattr(entry.metrics, curve) for entry in results.entries]
     pools = _pools(sorted({point.at for known in curves for point in known}), shifts)
-    for entry, known, colour in zip(results.entries, curves, _colours(results).values(), strict=True):
+    for entry, known in zip(results.entries, curves, strict=True):
         points: list[tuple[float, float | None]] = []
         for pool in pools:
             fits = [at.estimate for at in known if at.at in pool and at.estimate.value is not None]
             if number := sum(fit.n for fit in fits):
                 points.append((pool[-1], math.fsum(fit.value * fit.n for fit in fits) / number))
                 sizes.add(number)
-        series.append(Line(entry.shown, tuple(points), colour, len(series)))
+        series.append(Line(entry.shown, tuple(points), colours[entry.metrics.label], len(series)))
     return series, sizes
 
 

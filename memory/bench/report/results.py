@@ -27,7 +27,6 @@ class Entry:
 
     @property
     def shown(self) -> str:
-        """Its name in tables."""
         return self.metrics.shown
 
     @property

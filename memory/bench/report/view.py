@@ -24,8 +24,6 @@ _LOOPBACK = ("127.0.0.1", "localhost")
 
 @dataclass(frozen=True)
 class Run:
-    """A directory of results."""
-
     path: Path  # below the directory that is viewed
     manifest: Manifest | None = None
     problem: str = ""  # why the manifest cannot be read

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from statistics import fmean
 from typing import NamedTuple
 
 from memory.bench.scores.model import Better, Group, ProbeRecord, ProbeStatus, Sample
@@ -86,6 +87,11 @@ class Requests:
             changes.append(Change(cluster, replicate, name, since, tuple(records), place))
         return changes
 
+    @cached_property
+    def units(self) -> dict[str, list[Unit]]:
+        """Of each figure what it is over, replicates averaged."""
+        return {figure.name: averaged(figure.units(self)) for figure in FIGURES}
+
 
 def suits(record: ProbeRecord) -> bool | None:
     """Whether the first reply suits; where nobody replies, whether the section shows the setting in force."""
@@ -102,6 +108,23 @@ def worst_status(statuses: Iterable[ProbeStatus]) -> ProbeStatus:
     """The one that says least of several."""
     order: tuple[ProbeStatus, ...] = ("scored", "unready", "failed", "missing")
     return max(statuses, key=order.index, default="scored")
+
+
+def averaged(units: Iterable[Unit]) -> list[Unit]:
+    """Of each unit the mean over replicates; missing where all of them are."""
+    found: dict[tuple[str, str], list[Unit]] = {}
+    for unit in units:
+        found.setdefault((unit.cluster, unit.key), []).append(unit)
+    means: list[Unit] = []
+    for (cluster, key), same in found.items():
+        if len(same) == 1:
+            means += same
+            continue
+        known = [unit for unit in same if unit.value is not None]
+        value = fmean(unit.value for unit in known if unit.value is not None) if known else None
+        status = worst_status(unit.status for unit in (known or same))
+        means.append(Unit(cluster, key, value, status))
+    return means
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from memory.bench.scores.figures import BY_NAME, FIGURES, HEADLINES, Figure, Requests, Unit, worst_status
+from memory.bench.scores.figures import BY_NAME, FIGURES, HEADLINES, Figure, Requests, Unit, averaged
 from memory.bench.scores.intervals import Waited, corrected, difference, estimate, latency
 from memory.bench.scores.model import (
     CurvePoint,
@@ -68,10 +68,7 @@ def experiment_metrics(
             played; the p values of all other comparisons are corrected.
     """
     requests = {label: Requests(samples) for label, samples in providers}
-    units = {
-        label: {figure.name: _averaged(figure.units(request)) for figure in FIGURES}
-        for label, request in requests.items()
-    }
+    units = {label: request.units for label, request in requests.items()}
     headlines = tuple(name for name in HEADLINES if any(found[name] for found in units.values()))
     differences = list(_differences(units, alike or {}))
     wanted = set(primary or ())
@@ -81,7 +78,7 @@ def experiment_metrics(
         experiment_id=experiment_id,
         headlines=headlines,
         providers=tuple(
-            provider_metrics(label, request, headlines, (shown or {}).get(label), units[label])
+            provider_metrics(label, request, headlines, (shown or {}).get(label))
             for label, request in requests.items()
         ),
         differences=tuple(corrected(differences, chosen)),
@@ -89,14 +86,9 @@ def experiment_metrics(
 
 
 def provider_metrics(
-    label: str,
-    requests: Requests,
-    headlines: Sequence[str],
-    shown: str | None = None,
-    units: Mapping[str, list[Unit]] | None = None,
+    label: str, requests: Requests, headlines: Sequence[str], shown: str | None = None
 ) -> ProviderMetrics:
-    """The figures of one provider; ``units``: what each is over, replicates averaged, where the caller knows it."""
-    units = units or {figure.name: _averaged(figure.units(requests)) for figure in FIGURES}
+    """The figures of one provider."""
     records = [record for _, record, _ in requests.samples]
     answered = [record for record in records if record.answered]
     status = Counter(record.status for record in records)
@@ -118,7 +110,7 @@ def provider_metrics(
                 name=item.name,
                 group=item.group,
                 better=item.better,
-                estimate=_estimated(item, units[item.name]),
+                estimate=_estimated(item, requests.units[item.name]),
             )
             for item in FIGURES
         ),
@@ -176,23 +168,6 @@ def _estimated(figure: Figure, averaged: Sequence[Unit]) -> Estimate:
     )
 
 
-def _averaged(units: Iterable[Unit]) -> list[Unit]:
-    """Of each unit the mean over replicates; missing where all of them are."""
-    found: dict[tuple[str, str], list[Unit]] = {}
-    for unit in units:
-        found.setdefault((unit.cluster, unit.key), []).append(unit)
-    averaged = []
-    for (cluster, key), same in found.items():
-        if len(same) == 1:
-            averaged += same
-            continue
-        known = [unit for unit in same if unit.value is not None]
-        value = fmean(unit.value for unit in known if unit.value is not None) if known else None
-        status = worst_status(unit.status for unit in (known or same))
-        averaged.append(Unit(cluster, key, value, status))
-    return averaged
-
-
 def _parts(figure: Figure, requests: Requests) -> Iterator[Part]:
     keys: dict[PartName, Callable[[ProbeRecord], str | None]] = {
         "attribute": lambda record: record.attribute,
@@ -206,7 +181,7 @@ def _parts(figure: Figure, requests: Requests) -> Iterator[Part]:
             if label := key(sample.record):
                 groups.setdefault(label, []).append(sample)
         for label, samples in sorted(groups.items()):
-            found = _estimated(figure, _averaged(figure.units(Requests(samples))))
+            found = _estimated(figure, averaged(figure.units(Requests(samples))))
             if found.n or found.missing:
                 records = [sample.record for sample in samples]
                 replies = [record for record in records if record.of_memory and record.judged]
@@ -235,7 +210,7 @@ def _curve(
             points.setdefault(at, []).append(sample)
     for name in headlines[:1]:
         for at, samples in sorted(points.items()):
-            found = _estimated(BY_NAME[name], _averaged(BY_NAME[name].units(Requests(samples))))
+            found = _estimated(BY_NAME[name], averaged(BY_NAME[name].units(Requests(samples))))
             if found.n or found.missing:
                 yield CurvePoint(at=at, estimate=found)
 

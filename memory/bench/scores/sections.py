@@ -108,8 +108,8 @@ class WholeTurns:
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:  # event id -> text
-        self._plain = {turn: plain(text) for turn, text in texts.items()}
-        self._known = {text for text in self._plain.values() if text}
+        self.plain = {turn: plain(text) for turn, text in texts.items()}
+        self._known = {text for text in self.plain.values() if text}
         lines = {len([line for line in text.splitlines() if line.strip()]) for text in texts.values()}
         self._heights = sorted(lines - {0}, reverse=True)
 
@@ -125,7 +125,7 @@ class WholeTurns:
                     found.add(whole)
                     break
             at += height
-        return frozenset(turn for turn, text in self._plain.items() if text in found)
+        return frozenset(turn for turn, text in self.plain.items() if text in found)
 
     def overlapped(self, section: str, turns: Iterable[str]) -> frozenset[str]:
         """Of some turns those with which a sentence of a section shares its words; see :data:`OVERLAP_RULE`."""
@@ -137,14 +137,10 @@ class WholeTurns:
         ]
 
         def shares(turn: str) -> bool:
-            words = _content_words(self._plain[turn])
+            words = _content_words(self.plain[turn])
             return any(len(fact & words) >= max(_SHARED, len(fact) / 2) for fact in facts)
 
         return frozenset(filter(shares, turns))
-
-    def words(self, turn: str) -> str:
-        """The text of a turn, as :func:`plain` has it."""
-        return self._plain[turn]
 
     def _whole(self, text: str, first_line: int) -> str | None:
         """The turn that a text is, whatever labels precede it in its first line, which has so many characters."""

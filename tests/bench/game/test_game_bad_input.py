@@ -84,7 +84,7 @@ def test_a_disk_too_full_for_a_cells_record_costs_that_cell(
     whole: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = matrix(tmp_path, *THREE, game=SMALL)
-    real = files.write_atomic
+    real = files.replace_file
 
     def write(path: Path, text: str) -> None:
         if path.parent.name.startswith("02-") and path.name == "cell.json":
@@ -92,7 +92,7 @@ def test_a_disk_too_full_for_a_cells_record_costs_that_cell(
         real(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "write_atomic", write)
+        patch.setattr(files, "replace_file", write)
         done = begin(experiment)
     assert statuses(done) == {"no_memory": "completed", "full_history": "failed", "oracle_ipas": "completed"}
     error = done.manifest.cells[1].error
@@ -111,7 +111,7 @@ def test_a_disk_too_full_for_the_manifest_is_said_and_the_run_can_be_resumed(
         "bench:\n  game: {users: 1, sessions: 10, tests: 2, attributes: 4}\n"
         "  providers: [no_memory, oracle_ipas]\n  output: runs\n  doctor: false\n"
     )
-    written, real = [0], files.write_atomic
+    written, real = [0], files.replace_file
 
     def write(path: Path, text: str) -> None:
         written[0] += path.name == "manifest.json"
@@ -120,7 +120,7 @@ def test_a_disk_too_full_for_the_manifest_is_said_and_the_run_can_be_resumed(
         real(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "write_atomic", write)
+        patch.setattr(files, "replace_file", write)
         result = invoke("bench", file)
     assert result.exit_code not in (0, None)
     assert "manifest.json cannot be written" in result.output

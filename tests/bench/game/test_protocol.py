@@ -40,10 +40,7 @@ async def play(
     slot = MemorySlot(adapter)
     context = CellContext(slot=slot, roles=roles, journal=CellJournal(place / "journal.jsonl"))
     player = CellPlayer(context, TIMELINE, SCOPE, CellSettings(budget=BUDGET, **settings))
-    try:
-        await player.play()
-    finally:
-        context.journal.close()
+    await player.play()
     return player.state, slot
 
 
@@ -162,7 +159,6 @@ async def test_the_mode_is_restored_when_a_test_session_breaks(tmp_path: Path) -
         await CellPlayer(context, TIMELINE, SCOPE, CellSettings(budget=BUDGET)).play()
     assert seen == [False, True, False]
     assert not slot.read_only
-    context.journal.close()
     await slot.aclose()
 
 
@@ -178,7 +174,6 @@ async def test_a_test_session_that_writes_ends_the_cell(tmp_path: Path) -> None:
     context = CellContext(slot=slot, roles=ROLES, journal=CellJournal(tmp_path / "journal.jsonl"))
     with pytest.raises(Stopped, match=r"a turn of a test session was written \(committed\)"):
         await CellPlayer(context, TIMELINE, SCOPE, CellSettings(budget=BUDGET)).play()
-    context.journal.close()
     await slot.aclose()
 
 
