@@ -327,7 +327,8 @@ def missing_methods(adapter: object, declared: Iterable[str] = ()) -> dict[str, 
 def capabilities_of(adapter: object) -> frozenset[str]:
     """Those it implements, less those it withholds by configuration."""
     withheld: frozenset[str] = getattr(adapter, "withheld_capabilities", frozenset())
-    return frozenset(name for name, kind in CAPABILITIES.items() if isinstance(adapter, kind)) - withheld
+    offered = frozenset(name for name, kind in CAPABILITIES.items() if isinstance(adapter, kind))
+    return offered.difference(withheld)  # a plugin may name them in a list
 
 
 def check_operation(adapter: MemoryAdapter, request: NativeQueryRequest | NativeMutationRequest) -> None:
