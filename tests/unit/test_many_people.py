@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from slot_support import ALICE, BOB, Obedient, event
+from waits import PATIENCE_S
 
 from memory import (
     BackendUnavailable,
@@ -202,10 +203,13 @@ def test_threads_share_a_blocking_memory(tmp_path: Path):
 
 
 def test_an_error_arrives_where_the_call_was_made(tmp_path: Path):
+    before = set(threading.enumerate())
     with (
         open_memory_sync(HISTORY, data_dir=tmp_path) as memory,
         pytest.raises(ScopeError, match="no scope"),
     ):
         memory.before_turn("tea", session_id="s")
-    assert threading.active_count() < 20
+    for begun in set(threading.enumerate()) - before:
+        begun.join(PATIENCE_S)
+        assert not begun.is_alive(), f"{begun.name} is left behind"
     assert MemoryScope(run_id="r", persona_id="x")
