@@ -153,12 +153,14 @@ class FullHistory(ControlCondition):
         return self.receipt(event, "history.append", ids, warnings=warnings)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        transcript = self._transcripts.get(request.scope) or _Transcript(self._log(request.scope))
+        loaded = self._transcripts.get(request.scope)  # asking owns no directory
+        path = self._directory.file(request.scope, ".jsonl")
+        transcript = loaded or _Transcript(EventLog(path, request.scope, self._durability))
         overhead = section_overhead(self.backend_name, request.scope.label, self._counter)
         turns = transcript.newest(request.budget, self._counter, overhead)
         left_out = len(transcript.turns) - len(turns)
         warnings = [f"the budget leaves out {left_out} older messages"] if left_out else []
-        problem = transcript.log.problem()
+        problem = loaded.log.problem() if loaded else None
         return self.found(
             request,
             "history.tail",

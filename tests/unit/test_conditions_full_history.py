@@ -392,3 +392,12 @@ async def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
         assert file.read_bytes() == before
         await slot.record_event(event(3))
         assert texts(await ask(slot)) == ["turn 1", "turn 3"]
+
+
+async def test_asking_for_a_scope_that_was_never_opened_touches_no_disk(tmp_path: Path) -> None:
+    """Else a question after the end would own the directory again, and nobody would give it back."""
+    adapter = provider(tmp_path / "kept")
+    result = await adapter.retrieve(RetrieveRequest(query="q", scope=ALICE, session_id="s"))
+    assert result.entries == ()
+    assert result.trace.warnings == ()
+    assert not (tmp_path / "kept").exists()
