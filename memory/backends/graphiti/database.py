@@ -97,7 +97,7 @@ class Database:
             self._mend()
         self._note("open", indexed=sorted(self._tables))
         self._saves.begin()
-        connection = Connection(self._path, self._buffer_mb)
+        connection = self._connection = Connection(self._path, self._buffer_mb)  # a failure closes it
         # Closed without a word, it would also write down what a failed save has left in memory.
         connection.rows("CALL force_checkpoint_on_close=false", {})
         self._file = self._path.stat()
@@ -293,8 +293,10 @@ class Connection:
 
     def close(self) -> None:
         self._prepared.clear()
-        self._native.close()
-        self._database.close()
+        try:
+            self._native.close()
+        finally:
+            self._database.close()
 
 
 @cache

@@ -634,3 +634,26 @@ async def test_opening_that_is_given_up_frees_the_graph(
             await other.record_event(keeps("teapot"))
 
     await anyio.to_thread.run_sync(asyncio.run, elsewhere())
+
+
+def test_a_graph_that_fails_as_it_opens_is_closed_before_it_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another may open it as soon as the lock is free."""
+    import_sdk()
+    from memory.backends.graphiti.database import Connection, Database
+
+    Database(tmp_path / "graph", 64).open()
+    opened: list[Any] = []
+    native = Connection.rows
+
+    def fails(connection: Any, query: str, parameters: Any) -> Any:
+        if "force_checkpoint_on_close" in query:
+            opened.append(connection._database)
+            raise RuntimeError("no memory")
+        return native(connection, query, parameters)
+
+    monkeypatch.setattr(Connection, "rows", fails)
+    with pytest.raises(BackendError):
+        Database(tmp_path / "second", 64).open()
+    assert opened[0].is_closed
