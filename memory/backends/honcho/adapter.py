@@ -178,7 +178,7 @@ class HonchoAdapter(HonchoRecords):
         if options.supplement != "none":
             calls.insert(0, lambda: self._supplement(workspace, text, limit, raw))
         async with workspace.reading():
-            found = await _at_once(calls)
+            found = await (_at_once(calls) if len(calls) > 1 else calls[0]())
         warnings = ("the question was shortened to what Honcho can look for",) if shortened else ()
         trace = self.trace(
             request.scope,

@@ -248,11 +248,11 @@ class MemosAdapter(SequentialBulk):
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         cube = cube_of(request.scope)
         data = await self._native.search(request, cube)
-        if not to_entries(data) and await self._canary.probe("search"):  # it has recovered meanwhile
+        mode, found = self._options.search_mode, bool(to_entries(data))
+        if not found and await self._canary.probe("search"):  # it has recovered meanwhile
             data = await self._native.search(request, cube)
-        mode = self._options.search_mode
-        unsure = mode != "fast" and not to_entries(data)
-        if unsure and to_entries(await self._native.search(request, cube, mode="fast")):
+            found = bool(to_entries(data))
+        if mode != "fast" and not found and to_entries(await self._native.search(request, cube, mode="fast")):
             raise BackendUnavailable(f"search: {unfound_by(mode)}", diagnostics={"status": 200}, sent=False)
         entries = to_entries(data, [shared for shared in self._options.readable_cubes if shared != cube])
         made = sum(entry.native_id is None and not entry.prose for entry in entries)

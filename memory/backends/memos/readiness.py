@@ -30,7 +30,7 @@ class Written:
     event_id: str
     session_id: str
     place: str
-    added: tuple[Added, ...] = ()
+    added: tuple[Added, ...] = field(default=(), kw_only=True)
 
     @property
     def key(self) -> tuple[str, str]:

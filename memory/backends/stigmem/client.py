@@ -335,12 +335,12 @@ class Scopes:
     async def aclose(self) -> None:
         """Delete our keys, as far as the nodes answer soon, and close every connection."""
         nodes, self._nodes = list(self._nodes.values()), {}
-        opened, self._opened = list(self._opened.values()), {}
 
         async def leave_all() -> None:
             if self._keys is not None:
                 with anyio.move_on_after(5.0):
-                    await self._keys.drop_all(opened)
+                    await self._keys.drop_all(list(self._opened.values()))
+            self._opened.clear()
 
         await release(leave_all, *(node.aclose for node in nodes))
 
