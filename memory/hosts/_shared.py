@@ -72,12 +72,16 @@ def tested(name: str) -> Iterator[None]:
         ) from error
 
 
+_OF_WORDS = ("text", "input_text", "output_text")
+
+
 def words(content: Any) -> str:
-    """The words of a message's content, without pictures and files."""
+    """The words of a message's content, without pictures, files and thoughts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, Sequence) else ()
-    texts = [part.get("text") if isinstance(part, Mapping) else None for part in parts]
+    said = (part for part in parts if isinstance(part, Mapping) and part.get("type", "text") in _OF_WORDS)
+    texts = [part.get("text") for part in said]
     return "\n".join(text for text in texts if isinstance(text, str))
 
 

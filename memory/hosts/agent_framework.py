@@ -57,7 +57,6 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
             context.extend_instructions(self.source_id, recall.section)
 
     async def after_run(self, *, agent: Any, session: Any, context: Any, state: dict[str, Any]) -> None:
-        """Record what was said and answered."""
         answered = context.response.messages if context.response else ()
         messages = [*_spoken(context.input_messages), *_spoken(answered)]
         turn = state.pop("turn", None) or uuid.uuid4().hex

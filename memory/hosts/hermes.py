@@ -72,7 +72,6 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         return True
 
     def initialize(self, session_id: str, **kwargs: Any) -> None:
-        """Open the memory, or say that it is not open."""
         session = self._session = _Session(session_id)
         session.writes = kwargs.get("agent_context", "primary") == "primary"
         try:
@@ -88,7 +87,6 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
                 warn(complaint)
 
     def system_prompt_block(self) -> str:
-        """Nothing, or that the memory does not work."""
         if not self._session.problem:
             return ""
         return (
@@ -123,7 +121,6 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
             session.turn = uuid.uuid4().hex
 
     def on_session_switch(self, new_session_id: str, **kwargs: Any) -> None:
-        """Go on under another session's id."""
         self._session.id = new_session_id
 
     def on_pre_compress(self, messages: Sequence[Mapping[str, Any]]) -> str:
@@ -132,7 +129,6 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
         return ""
 
     def on_session_end(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Have everything written."""
         turns = self._session.turns
         if turns is not None:
             turns.call_blocking(lambda: turns.memory.drain(_DRAIN_S))
@@ -174,12 +170,10 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
             return json.dumps({"error": str(error)})
 
     def get_config_schema(self) -> list[dict[str, Any]]:
-        """What ``hermes memory setup`` asks for."""
         path = {"key": "config", "description": "Path of memslot.yaml", "default": "~/.hermes/memslot.yaml"}
         return [{**path, "required": True}]
 
     def save_config(self, values: Mapping[str, Any], hermes_home: str) -> None:
-        """Note the path where ``initialize`` looks for it."""
         (Path(hermes_home) / "memslot.json").write_text(json.dumps({"config": values["config"]}), "utf-8")
 
     def backup_paths(self) -> list[str]:

@@ -53,14 +53,12 @@ class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
         return "memslot"
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, str]:
-        """Note which message began the turn."""
         return {"memory_turn": turn_of(state["messages"])}
 
     async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, str]:
         return self.before_agent(state, runtime)
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Call the model with the section."""
         section = await self._turns.recall(request.state, request.runtime)
         return await handler(request.override(messages=with_section(request.messages, section)))
 
@@ -70,7 +68,6 @@ class MemoryMiddleware(AgentMiddleware):  # type: ignore[misc]
         return handler(request.override(messages=with_section(request.messages, section)))
 
     async def aafter_agent(self, state: Any, runtime: Any) -> None:
-        """Record the turn."""
         await self._turns.record(state, runtime)
 
     def after_agent(self, state: Any, runtime: Any) -> None:

@@ -41,7 +41,6 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
         self._turns = HostTurns(self.memory, "pydantic-ai", None if callable(self.scope) else self.scope)
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
-        """Add the section to this request alone."""
         recall = await self._turns.recall(ctx.run_id, _said(ctx), **self._where(ctx))
         messages = list(request_context.messages)
         for at in range(len(messages) - 1, -1, -1):

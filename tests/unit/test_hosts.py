@@ -122,3 +122,15 @@ def test_the_folder_of_hermes_comes_and_goes_whole(tmp_path: Path) -> None:
     invoke("hosts", "hermes", "uninstall", *asked)
     assert [path for path in directory.rglob("*") if path.is_file()] == []
     assert "nothing of memslot" in invoke("hosts", "hermes", "uninstall", *asked).stdout
+
+
+def test_the_words_of_a_message_are_neither_thoughts_nor_pictures() -> None:
+    parts = [
+        {"type": "reasoning", "text": "hm"},
+        {"type": "text", "text": "hi"},
+        {"type": "input_text", "text": "there"},
+        {"type": "image", "url": "x"},
+    ]
+    assert _shared.words(parts) == "hi\nthere"
+    assert _shared.words("plain") == "plain"
+    assert _shared.words(None) == _shared.words({"text": "no list"}) == ""

@@ -92,7 +92,6 @@ class MemslotTool(Tool):  # type: ignore[misc]
 
     @classmethod
     def create(cls, ctx: Any) -> Self:
-        """The tool of this workspace's memory."""
         config = _config(ctx.workspace)
         assert config is not None
         _warn_of_file_memory(Path(ctx.workspace))
