@@ -294,5 +294,5 @@ def _memory(memory_id: str) -> str:
 def _trusted(url: str, origins: Iterable[str]) -> bool:
     parts = urlsplit(url)
     own = (parts.scheme, parts.hostname, parts.port)
-    trusted = [(other.scheme, other.hostname, other.port) for other in map(urlsplit, origins)]
+    trusted = ((other.scheme, other.hostname, other.port) for other in map(urlsplit, origins))
     return is_loopback(parts.hostname or "") or own in trusted

@@ -159,8 +159,8 @@ class SignetService:
         if session.bypassed:
             return {"success": True, "bypassed": True}
         # Without a session a client means all of its own, as OpenCode does when it has compacted one.
-        own = (other for other in self.sessions.of(caller) if other.prompted_by[0] == caller.client)
-        for compacted in [session] if session.key else own:
+        meant = [session] if session.key else self.sessions.of(caller)
+        for compacted in (each for each in meant if session.key or each.prompted_by[0] == caller.client):
             compacted.epoch, compacted.shown = compacted.epoch + 1, []
             self.sessions.keep(caller, compacted)
         if self.memories.is_read_only(caller):
