@@ -72,7 +72,9 @@ def _served(act: Call) -> Call:
 
     @wraps(act)
     async def served(self: FakeNativeStore, *sent: Any, **named: Any) -> Any:
-        said = " ".join(map(str, (*sent, *named.values())))
+        rows = [row for rows in sent if isinstance(rows, list | tuple) for row in rows]
+        texts = [row.get("text") for row in rows if isinstance(row, Mapping)]  # verbatim
+        said = " ".join(map(str, (*sent, *named.values(), *texts)))
         self.operations.append(act.__name__)
         self.in_flight += 1
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)

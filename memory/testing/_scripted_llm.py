@@ -62,7 +62,7 @@ class ScriptedLLM(HttpServer):
 
     def __init__(self, rules: Sequence[Rule] = (), *, port: int = 0, record: bool = True) -> None:
         super().__init__(port)
-        self.rules: tuple[Rule, ...] = (*rules, *graphiti_rules, *client_rules, *general_rules)
+        self.rules: tuple[Rule, ...] = (*rules, *client_rules, *graphiti_rules, *general_rules)
         self.requests: list[RecordedRequest] = []
         self._record, self._received = record, 0
         self.faults = Faults(LLM_FAULTS)

@@ -111,10 +111,12 @@ async def _is_kept(kit: Kit, said: str) -> bool:
 @of_recall("store the moment: event.timestamp.isoformat() keeps the offset, .astimezone(UTC) the instant")
 async def a_moment_is_kept_whatever_its_offset(kit: Kit) -> None:
     """09:00 in Kolkata is 03:30 UTC: an entry that is dated names the event's instant."""
-    dated = False
-    for name, hours in (("east", 5.5), ("west", -9.5)):
-        said_at = datetime(2024, 5, 6, 9, 0, 30, 250_000, tzinfo=timezone(timedelta(hours=hours)))
-        await kit.remember(name, timestamp=said_at)
+    dated, nine = False, datetime(2024, 5, 6, 9, 0, 30, 250_000)
+    zones = {"east": timezone(timedelta(hours=5.5)), "west": timezone(timedelta(hours=-9.5))}
+    for name, zone in zones.items():  # both are written first: one may be given the other's date
+        await kit.remember(name, timestamp=nine.replace(tzinfo=zone))
+    for name, zone in zones.items():
+        said_at = nine.replace(tzinfo=zone)
         for entry in await kit.entries(name):
             dated = dated or entry.timestamp is not None
             shown = (entry.timestamp or said_at).astimezone(UTC)

@@ -6,7 +6,7 @@ from typing import Any
 
 from anyio.lowlevel import current_token
 
-from memory import Message
+from memory import Message, ProvenanceRequest, SupportsProvenance
 from memory.testing.contract._kit import STORED, Kit, as_json, messages, unique_word
 from memory.testing.contract._spec import NotRun, of_recall, promise
 
@@ -165,8 +165,11 @@ async def event_fields_stay_traceable(kit: Kit) -> None:
     await kit.remember("blue", **{**values, **nested})
     result = await kit.ask("blue")
     found = as_json(result.raw)
-    for native_id in await kit.native_ids("blue"):
-        found += await kit.history(native_id=native_id)
+    provenance = kit.slot.capability(SupportsProvenance)
+    for native_id in await kit.native_ids("blue") if provenance is not None else ():
+        asked = ProvenanceRequest(scope=kit.scope, native_id=native_id)
+        answer = await provenance.provenance(asked)  # type: ignore[union-attr]
+        found += as_json(answer.raw)
     lost = [name for name, value in values.items() if value not in found]
     assert not lost, f"neither raw nor provenance holds {lost}; correct event_fields if that cannot be"
 
