@@ -75,7 +75,6 @@ class Node:
         return self.value
 
     def get(self, name: str) -> Self:
-        """A field that must be there."""
         fields = self.typed(dict)
         if name not in fields:
             raise self.wrong(name, f"is missing; is this {self.kind}?")

@@ -20,6 +20,7 @@ from memory.bench.engine.files import (
     Stopped,
     StoreFingerprint,
     TraceFile,
+    drop_torn_line,
     each_line,
     exclusively,
     file_hashes,
@@ -160,7 +161,6 @@ class _Cell:
         self.job, self.directory, self.progress = job, job.cell_directory, progress
         self.registry, self.models = registry, models
         self.spent: defaultdict[str, list[float]] = defaultdict(list)
-        self.times = AppendedLines(self.directory / "times.jsonl")
         self.state = CellState()
         self.timeline = job.timeline
         self.native_scope: dict[str, str] | None = None
@@ -181,6 +181,8 @@ class _Cell:
             status, error, fault = "failed", self._error(failure), "harness" if harness else "provider"
         finally:
             self._note_times()
+        with contextlib.suppress(OSError):
+            drop_torn_line(self.directory / "traces.jsonl")  # of a process that was killed
         try:
             self.job.write_results(self.state.records, fault, error)
         except HarnessFailed as failure:
@@ -305,7 +307,6 @@ class _Cell:
         """Times stand apart from everything that a resumed cell must have the same."""
         if self.spent:
             with contextlib.suppress(OSError):
-                self.times.append(
-                    {phase: [round(ms, 3) for ms in each] for phase, each in self.spent.items()}
-                )
+                spent = {phase: [round(ms, 3) for ms in each] for phase, each in self.spent.items()}
+                AppendedLines(self.directory / "times.jsonl").append(spent)
             self.spent.clear()

@@ -85,7 +85,6 @@ class Experiment:
         return Problems(self.source, self.lines)
 
     def cell_settings(self, variant: Variant, config: MemslotConfig) -> CellSettings:
-        """How cells of a provider are played."""
         settings = self.settings
         return CellSettings(
             budget=config.memory.budget,

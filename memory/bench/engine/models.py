@@ -144,7 +144,6 @@ class RoleModel(WholeAnswers):
     async def complete(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> CompletionResult:
-        """What the model says, without blanks around it."""
         asked = options or CompletionOptions()
         own = {"temperature": self.temperature, "seed": self.seed if asked.seed is None else asked.seed}
         result = await self._at_pace(messages, asked.model_copy(update=own))
