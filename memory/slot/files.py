@@ -5,6 +5,7 @@ it."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import uuid
@@ -78,6 +79,9 @@ def flush(path: Path) -> None:
         return
     try:
         os.fsync(file)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a directory, on some network drives
+            raise
     finally:
         os.close(file)
 

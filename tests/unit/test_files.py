@@ -184,6 +184,19 @@ def test_a_log_that_is_missing_can_be_removed(path):
     assert loaded(path)[1] == []
 
 
+def test_where_a_directory_cannot_be_flushed_its_files_are(path, monkeypatch):
+    def flushed(file):
+        if os.path.isdir(f"/proc/self/fd/{file}"):
+            raise OSError(errno.EINVAL, "no such thing here")
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    AppendLog(path, durability="machine").append(b"one")
+    assert loaded(path)[1] == [b"one"]
+    monkeypatch.setattr(os, "fsync", lambda file: os.read(-1, 1))
+    with pytest.raises(StoreError):
+        AppendLog(path, durability="machine").append(b"two")
+
+
 def test_what_is_flushed_is_an_option(path, monkeypatch):
     flushed = []
     monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.readlink(f"/proc/self/fd/{file}")))
