@@ -227,18 +227,16 @@ class StoreFingerprint:
     def __call__(self) -> dict[str, bytes] | None:
         """Hashes by path; None without any file. Logs and locks beside databases are left out."""
         found = {}
-        for path, now in _files(self._store):
-            stamp = (now.st_ino, now.st_size, now.st_mtime_ns)
-            if path not in self._known or self._known[path][0] != stamp:
-                self._known[path] = (stamp, hashlib.sha256(Path(path).read_bytes()).digest())
-            found[path] = self._known[path][1]
+
+        def unreadable(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise error
+
+        for directory, _, names in os.walk(self._store, onerror=unreadable):
+            for path in (os.path.join(directory, name) for name in names if not _UNSTABLE.search(name)):
+                if stat.S_ISREG((now := os.stat(path)).st_mode):
+                    stamp = (now.st_ino, now.st_size, now.st_mtime_ns)
+                    if path not in self._known or self._known[path][0] != stamp:
+                        self._known[path] = (stamp, hashlib.sha256(Path(path).read_bytes()).digest())
+                    found[path] = self._known[path][1]
         return found or None
-
-
-def _files(place: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """The regular files below a directory that are neither log nor lock; none where there is no directory."""
-    for directory, _, names in os.walk(place):
-        for name in names:
-            path = os.path.join(directory, name)
-            if not _UNSTABLE.search(name) and stat.S_ISREG((now := os.stat(path)).st_mode):
-                yield path, now

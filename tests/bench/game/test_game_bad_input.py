@@ -23,7 +23,7 @@ from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.timeline import ChoiceTruth, Probe, Timeline
 from memory.bench.engine import files
 from memory.bench.engine.experiment import Outcome
-from memory.bench.engine.files import exclusively, write_record
+from memory.bench.engine.files import StoreFingerprint, exclusively, write_record
 from memory.bench.engine.manifest import MANIFEST_FILE, read_manifest
 from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -230,3 +230,22 @@ def test_a_name_that_another_one_gets_by_its_budget_is_refused(tmp_path: Path) -
     own = {"provider": "no_memory", "name": "full_history, 300 tokens", "budget": {"max_tokens": 300}}
     with pytest.raises(ConfigError, match=r"two entries called 'full_history, 300 tokens'; give one"):
         matrix(tmp_path, "full_history", own, budgets=[300, 600])
+
+
+def test_a_store_that_cannot_be_read_is_not_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shut").mkdir()
+    (tmp_path / "shut" / "rows.db").write_bytes(b"x")
+    assert StoreFingerprint(tmp_path)()
+    assert StoreFingerprint(tmp_path / "none")() is None
+    listed = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if str(path).endswith("shut"):
+            raise PermissionError(errno.EACCES, "shut", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError):
+        StoreFingerprint(tmp_path)()
