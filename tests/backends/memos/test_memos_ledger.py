@@ -9,6 +9,7 @@ from both_loops import anyio_backend as anyio_backend
 from memos_support import ALICE, BOB, config, event, opened, ready
 
 from memory import open_memory
+from memory.backends.memos.readiness import Ledger, Written
 
 
 async def _lose(double, *texts):
@@ -128,6 +129,16 @@ async def test_a_ledger_that_is_damaged_is_never_ready(double, tmp_path: Path, d
         assert (await ready(slot)).state == "unknown"
         await slot.reset_scope(ALICE)
         assert (await ready(slot)).state == "ready"
+
+
+def test_a_line_with_more_than_its_fields_is_damage(tmp_path):
+    ledger = Ledger(tmp_path, "http://memos", "cube")
+    ledger.begin([Written("event", "session", "place")])
+    assert list(Ledger(tmp_path, "http://memos", "cube").load()) == [("place", "event")]
+    ledger._append(["sent", "event", "session", "place", "one more"])
+    read = Ledger(tmp_path, "http://memos", "cube")
+    assert read.load() == {}
+    assert "not known any more" in read.problem
 
 
 async def test_no_text_is_in_a_ledger_and_scopes_have_their_own(double, tmp_path):
