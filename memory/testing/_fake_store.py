@@ -214,10 +214,11 @@ class FakeNativeStore:
     @_served
     async def delete_rows(self, space: str) -> int:
         """Delete all rows of a space, with their history."""
-        kept = {row_id: row for row_id, row in self.rows.items() if row.space != space}
-        removed, self.rows = len(self.rows) - len(kept), kept
+        removed = [row_id for row_id, row in self.rows.items() if row.space == space]
+        for row_id in removed:
+            del self.rows[row_id]
         self._history = [entry for entry in self._history if entry["space"] != space]
-        return removed
+        return len(removed)
 
     @_served
     async def history(self, space: str, row_id: str | None = None) -> list[dict[str, Any]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, ClassVar
 
 from mutant_runs import FakeProfile
@@ -62,6 +64,16 @@ class KeepsWholeSeconds(_Events):
 
     def changed(self, event: MemoryEvent) -> dict[str, Any]:
         return {"timestamp": event.timestamp.replace(microsecond=0)}
+
+
+class DatesAllByTheLast(FakeBackend):
+    """Keeps one date, of what it wrote last."""
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        result = await super().retrieve(request)
+        last = max((datetime.fromisoformat(row.created_at) for row in self.store.rows.values()), default=None)
+        entries = tuple(replace(entry, timestamp=last) for entry in result.entries)
+        return result.model_copy(update={"entries": entries})
 
 
 class EscapesMarkup(ChangesMessages):
@@ -233,6 +245,7 @@ VENDORS: Mapping[str, tuple[type[FakeBackend], str, dict[str, Any]]] = {
     "lets_metadata_win": (LetsMetadataWin, "metadata_moves_no_event", {}),
     "keeps_flat_metadata": (KeepsFlatMetadata, "event_fields_stay_traceable", {}),
     "keeps_whole_seconds": (KeepsWholeSeconds, "a_moment_is_kept_whatever_its_offset", {}),
+    "dates_all_by_the_last": (DatesAllByTheLast, "a_moment_is_kept_whatever_its_offset", {}),
     "escapes_markup": (EscapesMarkup, "signs_are_kept_as_they_came", {}),
     "skips_the_assistant": (SkipsTheAssistant, "what_the_assistant_said_is_recalled_or_warned_of", {}),
     "keeps_twenty_messages": (KeepsTwentyMessages, "the_last_of_many_messages_is_recalled_or_warned_of", {}),

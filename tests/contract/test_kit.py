@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from mutant_runs import DESCRIBED
 
 from memory.adapter import MemoryAdapter
 from memory.testing import ConformanceProfile, FakeBackend, MemoryContract
@@ -222,3 +223,11 @@ def test_what_ended_meanwhile_is_not_left_behind() -> None:
 
     assert anyio.run(close_three_times).outcome == "passed"
     assert made == [0, 1, 2, 3]
+
+
+def test_feedback_of_the_kit_may_have_an_id_of_its_own() -> None:
+    async def ids() -> list[str]:
+        async with opened(FakeBackend, ConformanceProfile, DESCRIBED) as kit:
+            return [kit.feedback("No.", feedback_id="other").feedback_id, kit.feedback().feedback_id]
+
+    assert anyio.run(ids) == ["other", "feedback-1"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from mutant_runs import FakeProfile, play
 from mutants import MUTANTS, Mutant
@@ -29,6 +31,7 @@ def test_a_mutant_is_caught_by_the_spec_named_for_it(name: str, spec: str, loop:
     failure = found.failure
     assert failure is not None
     assert failure.problem
+    assert not re.search("Attribute|Type|Name", failure.problem), "a mutant that cannot run shows nothing"
     assert failure.promise
     assert failure.remedies
     assert failure.anchor.endswith(spec)

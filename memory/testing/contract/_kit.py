@@ -179,8 +179,8 @@ class Kit:
 
     def feedback(self, content: str = "No.", **fields: Any) -> MemoryFeedback:
         """A user's correction, in the default scope."""
-        given = {"scope": self.scope, "session_id": "session-1", "timestamp": _START, **fields}
-        return MemoryFeedback(feedback_id="feedback-1", content=content, **given)
+        given = {"feedback_id": "feedback-1", "scope": self.scope, "session_id": "session-1", **fields}
+        return MemoryFeedback(**{"timestamp": _START, "content": content, **given})
 
     async def remember(self, name: str, **fields: Any) -> WriteReceipt:
         """Write the fact ``name`` and wait until it can be recalled."""

@@ -257,7 +257,7 @@ async def opened(
     """A kit over a memory, for one spec; ``in_directory`` hands an empty directory to what makes adapters."""
     with TemporaryDirectory(prefix="memslot-kit-", ignore_cleanup_errors=True) as name:
         declared = profile(Path(name))
-        make: Any = None if isinstance(memory, MemoryAdapter) else memory
+        make: Any = memory if isinstance(memory, type) or not isinstance(memory, MemoryAdapter) else None
         if make is not None and in_directory:
             make = partial(make, Path(name))
         adapter: Any = memory if make is None else make()
