@@ -1,7 +1,7 @@
 """For whoever writes a plugin: what an adapter is built from, beside the types of :mod:`memory`.
 
-Enters: what two adapters would otherwise both write. Stays out: rules the slot applies, and SDKs. The HTTP client
-and the lexical embedder load on first use.
+Enters: what two adapters would otherwise both write, and the models that need no weights. Stays out: rules the slot
+applies, and SDKs. The HTTP client and the lexical embedder load on first use.
 """
 
 from __future__ import annotations

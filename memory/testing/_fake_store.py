@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import anyio
 
+from memory.adapter._scripted_text import lexical_overlap
 from memory.testing._faults import FAKE_KEY, FaultKind, Faults
-from memory.testing._scripted_text import lexical_overlap
 
 STORE_FAULTS: tuple[FaultKind, ...] = (
     "401", "403", "422", "429", "500", "refused", "slow", "late", "lost", "truncated", "unreadable",

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from memory.adapter._lexical import LexicalHashEmbedder
-from memory.testing._scripted_rules import ChatMessage, ChatRequest, Choice, Reply, Rule, ToolCall, answer
-from memory.testing._scripted_text import estimate_tokens, lexical_overlap
+from memory.adapter._scripted_rules import ChatMessage, ChatRequest, Choice, Reply, Rule, ToolCall, answer
+from memory.adapter._scripted_text import estimate_tokens, lexical_overlap
 
 Body = Mapping[str, Any]
 _embedder = lru_cache(maxsize=4)(LexicalHashEmbedder)

@@ -1,6 +1,6 @@
 """A language model endpoint for tests: OpenAI-compatible, on the loopback, scripted by honest rules.
 
-Its answers come from the text of the request alone (:mod:`memory.testing._scripted_rules`), so a test passes only
+Its answers come from the text of the request alone (:mod:`memory.adapter._scripted_rules`), so a test passes only
 if the code under test really sent what the model needs to know. It does not stream.
 """
 
@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from memory.adapter._scripted_rules import Rule, general_rules
 from memory.testing._faults import FAKE_KEY, FaultKind, Faults
 from memory.testing._http_server import HttpServer, LoopbackAnswer, LoopbackRequest
 from memory.testing._scripted_api import ENDPOINTS, BadRequest, user_text
-from memory.testing._scripted_rules import Rule, client_rules, general_rules
+from memory.testing._scripted_rules_clients import rules as client_rules
 from memory.testing._scripted_rules_graphiti import rules as graphiti_rules
 
 LLM_FAULTS: tuple[FaultKind, ...] = (

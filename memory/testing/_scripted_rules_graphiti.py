@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memory.contract._model import parse_time
-from memory.testing._scripted_rules import ChatRequest, Choice, Reply, Rule
-from memory.testing._scripted_text import (
+from memory.adapter._scripted_rules import ChatRequest, Choice, Reply, Rule
+from memory.adapter._scripted_text import (
     content_words,
     is_statement,
     lexical_overlap,
     python_literal,
     sentences,
 )
+from memory.contract._model import parse_time
 
 _PEOPLE = frozenset({"person", "people", "human", "speaker"})
 _VALUE = r"(?:\s+(?:is|are|was|of|=)|\s*:)\s+(?P<value>[\w.%-]+)"

@@ -24,11 +24,11 @@ from memory import (
     SupportsReadiness,
     open_memory,
 )
+from memory.adapter._scripted_rules import ChatRequest, Reply, ToolCall
 from memory.plugins.opening import build_slot
 from memory.testing._faults import FAKE_KEY
 from memory.testing._scripted_api import BadRequest
 from memory.testing._scripted_llm import ScriptedLLM
-from memory.testing._scripted_rules import ChatRequest, Reply, ToolCall
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 

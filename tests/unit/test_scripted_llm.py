@@ -23,11 +23,11 @@ from jsonschema import validate
 from openai import OpenAI
 from pydantic import BaseModel
 
+from memory.adapter._scripted_rules import ChatRequest, Reply, minimal_instance
+from memory.adapter._scripted_text import python_literal
 from memory.testing import ScriptedLLM
 from memory.testing._faults import FAKE_KEY
-from memory.testing._scripted_rules import ChatRequest, Reply, minimal_instance
 from memory.testing._scripted_rules_graphiti import attributes_told
-from memory.testing._scripted_text import python_literal
 
 SECRET_TEXT = "my diary says marmalade"
 

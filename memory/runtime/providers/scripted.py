@@ -63,8 +63,8 @@ _NO_TOKENS = llm.Usage(input_tokens=0, output_tokens=0)
 
 
 def _by_rules(messages: Sequence[Message], options: llm.CompletionOptions) -> Line:
-    from memory.testing import _scripted_rules as rules
-    from memory.testing._scripted_text import is_question, lexical_overlap
+    from memory.adapter import _scripted_rules as rules
+    from memory.adapter._scripted_text import is_question, lexical_overlap
 
     said = tuple(rules.ChatMessage(message.role, message.content) for message in messages)
     if options.system_prompt:

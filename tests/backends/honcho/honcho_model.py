@@ -16,7 +16,7 @@ from typing import Any
 from honcho_filters import Refused, without_nul
 from scripted_rules_honcho import concluded
 
-from memory.testing._scripted_text import content_words, lexical_overlap
+from memory.adapter._scripted_text import content_words, lexical_overlap
 
 SUMMARY_EVERY = 20
 GHOST_S = 300.0

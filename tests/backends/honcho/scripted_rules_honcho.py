@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from memory.testing._scripted_rules import ChatRequest, Reply, Rule
-from memory.testing._scripted_text import is_question, sentences
+from memory.adapter._scripted_rules import ChatRequest, Reply, Rule
+from memory.adapter._scripted_text import is_question, sentences
 
 _WORD = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]|[^\W_]+")
 _TARGET = re.compile(r"^Target peer:\n(?P<peer>[\w-]+)$", re.M)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scripted_rules_honcho import rules
 
-from memory.testing._scripted_rules import ChatMessage, ChatRequest, answer
+from memory.adapter._scripted_rules import ChatMessage, ChatRequest, answer
 
 PROMPT = """Say what <messages> tell of someone.
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from memory.testing._scripted_rules import ChatRequest, Reply, Rule
-from memory.testing._scripted_text import content_words, is_statement, lexical_overlap, sentences
+from memory.adapter._scripted_rules import ChatRequest, Reply, Rule
+from memory.adapter._scripted_text import content_words, is_statement, lexical_overlap, sentences
 
 _TURN = re.compile(r"^(?:\d+: )?(user|assistant|system|tool): (?:\[[^\]]*\]: )?", re.M)
 _LIKES = re.compile(

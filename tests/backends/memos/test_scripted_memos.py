@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from scripted_rules_memos import rules
 
-from memory.testing._scripted_rules import ChatMessage, ChatRequest, answer, general_rules
+from memory.adapter._scripted_rules import ChatMessage, ChatRequest, answer, general_rules
 
 CHAT = (
     "user: [2024-01-01 10:00:00]: I like oolong tea. Is it raining?\n"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory import ConfigError
+from memory.contract.errors import ConfigError
 from memory.plugins.console import AsJson, print_json, print_table, progress, say
 
 if TYPE_CHECKING:
