@@ -20,8 +20,8 @@ import anyio
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from memory import InputError, MemslotError, WriteReceipt
-from memory.runtime import HostTurns, ShownSections, TurnMemory
+from memory import MemoryEvent, MemslotError, WriteReceipt
+from memory.runtime import HostTurns, ShownSections, TurnMemory, event_from_turn, strip_context
 
 log = logging.getLogger("memslot.hosts")
 
@@ -70,17 +70,17 @@ class _Hooks:
         async with connection:
             try:
                 line = await BufferedByteReceiveStream(connection).receive_until(b"\n", _MAX_REQUEST)
-                request = json.loads(line)
+                request = _read(line)
                 if request["do"] == "recall":
                     await self._recall(request, connection)
                 else:
                     self._shown.forget(request.get("session_id"))
                     await self.drain()
                     await _send(connection, {"left": len(self._waiting())})
-            except (ValueError, KeyError, TypeError, anyio.IncompleteRead, anyio.DelimiterNotFound):
-                log.warning("hooks: one asked what cannot be read")
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 pass  # it did not wait
+            except Exception as error:  # whatever one hook asks, the server goes on
+                log.warning("hooks: one asked what cannot be answered: %s", type(error).__name__)
 
     async def _recall(self, request: dict[str, Any], connection: SocketStream) -> None:
         # What the window before left may be about to be recorded.
@@ -107,25 +107,40 @@ class _Hooks:
         async with self._draining:
             for file in self._waiting():
                 try:
-                    turn = json.loads(file.read_text("utf-8"))
-                    receipt = await self._record(turn)
-                except InputError:  # nothing was said
-                    file.unlink()
+                    event = self._event(_read(file.read_bytes()))
+                except FileNotFoundError:  # forgotten meanwhile
+                    continue
+                except OSError as error:
+                    log.warning("hooks: a turn stays in the spool: %s", error.strerror)
+                    continue
+                except (
+                    ValueError,
+                    KeyError,
+                    TypeError,
+                    AttributeError,
+                    OverflowError,
+                    RecursionError,
+                ) as error:
+                    log.error("hooks: a turn of the spool cannot be read: %s", type(error).__name__)
+                    file.replace(file.with_suffix(".unreadable"))
+                    continue
+                try:
+                    receipt = await self._record(event) if event else None
                 except MemslotError as error:
                     log.warning("hooks: a turn is not recorded yet: %s", error)
                     return
-                except (ValueError, KeyError, TypeError) as error:
-                    log.error("hooks: a turn of the spool cannot be read: %s", type(error).__name__)
-                    file.rename(file.with_suffix(".unreadable"))
-                else:
-                    if receipt.status in ("unknown", "skipped_read_only"):
-                        return  # the next time it is looked up by its event id
-                    file.unlink()
+                if receipt and receipt.status in ("unknown", "skipped_read_only"):
+                    return  # the next time it is looked up by its event id
+                file.unlink(missing_ok=True)
 
-    async def _record(self, turn: dict[str, Any]) -> WriteReceipt:
+    def _event(self, turn: dict[str, Any]) -> MemoryEvent | None:
+        """None where nothing was said."""
         self._turns_of(turn["host"]).end(turn["session_id"])
-        return await self._memory.slot.for_scope().after_turn(
-            session_id=turn["session_id"],
+        if not any(strip_context(turn[name]).strip() for name in ("user", "assistant")):
+            return None
+        return event_from_turn(
+            turn["session_id"],
+            self._memory.slot.scope_or_default(),
             user=turn["user"],
             assistant=turn["assistant"],
             event_id=f"{turn['host']}:{turn['turn']}",
@@ -134,11 +149,20 @@ class _Hooks:
             agent_id=turn["host"],
         )
 
+    async def _record(self, event: MemoryEvent) -> WriteReceipt:
+        async with self._memory.slot.leases.lease(event.scope):
+            return await self._memory.slot.record_event(event)
+
     def _turns_of(self, host: str) -> HostTurns:
         return self._turns.setdefault(host, HostTurns(self._memory, host))
 
     def _waiting(self) -> list[Path]:
         return sorted(self._spool.glob("*.json"))
+
+
+def _read(line: bytes) -> Any:
+    """JSON, with halves of surrogate pairs replaced, which hosts that shorten a text leave and no memory takes."""
+    return json.loads(json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace"))
 
 
 async def _send(connection: SocketStream, answer: dict[str, Any]) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -22,7 +23,7 @@ import anyio
 import pytest
 from variants import plain
 
-from memory import ConfigError, MemoryScope, MemorySlot
+from memory import ConfigError, MemoryEvent, MemoryScope, MemorySlot, WriteReceipt
 from memory.hosts import _table
 from memory.hosts._installing import ClaudeCodeFolder, CodexFolder, CursorFolder, HookFolder
 from memory.hosts.hooks import answer_hooks, socket_path
@@ -212,6 +213,25 @@ def test_the_first_turn_of_a_session_waits_for_the_server_that_is_being_started(
     assert "systemMessage" not in shown
 
 
+@asynccontextmanager
+async def hooks_answered(backend: FakeBackend, spool: Path) -> AsyncIterator[None]:
+    async with (
+        MemorySlot(backend, scope=MemoryScope(run_id="cc", persona_id="ada")) as slot,
+        TurnMemory(slot) as memory,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(answer_hooks, memory, spool)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+def _ask(spool: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(socket_path(spool)))
+        connection.sendall(b'{"do": "drain"}\n')
+        connection.makefile("rb").readline()
+
+
 async def _until(true: Any) -> None:
     with anyio.fail_after(60):
         while not true():  # noqa: ASYNC110 - of another process
@@ -265,6 +285,59 @@ async def test_what_cannot_be_recorded_stays_and_what_cannot_be_read_is_put_asid
         tasks.cancel_scope.cancel()
     assert [row.text for row in store.rows.values()] == ["I like oolong tea.", "Noted."]
     assert [path.name for path in spool.glob("*.unreadable")] == ["0-bad.unreadable"]
+
+
+SAID = {
+    "host": "codex",
+    "turn": "t1",
+    "session_id": "s",
+    "user": "I like tea.",
+    "assistant": "Yes.",
+    "at": 1.7e9,
+}
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        json.dumps({**SAID, "at": 1e300}),
+        json.dumps({**SAID, "session_id": "x" * 600}),
+        json.dumps({**SAID, "user": 5}),
+        "[" * 100_000,
+        None,
+    ],
+    ids=["a time beyond all", "too long an id", "no text", "nested too deeply", "a directory"],
+)
+async def test_a_turn_that_cannot_be_used_ends_no_server_and_loses_no_words(
+    tmp_path: Path, poison: str | None
+) -> None:
+    first = tmp_path / "1.json"
+    first.mkdir() if poison is None else first.write_text(poison, encoding="utf-8")
+    # A host that shortens a text leaves half of a pair.
+    (tmp_path / "2.json").write_text(json.dumps({**SAID, "turn": "t2", "user": "half \ud83d tea"}), "utf-8")
+    store = FakeNativeStore()
+    async with hooks_answered(FakeBackend(store), tmp_path):
+        await _until(lambda: not (tmp_path / "2.json").exists())
+    assert [row.text for row in store.rows.values()] == ["half ? tea", "Yes."]
+    assert os.listdir(tmp_path) == ["1.json" if poison is None else "1.unreadable"]
+
+
+async def test_a_spool_that_another_window_empties_ends_no_server(tmp_path: Path) -> None:
+    class Meanwhile(FakeBackend):
+        async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+            for name in os.listdir(tmp_path):
+                if name.endswith(".json"):
+                    os.unlink(tmp_path / name)
+            return await super().record_event(event)
+
+    for number in (1, 2):
+        (tmp_path / f"{number}.json").write_text(json.dumps({**SAID, "turn": f"t{number}"}), encoding="utf-8")
+    store = FakeNativeStore()
+    async with hooks_answered(Meanwhile(store), tmp_path):
+        await _until(lambda: store.rows)
+        (tmp_path / "3.json").write_text(json.dumps({**SAID, "turn": "t3"}), encoding="utf-8")
+        await anyio.to_thread.run_sync(_ask, tmp_path)
+        await _until(lambda: len(store.rows) == 4)
 
 
 @every_host
