@@ -15,7 +15,7 @@ from typing import Any
 
 from memory import ConfigError, Message, PluginLoadError
 from memory.hosts._table import HOSTS
-from memory.runtime import TurnMemory, open_turn_memory_sync
+from memory.runtime import TurnMemory, answer_text, open_turn_memory_sync
 
 
 @dataclass
@@ -88,7 +88,7 @@ def words(content: Any) -> str:
 def spoken(found: Iterable[tuple[str, str]]) -> list[Message]:
     """What user and assistant said, of messages given as role and words."""
     return [
-        Message.model_validate({"role": role, "content": text})
+        Message.model_validate({"role": role, "content": answer_text(text)})
         for role, text in found
         if role in ("user", "assistant") and text.strip()
     ]

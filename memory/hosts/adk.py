@@ -10,7 +10,7 @@ from typing import Any
 
 from memory import MemoryScope, Message
 from memory.hosts._shared import tested
-from memory.runtime import HostTurns, TurnMemory
+from memory.runtime import HostTurns, TurnMemory, answer_text
 
 with tested("adk"):
     from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
@@ -139,4 +139,4 @@ def _said(event: Any) -> Message | None:
         return None
     text = "\n".join(part.text for part in parts if part.text and not part.thought)
     role = "user" if event.author == "user" else "assistant"
-    return Message.model_validate({"role": role, "content": text}) if text.strip() else None
+    return Message.model_validate({"role": role, "content": answer_text(text)}) if text.strip() else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, NotRequired
 
-from memory import MemoryScope, Message
-from memory.hosts._shared import add_section, tested
+from memory import MemoryScope
+from memory.hosts._shared import add_section, spoken, tested
 from memory.runtime import HostTurns, TurnMemory, answer_text
 
 with tested("langchain"):
@@ -142,14 +142,14 @@ class _Turns:
 
     def _said(self, state: Mapping[str, Any], runtime: Any) -> dict[str, Any]:
         asked, messages = self._asked(state, runtime), state["messages"]
-        answers = [
-            Message(role="assistant", content=str(message.text))
+        answers = spoken(
+            ("assistant", str(message.text))
             for message in messages[_index(messages, asked["turn"]) or 0 :]
-            if isinstance(message, AIMessage) and not message.tool_calls and str(message.text).strip()
-        ]
+            if isinstance(message, AIMessage) and not message.tool_calls
+        )
         structured = state.get("structured_response")
         if not answers and structured is not None:
-            answers = [Message(role="assistant", content=answer_text(structured))]
+            answers = spoken([("assistant", answer_text(structured))])
         return {**asked, "messages": answers} if answers and asked["turn"] else {}
 
     def _where(self, runtime: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from memory import MemoryScope, Message
-from memory.hosts._shared import tested
+from memory import MemoryScope
+from memory.hosts._shared import spoken, tested
 from memory.runtime import HostTurns, TurnMemory
 
 with tested("llama-index"):
@@ -68,9 +68,7 @@ class SlotMemoryBlock(BaseMemoryBlock[str]):  # type: ignore[misc]
         return (await self._turns.recall(turn.id, turn.said, session_id=session_id)).section
 
     async def _record(self, session_id: str, turn: _OpenTurn, messages: Sequence[ChatMessage]) -> None:
-        answers = [
-            Message(role="assistant", content=answer) for message in messages if (answer := _answer(message))
-        ]
+        answers = spoken(("assistant", _answer(message)) for message in messages)
         if answers:
             del self._open[session_id]
             await self._turns.record(turn.id, session_id=session_id, user=turn.said, messages=answers)

@@ -8,7 +8,7 @@ from typing import Any
 
 from memory import ContextBudget, MemoryScope, Message
 from memory.hosts._shared import tested
-from memory.runtime import HostTurns, TurnMemory
+from memory.runtime import HostTurns, TurnMemory, answer_text
 
 with tested("strands"):
     from strands.memory.extraction.triggers import InvocationTrigger
@@ -108,4 +108,4 @@ def _said(message: Mapping[str, Any]) -> Message | None:
     if any("toolUse" in block for block in message["content"]):
         return None
     text = "\n".join(block["text"] for block in message["content"] if "text" in block)
-    return Message(role=message["role"], content=text) if text.strip() else None
+    return Message(role=message["role"], content=answer_text(text)) if text.strip() else None

@@ -21,11 +21,12 @@ import anyio
 import pydantic_core
 
 from memory.contract._loops import loop_or_none
-from memory.contract.errors import InputError, LifecycleError, MemslotError
+from memory.contract.errors import LifecycleError, MemslotError
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
 from memory.plugins.opening import open_memory
 from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
+from memory.runtime._provider import encodable
 from memory.slot.turns import RecallFields, TurnFields, event_from_turn
 
 log = logging.getLogger("memslot.hosts")
@@ -164,6 +165,7 @@ class HostTurns:
         self, turn: str, user: str, session_id: str, scope: MemoryScope | None, fields: RecallFields
     ) -> Recall:
         key = scope, session_id, turn
+        user = encodable(user)
         known = self._open.get(key)
         if known is not None and user in ("", known.user):
             await known.answered.wait()
@@ -184,17 +186,14 @@ class HostTurns:
     ) -> bool:
         if (known := self._open.pop((scope, session_id, turn), None)) and fields.get("user") == "":
             fields = {**fields, "user": known.user}
-        given: TurnFields = {
-            "event_id": f"{self._host}:{session_id}:{turn}",
-            "turn_id": turn,
-            "agent_id": self._host,
-            **fields,
-        }
+        event_id = f"{self._host}:{session_id}:{turn}"
+        given: Any = {"event_id": event_id, "turn_id": turn, "agent_id": self._host, **fields}
+        given = {name: encodable(said) if isinstance(said, str) else said for name, said in given.items()}
+        if not any(str(given.get(name) or "").strip() for name in ("user", "assistant", "messages")):
+            return False  # nothing was said
         try:
             event = event_from_turn(session_id, self.memory.slot.scope_or_default(scope), **given)
             return await self.memory.record(event)
-        except InputError:  # nothing was said
-            return False
         except MemslotError as error:
             return self._not_recorded(error)
 
@@ -251,8 +250,10 @@ def _blocked(sent: Future[Any]) -> LifecycleError:
 
 
 def answer_text(output: Any) -> str:
-    """What to record of an agent's answer: text as it is, anything else as JSON."""
-    return output if isinstance(output, str) else pydantic_core.to_json(output, fallback=str).decode()
+    """What to record of an agent's answer: text, in which halves of surrogate pairs are replaced, or JSON."""
+    return (
+        encodable(output) if isinstance(output, str) else pydantic_core.to_json(output, fallback=str).decode()
+    )
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from memory import MemoryScope, MemorySlot
+from memory.hosts._shared import spoken
 from memory.runtime import HostTurns, TurnMemory, TurnPolicy, open_turn_memory_sync
 from memory.testing import FakeBackend, FakeNativeStore
 
@@ -53,6 +54,27 @@ async def test_other_words_are_asked_for_anew_and_forgotten_ones_are_those_that_
         await host.record("t1", session_id="s", user="", assistant="Oolong.")
     assert store.operations.count("search") == 2
     assert [row.text for row in store.rows.values()] == ["Which coffee?", "Oolong."]
+
+
+async def test_half_of_a_surrogate_pair_costs_neither_recall_nor_a_turn() -> None:
+    store = FakeNativeStore()
+    async with turns(store) as host:
+        assert (await host.recall("t1", "Which \ud83d tea?", session_id="s")).failure is None
+        assert await host.record("t1", session_id="s", user="Which \ud83d tea?", assistant="Half \ude00.")
+        assert await host.record("t2", session_id="s", messages=spoken([("user", "Whole \ud83d.")]))
+    assert [row.text for row in store.rows.values()] == ["Which ? tea?", "Half ?.", "Whole ?."]
+
+
+async def test_a_turn_that_is_malformed_is_counted_and_one_in_which_nothing_was_said_is_not() -> None:
+    async with turns(FakeNativeStore()) as host:
+        assert not await host.record("t1", session_id="s", user=" ")
+        assert not await host.record("t1", session_id="s")
+        assert host.memory.status()["not_recorded"] == 0
+        assert not await host.record("t1", session_id="s", user="Oolong.", turn_id="x" * 600)
+        status = host.memory.status()
+        assert status["not_recorded"] == 1
+        assert "turn_id" in status["last_failure"]
+        assert "Oolong" not in status["last_failure"]
 
 
 async def test_what_a_thread_hands_over_while_the_loop_is_blocked_is_recorded_before_closing() -> None:
