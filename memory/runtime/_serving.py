@@ -251,8 +251,10 @@ async def answer(
         for point in sorted(entry_points(group=ENDPOINTS), key=lambda point: point.name):
             try:
                 opened = point.load()
-            except ImportError as error:
-                log.info("endpoint %s is left out: %s is not installed", point.name, error.name)
+            except (ImportError, PluginLoadError) as error:
+                missing = isinstance(error.__cause__ or error, ImportError)
+                note = log.info if missing else log.warning  # of a release that was not tested
+                note("/%s is left out: %s", point.name, error)
                 continue
             server.mount(f"/{point.name}", await stack.enter_async_context(opened(server.reaches())))
         server.endpoints.port = port = listener.getsockname()[1]

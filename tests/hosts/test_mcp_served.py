@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import metadata
 from typing import Any
 
 import anyio
 import httpx
+import pytest
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import AnyUrl
@@ -78,6 +81,24 @@ async def test_a_token_has_one_memory_by_mcp_and_by_signet_and_reaches_no_other(
                 headers = {"authorization": f"Bearer {TOKENS[name]}"}
                 done = await http.post("/api/memory/recall", json={"query": "iguana"}, headers=headers)
                 assert len(done.json()["results"]) == count
+
+
+@pytest.mark.parametrize("why", ["missing", "not tested"])
+async def test_without_an_mcp_that_can_be_used_everything_else_is_served(
+    why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delitem(sys.modules, "memory.hosts.mcp.running", raising=False)
+    if why == "missing":
+        monkeypatch.setitem(sys.modules, "mcp", None)
+    else:
+        monkeypatch.setattr(metadata, "version", lambda name: "99.0")
+    tokens = [{"token": TOKENS["ada"], "persona_id": "ada"}]
+    headers = {"authorization": f"Bearer {TOKENS['ada']}"}
+    async with served(tokens=tokens) as url, httpx.AsyncClient(base_url=url, headers=headers) as http:
+        assert (await http.get("/health/ready")).status_code == 200
+        assert (await http.post("/mcp", json=ASK)).status_code == 404
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert ["mcp 99.0 is installed" in line for line in told] == ([True] if why == "not tested" else [])
 
 
 async def test_a_session_of_one_token_is_none_of_anothers() -> None:
