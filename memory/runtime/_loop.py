@@ -26,6 +26,7 @@ from memory.runtime._channel import (
     TurnReport,
     UserTurn,
 )
+from memory.runtime._circuit import first_of
 from memory.runtime._items import MemoryItems, Part, digest_of, fit_parts
 from memory.runtime._policy import Recall, TurnMemory
 from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, ToolCall
@@ -231,10 +232,13 @@ class AgentSession:
             asked = ToolCall(id=f"research-{name}", name=name, arguments={"query": text})
             found[name] = await self.tools.execute(asked, self._context)
 
-        async with anyio.create_task_group() as tasks:
-            for name in names:
-                tasks.start_soon(call, name)
-            recall = await self._recall(text)
+        try:
+            async with anyio.create_task_group() as tasks:
+                for name in names:
+                    tasks.start_soon(call, name)
+                recall = await self._recall(text)
+        except* MemslotError as errors:
+            raise first_of(errors) from None
         return recall, tuple(found[name] for name in names)
 
     def _remembered(self, recall: Recall) -> str:

@@ -85,14 +85,15 @@ async def test_a_turn_goes_in_the_contracts_order(memory: TurnMemory, backend: O
     assert said == [["I like oolong tea.", "Noted."], ["Which tea?", "Oolong."]]
 
 
+class Library:
+    name, description, run_before_generation = "library", "d", True
+    input_schema: Mapping[str, Any] = {"type": "object", "properties": {"query": {"type": "string"}}}
+
+    async def execute(self, input: Mapping[str, Any], context: ToolContext) -> Any:
+        return f"a book on {input['query']}"
+
+
 async def test_research_runs_before_the_model_and_beside_recall(memory: TurnMemory) -> None:
-    class Library:
-        name, description, run_before_generation = "library", "d", True
-        input_schema: Mapping[str, Any] = {"type": "object", "properties": {"query": {"type": "string"}}}
-
-        async def execute(self, input: Mapping[str, Any], context: ToolContext) -> Any:
-            return f"a book on {input['query']}"
-
     now = AgentSession(ScriptedProvider(["Yes."]), memory, ToolRegistry([Library()]))
     report = await now.turn(UserTurn(content="tea"))
     assert "Result of library:\na book on tea" in (asked(now)[0][1].system_prompt or "")
@@ -133,6 +134,15 @@ async def test_a_memory_that_is_down_costs_no_turn(memory: TurnMemory, backend: 
     assert report.output.content == "Hello."
     assert isinstance(report.recall.failure, BackendUnavailable)
     backend.always = None
+
+
+async def test_a_host_that_wants_to_know_of_a_failure_is_told_also_beside_research(backend: Obedient) -> None:
+    policy = TurnPolicy(on_failure="raise", exclude_session=True)
+    async with MemorySlot(backend, scope=ADA) as slot, TurnMemory(slot, policy) as memory:
+        backend.next_read = [ConnectionRefusedError("down")]
+        now = AgentSession(ScriptedProvider(["Yes."]), memory, ToolRegistry([Library()]))
+        with pytest.raises(BackendUnavailable):
+            await now.turn(UserTurn(content="tea"))
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,16 @@ async def test_a_memory_that_is_down_costs_a_prompt_nothing_and_says_so() -> Non
         backend.always = None
 
 
+async def test_a_memory_that_is_down_is_a_503_where_hosts_want_to_know() -> None:
+    backend = Obedient()
+    backend.next_read = [ConnectionRefusedError("down")]
+    async with daemon(backend, TurnPolicy(on_failure="raise")) as signet:
+        status, answer = await signet.post(
+            "/api/hooks/user-prompt-submit", {"harness": "t", "userMessage": "?"}
+        )
+    assert (status, answer) == (503, {"error": "obedient: retrieve failed (ConnectionRefusedError)"})
+
+
 async def test_what_a_backend_cannot_do_is_said(signet: Daemon) -> None:
     async with daemon(Obedient()) as plain:
         _, stored = await plain.post("/api/memory/remember", {"content": "tea"})

@@ -17,6 +17,7 @@ from memory.contract._model import MAX_ID_LENGTH
 from memory.contract.errors import MemslotError, StoreError
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
+from memory.runtime._circuit import first_of
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime.signet.book import Book, Filters, Note, importance_of, labelled, number_of, tags_of
 from memory.runtime.signet.sessions import MAX_SCOPES, Caller, Sessions
@@ -166,7 +167,7 @@ class Memories:
                 for scope in scopes:
                     tasks.start_soon(search, scope)
         except* MemslotError as errors:
-            raise _first(errors) from None
+            raise first_of(errors) from None
         rows = [
             [
                 (item, note)
@@ -241,8 +242,3 @@ def _limit_of(given: Any) -> int:
     if number is None or number < 0:
         raise Refused(400, "limit must be a number, 0 or more")
     return int(min(number, _MAX_LIMIT))
-
-
-def _first(errors: BaseExceptionGroup[MemslotError]) -> MemslotError:
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

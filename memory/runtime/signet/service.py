@@ -10,10 +10,12 @@ from typing import Any
 
 import anyio
 
+from memory.contract.errors import MemslotError
 from memory.contract.events import Message
 from memory.contract.formatting import clean_text, strip_context, wrap_section
 from memory.contract.receipts import ContextEntry
 from memory.contract.scope import MemoryScope
+from memory.runtime._circuit import first_of
 from memory.runtime._items import Item, MemoryItems, Part, digest_of, fit_parts
 from memory.runtime._policy import Recall, TurnMemory
 from memory.runtime.signet import types
@@ -195,10 +197,13 @@ class SignetService:
             recalls[scope] = known
 
         scopes = self.sessions.reach(caller, session.scope)
-        async with anyio.create_task_group() as tasks:
-            for scope in scopes[1:]:
-                tasks.start_soon(recall, scope)
-            await recall(scopes[0])
+        try:
+            async with anyio.create_task_group() as tasks:
+                for scope in scopes[1:]:
+                    tasks.start_soon(recall, scope)
+                await recall(scopes[0])
+        except* MemslotError as errors:
+            raise first_of(errors) from None
         failures = filter(None, (recalls[scope].failure for scope in scopes))
         warnings = [f"recall failed: {type(error).__name__}: {error}" for error in failures]
         answered = [(scope, result) for scope in scopes if (result := recalls[scope].result) is not None]
