@@ -14,6 +14,7 @@ import anyio
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 from memory.adapter._bounded import is_loopback
+from memory.contract._model import Id
 from memory.contract.errors import ConfigError, PluginLoadError
 from memory.contract.requests import Positive
 from memory.contract.scope import MemoryScope
@@ -43,9 +44,9 @@ class TokenSettings(PluginOptions):
 
     token: SecretStr = Field(repr=False)
     """Write ``${NAME}``; at least 16 characters."""
-    persona_id: str
+    persona_id: Id
     """Whose memory."""
-    run_id: str | None = None
+    run_id: Id | None = None
     """Default: that of ``memory.scope``, else ``serve``."""
     read_only: bool = False
     """It may recall, and change nothing."""

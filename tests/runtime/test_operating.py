@@ -87,6 +87,8 @@ def test_tokens_of_a_file_are_read_again_and_a_broken_file_changes_nothing(tmp_p
         (None, "no such file"),
         ("tokens: []", "tokens"),
         ("tokens: [{token: short-secret, persona_id: ada}]", "at least 16 characters"),
+        (f"tokens: [{{token: {ADA}, persona_id: ' '}}]", "tokens.0.persona_id: must not be blank"),
+        (f"tokens: [{{token: {ADA}, persona_id: a, run_id: ''}}]", "tokens.0.run_id: must not be blank"),
         (
             f"tokens: [{{token: {ADA}, persona_id: a}}, {{token: {ADA}, persona_id: b}}]",
             "two of them are the same",
