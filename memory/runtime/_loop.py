@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 
 from memory.contract.adapter import SupportsReadiness
-from memory.contract.errors import BackendError, InputError, MemslotError
+from memory.contract.errors import BackendError, InputError, MemslotError, StoreError
 from memory.contract.events import Message
 from memory.contract.scope import MemoryScope
 from memory.runtime._channel import (
@@ -80,6 +80,8 @@ class AgentSession:
         self._epoch = checkpoint.epoch
         self._context = ToolContext(self.session_key, project, MemoryItems(memory.slot, self.scope))
         self._opening: Recall | None = None
+        self._resets = 0
+        self._resets = self._count_resets()
 
     @property
     def session_id(self) -> str:
@@ -107,6 +109,7 @@ class AgentSession:
             ChannelClosed: ``emit`` found nobody there any more; what was said is recorded.
         """
         started = time.perf_counter()
+        self._drop_erased()
         said = _with_attachments(turn)
         if (window := self.settings.window_tokens) is not None:
             await self._fit(said, window)  # before recall, which leaves out what is still shown
@@ -214,8 +217,21 @@ class AgentSession:
 
     def checkpoint(self) -> Checkpoint:
         """What :class:`AgentSession` is resumed from later."""
+        self._drop_erased()
         history = tuple(message.model_dump(mode="json", exclude_none=True) for message in self.history)
         return Checkpoint(session_key=self.session_key, epoch=self._epoch, history=history)
+
+    def _drop_erased(self) -> None:
+        """What was said before a reset of the memory, by whichever window, is neither shown nor kept any more."""
+        if (resets := self._count_resets()) != self._resets:
+            self._resets = resets
+            self.clear()
+
+    def _count_resets(self) -> int:
+        try:
+            return self.memory.slot.resets(self.scope)
+        except StoreError:  # which whoever records is told
+            return self._resets
 
     def _recall(self, text: str) -> Awaitable[Recall]:
         return self.memory.recall(text, session_id=self.session_id, scope=self.scope)

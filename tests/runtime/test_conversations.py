@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,26 @@ async def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
         await talk.told("What did I say?", sessionKey="s")
         shown, _ = model.requests[-1]
         assert [one.content for one in shown] == ["My bike is red.", "Understood.", "What did I say?"]
+
+
+async def test_what_a_reset_erased_is_shown_and_kept_by_no_conversation(tmp_path: Path) -> None:
+    model = Halting()
+    async with talking(model, host_file=tmp_path / "hosts.db") as talk:
+        slot, store = talk.server.endpoints.memory.slot, talk.server.store
+        model.go.set()
+        await talk.told("My bike is red.", sessionKey="s")
+        await slot.reset_scope(BASE)
+        await talk.told("What did I say?", sessionKey="s")
+        shown, _ = model.requests[-1]
+        assert [one.content for one in shown] == ["What did I say?"]
+        assert "bike" not in str(store.get("conversation", BASE, "s"))
+        model.go = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(talk.told, "My boat is blue.", sessionKey="s"))
+            await until(lambda: "boat" in str(model.requests[-1]))
+            await slot.reset_scope(BASE)
+            model.go.set()
+        assert "boat" not in str(store.get("conversation", BASE, "s"))
 
 
 async def test_idle_conversations_and_too_many_go_on_from_what_is_kept() -> None:
