@@ -20,8 +20,8 @@ import anyio
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from memory import MemoryEvent, MemslotError, WriteReceipt
-from memory.runtime import HostTurns, ShownSections, TurnMemory, event_from_turn, strip_context
+from memory import MemslotError, WriteReceipt
+from memory.runtime import HostTurns, ShownSections, TurnMemory, strip_context
 
 log = logging.getLogger("memslot.hosts")
 
@@ -30,6 +30,8 @@ _AGAIN_S = 5.0
 _RECORDED_S = 0.8
 _KEEPS_SECTIONS = ("claude-code", "codex")
 _MAX_SOCKET_PATH = 104  # macOS has the shortest
+# What a turn raises that is malformed, or no JSON. InputError is a ValueError.
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 def socket_path(spool: Path) -> Path:
@@ -107,25 +109,16 @@ class _Hooks:
         async with self._draining:
             for file in self._waiting():
                 try:
-                    event = self._event(_read(file.read_bytes()))
+                    receipt = await self._record(_read(file.read_bytes()))
                 except FileNotFoundError:  # forgotten meanwhile
                     continue
                 except OSError as error:
                     log.warning("hooks: a turn stays in the spool: %s", error.strerror)
                     continue
-                except (
-                    ValueError,
-                    KeyError,
-                    TypeError,
-                    AttributeError,
-                    OverflowError,
-                    RecursionError,
-                ) as error:
+                except _UNREADABLE as error:
                     log.error("hooks: a turn of the spool cannot be read: %s", type(error).__name__)
                     file.replace(file.with_suffix(".unreadable"))
                     continue
-                try:
-                    receipt = await self._record(event) if event else None
                 except MemslotError as error:
                     log.warning("hooks: a turn is not recorded yet: %s", error)
                     return
@@ -133,14 +126,13 @@ class _Hooks:
                     return  # the next time it is looked up by its event id
                 file.unlink(missing_ok=True)
 
-    def _event(self, turn: dict[str, Any]) -> MemoryEvent | None:
+    async def _record(self, turn: dict[str, Any]) -> WriteReceipt | None:
         """None where nothing was said."""
         self._turns_of(turn["host"]).end(turn["session_id"])
         if not any(strip_context(turn[name]).strip() for name in ("user", "assistant")):
             return None
-        return event_from_turn(
-            turn["session_id"],
-            self._memory.slot.scope_or_default(),
+        return await self._memory.slot.for_scope().after_turn(
+            session_id=turn["session_id"],
             user=turn["user"],
             assistant=turn["assistant"],
             event_id=f"{turn['host']}:{turn['turn']}",
@@ -148,10 +140,6 @@ class _Hooks:
             timestamp=datetime.fromtimestamp(turn["at"], UTC),
             agent_id=turn["host"],
         )
-
-    async def _record(self, event: MemoryEvent) -> WriteReceipt:
-        async with self._memory.slot.leases.lease(event.scope):
-            return await self._memory.slot.record_event(event)
 
     def _turns_of(self, host: str) -> HostTurns:
         return self._turns.setdefault(host, HostTurns(self._memory, host))

@@ -10,13 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from memory.contract._loops import on_trio
-from memory.contract.errors import (
-    BackendError,
-    BackendRejected,
-    BackendTimeout,
-    BackendUnavailable,
-    MemslotError,
-)
+from memory.contract.errors import BackendError, BackendRejected, BackendTimeout, BackendUnavailable
 
 log = logging.getLogger("memslot.runtime")
 
@@ -29,12 +23,6 @@ class CircuitOpen(BackendUnavailable):
 
 class SetUpLate(BackendTimeout):
     """A scope is new, and was not set up in time. That goes on, and says nothing about the memory of others."""
-
-
-def first_of(group: BaseExceptionGroup[MemslotError]) -> MemslotError:
-    """What a host is told of tasks that failed."""
-    error = group.exceptions[0]
-    return first_of(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 class Circuit:

@@ -260,9 +260,8 @@ def fit_parts(slot: MemorySlot, parts: Sequence[Part], hidden: Callable[[int, Co
         return True
 
     candidates = [_candidates(part.result, partial(is_new, number)) for number, part in enumerate(parts)]
-    if (
-        budget.max_items is not None and sum(map(len, candidates)) > budget.max_items
-    ):  # one of each part in turn
+    if budget.max_items is not None:
+        # One of each part in turn, as far as they go.
         turns = ((place, number) for number, mine in enumerate(candidates) for place in range(len(mine)))
         for _, number in sorted(turns)[budget.max_items :]:
             candidates[number].pop()

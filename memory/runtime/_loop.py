@@ -9,6 +9,7 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -26,9 +27,8 @@ from memory.runtime._channel import (
     TurnReport,
     UserTurn,
 )
-from memory.runtime._circuit import first_of
 from memory.runtime._items import MemoryItems, Part, digest_of, fit_parts
-from memory.runtime._policy import Recall, TurnMemory
+from memory.runtime._policy import Recall, TurnMemory, first_of
 from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, ToolCall
 from memory.runtime._tools import ToolContext, ToolRegistry, ToolResult, failed_call
 
@@ -80,8 +80,8 @@ class AgentSession:
         self._epoch = checkpoint.epoch
         self._context = ToolContext(self.session_key, project, MemoryItems(memory.slot, self.scope))
         self._opening: Recall | None = None
-        self._resets = 0
-        self._resets = self._count_resets()
+        self._resets: int | None = None
+        self._drop_erased()
 
     @property
     def session_id(self) -> str:
@@ -223,15 +223,11 @@ class AgentSession:
 
     def _drop_erased(self) -> None:
         """What was said before a reset of the memory, by whichever window, is neither shown nor kept any more."""
-        if (resets := self._count_resets()) != self._resets:
-            self._resets = resets
+        before = self._resets
+        with suppress(StoreError):  # which whoever records is told
+            self._resets = self.memory.slot.resets(self.scope)
+        if before not in (None, self._resets):
             self.clear()
-
-    def _count_resets(self) -> int:
-        try:
-            return self.memory.slot.resets(self.scope)
-        except StoreError:  # which whoever records is told
-            return self._resets
 
     def _recall(self, text: str) -> Awaitable[Recall]:
         return self.memory.recall(text, session_id=self.session_id, scope=self.scope)

@@ -62,6 +62,12 @@ class TurnPolicy(Frozen):
     pause_s: Seconds = 30.0
 
 
+def first_of(group: BaseExceptionGroup[MemslotError]) -> MemslotError:
+    """What a host is told of tasks that failed."""
+    error = group.exceptions[0]
+    return first_of(error) if isinstance(error, BaseExceptionGroup) else error
+
+
 @dataclass(frozen=True, slots=True)
 class Recall:
     """What a turn was given.
@@ -119,10 +125,9 @@ class TurnMemory:
         self.arriving: set[Future[bool]] = set()
         self._on_trouble = on_trouble
         self._background = Background()
-        self._reading, self._writing = (
-            Circuit(f"{slot.backend_name}: {what}", self.policy.open_after, self.policy.pause_s)
-            for what in ("recall", "writing")
-        )
+        open_after, pause_s = self.policy.open_after, self.policy.pause_s
+        self._reading = Circuit(f"{slot.backend_name}: recall", open_after, pause_s)
+        self._writing = Circuit(f"{slot.backend_name}: writing", open_after, pause_s)
         self._writes = WriteBehind(
             slot,
             self._writing,

@@ -25,7 +25,7 @@ from memory.plugins.installed import entry_points
 from memory.plugins.redaction import DataPath, Public
 from memory.runtime._attach import open_shared
 from memory.runtime._conversations import AgentSettings, Conversations
-from memory.runtime._listening import listening_socket, stop_at_signals
+from memory.runtime._listening import bounded_protocol, listening_socket, stop_at_signals
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
 from memory.runtime.signet.changing import only_read
@@ -208,7 +208,6 @@ async def answer(
     try:
         import uvicorn
 
-        from memory.runtime._listening import bounded_protocol
         from memory.runtime.signet.http import Callers, Limits
         from memory.runtime.signet.server import RuntimeAdapterServer
         from memory.runtime.signet.service import ServiceSettings

@@ -13,7 +13,7 @@ import anyio
 from memory.contract._model import Frozen, Id, Text
 from memory.contract.errors import ConfigError, InputError, MemslotError, PluginLoadError
 from memory.contract.scope import MemoryScope
-from memory.runtime._items import MemoryItems
+from memory.runtime._items import Item, MemoryItems
 from memory.runtime._provider import ToolCall, ToolDefinition, encodable
 from memory.slot.slot import MemorySlot
 
@@ -201,12 +201,12 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 async def _search(items: MemoryItems, given: Mapping[str, Any], context: ToolContext) -> Any:
     found = await items.search(given["query"], given.get("limit", 10), session_id=context.session_key)
-    rows = [
-        {"id": item.id, "content": item.content, "score": item.score}
-        | {"timestamp": item.timestamp.isoformat() if item.timestamp else None}
-        for item in found
-    ]
-    return rows or "no memories were found"
+    return list(map(_row, found)) or "no memories were found"
+
+
+def _row(item: Item) -> dict[str, Any]:
+    when = item.timestamp.isoformat() if item.timestamp else None
+    return {"id": item.id, "content": item.content, "score": item.score, "timestamp": when}
 
 
 async def _store(items: MemoryItems, given: Mapping[str, Any], _: ToolContext) -> Any:

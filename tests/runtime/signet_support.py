@@ -36,7 +36,7 @@ class Daemon:
         self.server = server
         self.http = http
         self.backend = backend
-        self.memory = server.service.memory
+        self.memory = server.endpoints.memory
 
     async def send(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None

@@ -144,7 +144,7 @@ async def test_a_conversation_goes_on_at_whichever_server_is_asked(state_url: st
         await two.say("And my cat is grey.", sessionKey=key)
         await anyio.sleep(0.5)
         await one.say("What did I say?", sessionKey=key)
-        scope = one.server.service.sessions.scope(Caller(BASE))
+        scope = one.server.endpoints.sessions.scope(Caller(BASE))
         kept = one.server.store.get("conversation", scope, key)
     words = [message["content"] for message in kept["history"] if message["role"] == "user"]
     assert words == ["My favourite tea is oolong.", "And my cat is grey.", "What did I say?"]

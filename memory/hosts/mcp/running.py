@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -164,20 +164,19 @@ async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: 
             server = build_server(items, read_only=read_only)
             try:
                 async with (
-                    _hooks_answered(items.slot, config, wanted=hooks),
+                    _hooks_answered(items.slot, config) if hooks else nullcontext(),
                     stdio_server(stdout=anyio.wrap_file(stdout)) as (incoming, outgoing),
                 ):
                     await server.run(incoming, outgoing, server.create_initialization_options())
             except* OSError as errors:
-                why = next(_leaves(errors)).strerror
-                raise LifecycleError(f"the client cannot be written to ({why})") from None
+                error: Any = errors
+                while isinstance(error, BaseExceptionGroup):
+                    error = error.exceptions[0]
+                raise LifecycleError(f"the client cannot be written to ({error.strerror})") from None
 
 
 @asynccontextmanager
-async def _hooks_answered(slot: MemorySlot, config: MemslotConfig, *, wanted: bool) -> AsyncIterator[None]:
-    if not wanted:
-        yield
-        return
+async def _hooks_answered(slot: MemorySlot, config: MemslotConfig) -> AsyncIterator[None]:
     from memory.hosts.hooks import answer_hooks
 
     async with TurnMemory(slot) as memory, anyio.create_task_group() as tasks:
@@ -185,14 +184,6 @@ async def _hooks_answered(slot: MemorySlot, config: MemslotConfig, *, wanted: bo
         yield
         tasks.cancel_scope.cancel()
     memory.check_none_lost()
-
-
-def _leaves(errors: BaseExceptionGroup[OSError]) -> Iterator[OSError]:
-    for error in errors.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
 
 
 def _quieten() -> None:

@@ -74,8 +74,9 @@ class OpenAIProvider(ServiceProvider):
             if not getattr(answer, "choices", None) or answer.choices[0].message is None:
                 raise self._unusable("no choice")
             message = answer.choices[0].message
-            called = ((call.id, call.function) for call in message.tool_calls or ())
-            calls = [(call_id, function.name, function.arguments) for call_id, function in called]
+            calls = [
+                (call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
+            ]
             return _result(message.content, calls, answer.choices[0].finish_reason, answer)
 
     async def stream(

@@ -181,11 +181,14 @@ class Changes:
             scores = {row["id"]: row["score"] for row in await self.memories.recall(caller, body)}
         else:
             raise Refused(400, "ids or query is required")
-        holders, rows = self.memories.sessions.holders(caller, scope), []
+        holders = self.memories.sessions.holders(caller, scope)
+        rows = []
         for item_id, score in scores.items():
-            if (noted := self.memories.noted(holders, item_id)) or isinstance(ids, list):
-                pinned, version = (noted[1].pinned, noted[1].version) if noted else (False, None)
-                rows.append({"id": item_id, "score": score, "pinned": pinned, "version": version})
+            row = {"id": item_id, "score": score, "pinned": False, "version": None}
+            if noted := self.memories.noted(holders, item_id):
+                row |= {"pinned": noted[1].pinned, "version": noted[1].version}
+            if noted or isinstance(ids, list):
+                rows.append(row)
         return rows
 
     async def _natively(self, scope: MemoryScope, note: Note, content: str | None) -> dict[str, Any] | None:

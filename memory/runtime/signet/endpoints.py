@@ -165,7 +165,7 @@ class Endpoints(SignetService):
         given = body.get("feedback")
         if not text_of(body, "sessionKey") or not given:
             raise Refused(400, "sessionKey and feedback required")
-        if not isinstance(given, Mapping) or None in map(number_of, given.values()):
+        if not isinstance(given, Mapping) or any(number_of(score) is None for score in given.values()):
             raise Refused(400, "Invalid feedback format: expected a map of ID to number (-1 to 1)")
         ratings = {item_id: max(-1.0, min(1.0, score)) for item_id, score in given.items()}
         recorded = await self._changes.rated(caller, text_of(body, "sessionKey") or "", ratings)

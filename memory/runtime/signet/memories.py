@@ -17,8 +17,8 @@ from memory.contract._model import MAX_ID_LENGTH
 from memory.contract.errors import MemslotError, StoreError
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.runtime._circuit import first_of
 from memory.runtime._items import Item, MemoryItems
+from memory.runtime._policy import first_of
 from memory.runtime.signet.book import Book, Filters, Note, importance_of, labelled, number_of, tags_of
 from memory.runtime.signet.sessions import MAX_SCOPES, Caller, Sessions
 from memory.runtime.signet.types import Refused, SessionParams, read, text_of

@@ -133,9 +133,8 @@ class RuntimeAdapterServer:
         at_once = self.limits.at_once
         half = max(1, at_once // 2) if len(tokens or ()) > 1 else at_once
         self.work = http.Work(at_once, self.limits.per_caller or half)
-        optional = (agent, None if secrets_exec is None else SecretCommands(secrets_exec))
-        self.endpoints = Endpoints(memory, self._changes, settings, self._callers, self.work, *optional)
-        self.service = self.endpoints
+        commands = None if secrets_exec is None else SecretCommands(secrets_exec)
+        self.endpoints = Endpoints(memory, self._changes, settings, self._callers, self.work, agent, commands)
         self.app = FastAPI(
             title="memslot: Signet's endpoints",
             version=version("memslot"),

@@ -15,9 +15,8 @@ from memory.contract.events import Message
 from memory.contract.formatting import clean_text, strip_context, wrap_section
 from memory.contract.receipts import ContextEntry
 from memory.contract.scope import MemoryScope
-from memory.runtime._circuit import first_of
 from memory.runtime._items import Item, MemoryItems, Part, digest_of, fit_parts
-from memory.runtime._policy import Recall, TurnMemory
+from memory.runtime._policy import Recall, TurnMemory, first_of
 from memory.runtime.signet import types
 from memory.runtime.signet.book import Note
 from memory.runtime.signet.http import Sent, Who
@@ -92,9 +91,8 @@ class SignetService:
         _, shows = _SHOWS.get(params.harness or "", (True, True))
         section, notes, warnings = await self._recall(caller, session, said, shows=shows)
         again, kept = session.is_repeated(caller.client, said), False
-        if (
-            not again
-        ):  # the last answer, where the client tells it, and the prompt, in the order they were said
+        if not again:
+            # The last answer, where the client tells it, and the prompt, in the order they were said.
             answer = self.memories.checked(params.last_assistant_message)
             new = [Message(role="assistant", content=answer)] if answer and session.is_new(answer) else []
             session.heard += 1
@@ -160,9 +158,10 @@ class SignetService:
         session = self._entered(caller, params)
         if session.bypassed:
             return {"success": True, "bypassed": True}
-        # Without a session a client means all of its own, as OpenCode does when it has compacted one.
-        meant = [session] if session.key else self.sessions.of(caller)
-        for compacted in (each for each in meant if session.key or each.prompted_by[0] == caller.client):
+        meant = [session]
+        if not session.key:  # a client means all of its own, as OpenCode does when it has compacted one
+            meant = [its for its in self.sessions.of(caller) if its.prompted_by[0] == caller.client]
+        for compacted in meant:
             compacted.epoch, compacted.shown = compacted.epoch + 1, []
             self.sessions.keep(caller, compacted)
         if self.memories.is_read_only(caller):
@@ -209,8 +208,10 @@ class SignetService:
         answered = [(scope, result) for scope in scopes if (result := recalls[scope].result) is not None]
         parts = [Part("user" if scope == caller.scope else "project", result) for scope, result in answered]
         shown = frozenset() if afresh else frozenset(session.shown)
-        ids = [(scope, [entry.native_id for entry in result.entries]) for scope, result in answered]
-        gone = [self.book.deleted(scope, native_ids) for scope, native_ids in ids]
+        gone = [
+            self.book.deleted(scope, (entry.native_id for entry in result.entries))
+            for scope, result in answered
+        ]
 
         def hidden(number: int, entry: ContextEntry) -> bool:
             return digest_of(entry) in shown or entry.native_id in gone[number]

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+from pydantic import TypeAdapter
+
 from memory.contract._model import MAX_ID_LENGTH
 from memory.contract.errors import StoreError
 from memory.contract.events import Message
@@ -96,25 +98,21 @@ class Session:
 
     def kept(self) -> dict[str, Any]:
         """JSON-ready, without words, which go with the memories of them."""
-        return {
-            **{name: getattr(self, name) for name in self.__slots__},  # asdict() copies each of them deeply
-            "words": [],
-            "resets": 0,
-            "scope": self.scope.model_dump(exclude_none=True),
-            "claimed_at": self.claimed_at.isoformat(),
-        }
+        kept: dict[str, Any] = _SESSION.dump_python(self, mode="json", exclude={"words", "resets"})
+        return kept
 
     @classmethod
     def taken_up(cls, kept: dict[str, Any]) -> Session:
         """The session that :meth:`kept` told of, where it goes on."""
-        pairs: Any = {name: tuple(kept[name]) for name in ("named", "prompted_by")}
-        session = cls(**{**kept, **pairs, "scope": MemoryScope(**kept["scope"]), "resumed": True})
-        session.claimed_at = datetime.fromisoformat(kept["claimed_at"])
+        session = _SESSION.validate_python({**kept, "resumed": True})
         if session.ended:
             session.ended = session.bypassed = False
             session.runtime_path, session.answered = None, None
             session.epoch, session.heard, session.read, session.shown = session.epoch + 1, 0, 0, []
         return session
+
+
+_SESSION: TypeAdapter[Session] = TypeAdapter(Session)
 
 
 class Sessions:
@@ -161,8 +159,9 @@ class Sessions:
         named = (params.project, params.agent_id if self.isolate == "strict" else None)
         if known is not None and known.runtime_path and path and known.runtime_path != path:
             raise Refused(409, f"session claimed by {known.runtime_path} path")
-        pairs = zip(named, known.named if known else named, strict=True)
-        if known is None or any(name not in (None, before) for name, before in pairs):
+        if known is None or any(
+            name not in (None, before) for name, before in zip(named, known.named, strict=True)
+        ):
             # Also where a key is used again, for another project.
             known = Session(key, self.scope(caller, *named), path, named)
         if known.resets != (resets := self._resets(known.scope)):
