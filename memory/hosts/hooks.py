@@ -79,8 +79,8 @@ class _Hooks:
                     self._shown.forget(request.get("session_id"))
                     await self.drain()
                     await _send(connection, {"left": len(self._waiting())})
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # it did not wait
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.IncompleteRead):
+                pass  # it did not wait, or another window looked who is there
             except Exception as error:  # whatever one hook asks, the server goes on
                 log.warning("hooks: one asked what cannot be answered: %s", type(error).__name__)
 

@@ -24,7 +24,7 @@ import pytest
 from variants import plain
 
 from memory import ConfigError, MemoryEvent, MemoryScope, MemorySlot, WriteReceipt
-from memory.hosts import _table
+from memory.hosts import _table, hooks
 from memory.hosts._installing import ClaudeCodeFolder, CodexFolder, CursorFolder, HookFolder
 from memory.hosts.hooks import answer_hooks, socket_path
 from memory.runtime import TurnMemory, spool_directory
@@ -338,6 +338,16 @@ async def test_a_spool_that_another_window_empties_ends_no_server(tmp_path: Path
         (tmp_path / "3.json").write_text(json.dumps({**SAID, "turn": "t3"}), encoding="utf-8")
         await anyio.to_thread.run_sync(_ask, tmp_path)
         await _until(lambda: len(store.rows) == 4)
+
+
+async def test_a_window_that_looks_who_is_there_is_no_line_of_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every other window does, each five seconds."""
+    async with hooks_answered(FakeBackend(), tmp_path):
+        await _until(lambda: hooks._answers(socket_path(tmp_path)))
+        await anyio.to_thread.run_sync(_ask, tmp_path)
+    assert caplog.records == []
 
 
 @every_host
