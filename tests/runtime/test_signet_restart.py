@@ -186,6 +186,23 @@ async def test_a_session_under_way_does_not_bring_back_what_its_scopes_reset_era
     assert WORD not in again["inject"]
 
 
+async def test_an_answer_from_before_a_reset_is_not_recorded_after_it(signet: Daemon) -> None:
+    async def say(text: str, answered: str | None = None) -> None:
+        await signet.hook(
+            "user-prompt-submit", sessionKey="s", userMessage=text, lastAssistantMessage=answered
+        )
+
+    await say(f"I sailed to {WORD}.")
+    await signet.settled()
+    await signet.memory.slot.reset_scope(BASE)
+    await say("My bike is red.", f"{WORD} is far.")
+    await say("My boat is blue.", "A red bike.")
+    await signet.hook("session-end", sessionKey="s", transcript="User: My boat is blue.\nAssistant: A boat.")
+    await signet.settled()
+    stored = [row.text for row in signet.backend.store.rows.values()]  # type: ignore[attr-defined]
+    assert stored == ["My bike is red.", "A red bike.", "My boat is blue.", "A boat."]
+
+
 async def test_a_reset_that_cannot_reach_it_says_what_is_left(tmp_path: Path) -> None:
     file = tmp_path / "hosts.db"
     file.write_bytes(b"\0" * 4096)

@@ -95,7 +95,7 @@ class SignetService:
             # The last answer, where the client tells it, and the prompt, in the order they were said.
             answer = self.memories.checked(params.last_assistant_message)
             new = [Message(role="assistant", content=answer)] if answer and session.is_new(answer) else []
-            session.heard += 1
+            session.heard, session.erased = session.heard + 1, False
             kept = await self._write(caller, session, [*new, Message(role="user", content=said)])
         self.sessions.keep(caller, session)
         if again:

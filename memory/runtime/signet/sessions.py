@@ -59,6 +59,7 @@ class Session:
     heard: int = 0  # prompts since then
     read: int = 0  # messages of its transcript that were recorded
     answered: str | None = None  # hash of the answer that was recorded last
+    erased: bool = False  # its scope was reset, and no prompt was heard since
     ended: bool = False
     resumed: bool = False
     summary: str | None = None  # id of the memory that holds the last compaction's
@@ -73,9 +74,9 @@ class Session:
         return (self.key if self.epoch == 1 else f"{self.key}~{self.epoch}") or "no-session"
 
     def is_new(self, answer: str) -> bool:
-        """Whether an answer is not the one recorded last; it is from then on."""
+        """Whether an answer is neither the one noted last nor from before a reset; noted from then on."""
         before, self.answered = self.answered, hashlib.sha256(answer.encode()).hexdigest()
-        return self.answered != before
+        return self.answered != before and not self.erased
 
     def is_repeated(self, client: str, prompt: str) -> bool:
         """Whether another client of this session has just reported the same prompt; noted from then on."""
@@ -164,8 +165,9 @@ class Sessions:
         ):
             # Also where a key is used again, for another project.
             known = Session(key, self.scope(caller, *named), path, named)
+            known.resets = self._resets(known.scope)
         if known.resets != (resets := self._resets(known.scope)):
-            known.words, known.resets = [], resets
+            known.words, known.resets, known.erased = [], resets, True
         known.runtime_path = known.runtime_path or path
         if key:
             self._sessions[_place(caller, key)] = known
