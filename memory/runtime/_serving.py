@@ -165,14 +165,6 @@ class ServeSettings(PluginOptions):
     policy: ServedPolicy = Field(default_factory=ServedPolicy)
     """What callers grant the memory, see ``TurnPolicy``."""
 
-    @field_validator("isolate", mode="before")
-    @classmethod
-    def _is_a_word(cls, isolate: Any) -> Any:
-        if isinstance(isolate, (list, tuple)):
-            why = "is a word now: shared (in place of []) or strict (in place of [project, agent])"
-            raise ValueError(why)
-        return isolate
-
     @model_validator(mode="after")
     def _who_may_ask(self) -> Self:
         if self.secrets_exec is not None and not self.tokens and not self.tokens_file:
