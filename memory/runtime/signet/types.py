@@ -60,11 +60,11 @@ class SessionParams(Wire):
     not say. OpenCode leaves the session out of half its calls; the original daemon ignores project and agent.
     """
 
-    harness: str | None = None
-    session_key: str | None = None
-    project: str | None = None
+    harness: str | None = None  # who calls; the daemon requires it
+    session_key: str | None = None  # the conversation
+    project: str | None = None  # whose memory, with the agent
     agent_id: str | None = None
-    runtime_path: str | None = None
+    runtime_path: str | None = None  # ``plugin`` or ``legacy``; a session is claimed by one of them
 
     @field_validator("harness", "session_key", "project", "agent_id")
     @classmethod
