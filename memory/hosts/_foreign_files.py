@@ -6,8 +6,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +104,7 @@ class TomlTables:
 def write_entries(file: JsonEntries | TomlTables) -> None:
     before, after = file.before(), file.after()
     if isinstance(file, JsonEntries) and before:
-        with _private():
-            replace_file(file.copy, before)
+        _write(file.copy, before)
     _write(file.file, after)
 
 
@@ -159,19 +157,12 @@ def _write(file: Path, text: str) -> None:
     """Whole or not at all, where a link points to, and readable by no more than before."""
     target = file.resolve()
     mode = target.stat().st_mode if target.exists() else None
+    umask = os.umask(0o077)
     try:
-        with _private():
-            replace_file(target, text)
+        replace_file(target, text)
     except OSError as error:
         raise ConfigError(f"{file} cannot be written ({error.strerror})") from error
+    finally:
+        os.umask(umask)
     if mode is not None:
         target.chmod(mode)
-
-
-@contextmanager
-def _private() -> Iterator[None]:
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)

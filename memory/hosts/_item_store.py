@@ -147,10 +147,7 @@ class ItemStore:
 
 
 def check_value(value: Mapping[str, Any]) -> None:
-    """
-    Raises:
-        InputError: JSON cannot say it.
-    """
+    """InputError where JSON cannot say it."""
     try:
         json.dumps(dict(value), ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:

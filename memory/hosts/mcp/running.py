@@ -119,12 +119,7 @@ def build_server(items: MemoryItems, *, read_only: bool = False) -> Server[Any, 
 
 
 async def _read(items: MemoryItems, uri: str) -> Any:
-    """A resource, JSON-ready.
-
-    Raises:
-        InputError: there is no such resource.
-        MemslotError: the memory refused or failed.
-    """
+    """A resource, JSON-ready; InputError where there is none, and what the memory raises."""
     if uri == READINESS and (readiness := await items.readiness()) is not None:
         return readiness.model_dump(mode="json")
     native_id = unquote(uri.removeprefix(PROVENANCE))

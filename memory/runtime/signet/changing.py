@@ -93,28 +93,22 @@ class Changes:
         if self.memories.is_read_only(caller):
             return _READ_ONLY | {"id": item_id}
         async with self.memories.alone(caller.scope, item_id):
-            found = await self.memories.find(caller, scope, item_id)
-            if found is not None:
-                return await self._deleted(*found, force)
-            noted = self.memories.noted(self.memories.sessions.holders(caller, scope), item_id)
+            there = await self.memories.find(caller, scope, item_id)
+            # Where the backend has it no more words may be left beside it, as by who was killed on the way.
+            noted = there or self.memories.noted(self.memories.sessions.holders(caller, scope), item_id)
             if noted is None or noted[1].deleted:
                 return {"id": item_id, "status": "not_found"}
-            # The backend has it no more: words may be left beside it, as by who was killed on the way.
-            return await self._deleted(*noted, force, gone=True)
-
-    async def _deleted(
-        self, scope: MemoryScope, note: Note, force: bool, *, gone: bool = False
-    ) -> dict[str, Any]:
-        if note.pinned and not force:
-            return {"id": note.id, "status": "pinned_requires_force", "currentVersion": note.version}
-        if not gone and (failed := await self._natively(scope, note, None)):
-            return failed
-        note.version += 1
-        await anyio.to_thread.run_sync(self._book.unlike_its_words, scope, note)
-        await anyio.to_thread.run_sync(self.memories.sessions.forget_words, scope)
-        # Last: until it is noted as deleted, it may be forgotten again.
-        await anyio.to_thread.run_sync(self._book.forget, scope, note)
-        return _changed(note, "deleted")
+            scope, note = noted
+            if note.pinned and not force:
+                return {"id": item_id, "status": "pinned_requires_force", "currentVersion": note.version}
+            if there and (failed := await self._natively(scope, note, None)):
+                return failed
+            note.version += 1
+            await anyio.to_thread.run_sync(self._book.unlike_its_words, scope, note)
+            await anyio.to_thread.run_sync(self.memories.sessions.forget_words, scope)
+            # Last: until it is noted as deleted, it may be forgotten again.
+            await anyio.to_thread.run_sync(self._book.forget, scope, note)
+            return _changed(note, "deleted")
 
     async def forget(self, caller: Caller, body: Mapping[str, Any]) -> dict[str, Any]:
         """``POST /api/memory/forget``: a preview, unless ``mode`` is ``execute``."""

@@ -161,11 +161,10 @@ class RuntimeAdapterServer:
             for caller in self._callers.known()
         }
 
-    def mount(self, path: str, app_for: Callable[[MemoryScope, bool], Any] | None) -> None:
+    def mount(self, path: str, app_for: Callable[[MemoryScope, bool], Any]) -> None:
         """Serve something else at ``path``: callers are checked here, and answered by their scope's application."""
-        if app_for is not None:
-            mounted = http.Mounted(self.caller, self.limits, self.work, app_for)
-            self.app.router.routes.append(Route(path, endpoint=mounted))
+        mounted = http.Mounted(self.caller, self.limits, self.work, app_for)
+        self.app.router.routes.append(Route(path, endpoint=mounted))
 
 
 def _add(
