@@ -216,7 +216,10 @@ class McpAdapter(SequentialBulk):
                 "key": hashlib.sha256(name.encode()).hexdigest()[:32],
                 "text": message.content or json.dumps(message.tool_calls, ensure_ascii=False),
                 "role": message.role,
-                "fields": json.dumps({**fields, "role": message.role}, ensure_ascii=False),
+                "fields": json.dumps(
+                    {**fields, **message.model_dump(mode="json", exclude={"content"}, exclude_none=True)},
+                    ensure_ascii=False,
+                ),
             }
             for number, message in enumerate(event.messages)
         ]
