@@ -103,6 +103,11 @@ class MemoryEvent(Frozen):
         """Those of ``scenario``, ``context`` and ``attribute`` that are set."""
         return cs_fields(self.scenario, self.context, self.attribute)
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """What a backend keeps in text beside ids, time and words: the turn, who answered, and ``cs_fields``."""
+        return {"turn_id": self.turn_id, "agent_id": self.agent_id, **self.cs_fields}
+
 
 def cs_fields(scenario: str | None, context: str | None, attribute: str | None) -> dict[str, str]:
     fields = {"scenario": scenario, "context": context, "attribute": attribute}

@@ -117,9 +117,7 @@ def description(event: MemoryEvent) -> str:
     fields = {
         "event_id": event.event_id,
         "session_id": event.session_id,
-        "turn_id": event.turn_id,
-        "agent_id": event.agent_id,
-        **event.cs_fields,
+        **event.labels,
         "metadata": event.metadata or None,
     }
     present = {name: value for name, value in fields.items() if value is not None}

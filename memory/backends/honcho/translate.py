@@ -60,9 +60,7 @@ def event_parts(event: MemoryEvent) -> list[Part]:
         {
             "event_id": event.event_id,
             "session_id": event.session_id,
-            "turn_id": event.turn_id,
-            "agent_id": event.agent_id,
-            **event.cs_fields,
+            **event.labels,
             **{METADATA_PREFIX + key: value for key, value in event.metadata.items()},
         }
     )

@@ -84,14 +84,13 @@ def native_messages(event: MemoryEvent, *, infer: bool) -> tuple[list[dict[str, 
 
 def event_metadata(event: MemoryEvent) -> dict[str, Any]:
     """``created_at`` becomes mem0's own, which backdates it."""
-    moment = event.timestamp.isoformat()
+    moment, labels = event.timestamp.isoformat(), event.labels
+    labels["agent"] = labels.pop("agent_id")  # mem0's own agent_id is part of a scope
     return {
         **user_metadata(event.metadata),
-        **event.cs_fields,
+        **labels,
         "event_id": event.event_id,
         "session_id": event.session_id,
-        "turn_id": event.turn_id,
-        "agent": event.agent_id,
         "timestamp": moment,
         _EPOCH: event.timestamp.timestamp(),
         "created_at": moment,

@@ -44,10 +44,8 @@ class Requests:
         options, place = self.options, place or cube
         info: Body = {  # flat: graph databases hold no nested properties
             **user_info(event.metadata),
-            **event.cs_fields,
+            **event.labels,
             "event_id": event.event_id,
-            "turn_id": event.turn_id,
-            "agent_id": event.agent_id,
             "timestamp": event.timestamp.isoformat(),
         }
         if place != cube:

@@ -39,14 +39,12 @@ def message_facts(event: MemoryEvent, ids: ScopeIds) -> list[NewFact]:
             "event_id": event.event_id,
             "index": index,
             "session_id": event.session_id,
-            "turn_id": event.turn_id,
-            "agent_id": event.agent_id,
+            **event.labels,
             "timestamp": event.timestamp.isoformat(),
             "role": message.role,
             "name": message.name,
             "tool_call_id": message.tool_call_id,
             "tool_calls": list(message.tool_calls) if message.content and message.tool_calls else None,
-            **event.cs_fields,
             "metadata": event.metadata or None,
         }
         fact = NewFact(
