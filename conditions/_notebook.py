@@ -78,7 +78,6 @@ class Summariser(Protocol):
 
     async def problem(self) -> str | None:
         """Why it would not work now, or None."""
-        ...
 
     async def aclose(self) -> None: ...
 

@@ -127,7 +127,6 @@ class CreateProvider(Protocol):
         below that of the provider asking, such as ``shadows.0.options``; empty where the block is the asking
         provider's own: the adapter then goes by that one's name and kind. ``data_dir`` is in place of the host's.
         """
-        ...
 
 
 def _no_others(
@@ -173,23 +172,18 @@ class BareLibrary(Protocol):
 
     def add(self, text: str, user: str) -> object:
         """Store one message; blocks."""
-        ...
 
     def search(self, query: str, user: str, top_k: int) -> Sequence[str]:
         """Texts, best first; blocks."""
-        ...
 
     async def add_async(self, text: str, user: str) -> object:
         """:meth:`add` of the library's asynchronous form, or on a thread where it has none."""
-        ...
 
     async def search_async(self, query: str, user: str, top_k: int) -> Sequence[str]:
         """:meth:`search` of the library's asynchronous form, or on a thread where it has none."""
-        ...
 
     def close(self) -> None:
         """Release everything; blocks."""
-        ...
 
 
 @hookspec(firstresult=True)

@@ -68,7 +68,6 @@ class Channel(Protocol):
         Raises:
             ChannelClosed: there will be none.
         """
-        ...
 
     async def send(self, output: AgentOutput) -> None:
         """Deliver an answer, or a piece of it.
@@ -76,11 +75,9 @@ class Channel(Protocol):
         Raises:
             ChannelClosed: nobody takes it.
         """
-        ...
 
     def on_close(self, handler: Callable[[], None]) -> None:
         """Call ``handler`` once the channel is closed."""
-        ...
 
 
 class _Closing:

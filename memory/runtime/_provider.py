@@ -120,7 +120,6 @@ class Provider(Protocol):
         Raises:
             BackendError: there is none.
         """
-        ...
 
     def stream(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
@@ -130,15 +129,12 @@ class Provider(Protocol):
         Raises:
             BackendError: there is none, or it broke off.
         """
-        ...
 
     async def available(self) -> bool:
         """Whether the model's server answers just now."""
-        ...
 
     async def aclose(self) -> None:
         """Release connections. Idempotent."""
-        ...
 
 
 def encodable(text: str) -> str:

@@ -64,7 +64,6 @@ class Tool(Protocol):
 
     async def execute(self, input: Mapping[str, Any], context: ToolContext) -> Any:
         """Do it; what is returned is JSON-ready, what is raised goes back to the model."""
-        ...
 
 
 class ToolResult(Frozen):

@@ -35,7 +35,6 @@ class Executor(Protocol):
         self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
     ) -> Iterator[CellRecord]:
         """The records of the jobs, as they end. ``may_begin`` is asked before each; False leaves the rest out."""
-        ...
 
 
 def make_executor(

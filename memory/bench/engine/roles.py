@@ -144,7 +144,6 @@ class Simulator(Protocol):
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
         """What the user says next within a beat, by its exchanges, or None where nothing is left to say."""
-        ...
 
 
 class Judge(Protocol):
@@ -152,7 +151,6 @@ class Judge(Protocol):
 
     async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
         """Judge the last of ``exchanges``; only asked of beats that have a truth."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
