@@ -67,3 +67,7 @@ def _sentence(package: str, origin: Path | None) -> str:
     if origin is None:
         return f"memslot's package {package!r} is missing; {again}"
     return f"{origin} hides memslot's package {package!r}; rename it, or start from another directory"
+
+
+if __name__ == "__main__":
+    main()

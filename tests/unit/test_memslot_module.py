@@ -37,7 +37,7 @@ def installed(site: Path, package: str, distribution: str | None) -> None:
 
 
 def run(site: Path, code: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {str(site)!r}); {code}"]
+    command = [sys.executable, "-ES", "-c", f"import sys; sys.path.insert(0, {str(site)!r}); {code}"]
     return subprocess.run(command, capture_output=True, text=True, cwd=site, check=False)
 
 
@@ -61,6 +61,13 @@ def test_a_file_of_one_s_own_in_the_way_is_named(tmp_path):
     done = run(site, f"sys.path.insert(0, {str(here)!r}); import memslot; memslot.main()")
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert f"{here / 'memory.py'} hides memslot's package 'memory'" in done.stderr
+
+
+def test_the_module_is_the_command_too():
+    done = subprocess.run(
+        [sys.executable, "-m", "memslot", "--version"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stdout == f"memslot {memory.__version__}\n"
 
 
 def test_a_package_that_is_missing_is_said(tmp_path):
