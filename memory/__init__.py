@@ -2,8 +2,9 @@
 
 This page is for hosts. There are three more: :mod:`memory.adapter` for whoever writes a plugin,
 :mod:`memory.runtime` for a session or a server around a slot, :mod:`memory.testing` for tests and the conformance
-kit. What none of them exports is private. Importing this package imports no memory SDK, and a name's module only
-when the name is used: a hook that needs one error class does not wait for pydantic.
+kit. What none of them exports is private, but for the bindings of :mod:`memory.hosts` and the client of nodes in
+:mod:`memory.stigmem`. Importing this package imports no memory SDK, and a name's module only when the name is used:
+a hook that needs one error class does not wait for pydantic.
 """
 
 from __future__ import annotations

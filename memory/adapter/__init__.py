@@ -47,7 +47,6 @@ from memory.contract.formatting import (
     Utf8TokenCounter,
     clean_text,
     entry_cost,
-    render_section,
     section_overhead,
 )
 from memory.contract.native_errors import (
@@ -163,7 +162,6 @@ __all__ = [
     "quiet_loggers",
     "release",
     "remove_directory",
-    "render_section",
     "replace_file",
     "route",
     "section_overhead",

@@ -206,7 +206,8 @@ class MemoryAdapter(Protocol):
 class SupportsFeedback(Protocol):
     """Native feedback, such as MemOS ``/product/feedback``."""
 
-    async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt: ...
+    async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
+        """Hand it over; the receipt says what became of it."""
 
 
 @runtime_checkable
@@ -221,7 +222,8 @@ class SupportsBulkIngest(Protocol):
 class SupportsReadiness(Protocol):
     """Whether asynchronous derivation has caught up."""
 
-    async def readiness(self, scope: MemoryScope) -> BackendReadiness: ...
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        """What is known of it now, without waiting."""
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
         """Wait at most ``timeout_s`` seconds; ``pending`` on timeout, never a false ``ready``."""
@@ -231,21 +233,24 @@ class SupportsReadiness(Protocol):
 class SupportsNativeMutation(Protocol):
     """Update or delete one native record."""
 
-    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt: ...
+    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
+        """One of ``traits.native_mutations``, where the adapter declares which there are."""
 
 
 @runtime_checkable
 class SupportsProvenance(Protocol):
     """History and sources of native records."""
 
-    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult: ...
+    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
+        """Of the record that is named, or of what changed in a range of time; nothing is written."""
 
 
 @runtime_checkable
 class SupportsNativeQuery(Protocol):
     """Diagnostics in the backend's own terms."""
 
-    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult: ...
+    async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
+        """One of ``traits.native_queries``, where the adapter declares which there are; nothing is written."""
 
 
 @runtime_checkable

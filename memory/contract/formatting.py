@@ -34,6 +34,7 @@ class Utf8TokenCounter:
     name = "utf8-bytes/4"
 
     def count(self, text: str) -> int:
+        """Tokens in ``text``, rounded up."""
         return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
 
 

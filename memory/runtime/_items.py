@@ -45,6 +45,7 @@ class Item:
 
     @classmethod
     def of(cls, entry: ContextEntry) -> Item:
+        """The memory that an entry of a retrieval is."""
         return cls(entry.native_id, entry.text, entry.score, entry.timestamp, entry.event_ids)
 
 

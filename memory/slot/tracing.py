@@ -54,10 +54,12 @@ class JsonlTraceSink(AbstractContextManager["JsonlTraceSink"]):
             raise ConfigError(f"trace file {path}: {error.strerror}; choose a writable path") from error
 
     def emit(self, trace: Trace) -> None:
+        """Append it as a line of JSON, at once."""
         self._file.write(trace.model_dump_json() + "\n")
         self._file.flush()
 
     def close(self) -> None:
+        """The file takes no trace any more. Idempotent."""
         self._file.close()
 
     def __exit__(self, *ended: object) -> None:
@@ -84,6 +86,7 @@ class OpenTelemetrySink:
         self._tracer = tracer
 
     def emit(self, trace: Trace) -> None:
+        """Hand it to the tracer, as a span that began and ended when the call did."""
         start = int(trace.started_at.timestamp() * 1e9) if trace.started_at else None
         span = self._tracer.start_span(f"memslot.{trace.operation or 'call'}", start_time=start)
         for name, value in trace.model_dump(mode="json", exclude={"scope", "started_at"}).items():

@@ -60,6 +60,7 @@ class HostContract(ABC):
     async def on_stage(
         self, model: HostModel | None = None, store: FakeNativeStore | None = None, **policy: Any
     ) -> AsyncIterator[Stage]:
+        """The host over a memory of ``store``, with ``policy`` in place of the kit's own for it."""
         model, store = model or HostModel(), store or FakeNativeStore()
         troubles: list[tuple[str, str]] = []
         given = {"recall_s": 20.0, "on_trouble": lambda *words: troubles.append(words), **policy}

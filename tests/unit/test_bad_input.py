@@ -26,8 +26,8 @@ from memory import (
     ProvenanceRequest,
     RetrieveRequest,
 )
-from memory.adapter import ContextEntry, render_section
-from memory.contract.formatting import is_well_formed
+from memory.adapter import ContextEntry
+from memory.contract.formatting import is_well_formed, render_section
 from memory.plugins.config import load_config
 from memory.plugins.hookspecs import PluginOptions
 

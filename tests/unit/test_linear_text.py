@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 
 import conditions
 import memory
-from memory.adapter import ContextEntry, LexicalHashEmbedder, clean_text, normalise, render_section
-from memory.contract.formatting import is_well_formed, strip_context, strip_json, wrap_section
+from memory.adapter import ContextEntry, LexicalHashEmbedder, clean_text, normalise
+from memory.contract.formatting import is_well_formed, render_section, strip_context, strip_json, wrap_section
 
 HANDLERS = {
     "strip": strip_context,

@@ -23,6 +23,58 @@ SDKS = {
 }  # fmt: skip
 
 
+ROOT = pathlib.Path(memory.__file__).parents[1]
+SHOWN = {".md", ".py", ".ipynb", ".tmpl", ".txt"}
+IMPORTS = r"^[\s\"]*(?:from|import) +((?:memory|conditions)\b[\w.]*)"
+PUBLIC_MODULES = r"memory\.(hosts|stigmem)(\.[a-z]\w*)+"
+SAID_BY_THE_CLASS = {
+    f"Tool.{name}" for name in ("name", "description", "input_schema", "run_before_generation")
+}
+SAID_BY_THE_CLASS |= {"TokenCounter.name"}
+EXPORTED = {
+    "memory": """
+        AdapterMode BackendError BackendHealth BackendReadiness BackendTimeout BackendUnavailable
+        CapabilityNotSupported ConfigError ContextBudget Deadlines InputError IsolationError JsonlTraceSink
+        LifecycleError MemoryEvent MemoryFeedback MemoryScope MemorySlot MemslotError Message
+        NativeMutationRequest NativeQueryRequest open_memory open_memory_sync OpenTelemetrySink PluginError
+        PluginLoadError ProvenanceRequest ReadOnlyError RetrieveRequest RetrieveResult ScopeError
+        SupportsBulkIngest SupportsFeedback SupportsNativeMutation SupportsNativeQuery SupportsProvenance
+        SupportsReadiness TokenCounter Trace WriteReceipt
+    """,
+    "memory.adapter": """
+        AdapterSettings AdapterTraits AppendLog awaiting_turn AwareDatetime BackendAuthError
+        BackendProtocolError BackendRateLimited BackendRejected BareLibrary BaseAdapter bearer BoundedQueue
+        CAPABILITIES check_aware check_text check_url clean_text ContextEntry count_llm_call counted_openai
+        DataPath Durability entry_cost environment_kept ErrorTable expect FeedbackReceipt FileLock
+        FILTER_OPERATORS first_problem Frozen hookimpl http_client HTTPX_ERRORS IdAlphabet InputFile JsonHttp
+        JsonObject LEXICAL_OR_BLOCK LexicalHashEmbedder MemoryAdapter ModelEndpoint ModeReceipt NativeError
+        NativeMutationReceipt NativeQueryResult NativeWorker none_if_404 normalise normalise_error NotBlank
+        OPENAI_ERRORS Operation parse_time PluginInfo PluginOptions Private ProvenanceResult Public
+        quiet_loggers RecentKeys release remove_directory replace_file ResetReceipt route ScopeEncoder
+        section_overhead SequentialBulk server_address ShieldedCalls SqliteFile SqliteLayout staged_directory
+        StoreError SupportsEventLookup SupportsModelProbe SupportsProbeScopes SupportsStart sweep_directories
+        SynchronousWrites Text trim_heap Utf8TokenCounter warnings_only without_nul yield_turn
+    """,
+    "memory.runtime": """
+        AdapterClient AgentOutput AgentSession answer_text Attachment build_slot Channel ChannelClosed
+        Checkpoint CommandLine CompactionCompleteParams CompactionResult CompletionChunk CompletionOptions
+        CompletionResult Conversations create_adapter create_provider event_from_turn HostStore HostTurns
+        HttpChannel Item listening_socket load_config memory_tools MemoryItems MemslotConfig open_reach
+        open_shared open_turn_memory open_turn_memory_sync PreCompactionParams PreCompactionResult
+        PromptSubmitParams PromptSubmitResult Provider ProviderPlugin Recall run_session RuntimeAdapter
+        RuntimeAdapterServer SessionEndParams SessionEndResult SessionSettings SessionStartParams
+        SessionStartResult ShownSections spool_directory stop_at_signals StopReason StoredObject strip_context
+        Tool ToolCall ToolContext ToolDefinition ToolRegistry ToolResult TurnMemory TurnPolicy TurnReport Usage
+        UserTurn
+    """,
+    "memory.testing": """
+        ConformanceProfile FAKE_KEY FakeBackend FakeNativeError FakeNativeStore FakeRow FaultInjector Faults
+        Fingerprint HostContract HostModel HostUnderTest Kit LoopbackAnswer LoopbackContract LoopbackProcess
+        LoopbackRequest LoopbackServer MemoryContract ModelDown ModelTurn person PICTURE Report ScriptedLLM
+        TOOL_RESULT unique_word validate
+    """,
+}
+
 DOORS = [memory, memory.adapter, memory.runtime, memory.testing]
 PAGES = pytest.mark.parametrize("page", DOORS, ids=lambda page: page.__name__)
 
@@ -36,17 +88,40 @@ def test_everything_exported_exists_and_is_documented(page):
             assert inspect.getdoc(value), f"{name} has no docstring"
 
 
-def test_the_page_of_hosts_is_short_and_pinned():
-    """What a host may rely on; a name that comes or goes is a decision, and shows here."""
-    assert " ".join(sorted(memory.__all__, key=str.lower)) == (
-        "AdapterMode BackendError BackendHealth BackendReadiness BackendTimeout BackendUnavailable "
-        "CapabilityNotSupported ConfigError ContextBudget Deadlines InputError IsolationError "
-        "JsonlTraceSink LifecycleError MemoryEvent MemoryFeedback MemoryScope MemorySlot MemslotError "
-        "Message NativeMutationRequest NativeQueryRequest open_memory open_memory_sync OpenTelemetrySink "
-        "PluginError PluginLoadError ProvenanceRequest ReadOnlyError RetrieveRequest RetrieveResult "
-        "ScopeError SupportsBulkIngest SupportsFeedback SupportsNativeMutation SupportsNativeQuery "
-        "SupportsProvenance SupportsReadiness TokenCounter Trace WriteReceipt"
-    )
+@PAGES
+def test_what_a_page_exports_is_pinned(page):
+    """What others may rely on; a name that comes or goes is a decision, and shows here."""
+    assert " ".join(sorted(page.__all__, key=str.lower)) == " ".join(EXPORTED[page.__name__].split())
+
+
+@PAGES
+def test_every_method_of_a_page_is_documented(page):
+    """The API reference leaves out what has no docstring."""
+    bare = []
+    for kind in filter(inspect.isclass, (getattr(page, name) for name in page.__all__)):
+        for name, member in list(vars(kind).items()):  # a parsed type gains some
+            method = getattr(member, "__func__", getattr(member, "fget", member))
+            is_field = name in getattr(kind, "__dataclass_fields__", ())
+            if inspect.isfunction(method) and not is_field and not name.startswith(("_", "test_")):
+                bare += [] if inspect.getdoc(method) else [f"{kind.__name__}.{name}"]
+    assert set(bare) <= SAID_BY_THE_CLASS
+
+
+def shown_to_others():
+    """Documentation, examples, and what commands write into the projects of others."""
+    for folder in ("docs", "examples", "memory/testing/_templates", "memory/hosts/_files"):
+        yield from (file for file in (ROOT / folder).rglob("*") if file.suffix in SHOWN)
+
+
+def test_what_is_shown_to_others_imports_from_the_pages():
+    doors = {page.__name__ for page in DOORS}
+    for file in shown_to_others():
+        if file.name == "_hooks.py":  # builds the site
+            continue
+        for module in re.findall(IMPORTS, file.read_text(encoding="utf-8"), re.MULTILINE):
+            public = module in doors or re.fullmatch(PUBLIC_MODULES, module)
+            assert public, f"{file.relative_to(ROOT)} imports {module}"
+    assert len(list(shown_to_others())) > 50
 
 
 def test_no_name_stands_on_two_pages():
@@ -55,9 +130,8 @@ def test_no_name_stands_on_two_pages():
 
 
 def test_private_modules_carry_no_list_of_exports():
-    root = pathlib.Path(memory.__file__).parents[1]
     doors = {pathlib.Path(page.__file__) for page in DOORS}
-    files = {file for room in ("memory", "conditions") for file in root.joinpath(room).rglob("*.py")}
+    files = {file for room in ("memory", "conditions") for file in ROOT.joinpath(room).rglob("*.py")}
     assert not [file for file in files - doors if "\n__all__" in file.read_text(encoding="utf-8")]
 
 

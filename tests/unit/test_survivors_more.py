@@ -42,7 +42,6 @@ from memory.adapter import (
     entry_cost,
     normalise,
     normalise_error,
-    render_section,
     server_address,
     staged_directory,
     sweep_directories,
@@ -53,7 +52,13 @@ from memory.adapter._lexical import LexicalHashEmbedder, _stem
 from memory.adapter._sdk import _Discreet, environment_kept
 from memory.contract._model import Frozen, words_of
 from memory.contract.admission import Admission, LlmUse
-from memory.contract.formatting import CallableTokenCounter, fit_entries, neutral_section, relabel_section
+from memory.contract.formatting import (
+    CallableTokenCounter,
+    fit_entries,
+    neutral_section,
+    relabel_section,
+    render_section,
+)
 from memory.contract.native_errors import NativeError, native_name
 from memory.contract.requests import Operation
 from memory.contract.scope import IdAlphabet

@@ -95,6 +95,7 @@ class Report:
 
     @property
     def tally(self) -> Tally:
+        """What became of each spec."""
         tally = Tally({spec.name: spec.core for spec in specs().values()})
         for result in self.results:
             tally.add(result.spec, result.outcome)
