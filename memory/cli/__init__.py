@@ -1,4 +1,5 @@
-"""The ``memslot`` command. Each command is a module; what is heavy is imported when a command runs."""
+"""The ``memslot`` command. Enters: what reads arguments and prints, a module for each command; what is heavy is
+imported when a command runs. Stays out: what a program could call as well."""
 
 from __future__ import annotations
 

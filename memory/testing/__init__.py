@@ -8,6 +8,7 @@
 - :class:`LoopbackServer`: a backend's server, modelled on real sockets, with faults on demand.
 - :class:`ScriptedLLM`: a language model endpoint on the loopback, for what would otherwise need a key.
 
+Enters: what tests of memories and hosts need, the scripted model too. Stays out: what an agent in use needs.
 Names load on first use.
 """
 

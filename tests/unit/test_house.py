@@ -1,6 +1,7 @@
 """The house as a whole: no circles of imports inside a room, and how far it is from a host to an adapter."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ ROOT = Path(memory.__file__).parents[1]
 
 
 def imports():
-    """Module -> the modules of ours that it imports when it is loaded, those for type checkers included."""
+    """Module -> the modules of ours that it imports, late or for type checkers included."""
     files = {path for room in ("memory", "conditions") for path in (ROOT / room).rglob("*.py")}
     names = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -27,15 +28,7 @@ def imports():
     for name, path in names.items():
         inside = set()
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        late = {
-            child
-            for node in ast.walk(tree)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            for child in ast.walk(node)
-        }
         for node in ast.walk(tree):
-            if node in late:
-                continue
             if isinstance(node, ast.ImportFrom) and node.module:
                 inside |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
             elif isinstance(node, ast.Import):
@@ -68,6 +61,40 @@ def circles(graph):
 def test_no_module_imports_itself_by_way_of_others():
     assert circles(imports()) == []
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == ["a", "b", "c"]
+
+
+PLUGINS_AND_HOSTS = ("conditions", "memory.backends", "memory.hosts")
+
+
+def behind_a_page(graph):
+    """Modules of plugins and hosts that reach past a page, and backends that know another one."""
+    for name, others in graph.items():
+        for other in others if name.startswith(PLUGINS_AND_HOSTS) else ():
+            past = re.match(r"memory\.(adapter|runtime|testing)\.", other)
+            room = re.match(r"memory\.backends\.\w+", other)
+            if past or (room and not f"{name}.".startswith(f"{room[0]}.")):
+                yield f"{name} -> {other}"
+
+
+def test_plugins_and_hosts_ask_the_pages_and_no_other_plugin():
+    assert list(behind_a_page(imports())) == []
+    for wrong in (
+        {"memory.backends.honcho.client": {"memory.adapter._base"}},
+        {"memory.backends.honcho.client": {"memory.backends.mem0.options"}},
+        {"memory.hosts.adk": {"memory.runtime._policy"}},
+        {"conditions.simple_rag": {"memory.backends.mem0.options"}},
+    ):
+        assert len(list(behind_a_page(wrong))) == 1
+
+
+ROOMS = [ROOT / "conditions", *(path.parent for path in sorted(ROOT.glob("memory/*/__init__.py")))]
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
+def test_a_room_says_what_enters_and_what_does_not(room):
+    said = ast.get_docstring(ast.parse((room / "__init__.py").read_text(encoding="utf-8")))
+    assert "Enters: " in said.replace("\n", " ")
+    assert "Stays out: " in said.replace("\n", " ")
 
 
 class Counting(Obedient):
