@@ -37,7 +37,7 @@ def on_page_content(html: str, **_: Any) -> str:
 
     def shown(role: re.Match[str]) -> str:
         short, name = role.groups()
-        places = [one for one in anchors if f".{one}".endswith(f".{name}")]
+        places = [anchor for anchor in anchors if f".{anchor}".endswith(f".{name}")]
         code = f"<code>{name.rpartition('.')[2] if short else name}</code>"
         return f'<a href="#{places[0]}">{code}</a>' if len(places) == 1 else code
 

@@ -94,7 +94,7 @@ class Agent:
         try:
             return await self._memory.before_turn(user, session_id=self._session_id)
         except BackendError as error:
-            note(f"answering without memory: {error}")
+            warn(f"answering without memory: {error}")
             return ""
 
     async def save(self) -> None:
@@ -106,15 +106,15 @@ class Agent:
             try:
                 receipt = await self._memory.after_turn(session_id=self._session_id, **self.unsaved[0])
             except BackendError as error:
-                note(f"{len(self.unsaved)} turns are not remembered yet: {error}")
+                warn(f"{len(self.unsaved)} turns are not remembered yet: {error}")
                 return
             # "unknown" may be stored already; sending it again could store it twice.
             self.unsaved.popleft()
             for warning in receipt.warnings:
-                note(f"{receipt.status}: {warning}")
+                warn(f"{receipt.status}: {warning}")
 
 
-def note(text: str) -> None:
+def warn(text: str) -> None:
     """Tell the operator, not the user."""
     print(f"[memory] {text}", file=sys.stderr)
 
@@ -154,7 +154,7 @@ async def catch_up(memory: MemorySlot) -> None:
     if readiness is not None and memory.scope is not None:
         state = await readiness.wait_until_ready(memory.scope, CATCH_UP_S)
         if state.state != "ready":
-            note(f"not caught up: {state.state} {state.detail}")
+            warn(f"not caught up: {state.state} {state.detail}")
 
 
 async def chat(config: str | Path, model: Model) -> None:
@@ -165,7 +165,7 @@ async def chat(config: str | Path, model: Model) -> None:
             try:
                 print(f"agent: {await agent.turn(user)}")
             except httpx.HTTPError as error:
-                note(f"the model did not answer ({type(error).__name__}); say it again")
+                warn(f"the model did not answer ({type(error).__name__}); say it again")
         await agent.save()
 
 

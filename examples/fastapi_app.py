@@ -44,7 +44,7 @@ def memory_of(request: Request, x_user: Annotated[str, Header(min_length=1, max_
 
 
 @app.exception_handler(MemslotError)
-async def told(request: Request, error: MemslotError):
+async def answer_error(request: Request, error: MemslotError):
     theirs = isinstance(error, (InputError, ScopeError))
     return JSONResponse(
         {"detail": str(error) if theirs else "the memory is not available"}, 422 if theirs else 503

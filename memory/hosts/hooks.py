@@ -97,7 +97,7 @@ class _Hooks:
             return
         part = self._shown.new_in(session_id, recall.result)
         await _send(connection, {"section": part.section, "failure": failure})
-        self._shown.note(session_id, part)
+        self._shown.add(session_id, part)
 
     async def drain_for_ever(self) -> None:
         while True:

@@ -234,7 +234,7 @@ class ShownSections:
         fit_parts(self._slot, [part], lambda _, entry: digest_of(entry) in shown)
         return part
 
-    def note(self, session_id: str, part: Part) -> None:
+    def add(self, session_id: str, part: Part) -> None:
         """The host has got this."""
         self._shown.setdefault(session_id, set()).update(map(digest_of, part.entries))
         self._shown.move_to_end(session_id)

@@ -278,8 +278,8 @@ class JournalPast:
         ]
 
     def _note(self, statement: str, rows: list[tuple[Any, ...]]) -> int:
-        def note() -> int:
+        def run() -> int:
             with self._file.transaction():
                 return int(self._db.executemany(statement, rows).rowcount)
 
-        return self._file.sync(note) if rows else 0
+        return self._file.sync(run) if rows else 0

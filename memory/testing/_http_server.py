@@ -143,7 +143,7 @@ class HttpServer:
         if self._running is not None:
             self._running.stop_listening()
 
-    def pause(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Wait, but not longer than the server runs."""
         self._stopping.wait(seconds)
 

@@ -84,7 +84,7 @@ class LoopbackServer(HttpServer):
         if not fault or answer is None:
             return answer
         if kind == "late":
-            self.pause(fault.delay_s)
+            self.sleep(fault.delay_s)
             return answer
         if kind == "unreadable":
             return LoopbackAnswer(200, b'<html>a proxy says hello {"', {"content-type": "application/json"})

@@ -91,7 +91,7 @@ class ScriptedLLM(HttpServer):
         if self._record:
             self.requests.append(RecordedRequest(path, body, fault.kind if fault else None))
         if fault is not None and fault.kind == "late":
-            self.pause(fault.delay_s)
+            self.sleep(fault.delay_s)
         if fault is not None and fault.kind in _ERRORS:
             return _error(fault.kind, body, fault.retry_after_s if fault.kind == "429" else None)
         expected, endpoint = ENDPOINTS.get(path, ("", None))

@@ -43,15 +43,15 @@ def past(deadline_s: float) -> Callable[[], object]:
 @contextmanager
 def held(server: HttpServer, endpoint: str) -> Iterator[threading.Event]:
     """The next request of an endpoint is carried out; its answer leaves the server once the event is set."""
-    go_on, native, faults = threading.Event(), server.pause, vars(server)["faults"]
+    go_on, native, faults = threading.Event(), server.sleep, vars(server)["faults"]
 
-    def pause(seconds: float) -> None:
+    def sleep(seconds: float) -> None:
         if seconds == _HELD_S:
             assert go_on.wait(2 * PATIENCE_S), "nobody let the answer go"
         else:
             native(seconds)
 
-    server.pause = pause  # type: ignore[method-assign]
+    server.sleep = sleep  # type: ignore[method-assign]
     faults.add("late", endpoint=endpoint, delay_s=_HELD_S)
     try:
         yield go_on

@@ -98,7 +98,7 @@ def test_a_damaged_file_is_an_error_and_never_an_empty_memory(tmp_path: Path, ho
 
 @pytest.mark.parametrize("how", sorted(DAMAGE))
 def test_a_file_damaged_while_it_is_open_is_an_error(tmp_path: Path, how: str) -> None:
-    async def go() -> None:
+    async def run() -> None:
         async with opened(tmp_path) as memory:
             await memory.after_turn(session_id="1", user="My parrot is called Kiwi.")
             DAMAGE[how](tmp_path / "sqlite_fts.db")
@@ -110,7 +110,7 @@ def test_a_file_damaged_while_it_is_open_is_an_error(tmp_path: Path, how: str) -
             with pytest.raises(BackendError, match=r"sqlite_fts\.db"):
                 await memory.before_turn("What is the parrot called?", session_id="2")
 
-    anyio.run(go)
+    anyio.run(run)
 
 
 def test_two_that_start_at_once_share_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_a_reset_leaves_no_text_on_the_disk(tmp_path: Path, monkeypatch: pytest.
     def on_disk() -> bool:
         return any(b"zqkiwi" in file.read_bytes().lower() for file in tmp_path.iterdir())
 
-    async def go() -> None:
+    async def run() -> None:
         async with opened(tmp_path) as memory:
             for number in range(20):
                 await memory.after_turn(session_id="1", user=f"Parrot {number} is called ZQKiwi{number}.")
@@ -152,12 +152,12 @@ def test_a_reset_leaves_no_text_on_the_disk(tmp_path: Path, monkeypatch: pytest.
             assert not on_disk()
             assert "Tom" in await other.before_turn("What is the cat called?", session_id="2")
 
-    anyio.run(go)
+    anyio.run(run)
     assert not on_disk()
 
 
 def test_an_event_that_comes_twice_is_kept_once(tmp_path: Path) -> None:
-    async def go() -> None:
+    async def run() -> None:
         async with opened(tmp_path) as memory:
             first = await memory.after_turn(session_id="1", event_id="e", user="One.")
             again = await memory.after_turn(session_id="1", event_id="e", user="Two.")
@@ -165,4 +165,4 @@ def test_an_event_that_comes_twice_is_kept_once(tmp_path: Path) -> None:
             assert again.warnings
             assert await memory.before_turn("two", session_id="2") == ""
 
-    anyio.run(go)
+    anyio.run(run)

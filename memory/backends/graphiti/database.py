@@ -131,7 +131,7 @@ class Database:
                 connection.rows("COMMIT", {})
             except Exception as error:
                 raise BackendUnavailable("Kuzu failed to commit; it may or may not be stored") from error
-            self._saves.note()
+            self._saves.record()
             if self._saves.length > _CHECKPOINT_BYTES:
                 self._checkpoint(connection)
                 self._note("open", indexed=sorted(self._tables))

@@ -100,7 +100,7 @@ class Server:
         self._await(lambda: _asked(listening, b"PING\r\n").startswith(b"+PONG"))
         if state.get("state") == "rewrite":  # words that were to be erased are still in the log
             self._rewrite(listening)
-        self._begin_saves().note()
+        self._begin_saves().record()
 
     def _begin_saves(self) -> SaveLog:
         self._saves = SaveLog(self._current_log(), self._directory / "saves")
@@ -164,7 +164,7 @@ class Server:
     def saved(self) -> None:
         """To be called after each save, before it is acknowledged."""
         if self._saves is not None:
-            self._saves.note()
+            self._saves.record()
 
     def problems(self) -> list[str]:
         return self._saves.warnings() if self._saves is not None else []

@@ -53,7 +53,7 @@ class SaveLog:
         self._log.remove()
         self.length = self._checksum = 0
 
-    def note(self) -> None:
+    def record(self) -> None:
         """Before a save is acknowledged. What cannot be noted is kept all the same."""
         with suppress(OSError, StoreError):
             with self._wal.open("rb") as file:

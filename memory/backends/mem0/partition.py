@@ -61,9 +61,9 @@ class RowCount:
         with suppress(FileNotFoundError, ValueError):
             noted, lost = map(int, self._path.read_bytes().split())
             self.lost = lost + max(0, noted - stored)
-        self.note(stored)
+        self.write(stored)
 
-    def note(self, rows: int) -> None:
+    def write(self, rows: int) -> None:
         file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
             os.write(file, b"%012d %012d\n" % (rows, self.lost))
@@ -312,7 +312,7 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
 
     def _note(self, fewer: int) -> None:
         if self._count is not None:
-            self._count.note(len(self.client.collections[self.collection_name].ids) - fewer)
+            self._count.write(len(self.client.collections[self.collection_name].ids) - fewer)
 
     def delete(self, vector_id: str) -> None:
         self._logs.begin()

@@ -330,7 +330,7 @@ class Canary:
         return None if await self._found() else await self._why()
 
     async def _store(self) -> Sequence[str]:
-        body = self.native.requests.note(_TEXT, CANARY, {"context": CANARY})
+        body = self.native.requests.add_text(_TEXT, CANARY, {"context": CANARY})
         stored = added(await self.native.transport.call("add", body))
         if not stored:
             why = "MemOS answered 200 and stored nothing; see the server's log"

@@ -66,7 +66,7 @@ class Requests:
             body["mode"] = options.mode
         return without_nul(body)
 
-    def note(self, text: str, cube: str, info: Mapping[str, str]) -> Body:
+    def add_text(self, text: str, cube: str, info: Mapping[str, str]) -> Body:
         """A text kept as it is, at once: the canary."""
         return {
             "user_id": cube,

@@ -46,7 +46,7 @@ class MemosDouble(LoopbackServer):
 
     def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
         if request.path == "/product/add":
-            self.pause(self.late_s)
+            self.sleep(self.late_s)
         return super().respond(request)
 
     def handle(self, request: LoopbackRequest) -> LoopbackAnswer | None:
@@ -56,7 +56,7 @@ class MemosDouble(LoopbackServer):
         if name == self.crash:
             told = {"code": 500, "message": f"failed on {request.text} (key {FAKE_KEY})", "data": None}
             return LoopbackAnswer(500, told, drop=True)
-        self.pause(self.latency_s)
+        self.sleep(self.latency_s)
         self.model.work()
         status, answer = getattr(self.model, name)(request.json or dict(request.params))
         return LoopbackAnswer(status, answer)

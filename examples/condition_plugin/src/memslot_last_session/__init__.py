@@ -53,7 +53,7 @@ class LastSession(BaseAdapter):
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         sessions = self._events.setdefault(event.scope, {})
         known = sessions.setdefault(event.session_id, [])
-        if all(one.event_id != event.event_id for one in known):
+        if all(other.event_id != event.event_id for other in known):
             known.append(event)
         return WriteReceipt(
             event_id=event.event_id,
@@ -69,7 +69,7 @@ class LastSession(BaseAdapter):
         said = [
             (event, message)
             for events in newest
-            for event in sorted(events, key=lambda one: one.timestamp)
+            for event in sorted(events, key=lambda event: event.timestamp)
             for message in event.messages
             if message.content.strip()
         ]
@@ -79,11 +79,11 @@ class LastSession(BaseAdapter):
             request=request,
             raw=[
                 {
-                    "by": one.name or one.role,
-                    "said": one.content,
+                    "by": message.name or message.role,
+                    "said": message.content,
                     **event.model_dump(mode="json", exclude={"messages"}),
                 }
-                for event, one in said
+                for event, message in said
             ],
             entries=tuple(self._entry(event, message) for event, message in said),
             trace=self.trace(request.scope, "dict.values", consistency="committed"),

@@ -71,7 +71,7 @@ class Options(PluginOptions):
     config: dict[str, Any] = Field(default_factory=dict)
     """Hermes' ``config.yaml`` for every scope, such as the provider's own settings."""
     directory: DataPath | None = None
-    """Where the homes lie. None: ``hermes`` in ``memory.data_dir``."""
+    """Where Hermes' homes lie. None: ``hermes`` in ``memory.data_dir``."""
 
 
 class Hermes(BaseAdapter):
@@ -150,15 +150,15 @@ class Hermes(BaseAdapter):
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Remove the provider's home."""
-        homes = self.directory / self._homes(scope)
+        directory = self.directory / self._directory_of(scope)
 
         def remove(provider: MemoryProvider) -> None:
             provider.shutdown()
-            del self.providers[homes.name]
-            remove_directory(homes)
+            del self.providers[directory.name]
+            remove_directory(directory)
 
         await self._run(scope, remove)
-        verified = not homes.exists()
+        verified = not directory.exists()
         return ResetReceipt(scope=scope, verified=verified, trace=self.trace(scope, "remove the home"))
 
     async def health(self) -> BackendHealth:
@@ -174,31 +174,33 @@ class Hermes(BaseAdapter):
         while self.providers:
             self.providers.popitem()[1].shutdown()
 
-    def _homes(self, scope: MemoryScope) -> str:
+    def _directory_of(self, scope: MemoryScope) -> str:
         return self.native_scope(scope)["hermes_home"]
 
     async def _run(self, scope: MemoryScope, call: Callable[[MemoryProvider], T]) -> T:
         """``call`` with the scope's provider, on the worker, in the scope's home."""
-        homes = self.directory / self._homes(scope)
+        directory = self.directory / self._directory_of(scope)
 
         def at_home() -> T:
             from hermes_constants import set_hermes_home_override
 
             # A new name after a reset: some providers keep what they opened by its path.
-            home = next(homes.iterdir(), homes / uuid4().hex) if homes.exists() else homes / uuid4().hex
-            set_hermes_home_override(home)
-            if homes.name not in self.providers:
-                self.providers[homes.name] = self._initialized(home)
-            return call(self.providers[homes.name])
+            hermes_home = directory / uuid4().hex
+            if directory.exists():
+                hermes_home = next(directory.iterdir(), hermes_home)
+            set_hermes_home_override(hermes_home)
+            if directory.name not in self.providers:
+                self.providers[directory.name] = self._initialized(hermes_home)
+            return call(self.providers[directory.name])
 
         return await self.worker.run(lambda: copy_context().run(at_home))
 
-    def _initialized(self, home: Path) -> MemoryProvider:
-        home.mkdir(parents=True, exist_ok=True)
+    def _initialized(self, hermes_home: Path) -> MemoryProvider:
+        hermes_home.mkdir(parents=True, exist_ok=True)
         if self._config:
-            (home / "config.yaml").write_text(yaml.safe_dump(self._config), encoding="utf-8")
-        provider = _load(self._provider, home)
-        provider.initialize(SESSION, hermes_home=str(home), platform="cli", agent_context="primary")
+            (hermes_home / "config.yaml").write_text(yaml.safe_dump(self._config), encoding="utf-8")
+        provider = _load(self._provider, hermes_home)
+        provider.initialize(SESSION, hermes_home=str(hermes_home), platform="cli", agent_context="primary")
         return provider
 
 
@@ -210,12 +212,12 @@ def _texts(event: MemoryEvent, role: str | None = None) -> list[str]:
     ]
 
 
-def _load(name: str, home: Path) -> MemoryProvider:
+def _load(name: str, hermes_home: Path) -> MemoryProvider:
     """A provider of its own each time. Hermes falls back to its built-in memory in silence; this does not.
 
     Some write their settings where the environment says when they are made, by default into the user's home.
     """
-    with environment_kept(HERMES_HOME=str(home)):
+    with environment_kept(HERMES_HOME=str(hermes_home)):
         from plugins.memory import load_memory_provider
 
         quiet_loggers("plugins")
