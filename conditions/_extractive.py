@@ -166,7 +166,7 @@ def _pieces(text: str) -> Iterator[str]:
         yield piece
 
 
-class _Wishes:
+class _Preferences:
     """Preferences of one speaker and context. Of ``a`` words and ``b`` words, alike share at least ``3 (a +
     b) / 8``, so one that is alike has one of any ``a - shared + 1`` words, and the rarest are looked for. How
     many are compared is bounded: in a flood of near repeats some stay, until the memory is full."""
@@ -207,7 +207,7 @@ def _without_repeats(known: list[_Sourced], new: list[_Sourced]) -> list[_Source
     two of ``known`` are alike, so they are compared with new ones alone."""
     kept: list[_Sourced] = []
     heard: set[tuple[str, str | None, frozenset[str]]] = set()
-    wishes: dict[tuple[str, str | None, bool], _Wishes] = defaultdict(_Wishes)
+    wishes: dict[tuple[str, str | None, bool], _Preferences] = defaultdict(_Preferences)
     dated = [(pair, False) for pair in known] + [(pair, True) for pair in new]
     for sourced, is_new in sorted(dated, key=lambda item: item[0][0].date)[::-1]:
         statement, source = sourced

@@ -56,11 +56,11 @@ def quiet_loggers(package: str, *more: str, unsaid: tuple[str, ...] = ()) -> Non
     warnings_only(package)
     for name in {*more, *logging.root.manager.loggerDict}:
         if name.partition(".")[0] == package:
-            logging.getLogger(name).addFilter(_Discreet(unsaid))
+            logging.getLogger(name).addFilter(_QuietFilter(unsaid))
 
 
 @dataclass(frozen=True)
-class _Discreet:
+class _QuietFilter:
     """A filter that is equal to its like, so that a logger takes it once."""
 
     unsaid: tuple[str, ...]

@@ -39,7 +39,7 @@ _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _accepted: ContextVar[int | None] = ContextVar("accepted", default=None)
 
 
-class _Erased(MemslotError):
+class _ResetMeanwhile(MemslotError):
     """A reset of its scope came before an event."""
 
 
@@ -62,7 +62,7 @@ class _Attached:
             return cast(WriteReceipt, await self.call("record_event", event))
         receipt = await self.call("record_accepted", event, resets)
         if receipt is None:
-            raise _Erased("its scope was reset since it was accepted")
+            raise _ResetMeanwhile("its scope was reset since it was accepted")
         return cast(WriteReceipt, receipt)
 
     async def aclose(self) -> None:
@@ -175,7 +175,7 @@ class AttachedSlot(MemorySlot):
         before = _accepted.set(resets)
         try:
             return await super().record_accepted(event, resets, count)
-        except _Erased:
+        except _ResetMeanwhile:
             return None
         finally:
             _accepted.reset(before)

@@ -80,7 +80,7 @@ class Channel(Protocol):
         """Call ``handler`` once the channel is closed."""
 
 
-class _Closing:
+class _ClosingChannel:
     def __init__(self) -> None:
         self._handlers: list[Callable[[], None]] = []
         self.closed = False
@@ -96,7 +96,7 @@ class _Closing:
                 handler()
 
 
-class CommandLine(_Closing):
+class CommandLine(_ClosingChannel):
     """A line of stdin is a turn; answers go to stdout as they come.
 
     Args:
@@ -156,7 +156,7 @@ def sent(output: AgentOutput) -> str:
 _Reader = MemoryObjectSendStream[AgentOutput]
 
 
-class HttpChannel(_Closing):
+class HttpChannel(_ClosingChannel):
     """One conversation by HTTP: each request is a turn, and its answer a stream of server-sent events.
 
     ``async for event in channel.exchange(turn)`` is what a route does; the session loop has the other end. Events

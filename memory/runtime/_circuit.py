@@ -21,7 +21,7 @@ class CircuitOpen(BackendUnavailable):
     sent = False
 
 
-class SetUpLate(BackendTimeout):
+class SetUpTimedOut(BackendTimeout):
     """A scope is new, and was not set up in time. That goes on, and says nothing about the memory of others."""
 
 
@@ -59,7 +59,7 @@ class Circuit:
             yield
         except Exception as error:
             # A request that was refused, or made wrongly by the host, says nothing about the next one.
-            if isinstance(error, BackendError) and not isinstance(error, (BackendRejected, SetUpLate)):
+            if isinstance(error, BackendError) and not isinstance(error, (BackendRejected, SetUpTimedOut)):
                 self._failures += 1
                 if self._failures >= self._open_after:
                     if not self._until or self.left_s <= 0:

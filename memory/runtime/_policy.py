@@ -24,7 +24,7 @@ from memory.contract.formatting import relabel_section, strip_json
 from memory.contract.receipts import BackendHealth, RetrieveResult, Trace
 from memory.contract.requests import Positive, RetrieveRequest
 from memory.contract.scope import MemoryScope
-from memory.runtime._circuit import Background, Circuit, CircuitOpen, SetUpLate
+from memory.runtime._circuit import Background, Circuit, CircuitOpen, SetUpTimedOut
 from memory.runtime._writing import WriteBehind
 from memory.slot.rendering import without_recalled_context
 from memory.slot.rules import Seconds
@@ -343,7 +343,7 @@ class TurnMemory:
             # The next time it counts: what never ends may be a memory that is down.
             self._new.add(request.scope)
             why = f"{slot.backend_name}: the scope is still being set up after {self.policy.recall_s:g} s"
-            raise SetUpLate(why, backend_name=slot.backend_name, operation="setup_scope")
+            raise SetUpTimedOut(why, backend_name=slot.backend_name, operation="setup_scope")
         if not answer:
             what = "was given up" if answered.is_set() else f"has no answer within {self.policy.recall_s:g} s"
             why = f"{slot.backend_name}: recall {what}"

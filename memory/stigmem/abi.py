@@ -49,7 +49,7 @@ class ContextPulls:
     problems: list[str] = field(default_factory=list)
     _handoffs: list[Fact] = field(default_factory=list)
 
-    def add_problem(self, what: str, problem: str, level: int = logging.WARNING) -> None:
+    def warn(self, what: str, problem: str, level: int = logging.WARNING) -> None:
         self.problems.append(f"{what}: {problem}")
         log.log(level, "stigmem: %s: %s", what, problem)
 
@@ -96,25 +96,21 @@ class ContextPulls:
     async def _pull(self, what: str, **query: Any) -> list[Fact]:
         entity = query.get("entity", "given")
         if not entity.strip():
-            self.add_problem(what, "the entity is blank, and a node would answer with everybody's facts")
+            self.warn(what, "the entity is blank, and a node would answer with everybody's facts")
             return []
         if entity != entity.lower() or " " in entity:
             # Folding it as the node did when it was written would show one user what is another's.
-            self.add_problem(
-                what, "the entity holds capitals or spaces, and a node knows none such; escape them"
-            )
+            self.warn(what, "the entity holds capitals or spaces, and a node knows none such; escape them")
             return []
         try:
             found = await self.node.query(scope="company", **query)
         except BackendError as error:
             # 12.6: 4xx is an empty answer; but a wrong key would make every boot empty, and nobody would know.
             refused = (error.status or 500) < 500 and not isinstance(error, BackendAuthError)
-            self.add_problem(what, str(error), logging.DEBUG if refused else logging.WARNING)
+            self.warn(what, str(error), logging.DEBUG if refused else logging.WARNING)
             return []
         if len(found) >= MAX_LIMIT:
-            self.add_problem(
-                what, f"the node answered with its most, {MAX_LIMIT} facts; older ones are left out"
-            )
+            self.warn(what, f"the node answered with its most, {MAX_LIMIT} facts; older ones are left out")
         return found
 
 
@@ -228,13 +224,13 @@ class StigmemAbi(WriteQueue):
                         if handoff_details:
                             await pulls.details()
             if limit.cancelled_caught:
-                pulls.add_problem("boot", f"not finished within {self._boot_timeout_s:g} s")
+                pulls.warn("boot", f"not finished within {self._boot_timeout_s:g} s")
         except MemslotError as error:
             level = logging.ERROR if self.archetype == "process" else logging.WARNING
-            pulls.add_problem("node probe", str(error), level)
+            pulls.warn("node probe", str(error), level)
         except Exception as error:
             # Nobody foresaw it, and the agent must start all the same.
-            pulls.add_problem("boot", f"unexpected {type(error).__name__}")
+            pulls.warn("boot", f"unexpected {type(error).__name__}")
         return pulls.context(user_entity)
 
     # Writes (12.4): each returns at once and never raises.

@@ -49,7 +49,7 @@ from memory.adapter import (
 from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers, is_loopback
 from memory.adapter._http import _unhandled
 from memory.adapter._lexical import LexicalHashEmbedder, _stem
-from memory.adapter._sdk import _Discreet, environment_kept
+from memory.adapter._sdk import _QuietFilter, environment_kept
 from memory.contract._model import Frozen, words_of
 from memory.contract.admission import Admission, LlmUse
 from memory.contract.formatting import (
@@ -335,7 +335,7 @@ SMALL = [ContextEntry, JournalEntry, JournalKey, Recall, _Pending]
         NativeError,
         Operation,
         SqliteLayout,
-        _Discreet,
+        _QuietFilter,
     ],
 )
 def test_what_is_handed_out_cannot_be_changed(kind: type) -> None:

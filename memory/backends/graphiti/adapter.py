@@ -45,7 +45,7 @@ from memory.adapter import (
     release,
 )
 from memory.backends.graphiti.options import GraphitiOptions, build_ontology
-from memory.backends.graphiti.stores import NotSaved, make_store
+from memory.backends.graphiti.stores import WriteFailed, make_store
 from memory.backends.graphiti.translate import (
     ERRORS,
     KINDS,
@@ -360,7 +360,7 @@ class _InUse:
     async def __aexit__(self, kind: object, error: BaseException | None, where: object) -> None:
         self._graph.users -= 1
         self.place.release()
-        if isinstance(error, NotSaved):
+        if isinstance(error, WriteFailed):
             cause, name = error.__cause__ or error, self.backend_name
             failure = normalise_error(cause, backend_name=name, operation="the write", table=ERRORS)
             failure.sent = False  # also where a model's answer was lost: nothing is stored

@@ -24,7 +24,7 @@ from memory import MemoryEvent, MemslotError, ScopeError
 from memory.adapter import ShieldedCalls, awaiting_turn
 from memory.backends.graphiti.models import Models
 from memory.backends.graphiti.options import GraphitiOptions
-from memory.backends.graphiti.stores import NotSaved, ScopeGraph, Write
+from memory.backends.graphiti.stores import ScopeGraph, Write, WriteFailed
 from memory.backends.graphiti.translate import Triplet, description, event_id_of
 
 _OWNERS: dict[str, Any] = {
@@ -174,7 +174,7 @@ class NativeGraph:
         except Exception as error:
             if write.saving or isinstance(error, MemslotError):
                 raise
-            raise NotSaved from error
+            raise WriteFailed from error
 
     async def idle(self) -> None:
         """Wait until abandoned writes, and queries they had sent, have ended."""

@@ -60,7 +60,7 @@ class Database:
     def open(self, tables: Iterable[str] = ()) -> None:
         """Idempotent. ``tables`` are to have a full-text index, besides those named before."""
         if not self._tables.issuperset(tables):
-            self._let_go(checkpoint=True)  # what lacks is made before it is opened again
+            self._release(checkpoint=True)  # what lacks is made before it is opened again
             self._tables.update(tables)
         self._ready()
         self.check()
@@ -72,7 +72,7 @@ class Database:
             try:
                 self._connection = self._opened()
             except BaseException as error:
-                self._let_go()
+                self._release()
                 self._lock.release()
                 ours = isinstance(error, (BackendError, OSError, StoreError))
                 if ours or not isinstance(error, Exception):
@@ -136,14 +136,14 @@ class Database:
                 self._checkpoint(connection)
                 self._note("open", indexed=sorted(self._tables))
         except BaseException:
-            self._let_go()
+            self._release()
             raise
         return rows[0] if rows else []
 
     def reset(self, tables: Iterable[str] = ()) -> None:
         """A blank file in place of what there is, where what Kuzu deletes would stay readable."""
         self._tables.update(tables)
-        self._let_go()
+        self._release()
         self._directory.mkdir(parents=True, exist_ok=True)
         self._lock.acquire()
         self._refuse_foreign()
@@ -153,11 +153,11 @@ class Database:
 
     def close(self) -> None:
         """Write everything down, close, and give the directory back. Idempotent."""
-        self._let_go(checkpoint=True)
+        self._release(checkpoint=True)
         self._lock.release()
         trim_heap()
 
-    def _let_go(self, *, checkpoint: bool = False) -> None:
+    def _release(self, *, checkpoint: bool = False) -> None:
         written = False
         if checkpoint and self._connection is not None:
             with suppress(RuntimeError, BackendError):  # whoever opens it next looks

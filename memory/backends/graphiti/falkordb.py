@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from memory.backends.graphiti.stores import SavedTogether, ScopeGraph, Store, Write, changes, equip
+from memory.backends.graphiti.stores import SavingSession, ScopeGraph, Store, Write, changes, equip
 
 _FULLTEXT = "db.idx.fulltext.query"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -140,7 +140,7 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
         return other
 
 
-class Session(SavedTogether, FalkorDriverSession):
+class Session(SavingSession, FalkorDriverSession):
     pass
 
 

@@ -19,7 +19,7 @@ from graphiti_core.driver.kuzu_driver import KuzuDriver, KuzuDriverSession
 from memory import BackendUnavailable
 from memory.adapter import NativeWorker
 from memory.backends.graphiti.database import Database, Statement
-from memory.backends.graphiti.stores import NODES, SavedTogether, ScopeGraph, Store, Write, changes, equip
+from memory.backends.graphiti.stores import NODES, SavingSession, ScopeGraph, Store, Write, changes, equip
 
 T = TypeVar("T")
 _WILDCARDS = re.compile(r"[*?]")
@@ -185,7 +185,7 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
             await shared.leave()
 
 
-class Session(SavedTogether, KuzuDriverSession):
+class Session(SavingSession, KuzuDriverSession):
     pass
 
 
@@ -195,11 +195,11 @@ def _statement(query: str, kwargs: Mapping[str, Any]) -> Statement:
     if "QUERY_FTS_INDEX" in query and isinstance(parameters.get("query"), str):
         # Wildcards to Kuzu, so that a question would lose its last word.
         parameters["query"] = _WILDCARDS.sub(" ", parameters["query"])
-    return _in_one_order(query), parameters
+    return _ordered(query), parameters
 
 
 @lru_cache(maxsize=256)
-def _in_one_order(query: str) -> str:
+def _ordered(query: str) -> str:
     """A search whose rows of equal score come newest first, then by text. Left alone, they come as they lie
     in the file; and which of them the index cuts off cannot be told, so that it gives all."""
     returned = _RETURNED.search(query)

@@ -18,7 +18,7 @@ class Abandoned(Exception):
     """Nobody waits for this write any more; it must not go on."""
 
 
-class NotSaved(Exception):
+class WriteFailed(Exception):
     """The write failed, for the reason that is its cause, and nothing of it is stored."""
 
 
@@ -148,7 +148,7 @@ class ScopeGraph(_Driver):
         """Release what is this scope's alone. Idempotent."""
 
 
-class SavedTogether:
+class SavingSession:
     """Graphiti's unit of saving, in front of the SDK's own: what it runs is saved in one go."""
 
     def __init__(self, graph: Any) -> None:

@@ -178,7 +178,7 @@ class HonchoAdapter(HonchoRecords):
         if options.supplement != "none":
             calls.insert(0, lambda: self._supplement(workspace, text, limit, raw))
         async with workspace.reading():
-            found = await (_at_once(calls) if len(calls) > 1 else calls[0]())
+            found = await (_gather(calls) if len(calls) > 1 else calls[0]())
         warnings = ("the question was shortened to what Honcho can look for",) if shortened else ()
         trace = self.trace(
             request.scope,
@@ -200,7 +200,7 @@ class HonchoAdapter(HonchoRecords):
             asked |= {"peer_target": workspace.peer_id, **self._about(text, limit)}
             asked["limit_to_session"] = options.limit_to_session
         # Honcho answers 404 for a user it has never seen, and 200 without messages for such a session.
-        context = await workspace.unless_unknown(workspace.session(request.session_id).aio.context(**asked))
+        context = await workspace.none_if_no_user(workspace.session(request.session_id).aio.context(**asked))
         raw["context"] = native_json(context)
         if context is None:
             return []
@@ -236,7 +236,7 @@ class HonchoAdapter(HonchoRecords):
             found: list[Any] = await view.query(text, top_k=limit, distance=farthest)
             raw["conclusions"] = native_json(found)
             return [conclusion_entry(conclusion) for conclusion in found]
-        about = await workspace.unless_unknown(workspace.user.aio.context(**self._about(text, limit)))
+        about = await workspace.none_if_no_user(workspace.user.aio.context(**self._about(text, limit)))
         raw["peer_context"] = native_json(about)
         if about is None:
             return []
@@ -293,7 +293,7 @@ def _in_order(stored: Mapping[tuple[int, int], str]) -> tuple[str, ...]:
     return tuple(native_id for _, native_id in sorted(stored.items()))
 
 
-async def _at_once(calls: Sequence[Callable[[], Awaitable[list[ContextEntry]]]]) -> list[ContextEntry]:
+async def _gather(calls: Sequence[Callable[[], Awaitable[list[ContextEntry]]]]) -> list[ContextEntry]:
     """At the same time, in their order; the first error of any, by itself."""
     found: dict[int, list[ContextEntry]] = {}
 

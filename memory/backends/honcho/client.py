@@ -180,7 +180,7 @@ class WorkspaceReader:
         """The queue needs nothing to be there: whether this is a Honcho that lets us in."""
         await self.reader.aio.queue_status()
 
-    async def unless_unknown(self, call: Awaitable[T]) -> T | None:
+    async def none_if_no_user(self, call: Awaitable[T]) -> T | None:
         """None where Honcho has not met the user yet, which it says with 404. So does an address that is not
         Honcho's: the queue, which needs no user, must answer."""
         answer = await none_if_404(call)

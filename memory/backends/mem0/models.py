@@ -91,15 +91,15 @@ class Models:
             native = _bound(native, options.embedder, min(write_s, retrieve_s))
             # Not of a batch: mem0 tries one text after the other when that fails, and skips those that fail again.
             failed = {"embed": partial(setattr, notes, "embedding_error")}
-            self.embedder = Watched(native, turn, failed=failed)
+            self.embedder = WatchedModel(native, turn, failed=failed)
         if options.llm is not None:
             native = LlmFactory.create(config.llm.provider, config.llm.config)
             native = _bound(native, options.llm, write_s)
-            self.llm = Watched(native, turn, answered={"generate_response": notes.read})
+            self.llm = WatchedModel(native, turn, answered={"generate_response": notes.read})
         if config.reranker is not None:
             native = RerankerFactory.create(config.reranker.provider, config.reranker.config)
             failed = {"rerank": partial(setattr, notes, "reranking_error")}
-            self.reranker = Watched(native, turn, failed=failed)
+            self.reranker = WatchedModel(native, turn, failed=failed)
 
     def probe(self, role: str, dimensions: int | None, where: str) -> None:
         if role == "reranker":
@@ -183,7 +183,7 @@ class StoreLock:
                 self._mine.held = False
 
     @contextmanager
-    def passed_on(self) -> Iterator[None]:
+    def released(self) -> Iterator[None]:
         """A thread that has no turn has none to pass on."""
         if self._lock is None or not getattr(self._mine, "held", False):
             yield
@@ -211,7 +211,7 @@ class LexicalEmbedding:
 
 
 @dataclass(eq=False)
-class Watched:
+class WatchedModel:
     """A native model, which has no turn while it is waited for."""
 
     native: Any
@@ -225,7 +225,7 @@ class Watched:
 
     def _call(self, name: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         try:
-            with self.turn.passed_on():
+            with self.turn.released():
                 answer = method(*arguments, **options)
         except Exception as error:
             if name in self.failed:

@@ -202,7 +202,7 @@ def _assert_readable(file: Path) -> None:
             connection.execute("SELECT name FROM sqlite_master").fetchall()
 
 
-class _OneCommit(nullcontext[None]):
+class _NoCommit(nullcontext[None]):
     """A connection whose blocks do not commit: whoever made this does."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -255,10 +255,10 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         rough = matrix @ asked.astype(np.float32)
         alive = rows._payload_and_non_deleted_mask(None, DEFAULT_VECTOR_NAME).astype(bool)
         rough[~alive] = -np.inf
-        near = self._near(rows, rough, top_k, self._create_filter(self._beyond_scope(filters)))
+        near = self._candidates(rows, rough, top_k, self._create_filter(self._beyond_scope(filters)))
         return _ranked(rows, near, _products(matrix, near, asked), top_k)
 
-    def _near(self, rows: Any, rough: Any, top_k: int, condition: Any) -> list[int]:
+    def _candidates(self, rows: Any, rough: Any, top_k: int, condition: Any) -> list[int]:
         """The best ``top_k`` rows that meet the condition, and all that rounding may have put behind them."""
         texts = _equal_texts(condition)
 
@@ -297,7 +297,7 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
         self._logs.begin()
         kept = self.client.collections[self.collection_name].storage
         connection = kept.storage
-        kept.storage = _OneCommit(connection)
+        kept.storage = _NoCommit(connection)
         try:
             with connection:
                 super().insert(vectors, payloads, ids)

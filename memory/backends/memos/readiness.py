@@ -265,7 +265,7 @@ class Readiness:
             stored = await look(cube, place)
             raw = sum(map(unextracted, stored.values()))
             awaiting = sum(map(self._awaits_scheduler, stored.values()))
-            gone, crowded, lost = await self._unfound(cube, place, stored)
+            gone, crowded, lost = await self._count_unfound(cube, place, stored)
             problems = (
                 (failed, raw, f"{_RAW} in {raw} of {len(stored)} memories"),
                 (failed, lost, _LOST),
@@ -302,7 +302,7 @@ class Readiness:
     def _awaits_scheduler(self, item: Item) -> bool:
         return self.options.async_mode == "async" and untouched(item)
 
-    async def _unfound(self, cube: str, place: str, stored: Mapping[str, Item]) -> tuple[int, int, int]:
+    async def _count_unfound(self, cube: str, place: str, stored: Mapping[str, Item]) -> tuple[int, int, int]:
         """Events of which a cube stores nothing; those not among what is found; whether nothing is found at
         all. What was written by others is one question, as no search is wasted on each of it."""
         of_event: defaultdict[str, list[Item]] = defaultdict(list)

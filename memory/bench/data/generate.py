@@ -60,7 +60,7 @@ def make_game(size: GameSize | None = None, *, seed: int = 7) -> TimelineSet:
             f"timeline.users: is {size.users}; in {language.name} there are {len(language.worlds)}"
         )
     worlds = language.worlds[: size.users]
-    timelines = tuple(_Life(language, world, seed, size).timeline() for world in worlds)
+    timelines = tuple(_PersonaScript(language, world, seed, size).timeline() for world in worlds)
     notes = ["Synthetic data of memslot's own; a seed plays half of the wordings of each setting."]
     if size.tests <= TESTS_PER_CHANGE:
         notes.append(f"With {size.tests} tests, fewer than {TESTS_PER_CHANGE} follow a change.")
@@ -68,7 +68,7 @@ def make_game(size: GameSize | None = None, *, seed: int = 7) -> TimelineSet:
 
 
 @dataclass
-class _Life:
+class _PersonaScript:
     """One persona: what is said along its plan, and what is tested."""
 
     language: Language

@@ -69,7 +69,7 @@ class ReplayDriver(SessionDriver):
         self._probe = probe_id or self._probe
 
     def memory(self, where: Script | Probe) -> CellMemory:
-        return _ShownAgain(self.context.slot, self._section)
+        return _RecordedMemory(self.context.slot, self._section)
 
     def event_ids(self, result: RetrieveResult) -> list[str] | None:
         return self._event_ids
@@ -91,7 +91,7 @@ class ReplayDriver(SessionDriver):
         return (traces[-1].error if traces else None) or type(recall.failure).__name__
 
 
-class _ShownAgain(CellMemory):
+class _RecordedMemory(CellMemory):
     def __init__(self, slot: MemorySlot, section: Callable[[RetrieveRequest], Recall]) -> None:
         super().__init__(slot)
         self._section = section

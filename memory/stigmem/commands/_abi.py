@@ -209,7 +209,7 @@ def escalate(
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WriteCommand:
     """A write that a command line asks for, and how long it may take, seconds."""
 
     build: Callable[[Surfaces], Write]
@@ -218,13 +218,13 @@ class Wanted:
 
 
 # Where the sender has set it, writes are put there in place of being sent, for the hooks that handed them over.
-handed_over: ContextVar[list[Wanted] | None] = ContextVar("handed_over", default=None)
+handed_over: ContextVar[list[WriteCommand] | None] = ContextVar("handed_over", default=None)
 
 
 def _write(build: Callable[[Surfaces], Write], wait: float, as_json: bool) -> None:
     check_wait(wait)
     if (collected := handed_over.get()) is not None:
-        collected.append(Wanted(build, wait, as_json))
+        collected.append(WriteCommand(build, wait, as_json))
         return
 
     async def send() -> tuple[Write, tuple[Fact, ...]]:

@@ -29,7 +29,7 @@ _HANGING_S = 2.0
 _stderr: ContextVar[list[str]] = ContextVar("_stderr")
 
 
-class _ToTheHook(logging.Handler):
+class _HookLogHandler(logging.Handler):
     """What a write logs is said by the hook that wanted it."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -71,7 +71,7 @@ class Sender:
         del self._under_way[name]
 
     async def _send(self, name: str, lines: list[str]) -> str:
-        wanted: _abi.Wanted | None = None
+        wanted: _abi.WriteCommand | None = None
         try:
             wanted, refused = _read_command(self.directory / (name + JOB))
             if wanted is None:
@@ -115,10 +115,10 @@ class Sender:
                 os._exit(1)
 
 
-def _read_command(job: Path) -> tuple[_abi.Wanted | None, str]:
+def _read_command(job: Path) -> tuple[_abi.WriteCommand | None, str]:
     """What a hook's command line wants written; or None, and what to say of it."""
     arguments: list[str] = json.loads(job.read_bytes())["arguments"]
-    collected: list[_abi.Wanted] = []
+    collected: list[_abi.WriteCommand] = []
     said = io.StringIO()
     _abi.handed_over.set(collected)
     strict.set(False)
@@ -133,7 +133,7 @@ def _read_command(job: Path) -> tuple[_abi.Wanted | None, str]:
 async def main(directory: str) -> None:
     """Send for the hooks that meet in a directory; whoever starts us holds its lock, and hands it to us."""
     log = logging.getLogger("memslot.stigmem")
-    log.addHandler(_ToTheHook())
+    log.addHandler(_HookLogHandler())
     log.propagate = False
     await Sender(Path(directory)).run()
     os._exit(0)  # the loop's own end waits for names that are still looked up, and the lock with it

@@ -36,14 +36,14 @@ class LoopWatch:
         thread.start()
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._come_round)
+                tasks.start_soon(self._reset_count)
                 yield self
                 tasks.cancel_scope.cancel()
         finally:
             stop.set()
             thread.join()
 
-    async def _come_round(self) -> None:
+    async def _reset_count(self) -> None:
         while True:
             self._missed = 0
             await anyio.sleep(_TICK_S / 5)
