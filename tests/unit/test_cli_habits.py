@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -150,7 +151,7 @@ def test_the_demo_shows_how_pip_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
         called.append(command)
         return subprocess.CompletedProcess(command, 1)
 
-    monkeypatch.setattr("memory.cli.run.subprocess.run", pip)
+    monkeypatch.setattr("memory.cli.run.subprocess", SimpleNamespace(run=pip))  # git is asked by the real one
     game = {"users": 1, "sessions": 10, "tests": 2, "attributes": 4}
     monkeypatch.setitem(DEMO, "bench", {**DEMO["bench"], "game": game})
     assert invoke("demo", "--out", tmp_path).exit_code == 0
