@@ -23,4 +23,4 @@ def main() -> None:
         warnings.simplefilter("ignore")
     from memory.cli.app import app
 
-    app()
+    app(prog_name="memslot")

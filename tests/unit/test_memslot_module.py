@@ -68,6 +68,10 @@ def test_the_module_is_the_command_too():
         [sys.executable, "-m", "memslot", "--version"], capture_output=True, text=True, cwd=ROOT
     )
     assert done.stdout == f"memslot {memory.__version__}\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "memslot", "no-such"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert "see 'memslot --help'" in done.stderr
 
 
 def test_a_package_that_is_missing_is_said(tmp_path):
