@@ -132,8 +132,10 @@ def _is_json(value: Any) -> bool:
 # Strict: bytes are not decoded, or b"run" and "run" would be one scope.
 Id = Annotated[str, Strict(), AfterValidator(_check_id)]
 Text = Annotated[str, Strict(), AfterValidator(check_text)]
+"""A text that can be encoded as UTF-8."""
 AwareDatetime = Annotated[datetime, AfterValidator(check_aware)]
 JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_check_json)]
+"""Strings, finite numbers, booleans, null, lists and objects, by strings."""
 
 
 def words_of(model: type[BaseModel]) -> tuple[str, ...]:
