@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from memory.contract.adapter import SupportsBulkIngest, SupportsEventLookup
-from memory.contract.errors import BackendError, BackendProtocolError, MemslotError
+from memory.contract.errors import BackendError, BackendProtocolError, CapabilityNotSupported, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import ResetReceipt, WriteReceipt
 from memory.contract.scope import MemoryScope
@@ -174,15 +174,15 @@ class Delivery:
                 native_ids=ids,
                 warnings=("confirmed by look-up after the answer was lost",),
             )
-        except MemslotError:
-            return None, False
+        except MemslotError as error:
+            return None, isinstance(error, CapabilityNotSupported)  # of a slot whose adapter has no look-up
         return receipt, False
 
     def _note(self, scope: MemoryScope, receipts: Sequence[WriteReceipt]) -> None:
         for receipt in receipts:
             if receipt.status == "unknown":
                 self._rules.unknown_writes += 1
-            else:
+            elif receipt.status != "skipped_read_only":
                 self.last_write_at = datetime.now(UTC)
             if receipt.status in ("queued", "pending"):
                 self.queued[scope] += 1

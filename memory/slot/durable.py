@@ -141,7 +141,9 @@ class DurableDelivery(Delivery):
 
     async def keep(self, event: MemoryEvent) -> bool | None:
         [before] = await self.journal.append(self._key(event.scope), [event], sent=False)
-        return before is None or not before.delivered
+        if before is not None and before.status == "rejected":
+            await self._state_of(event.scope, event.event_id, None)  # raises what it was refused with
+        return before is None or before.status in ("waiting", "unknown")
 
     def write(self, span: Span, event: MemoryEvent) -> Coroutine[Any, Any, list[WriteReceipt]]:
         return self.write_all(span, [event])
@@ -166,16 +168,7 @@ class DurableDelivery(Delivery):
             if first and held:
                 known.update({event.event_id: _kept(event.event_id, held) for event in first})
             elif first:
-                try:
-                    sent, _ = await self._send(span, scope, first)
-                except JournalError as error:  # of the receipts: that costs a warning, not what was written
-                    if not error.receipts:
-                        raise
-                    warning = f"{error}; what was written may be asked for and sent again"
-                    sent = [
-                        receipt.model_copy(update={"warnings": (*receipt.warnings, warning)})
-                        for receipt in error.receipts
-                    ]
+                sent, _ = await self._send(span, scope, first)
                 known.update({receipt.event_id: receipt for receipt in sent})
             return [known[event.event_id] for event in events]
 
@@ -256,6 +249,8 @@ class DurableDelivery(Delivery):
             return _ELSEWHERE
         try:
             receipts, held = await self._send(span, scope, [event])
+        except JournalError as error:  # what became of it is not noted
+            return str(error)
         except MemslotError:
             return None  # refused for good and recorded so; it holds nothing up
         if receipts[0].status != "unknown":
@@ -274,13 +269,19 @@ class DurableDelivery(Delivery):
                 receipts = await super().write(span, events[0])
             else:
                 receipts = await super().write_all(span, events)
+            stored = tuple(receipt for receipt in receipts if receipt.status != "skipped_read_only")
+            if len(stored) < len(receipts):  # by a slot behind this one, or a process it is attached to
+                error = BackendUnavailable("the memory behind it is read-only", sent=False)
+                error.receipts = stored
+                raise error
         except MemslotError as error:
             return await self._kept_back(scope, events, error)
         try:
             await self.journal.record(self._key(scope), receipts)
-        except JournalError as error:
-            error.receipts = tuple(receipts)
-            raise
+        except JournalError as error:  # costs a warning, not what was written
+            why = f"{error}; what was written may be asked for and sent again"
+            warned = [each.model_copy(update={"warnings": (*each.warnings, why)}) for each in receipts]
+            return warned, why
         self._pauses.pop(scope, None)
         return receipts, None
 
@@ -299,7 +300,7 @@ class DurableDelivery(Delivery):
         await self.journal.failed(key, later, type(error).__name__, final=False)
         if final:
             raise error
-        held = self._pause(scope, str(error))
+        held = self._pause(scope, str(error) or type(error).__name__)
         return [stored.get(event.event_id) or _kept(event.event_id, held) for event in events], held
 
     def _pause(self, scope: MemoryScope, why: str) -> str:

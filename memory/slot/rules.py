@@ -39,8 +39,6 @@ from memory.slot.tracing import TraceSink, log_trace
 
 T = TypeVar("T")
 log = logging.getLogger("memslot.slot")
-
-
 Seconds = Annotated[float, BeforeValidator(check_number), Field(gt=0, allow_inf_nan=False)]
 
 
@@ -144,7 +142,8 @@ class Rules:
 
     def drop_scope(self, scope: MemoryScope) -> None:
         self.scopes.pop(scope, None)
-        self._given_up.pop(scope, None)
+        if all(write.over for write in self._given_up.get(scope, ())):
+            self._given_up.pop(scope, None)
         self.lanes.drop(scope)
 
     def span(self, operation: str, scope: MemoryScope | None = None, **fields: Any) -> Span:

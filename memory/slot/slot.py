@@ -336,6 +336,7 @@ class MemorySlot(HostCalls):
         Raises:
             JournalError: the journal cannot keep it.
             InputError: nothing is left of it once recalled context is stripped, or its id has other messages.
+            BackendRejected: it was refused for good before.
             ScopeError: the adapter cannot represent its scope.
         """
         if self.read_only or self.closed:

@@ -17,6 +17,7 @@ from variants import plain
 
 from memory import (
     AdapterMode,
+    BackendUnavailable,
     Deadlines,
     MemorySlot,
     MemslotError,
@@ -24,7 +25,8 @@ from memory import (
     SupportsBulkIngest,
     SupportsReadiness,
 )
-from memory.adapter import BackendRejected, SequentialBulk
+from memory.adapter import BackendRejected, SequentialBulk, ShieldedCalls
+from memory.contract.errors import JournalError
 from memory.contract.receipts import BackendReadiness
 from memory.slot import durable
 from memory.slot.journal import Journal
@@ -502,3 +504,90 @@ def test_kill_9_at_any_moment_loses_no_acknowledged_event_and_stores_none_twice(
     assert acknowledged
     assert set(acknowledged) <= set(rows)
     assert len(rows) == len(set(rows)), "a look-up keeps what was sent from being sent again"
+
+
+async def test_a_failure_without_words_keeps_the_order_too(tmp_path):
+    adapter = Lookup()
+    adapter.next_write = [BackendUnavailable("", sent=False) for _ in range(3)]
+    async with journaled(adapter, tmp_path) as slot:
+        for number in (1, 2, 3):
+            assert (await slot.record_event(event(number))).status == "queued"
+        assert adapter.calls == ["e1", "e1", "e1"], "what is older goes first, and once a time"
+        assert await slot.deliver_waiting(ALICE) is None
+    assert stored(adapter) == ["e1", "e2", "e3"]
+
+
+async def test_what_a_read_only_memory_behind_it_skipped_is_delivered_later(tmp_path):
+    adapter = Obedient()
+    behind = MemorySlot(adapter)
+    async with journaled(behind, tmp_path) as slot:
+        await behind.set_mode(AdapterMode(read_only=True))
+        assert (await slot.record_event(event(1))).status == "queued"
+        assert (await slot.record_event(event(2))).status == "queued"
+        health = (await slot.health()).details["slot"]
+        assert (health["waiting_writes"], health["last_write_at"]) == (2, None)
+        await behind.set_mode(AdapterMode(read_only=False))
+        assert (await slot.record_event(event(3))).status == "committed"
+    assert stored(adapter) == ["e1", "e2", "e3"]
+
+
+async def test_an_event_refused_for_good_is_not_accepted_again(tmp_path):
+    adapter = Obedient()
+    adapter.next_write = [BackendRejected("no")]
+    async with journaled(adapter, tmp_path) as slot:
+        with pytest.raises(BackendRejected):
+            await slot.record_event(event(1))
+        with pytest.raises(BackendRejected, match="'e1' was refused for good"):
+            await slot.keep_event(event(1))
+
+
+async def test_an_event_that_got_no_answer_for_good_is_not_accepted_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(durable, "_MAX_UNANSWERED", 1)
+    adapter = Obedient()
+    adapter.next_write = [ConnectionResetError("lost")] * 2
+    async with journaled(adapter, tmp_path) as slot:
+        assert (await slot.record_event(event(1))).status == "unknown"
+        assert await slot.deliver_waiting(ALICE) is None
+        assert await slot.keep_event(event(1)) is False
+
+
+async def test_a_scope_that_is_released_waits_for_its_write_that_was_given_up(tmp_path):
+    """Else the look-up would find nothing yet, and the event go out twice."""
+    shielded, go_on = ShieldedCalls(), anyio.Event()
+
+    class Slow(Lookup):
+        async def record_event(self, event):
+            return await shielded.run(event.scope, lambda: Lookup.record_event(self, event))
+
+        async def find_event(self, event):
+            return tuple(row.event_id for row in self.rows if row.event_id == event.event_id) or None
+
+    adapter = Slow()
+    adapter.next_write = [go_on.wait]
+    async with journaled(adapter, tmp_path, deadlines=Deadlines(write_s=0.05)) as slot:
+        assert (await slot.record_event(event(1))).status == "unknown"
+        slot.release_scope(ALICE)
+        async with anyio.create_task_group() as group:
+            group.start_soon(slot.setup_scope, ALICE)
+            await anyio.wait_all_tasks_blocked()
+            go_on.set()
+    assert stored(adapter) == ["e1"]
+
+
+@pytest.mark.parametrize("first", [None, ConnectionRefusedError("down")])
+async def test_what_cannot_be_noted_is_not_sent_over_and_over(tmp_path, monkeypatch, first):
+    """A full disk, seen only once the backend has answered: one attempt, and the rest later."""
+    adapter = Obedient()
+    adapter.next_write = [ConnectionRefusedError("down")]
+    async with journaled(adapter, tmp_path) as slot:
+        assert (await slot.record_event(event(1))).status == "queued"
+
+        async def full(*_, **__):
+            raise JournalError("j.db: the disk is full")
+
+        for name in ("record", "failed"):
+            monkeypatch.setattr(slot.delivery.journal, name, full)
+        adapter.calls.clear()
+        adapter.next_write = [first] if first else []
+        assert "disk is full" in await slot.deliver_waiting(ALICE)
+        assert adapter.calls == ["e1"]
