@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,7 @@ Durability = Literal["process", "machine"]
 for each write)."""
 
 _DIGEST_BYTES = 16
+_NOTE = re.compile(rb"^(\d+) of \d+$", re.MULTILINE)
 
 
 def beside(path: Path, suffix: str) -> Path:
@@ -96,8 +98,9 @@ class Losses:
         self.read()
 
     def read(self) -> None:
-        lines = self.path.read_bytes().splitlines() if self.path.exists() else []
-        self.count = sum(int(line.split()[0]) for line in lines)
+        # Emptied or damaged, it still says that something is gone.
+        notes = self.path.read_bytes() if self.path.exists() else None
+        self.count = 0 if notes is None else max(1, sum(map(int, _NOTE.findall(notes))))
 
     def add(self, gone: int, known: int) -> None:
         """``gone`` of ``known`` are gone. Repeated, as by a process that died over it, it counts once."""
@@ -216,7 +219,7 @@ class AppendLog:
                 raise
         finally:
             self._left_as = self._is_now()
-        self._digest = digests[-1] if digests else b""
+        self._digest = digests[-1] if digests else self._digest
 
     def problem(self) -> str | None:
         """What became of the file since it was last read or written here, if anything did."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from memory.contract.errors import InputError, JournalError
 from memory.contract.events import MemoryEvent
@@ -36,7 +37,7 @@ _AGAIN = (
 )
 
 
-class Journal(JournalPast):
+class Journal(JournalPast, AbstractContextManager["Journal"]):
     """The journal of one file, which one process owns at a time, or of a database that was opened for it.
     ``process`` survives the end of the process (``synchronous=NORMAL``), ``machine`` a power cut (``FULL``: a disk
     flush a write). At ``max_mb`` what is delivered and oldest goes first; with nothing delivered left, recording
@@ -57,9 +58,6 @@ class Journal(JournalPast):
         self._count()
         self._resets = set(self._db.execute("SELECT destination, scope FROM resets").fetchall())
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *ended: object) -> None:
         self.close()
 
@@ -69,7 +67,8 @@ class Journal(JournalPast):
 
     @classmethod
     def shared(cls, path: Path, *, durability: Durability = "process", max_mb: int | None = 1024) -> Journal:
-        """The journal of a file, one for all slots of this process; each closes it once."""
+        """The journal of a file, one for all slots of this process; each closes it once. Of two ``durability`` the
+        stronger counts, of two ``max_mb`` the first."""
         with _SHARING:
             path = path.resolve()
             journal = _SHARED.get(path)
@@ -77,6 +76,8 @@ class Journal(JournalPast):
                 journal = _SHARED[path] = cls(path, durability=durability, max_mb=max_mb)
             else:
                 journal._users += 1
+                if durability == "machine" and isinstance(journal._file, JournalFile):
+                    journal._file.flush_each()
             return journal
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -94,8 +94,14 @@ class SqliteFile:
             _OPEN.add(self)
         # SQLite would go on writing to a file that nobody can open again.
         self._seen: dict[Path, os.stat_result | None] = dict.fromkeys((path, log) if path else ())
-        self.check()
-        self._changes = _Changes(self.db, path, layout, log_was_there) if path and layout.alone else None
+        self._changes: _Changes | None = None
+        try:
+            self._explained(self.check)
+            if path and layout.alone:
+                self._changes = self._explained(lambda: _Changes(self.db, path, layout, log_was_there))
+        except StoreError:
+            self.close()
+            raise
         self._page_bytes: int = self.db.execute("PRAGMA page_size").fetchone()[0]
 
     def close(self) -> None:
@@ -123,7 +129,7 @@ class SqliteFile:
 
     def warnings(self) -> list[str]:
         """What is not as it should be, for health; ``degraded`` as long as there is one."""
-        return self._changes.losses.warnings() if self._changes is not None else []
+        return self._changes.warnings() if self._changes is not None else []
 
     def sync(self, call: Callable[[], T]) -> T:
         """``call`` at once, as soon as the file is free.
@@ -177,8 +183,9 @@ class SqliteFile:
             raise self._layout.error(f"{self._path.name}: the {self._layout.what} is closed")
         try:
             return call()
-        except sqlite3.Error as error:
-            raise _in_words(self._path, error, self._layout) from error
+        except (OSError, sqlite3.Error) as error:
+            path = Path(getattr(error, "filename", None) or self._path)
+            raise _in_words(path, error, self._layout) from error
 
 
 def _leave_to_the_parent() -> None:
@@ -204,11 +211,11 @@ class _Changes:
         self._db = db
         self._file = path.with_name(f"{path.name}-count")
         self.losses = Losses(path, "changes")
+        self._behind = False  # what was noted last is not the count
         self._count: int = db.execute("SELECT count FROM changes").fetchone()[0]
         noted: int = _COUNT.unpack(self._file.read_bytes())[0] if _size(self._file) == _COUNT.size else 0
         gone = max(0, noted - self._count)
         if gone and not log_was_there:
-            db.close()
             raise layout.error(
                 f"{path.name}: {gone} acknowledged changes are missing, as where its log ({path.name}-wal) was "
                 f"removed or an older copy was put in its place; restore both, or remove {self._file.name} to go "
@@ -228,12 +235,18 @@ class _Changes:
         self._count += 1
         self._note()
 
+    def warnings(self) -> list[str]:
+        behind = f"{self._file.name} cannot be written, so losses may pass unnoticed; make it writable or remove it"
+        return [*self.losses.warnings(), *([behind] if self._behind else [])]
+
     def _note(self) -> None:
-        file = os.open(self._file, os.O_WRONLY | os.O_CREAT, 0o666)
-        try:
-            os.write(file, _COUNT.pack(self._count))
-        finally:
-            os.close(file)
+        self._behind = True  # what is committed is committed; the next change counts it as well
+        with suppress(OSError):
+            file = os.open(self._file, os.O_WRONLY | os.O_CREAT, 0o666)
+            try:
+                self._behind = os.write(file, _COUNT.pack(self._count)) < _COUNT.size
+            finally:
+                os.close(file)
 
 
 def _size(path: Path) -> int:

@@ -98,6 +98,24 @@ def test_a_torn_end_is_dropped_and_says_what_is_gone_until_that_is_acknowledged(
     assert (len(records), log.lost, log.warnings()) == (9, 0, [])
 
 
+@pytest.mark.parametrize("left", [b"", b"\0" * 9, b"\n\n", b"2", b"\xff of 10\n"])
+def test_a_note_of_losses_that_is_damaged_itself_is_no_crash_and_no_health(path, left):
+    filled(path)
+    path.with_name("events.jsonl.lost").write_bytes(left)
+    log, records = loaded(path)
+    assert (len(records), log.lost) == (10, 1)
+    assert "events.jsonl.lost" in log.warnings()[0]
+    log.losses.acknowledge()
+    assert log.warnings() == []
+
+
+def test_appending_nothing_changes_nothing(path):
+    log = filled(path, 2)
+    log.append()
+    log.append(b"three")
+    assert loaded(path)[1][2:] == [b"three"]
+
+
 def test_a_torn_end_that_was_never_acknowledged_costs_nothing(path):
     filled(path)
     with path.open("ab") as file:

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 import traceback
 from pathlib import Path
 
@@ -525,6 +526,58 @@ def test_a_log_that_is_gone_is_no_empty_journal(tmp_path: Path, how: str) -> Non
     (tmp_path / "j.db.lost").unlink()
     with Journal(path) as journal:
         assert journal.warnings() == []
+
+
+async def test_a_count_that_cannot_be_written_costs_a_warning_and_no_event(tmp_path: Path) -> None:
+    path, count = tmp_path / "j.db", tmp_path / "j.db-count"
+    with Journal(path) as journal:
+        await keep(journal, event("a"))
+        count.unlink()
+        count.mkdir()
+        assert await keep(journal, event("b")) == [None]
+        assert journal.backlog(key(ADA)) == 2
+        [warning] = journal.warnings()
+        assert "j.db-count" in warning
+    with Journal(path) as journal:
+        assert len(journal.warnings()) == 1
+        count.rmdir()
+        await keep(journal, event("c"))
+        assert journal.warnings() == []
+    assert count.stat().st_size == 8
+
+
+@pytest.mark.parametrize("unreadable", ["j.db-count", "j.db.lost"])
+def test_a_journal_that_cannot_be_checked_is_not_opened(
+    tmp_path: Path, unreadable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "j.db"
+    Journal(path).close()
+    (tmp_path / unreadable).write_bytes(b"\0" * 8)
+
+    def refused(file: Path) -> bytes:
+        raise PermissionError(13, "no", str(file))
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(JournalError, match=rf"{unreadable}: .*PermissionError") as caught:
+        Journal(path)
+    monkeypatch.undo()
+    Journal(path).close()
+    assert caught
+
+
+async def test_of_two_users_of_a_journal_the_stronger_promise_counts(tmp_path: Path) -> None:
+    with Journal.shared(tmp_path / "j.db") as weak:
+        assert weak._db.execute("PRAGMA synchronous").fetchone() == (1,)
+        with Journal.shared(tmp_path / "j.db", durability="machine") as strong:
+            assert strong is weak
+            assert strong._db.execute("PRAGMA synchronous").fetchone() == (2,)
+            threads: set[int] = set()
+            strong._db.set_trace_callback(lambda _: threads.add(threading.get_ident()))
+            await keep(strong, event("a"))
+            assert threads
+            assert threading.get_ident() not in threads, "a commit that flushes holds nobody up"
+        with Journal.shared(tmp_path / "j.db"):
+            assert weak._db.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 async def test_words_changed_on_the_disk_are_not_delivered(tmp_path: Path) -> None:
