@@ -33,6 +33,7 @@ class Lease(Generic[KeyT, ItemT]):
         """The work was not done: the item waits again, first of its lane."""
         with self._queue._changed:
             self.held = False
+            self._queue._changed.notify_all()
 
 
 class BoundedQueue(Generic[KeyT, ItemT]):
@@ -130,9 +131,14 @@ class BoundedQueue(Generic[KeyT, ItemT]):
 
     def wait_lease(self, key: KeyT, timeout_s: float | None = None) -> Lease[KeyT, ItemT] | None:
         """As :meth:`lease`, blocking a thread until there is one; None after ``timeout_s``, or closed and empty."""
+
+        def ready() -> bool:
+            lane = self._lanes.get(key)
+            return not lane[0].held if lane else self.closed
+
         with self._changed:
-            self._changed.wait_for(lambda: self.closed or self._lanes.get(key), timeout_s)
-        return self.lease(key)
+            self._changed.wait_for(ready, timeout_s)
+            return self.lease(key)
 
     def withdraw(self, unwanted: Callable[[KeyT, ItemT], bool] = lambda key, item: True) -> list[ItemT]:
         """Take items that are not leased out of the queue: all, or those that are ``unwanted``."""
@@ -185,6 +191,7 @@ class BoundedQueue(Generic[KeyT, ItemT]):
             if lease not in lane:
                 return
             lane.remove(lease)
+            self._changed.notify_all()
             if not lane:
                 del self._lanes[lease.key]
             if lease in self._roomless:

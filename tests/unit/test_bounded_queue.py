@@ -177,6 +177,25 @@ def test_a_thread_waits_for_an_item_and_for_the_end():
     assert got == [1, 2]
 
 
+@pytest.mark.parametrize("how", ["end", "put_back"])
+def test_a_thread_waits_while_another_works_on_its_lane(how):
+    queue, got = BoundedQueue(10), []
+    queue.offer("a", 1)
+    lease = queue.lease("a")
+    assert queue.wait_lease("a", 0.01) is None
+    thread = threading.Thread(target=lambda: got.append(queue.wait_lease("a")), daemon=True)
+    thread.start()
+    queue.offer("a", 2)
+    thread.join(0.05)  # time to see the lane that is worked on
+    assert got == []
+    queue.close()
+    getattr(lease, how)()
+    thread.join(10)
+    assert [taken.item for taken in got] == [2 if how == "end" else 1]
+    got.pop().end()
+    assert len(queue) == (0 if how == "end" else 1)
+
+
 def test_recent_keys_are_forgotten_in_order():
     keys = RecentKeys(2)
     assert keys.add("a")
