@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import anyio
 
 from memory.contract.adapter import CAPABILITIES, capabilities_of, check_operation, declared_health
-from memory.contract.errors import BackendError, BackendTimeout, InputError, MemslotError
+from memory.contract.errors import BackendError, BackendTimeout, InputError, LifecycleError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import (
     BackendHealth,
@@ -210,13 +210,12 @@ async def health_of(rules: Rules, delivery: Delivery) -> BackendHealth:
             health = await rules.call(
                 span, within_s, rules.adapter.health, BackendHealth, queue_timeout_s=within_s
             )
-        except BackendError as error:
+        except LifecycleError:
+            raise
+        except MemslotError as error:
+            diagnostics = error.diagnostics if isinstance(error, BackendError) else {}
             health = declared_health(
-                rules.backend_name,
-                traits,
-                status="unavailable",
-                warnings=(str(error),),
-                details=error.diagnostics,
+                rules.backend_name, traits, status="unavailable", warnings=(str(error),), details=diagnostics
             )
     last = delivery.last_write_at
     of_slot = {

@@ -366,6 +366,12 @@ async def test_health_tells_instead_of_raising(slot, adapter):
     assert (refused.status, refused.details["status"]) == ("unavailable", 401)
     assert silent.status == "unavailable"
     assert "0.3 s" in silent.warnings[0]
+    adapter.next_read = [InputError("BackendHealth.status: is none of these")]
+    malformed = await slot.health()
+    assert (malformed.status, malformed.warnings) == (
+        "unavailable",
+        ("BackendHealth.status: is none of these",),
+    )
 
 
 async def test_closing_is_idempotent_and_final(adapter):
