@@ -66,7 +66,10 @@ class _QuietFilter:
     unsaid: tuple[str, ...]
 
     def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
+        try:
+            text = record.getMessage()
+        except Exception:  # a line formatted wrongly must not fail the call that says it
+            text = record.msg if isinstance(record.msg, str) else ""
         record.msg, record.args = _DETAIL.sub("", text), ()
         record.exc_info = record.exc_text = record.stack_info = None
         return not text.startswith(self.unsaid)

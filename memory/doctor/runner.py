@@ -67,8 +67,9 @@ class _Doctor:
                     await self._run_check(name)
             finally:
                 await self._clean_up()
+        source = "config" if isinstance(self.source, Mapping) else str(self.source)
         return DoctorReport(
-            source=self.config.problem.source if self.config else str(self.source),
+            source=self.config.problem.source if self.config else source,
             provider=self.config.provider if self.config else None,
             kind=self.kind,
             label=self.label,

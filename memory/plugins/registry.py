@@ -132,10 +132,7 @@ class MemoryAdapterRegistry:
         data_dir: Path,
     ) -> MemoryAdapter:
         def create(
-            name: str,
-            options: Mapping[str, Any] | BaseModel,
-            where: str = "",
-            data_dir: Path | None = None,
+            name: str, options: Mapping[str, Any] | BaseModel, where: str = "", data_dir: Path | None = None
         ) -> MemoryAdapter:
             block, problem = ".".join(filter(None, (settings.where, where))), config.problem
             manager, other = self._find(name, _KINDS, f"{problem.place(tuple(block.split('.')))}: ")
@@ -168,7 +165,7 @@ class MemoryAdapterRegistry:
         except ImportError as error:
             hint = f": {info.install}" if info.install else ""
             raise PluginLoadError(f"{info.name}: its SDK cannot be imported ({error.name}){hint}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if isinstance(error, OSError) and error.filename is not None:
                 raise PluginLoadError(
                     f"{info.name}: its files cannot be used ({error.strerror}); memory.data_dir, or a path among "
@@ -212,7 +209,6 @@ class MemoryAdapterRegistry:
                 f"{name}: its plugin does not offer the bare library to compare with (the hook memslot_bare)"
             )
         _require_sdk(info)
-
         return lambda directory: manager.hook.memslot_bare(directory=directory)
 
     def _row(self, kind: ConditionKind, name: str, point: EntryPoint) -> PluginRow:

@@ -8,7 +8,7 @@ from everything_support import ALICE, NAMES, Everything, calls
 from slot_support import ask, event
 
 from memory import AdapterMode, MemorySlot, MemslotError, Message
-from memory.adapter import ContextEntry, warnings_only
+from memory.adapter import ContextEntry, quiet_loggers, warnings_only
 
 SAID = "zqsentence"
 
@@ -104,3 +104,12 @@ def test_an_sdk_says_nothing_below_a_warning_unless_the_host_wants_it(caplog):
         "of zqwanted",
         "warning of zqwanted",
     ]
+
+
+def test_a_line_that_an_sdk_formats_wrongly_fails_no_call_and_shows_nothing(caplog):
+    log = logging.getLogger("zqbroken.part")
+    quiet_loggers("zqbroken", "zqbroken.part")
+    log.warning("stored %d rows: %s", SAID)
+    [record] = [record for record in caplog.records if record.name == log.name]
+    assert record.getMessage() == "stored %d rows"
+    assert record.args == ()

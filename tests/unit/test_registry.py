@@ -209,6 +209,7 @@ def test_a_missing_sdk_says_the_pip_line(plugin):
             r"its options, says where they are$",
         ),
         ("raise KeyError('sk-secret')", r"factory failed \(KeyError in \w+\.py:\d+\); add --debug"),
+        ("raise SystemExit('sk-secret')", r"factory failed \(SystemExit in "),
         ("return object()", "returned a object, which is no MemoryAdapter: it lacks backend_name, traits,"),
         ("return None", "returned a NoneType, which is no MemoryAdapter"),
         (
