@@ -144,10 +144,7 @@ class _BoundedSync(_Unpacking):
         self._stream.close()
 
 
-EXAMPLE = "http://127.0.0.1:8765"
-
-
-def server_address(url: str, example: str = EXAMPLE) -> str:
+def server_address(url: str, example: str = "http://127.0.0.1:8765") -> str:
     """``url`` without its trailing slash.
 
     Args:

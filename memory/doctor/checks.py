@@ -192,8 +192,10 @@ class SlotChecks:
                 raise CheckFailed(
                     "what was said in read-only mode was remembered", "its test sessions cannot be trusted"
                 )
-        seen = "a write was skipped; neither it nor the question asked meanwhile is found afterwards"
-        return "passed", seen
+        return (
+            "passed",
+            "a write was skipped; neither it nor the question asked meanwhile is found afterwards",
+        )
 
     async def reset(self) -> Outcome:
         """One persona is cleared, seen to be empty, and the other keeps its own; then the other."""

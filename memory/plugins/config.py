@@ -333,8 +333,7 @@ def _block(
     if not found:
         for group in get_args(Group):
             for name in map(str, memory.get(group) or ()):
-                # The same but for what is easily written otherwise.
-                if len({"".join(filter(str.isalnum, word)).casefold() for word in (name, provider)}) == 1:
+                if _plain(name) == _plain(provider):
                     raise problem(("memory", group, name), f"is read as another provider's; write {provider}")
         default: Group = "backends" if spelling == "backend" else "conditions"
         problem.lines["memory", default, provider] = problem.lines.of(("memory", spelling))
@@ -346,6 +345,11 @@ def _block(
     if options is not None and not isinstance(options, Mapping):
         raise problem(path, "must be a mapping of options, or empty for its defaults")
     return found[0], dict(options or {})
+
+
+def _plain(name: str) -> str:
+    """A name without what is easily written otherwise."""
+    return "".join(filter(str.isalnum, name)).casefold()
 
 
 def _without_blocks(memory: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from memory.contract.scope import IdAlphabet
 PROJECT = "memslot"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
-"""Marks ``memslot_describe``, ``memslot_create`` and ``memslot_bare`` in the module of a plugin."""
 
 
 class PluginOptions(BaseModel):
@@ -117,17 +116,13 @@ class CreateProvider(Protocol):
     """Builds another installed provider, for one that is made of others."""
 
     def __call__(
-        self,
-        name: str,
-        options: Mapping[str, Any] | BaseModel,
-        where: str = "",
-        data_dir: Path | None = None,
+        self, name: str, options: Mapping[str, Any] | BaseModel, where: str = "", data_dir: Path | None = None
     ) -> MemoryAdapter:
-        """The adapter of the backend or condition ``name``, as it is written in YAML; raises as for a configuration
-        that selects it. ``options`` is its block, not yet validated, or its options. ``where`` is the block's place
-        below that of the provider asking, such as ``shadows.0.options``; empty where the block is the asking
-        provider's own: the adapter then goes by that one's name and kind. ``data_dir`` is in place of the host's.
-        """
+        """The adapter of the backend or condition ``name``, as it is written in YAML; raises PluginNotFound,
+        PluginLoadError or ConfigError as for a configuration that selects it. ``options`` is its block, not yet
+        validated, or its options. ``where`` is the block's place below that of the provider asking, such as
+        ``shadows.0.options``; empty where the block is the asking provider's own: the adapter then goes by that
+        one's name and kind. ``data_dir`` is in place of the host's."""
 
 
 def _no_others(
@@ -173,18 +168,23 @@ class BareLibrary(Protocol):
 
     def add(self, text: str, user: str) -> object:
         """Store one message; blocks."""
+        ...
 
     def search(self, query: str, user: str, top_k: int) -> Sequence[str]:
         """Texts, best first; blocks."""
+        ...
 
     async def add_async(self, text: str, user: str) -> object:
         """:meth:`add` of the library's asynchronous form, or on a thread where it has none."""
+        ...
 
     async def search_async(self, query: str, user: str, top_k: int) -> Sequence[str]:
         """:meth:`search` of the library's asynchronous form, or on a thread where it has none."""
+        ...
 
     def close(self) -> None:
         """Release everything; blocks."""
+        ...
 
 
 @hookspec(firstresult=True)

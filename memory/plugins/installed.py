@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from os import stat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from memory.contract.errors import PluginLoadError
 
@@ -21,26 +21,19 @@ _State = tuple[tuple[str, int | None], ...]
 
 
 def entry_points(group: str) -> EntryPoints:
-    return _entry_points(group, _state())
+    return cast("EntryPoints", _read("entry_points", _state(), group=group))
 
 
 def packages_distributions() -> Mapping[str, list[str]]:
     """As :func:`importlib.metadata.packages_distributions`; not to be changed."""
-    return _packages_distributions(_state())
+    return cast(Mapping[str, list[str]], _read("packages_distributions", _state()))
 
 
 @lru_cache(maxsize=16)
-def _entry_points(group: str, _: _State) -> EntryPoints:
+def _read(what: str, _: _State, **chosen: str) -> Any:
     from importlib import metadata  # a command that lists nothing starts without it
 
-    return metadata.entry_points(group=group)
-
-
-@lru_cache(maxsize=1)
-def _packages_distributions(_: _State) -> Mapping[str, list[str]]:
-    from importlib import metadata
-
-    return metadata.packages_distributions()
+    return getattr(metadata, what)(**chosen)
 
 
 def _state() -> _State:

@@ -25,26 +25,31 @@ T = TypeVar("T")
 
 
 class RecallFields(TypedDict, total=False):
-    """What ``before_turn`` takes beside the words and the session; absent or None is the default."""
+    """What ``before_turn`` takes beside the words and the session; absent or None is the default. ``budget`` is in
+    place of the slot's, ``exclude_session`` leaves out what was said in this conversation, for hosts whose chat
+    window still shows it, and the rest is as in :class:`RetrieveRequest`."""
 
-    budget: ContextBudget | None  # in place of the slot's
-    scenario: str | None  # this and what follows as in RetrieveRequest
+    budget: ContextBudget | None
+    scenario: str | None
     context: str | None
     attribute: str | None
     filters: Mapping[str, Any] | None
-    exclude_session: bool  # leave out this conversation, for hosts whose chat window still shows it
+    exclude_session: bool
 
 
 class TurnFields(TypedDict, total=False):
-    """What ``after_turn`` takes beside the session; absent or None is the default."""
+    """What ``after_turn`` takes beside the session; absent or None is the default. ``user`` and ``assistant`` are
+    what each said, blank ones are left out; ``messages`` stand between the two, such as tool results. ``event_id``
+    and ``turn_id`` are fresh by default: give your own where a turn may be recorded twice. ``timestamp`` is when it
+    was said, now by default; the rest is as in :class:`MemoryEvent`."""
 
-    user: str | None  # blank ones are left out
+    user: str | None
     assistant: str | None
-    messages: Iterable[Message]  # further ones between the two, such as tool results
-    event_id: str | None  # fresh by default; give your own where a turn may be recorded twice
+    messages: Iterable[Message]
+    event_id: str | None
     turn_id: str | None
-    timestamp: datetime | None  # now by default
-    agent_id: str  # this and what follows as in MemoryEvent
+    timestamp: datetime | None
+    agent_id: str
     scenario: str | None
     context: str | None
     attribute: str | None
@@ -117,7 +122,8 @@ def request_of(
 
 
 def event_from_turn(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFields]) -> MemoryEvent:
-    """What was said in a turn; fields as for :meth:`MemorySlot.after_turn`."""
+    """What was said in a turn; fields as for :meth:`MemorySlot.after_turn`. Raises :class:`InputError` where one is
+    malformed, or nothing was said."""
     given = _given(fields, TurnFields)
     user, assistant = given.pop("user", None), given.pop("assistant", None)
     for name, half in (("user", user), ("assistant", assistant)):
