@@ -168,23 +168,18 @@ class BareLibrary(Protocol):
 
     def add(self, text: str, user: str) -> object:
         """Store one message; blocks."""
-        ...
 
     def search(self, query: str, user: str, top_k: int) -> Sequence[str]:
         """Texts, best first; blocks."""
-        ...
 
     async def add_async(self, text: str, user: str) -> object:
         """:meth:`add` of the library's asynchronous form, or on a thread where it has none."""
-        ...
 
     async def search_async(self, query: str, user: str, top_k: int) -> Sequence[str]:
         """:meth:`search` of the library's asynchronous form, or on a thread where it has none."""
-        ...
 
     def close(self) -> None:
         """Release everything; blocks."""
-        ...
 
 
 @hookspec(firstresult=True)

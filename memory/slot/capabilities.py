@@ -190,6 +190,7 @@ _VIEWS: dict[str, type[_View]] = {
     "provenance": _Provenance,
     "native_query": _NativeQuery,
 }
+_DECLARED = ("cs_filtering", "pet_observability", "equivalent_control", "fallback_components")
 _NAMES: dict[object, str] = {protocol: name for name, protocol in CAPABILITIES.items()}
 
 
@@ -231,11 +232,8 @@ async def health_of(rules: Rules, delivery: Delivery) -> BackendHealth:
             "status": "degraded" if noticed and health.status == "ok" else health.status,
             "warnings": (*health.warnings, *noticed),
             "latency_ms": span.elapsed_ms,
-            "cs_filtering": traits.cs_filtering,
-            "pet_observability": traits.pet_observability,
             "condition_kind": traits.kind,
-            "equivalent_control": traits.equivalent_control,
-            "fallback_components": traits.fallback_components,
+            **{name: getattr(traits, name) for name in _DECLARED},
             "details": {**health.details, "slot": of_slot},
         }
     )
