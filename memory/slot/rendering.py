@@ -120,7 +120,7 @@ class Rendering:
 
     def _measured(self, result: RetrieveResult, tokens: int) -> dict[str, Any]:
         least, trace, rows = result.request.budget.min_tokens, result.trace, result.entries
-        scores = [entry.score for entry in rows if entry.score is not None]
+        scores = [entry.score for entry in rows if entry.score is not None and math.isfinite(entry.score)]
         times = [entry.timestamp for entry in rows if entry.timestamp is not None]
         left_out = len(rows) - len(result.included)
         warnings = (f"{left_out} entries did not fit the budget",) if left_out else ()

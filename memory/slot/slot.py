@@ -5,6 +5,7 @@ An event goes through ``rules.Rules`` (trace, scope, mode, order), ``delivery.De
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from memory.contract.adapter import (
@@ -14,7 +15,7 @@ from memory.contract.adapter import (
     SupportsStart,
     capabilities_of,
 )
-from memory.contract.errors import CapabilityNotSupported, ReadOnlyError
+from memory.contract.errors import CapabilityNotSupported, MemslotError, ReadOnlyError
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import TokenCounter, Utf8TokenCounter
 from memory.contract.receipts import (
@@ -95,7 +96,8 @@ class MemorySlot(HostCalls):
                 with self._rules.span("start") as span:
                     await self._rules.call(span, self.deadlines.setup_s, self._adapter.start)
         except BaseException:
-            await self.aclose()
+            with suppress(MemslotError):  # that it did not open is what is to be told
+                await self.aclose()
             raise
         return self
 

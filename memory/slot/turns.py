@@ -117,7 +117,6 @@ def request_of(
     """The question of the coming turn, without recalled context; fields as for :meth:`MemorySlot.before_turn`."""
     _check_text("user", user)
     given = _given(fields, RecallFields)
-    given["filters"] = dict(given.get("filters", {}))
     return RetrieveRequest(query=strip_json(user), scope=scope, session_id=session_id, **given)
 
 
@@ -130,11 +129,13 @@ def event_from_turn(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFi
         if half is not None:
             _check_text(name, half)
     said = [Message(role="user", content=user)] if user and user.strip() else []
-    said.extend(given.pop("messages", ()))
+    messages = given.pop("messages", ())
+    if not isinstance(messages, Iterable):
+        raise InputError(f"messages must be a list of Message, not {type(messages).__name__}")
+    said.extend(messages)
     if assistant and assistant.strip():
         said.append(Message(role="assistant", content=assistant))
     fresh = {"event_id": uuid.uuid4().hex, "turn_id": uuid.uuid4().hex, "timestamp": datetime.now(UTC)}
-    given["metadata"] = dict(given.get("metadata", {}))
     return MemoryEvent(scope=scope, session_id=session_id, messages=tuple(said), **{**fresh, **given})
 
 
@@ -142,7 +143,8 @@ def _given(fields: Mapping[str, Any], known: type) -> dict[str, Any]:
     """The fields that are not left to their defaults; a misspelt one is refused as Python refuses any argument."""
     for name in fields.keys() - known.__annotations__.keys():
         raise TypeError(f"{name!r} is no argument of it; there are {', '.join(known.__annotations__)}")
-    return {name: value for name, value in fields.items() if value is not None}
+    given = {name: value for name, value in fields.items() if value is not None}
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}
 
 
 def _check_text(name: str, said: object) -> None:

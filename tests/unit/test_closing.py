@@ -9,7 +9,7 @@ from everything_support import ALICE, NAMES, Everything, calls
 from slot_support import Obedient, ask, event
 
 from memory import AdapterMode, BackendError, BackendTimeout, Deadlines, LifecycleError, MemorySlot
-from memory.adapter import BaseAdapter, NativeWorker, ShieldedCalls, release
+from memory.adapter import BackendAuthError, BaseAdapter, NativeWorker, ShieldedCalls, release
 
 
 class Closable(Everything):
@@ -35,6 +35,19 @@ async def open_slot(adapter, **fields):
     slot = MemorySlot(adapter, **fields)
     await slot.setup_scope(ALICE)
     return slot
+
+
+async def test_why_it_could_not_be_opened_is_told_though_closing_fails_as_well():
+    class Refuses(Closable):
+        async def native(self, name):
+            raise BackendAuthError("no key")
+
+    adapter = Refuses()
+    adapter.problems = [OSError("closing")]
+    with pytest.raises(BackendAuthError, match="no key"):
+        async with MemorySlot(adapter, scope=ALICE):
+            raise AssertionError("it was opened")
+    assert adapter.begun == 1
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])

@@ -1,5 +1,7 @@
 """The slot's own rules, on an adapter that does as it is told (the contract kit covers real ones)."""
 
+import math
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -46,6 +48,28 @@ async def test_blank_halves_of_a_turn_are_left_out(slot, adapter):
     assert [message.role for message in adapter.rows[0].messages] == ["user"]
     with pytest.raises(InputError, match="messages: is empty"):
         await slot.after_turn(user="", assistant=None, session_id="s")
+
+
+@pytest.mark.parametrize("wrong", [5, "text", [1]])
+async def test_a_field_of_a_turn_that_is_none_is_named(slot, adapter, wrong):
+    with pytest.raises(InputError, match="filters"):
+        await slot.before_turn("tea?", session_id="s", filters=wrong)
+    for name in ("messages", "metadata"):
+        with pytest.raises(InputError, match=name):
+            await slot.after_turn(user="hi", session_id="s", **{name: wrong})
+    assert (adapter.asked, adapter.rows) == (0, [])
+
+
+async def test_a_score_that_is_no_number_is_nobodys_best(slot, adapter, monkeypatch):
+    await slot.after_turn(user="tea", session_id="s")
+    found = await adapter.retrieve(ask())
+    entries = tuple(ContextEntry("tea", score=score) for score in (math.nan, 0.5, math.inf, None))
+
+    async def retrieve(request):
+        return found.model_copy(update={"entries": entries})
+
+    monkeypatch.setattr(adapter, "retrieve", retrieve)
+    assert (await slot.retrieve(ask())).trace.top_score == 0.5
 
 
 async def test_recalled_context_is_not_written_again(slot, adapter):
