@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeVar, cast
 
 from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers
@@ -77,13 +76,8 @@ class _QuietFilter:
 
 def trim_heap() -> None:
     """What is freed stays with glibc otherwise, for each thread that has used it. Takes some milliseconds."""
-    if sys.platform == "linux" and (trim := _trim()) is not None:
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
-
-
-@cache
-def _trim() -> Any:
-    return getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 ClientT = TypeVar("ClientT")

@@ -261,11 +261,7 @@ def is_well_formed(section: str) -> bool:
     if section.count("<") == 2 and _PLAIN_FENCE.match(section) and section.endswith("</memory-context>"):
         return True  # by far the most common case: no tag but the fence's own two
     tags = list(_TAG.finditer(section))
-    return (
-        len(tags) == 2
-        and tags[0].start() == 0
-        and not tags[0].group(1)
-        and bool(tags[1].group(1))
-        and tags[1].end() == len(section)
-        and len(_OPENING.findall(section)) == 2
-    )
+    if len(tags) != 2 or len(_OPENING.findall(section)) != 2:
+        return False
+    first, last = tags
+    return first.start() == 0 and not first[1] and bool(last[1]) and last.end() == len(section)

@@ -125,9 +125,7 @@ class CreateProvider(Protocol):
         one's name and kind. ``data_dir`` is in place of the host's."""
 
 
-def _no_others(
-    name: str, options: Mapping[str, Any] | BaseModel, where: str = "", data_dir: Path | None = None
-) -> Any:
+def _no_others(name: str, options: object, where: str = "", data_dir: Path | None = None) -> Any:
     raise PluginNotFound(f"{where}: this host builds no other providers; open it from a configuration")
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 # is broken or slow costs the others nothing.
 GROUP = "memslot.commands"
 
-_State = tuple[tuple[str, int | None], ...]
-
 
 def entry_points(group: str) -> EntryPoints:
     return cast("EntryPoints", _read("entry_points", _state(), group=group))
@@ -30,13 +28,13 @@ def packages_distributions() -> Mapping[str, list[str]]:
 
 
 @lru_cache(maxsize=16)
-def _read(what: str, _: _State, **chosen: str) -> Any:
+def _read(what: str, _: object, **chosen: str) -> Any:
     from importlib import metadata  # a command that lists nothing starts without it
 
     return getattr(metadata, what)(**chosen)
 
 
-def _state() -> _State:
+def _state() -> tuple[tuple[str, int | None], ...]:
     """Another one after a distribution was installed or removed, as its directory has then changed."""
     return tuple((directory, _changed_ns(directory)) for directory in sys.path)
 

@@ -193,15 +193,9 @@ class PostgresDatabase:
 
     def sync(self, call: Callable[[], T]) -> T:
         psycopg = self._server.psycopg
-        errors = psycopg.errors
         # A connection that was lost, or another process that was quicker. What was lost may have been done: every
         # call of the journal and the host store may be made twice.
-        passing = (
-            psycopg.OperationalError,
-            errors.UniqueViolation,
-            errors.SerializationFailure,
-            errors.DeadlockDetected,
-        )
+        passing = (psycopg.OperationalError, psycopg.errors.UniqueViolation)
         repeated = False
         while True:
             if self.closed:

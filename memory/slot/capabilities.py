@@ -198,9 +198,8 @@ def guard(rules: Rules, delivery: Delivery, protocol: Callable[..., T]) -> T | N
     """The guarded view of a capability, or None where the adapter lacks or withholds it."""
     name = _NAMES.get(protocol)
     if name is None:
-        raise InputError(
-            f"capability() takes one of {', '.join(known.__name__ for known in CAPABILITIES.values())}"
-        )
+        known = ", ".join(kind.__name__ for kind in CAPABILITIES.values())
+        raise InputError(f"capability() takes one of {known}")
     return cast(T, _VIEWS[name](rules, delivery)) if name in capabilities_of(rules.adapter) else None
 
 

@@ -312,9 +312,8 @@ class DurableDelivery(Delivery):
 def _earlier(entry: JournalEntry) -> WriteReceipt:
     warning = "recorded before; it was not sent again"
     # One that was taken over from an export has no receipt.
-    receipt = entry.receipt or WriteReceipt.model_validate(
-        {"event_id": entry.event.event_id, "status": entry.status}
-    )
+    of_export = {"event_id": entry.event.event_id, "status": entry.status}
+    receipt = entry.receipt or WriteReceipt.model_validate(of_export)
     return receipt.model_copy(update={"warnings": (*receipt.warnings, warning)})
 
 

@@ -124,16 +124,15 @@ def event_from_turn(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFi
     """What was said in a turn; fields as for :meth:`MemorySlot.after_turn`. Raises :class:`InputError` where one is
     malformed, or nothing was said."""
     given = _given(fields, TurnFields)
-    user, assistant = given.pop("user", None), given.pop("assistant", None)
-    for name, half in (("user", user), ("assistant", assistant)):
-        if half is not None:
-            _check_text(name, half)
-    said = [Message(role="user", content=user)] if user and user.strip() else []
+    user, assistant = given.pop("user", ""), given.pop("assistant", "")
+    _check_text("user", user)
+    _check_text("assistant", assistant)
+    said = [Message(role="user", content=user)] if user.strip() else []
     messages = given.pop("messages", ())
     if not isinstance(messages, Iterable):
         raise InputError(f"messages must be a list of Message, not {type(messages).__name__}")
     said.extend(messages)
-    if assistant and assistant.strip():
+    if assistant.strip():
         said.append(Message(role="assistant", content=assistant))
     fresh = {"event_id": uuid.uuid4().hex, "turn_id": uuid.uuid4().hex, "timestamp": datetime.now(UTC)}
     return MemoryEvent(scope=scope, session_id=session_id, messages=tuple(said), **{**fresh, **given})
