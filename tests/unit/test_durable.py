@@ -24,6 +24,7 @@ from memory import (
     PluginLoadError,
     SupportsBulkIngest,
     SupportsReadiness,
+    WriteReceipt,
 )
 from memory.adapter import BackendRejected, SequentialBulk, ShieldedCalls
 from memory.contract.errors import JournalError
@@ -528,6 +529,22 @@ async def test_what_a_read_only_memory_behind_it_skipped_is_delivered_later(tmp_
         assert (health["waiting_writes"], health["last_write_at"]) == (2, None)
         await behind.set_mode(AdapterMode(read_only=False))
         assert (await slot.record_event(event(3))).status == "committed"
+    assert stored(adapter) == ["e1", "e2", "e3"]
+
+
+async def test_of_a_bulk_only_what_was_skipped_is_delivered_later(tmp_path):
+    class Turns(Bulk):
+        async def record_events(self, events):
+            first, *others = await super().record_events(events[:1])
+            skipped = [WriteReceipt(event_id=one.event_id, status="skipped_read_only") for one in events[1:]]
+            return [first, *others, *skipped]
+
+    adapter = Turns()
+    async with journaled(adapter, tmp_path) as slot:
+        bulk = slot.capability(SupportsBulkIngest)
+        receipts = await bulk.record_events([event(1), event(2), event(3)])
+        assert [receipt.status for receipt in receipts] == ["committed", "queued", "queued"]
+        assert await slot.deliver_waiting(ALICE) is None
     assert stored(adapter) == ["e1", "e2", "e3"]
 
 
