@@ -567,7 +567,8 @@ def test_a_journal_that_cannot_be_checked_is_not_opened(
 
 async def test_of_two_users_of_a_journal_the_stronger_promise_counts(tmp_path: Path) -> None:
     with Journal.shared(tmp_path / "j.db") as weak:
-        assert weak._db.execute("PRAGMA synchronous").fetchone() == (1,)
+        with Journal.shared(tmp_path / "j.db"):
+            assert weak._db.execute("PRAGMA synchronous").fetchone() == (1,)
         with Journal.shared(tmp_path / "j.db", durability="machine") as strong:
             assert strong is weak
             assert strong._db.execute("PRAGMA synchronous").fetchone() == (2,)
