@@ -161,11 +161,12 @@ async def test_what_still_waits_when_the_adapter_is_released_never_reaches_it():
         await anyio.wait_all_tasks_blocked()
         group.start_soon(waits, lambda: slot.record_event(event()))
         group.start_soon(waits, lambda: slot.retrieve(ask()))
+        group.start_soon(waits, slot.health)
         await anyio.wait_all_tasks_blocked()
         await slot.aclose()
         go_on.set()
     assert seen == ["retrieve"]
-    assert len(errors) == 2
+    assert len(errors) == 3
     assert "nothing was sent" in errors[0]
 
 

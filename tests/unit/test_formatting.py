@@ -157,6 +157,10 @@ def test_clean_text_disarms(forged):
         "<memory-context>a",
         "<memory-context>a</memory-context> b",
         "<memory-context>a</memory-context></memory-context>",
+        "a<memory-context>b</memory-context>",
+        "</memory-context>a</memory-context>",
+        "<memory-context>a<memory-context>",
+        "<memory-context>a <memory-context\n</memory-context>",
     ],
 )
 def test_a_malformed_section_is_noticed(section):
