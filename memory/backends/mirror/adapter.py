@@ -101,7 +101,10 @@ class MirrorAdapter:
         return receipt
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        [receipt] = await self._written([event], lambda: self._primary.record_event(event))
+        async def write() -> list[WriteReceipt]:
+            return [await self._primary.record_event(event)]
+
+        [receipt] = await self._written([event], write)
         return receipt
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
@@ -180,6 +183,8 @@ class MirrorAdapter:
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
         """Shadows get its words, since native ids are not theirs."""
+        for shadow in self.shadows:
+            shadow.facts.expects(feedback.scope)
         receipt: FeedbackReceipt = self._own(await self._primary.apply_feedback(feedback))
         words = feedback.model_copy(update={"native_ids": ()})
         for shadow in self.shadows:
@@ -206,8 +211,11 @@ class MirrorAdapter:
         return answer
 
     async def _written(
-        self, events: Sequence[MemoryEvent], write: Callable[[], Awaitable[Any]]
+        self, events: Sequence[MemoryEvent], write: Callable[[], Awaitable[list[WriteReceipt]]]
     ) -> list[WriteReceipt]:
+        for shadow in self.shadows:
+            for event in events:
+                shadow.facts.expects(event.scope)
         try:
             written = await write()
         except BaseException as error:  # given up, it may be stored all the same
@@ -216,7 +224,7 @@ class MirrorAdapter:
             self._copy([event for event in events if maybe or event.event_id in stored])
             raise
         self._copy(events)
-        return [self._own(receipt) for receipt in (written if isinstance(written, list) else [written])]
+        return [self._own(receipt) for receipt in written]
 
     def _may_be_stored(self, error: BaseException, operation: str = "record_event") -> bool:
         if isinstance(error, MemslotError) and not isinstance(error, BackendError):

@@ -62,11 +62,15 @@ class ShadowFacts:
         if left_open:
             self._save()
 
-    def begin(self, scope: MemoryScope) -> bool:
-        """A write is on its way to the shadow; whether it is the first that it ever gets of the scope."""
-        first = scope.label not in self._begun
+    def expects(self, scope: MemoryScope) -> None:
+        """The primary is about to write: ended before the shadow hears of it, the process leaves it in question."""
         if scope.label not in self._open:
             self._open.add(scope.label)
+            self._save()
+
+    def begin(self, scope: MemoryScope) -> bool:
+        """A write is on its way to the shadow; whether it is the first that it ever gets of the scope."""
+        if first := self.is_new(scope):
             self._begun.add(scope.label)
             self._save()
         return first

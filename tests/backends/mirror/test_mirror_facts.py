@@ -10,8 +10,10 @@ from typing import Any
 import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
+from said import said
 from test_mirror import ADA, PATIENT_S, Pair, make
 
+from memory import MemoryFeedback, SupportsBulkIngest, SupportsFeedback
 from memory.testing import FakeNativeStore
 
 __all__ = ["make"]
@@ -110,6 +112,45 @@ async def test_a_process_that_was_killed_leaves_its_shadow_in_question(make: Mak
         assert any("process ended before" in warning for warning in (await even_later.state())["warnings"])
         assert (await even_later.slot.reset_scope(ADA)).verified
         assert (await even_later.slot.health()).status == "ok"
+
+
+@pytest.mark.parametrize("what", ["event", "events", "feedback"])
+async def test_a_process_killed_before_the_shadow_hears_of_a_write_leaves_it_in_question(
+    make: Make, what: str
+) -> None:
+    """The primary has stored its first write of the scope, and has not answered yet."""
+    pair = make()
+    facts = pair.log.parent / "new.json"
+    left: list[bytes] = []
+    async with pair.slot:
+        await pair.shadow.drained(PATIENT_S)
+        told = said(ADA, "tea")
+        if what == "feedback":
+            await pair.tell("tea")
+            await pair.shadow.drained(PATIENT_S)
+            pair.shadow.facts.closed()  # as a process before this one left it
+        method = {"event": "record_event", "events": "record_events", "feedback": "apply_feedback"}[what]
+        native = getattr(pair.adapter._primary, method)
+
+        async def kill(given: Any) -> Any:
+            answer = await native(given)
+            left.append(facts.read_bytes() if facts.exists() else b"")
+            return answer
+
+        setattr(pair.adapter._primary, method, kill)
+        if what == "event":
+            await pair.slot.record_event(told)
+        elif what == "events":
+            await pair.slot.capability(SupportsBulkIngest).record_events([told])
+        else:
+            feedback = MemoryFeedback(
+                feedback_id="f", scope=ADA, session_id="s", timestamp=told.timestamp, content="It is coffee."
+            )
+            await pair.slot.capability(SupportsFeedback).apply_feedback(feedback)
+    facts.write_bytes(left[0]) if left[0] else facts.unlink()
+    later = _again(make, pair)
+    async with later.slot:
+        assert any("process ended before" in warning for warning in (await later.state())["warnings"])
 
 
 async def test_a_lag_that_was_left_behind_is_known_to_the_next_process(make: Make) -> None:
