@@ -187,7 +187,7 @@ class Database:
     def _put_in_place(self, state: dict[str, Any]) -> dict[str, Any]:
         if self._new.exists():
             self._new.replace(self._path)
-        for file in self._logs():
+        for file in (*self._logs(), *self._directory.glob(f"{self._new.name}.*")):
             file.unlink()
         self._saves.begin()
         return self._note("open", indexed=state.get("indexed", []))
@@ -253,7 +253,11 @@ class Connection:
             max_num_threads=1,  # with more, rows come in another order each time
             auto_checkpoint=False,
         )
-        self._native = kuzu.Connection(self._database)
+        try:
+            self._native = kuzu.Connection(self._database)
+        except BaseException:
+            self._database.close()
+            raise
         self._prepared: dict[tuple[str, frozenset[str]], kuzu.PreparedStatement] = {}
 
     def rows(self, query: str, parameters: dict[str, Any]) -> Any:

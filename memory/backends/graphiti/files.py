@@ -70,7 +70,7 @@ class SaveLog:
         content = self._wal.read_bytes() if self._wal.exists() else b""
         kept = sum(length <= len(content) for length, _ in noted)
         if any(zlib.crc32(content[:length]) != checksum for length, checksum in noted[:kept]):
-            raise self._damaged("is not as it was written")
+            raise self._damaged("is not as it was written", "empty it and ")  # read again, it may end the process
         gone = len(noted) - kept
         if not gone:
             return
@@ -96,9 +96,9 @@ class SaveLog:
         self.begin()
         self._lost.unlink(missing_ok=True)
 
-    def _damaged(self, what: str) -> StoreError:
+    def _damaged(self, what: str, first: str = "") -> StoreError:
         return StoreError(
-            f"{self._wal.name} {what}; restore it from a copy, or remove {self._log.path.name} and "
+            f"{self._wal.name} {what}; restore it from a copy, or {first}remove {self._log.path.name} and "
             f"{self._log.path.name}.count to go on with what the graph holds without it"
         )
 

@@ -370,13 +370,45 @@ async def test_a_log_that_is_missing_or_changed_never_reads_as_healthy(
     else:
         ends = [int(line.split()[0]) for line in log.with_name("saves").read_text().splitlines()]
         log.write_bytes(content[: ends[len(ends) // 2]])
-    with pytest.raises(BackendUnavailable, match="restore it from a copy, or remove saves") as raised:
+    advice = "restore it from a copy, or (empty it and )?remove saves"
+    with pytest.raises(BackendUnavailable, match=advice) as raised:
         async with opened(llm, left, ingest="triplet"):
             pass
     assert str(raised.value).startswith("graph.kuzu.wal is ")
     log.write_bytes(content)
     async with opened(llm, left, ingest="triplet") as slot:
         assert await kept(slot) == set(THINGS), "what is sound is still there"
+
+
+async def test_a_log_that_was_changed_can_be_given_up_as_its_error_says(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    """Kuzu ends the process over such a log, so that removing the notes of it alone would be bad advice."""
+    left, log = await left_by_a_kill(tmp_path, llm)
+    log.write_bytes(bytes(byte ^ 255 for byte in log.read_bytes()))
+    with pytest.raises(BackendUnavailable, match="or empty it and remove saves and saves.count"):
+        async with opened(llm, left, ingest="triplet"):
+            pass
+    log.write_bytes(b"")
+    for name in ("saves", "saves.count"):
+        log.with_name(name).unlink()
+    async with opened(llm, left, ingest="triplet") as slot:
+        await slot.record_event(keeps("violin"))
+        assert await kept(slot) == {"violin"}
+
+
+async def test_a_reset_after_a_mending_that_was_killed_leaves_no_word_on_disk(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    """Killed once the files were copied; and then the graph cannot be opened, so that no mending clears them away."""
+    left, log = await left_by_a_kill(tmp_path, llm)
+    shutil.copyfile(log, log.with_name("new.kuzu.wal"))
+    DESTROYED["emptied"](log.with_suffix(""))
+    async with open_memory(config(llm.base_url, left, ingest="triplet")) as slot:
+        with pytest.raises(BackendError, match="start anew with reset_scope"):
+            await slot.setup_scope(ALICE)
+        assert (await slot.reset_scope(ALICE)).verified
+        assert [file.name for file in log.parent.iterdir() if b"thing2" in file.read_bytes()] == []
 
 
 async def test_acknowledged_saves_that_are_torn_off_are_counted_until_that_is_acknowledged(
@@ -636,11 +668,14 @@ async def test_opening_that_is_given_up_frees_the_graph(
     await anyio.to_thread.run_sync(asyncio.run, elsewhere())
 
 
+@pytest.mark.parametrize("at", ["its connection", "its first call"])
 def test_a_graph_that_fails_as_it_opens_is_closed_before_it_is_given_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     """Another may open it as soon as the lock is free."""
     import_sdk()
+    import kuzu
+
     from memory.backends.graphiti.database import Connection, Database
 
     Database(tmp_path / "graph", 64).open()
@@ -653,7 +688,14 @@ def test_a_graph_that_fails_as_it_opens_is_closed_before_it_is_given_back(
             raise RuntimeError("no memory")
         return native(connection, query, parameters)
 
-    monkeypatch.setattr(Connection, "rows", fails)
+    def unconnected(database: Any) -> Any:
+        opened.append(database)
+        raise RuntimeError("no memory")
+
+    if at == "its connection":
+        monkeypatch.setattr(kuzu, "Connection", unconnected)
+    else:
+        monkeypatch.setattr(Connection, "rows", fails)
     with pytest.raises(BackendError):
         Database(tmp_path / "second", 64).open()
     assert opened[0].is_closed
