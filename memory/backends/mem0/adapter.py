@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -60,7 +61,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LIMITED = Operation({"limit": PositiveInt})
 _CHANGES = {"text": NotBlank, "metadata": dict[str, Any] | None, "expiration_date": date | None}
-_OPENAI_CLIENTS = frozenset({"azure_openai", "deepseek", "lmstudio", "minimax", "openai", "vllm", "xai"})
+_OPENAI_CLIENTS = frozenset(
+    "azure_openai azure_openai_structured deepseek lmstudio minimax openai openai_structured vllm xai".split()
+)  # of the openai package, which counts what they are asked
+_CREDENTIALS = re.compile(r"(?<=//)[^/@]*@|\b(user|password)\s*=\s*('[^']*'|\S*)")
 MUTATIONS = {"update": Operation(_CHANGES, native_id=True), "delete": Operation(native_id=True)}
 
 
@@ -83,12 +87,9 @@ class Mem0Adapter(SynchronousWrites):
         from memory.backends.mem0.shared import SharedMem0
 
         self.backend_name = settings.name
-        store, places = options.vector_store, ("url", "host", "port", "dbname", "path")
-        named = [str(store.config[key]) for key in places if key in store.config]
-        client = options.llm.provider.removesuffix("_structured") if options.llm else ""
         self.traits = AdapterTraits(
             kind="control" if options.equivalent_control else settings.kind,
-            counts_llm_calls=not options.infers or client in _OPENAI_CLIENTS,
+            counts_llm_calls=not options.infers or (options.llm and options.llm.provider) in _OPENAI_CLIENTS,
             equivalent_control=options.equivalent_control,
             fallback_components=options.fallback_components,
             consistency="immediate",
@@ -99,8 +100,8 @@ class Mem0Adapter(SynchronousWrites):
             write_retries=1 if options.profile.hard else 0,
             bulk_size=16,  # events a preload writes before another call may have the thread
             errors=ERRORS,
-            store="|".join([store.provider, str(options.path or ""), *named]),
-            packages=("mem0ai", options.profile.package or store.provider),
+            store=_store_of(options),
+            packages=("mem0ai", options.profile.package or options.vector_store.provider),
             native_ingest_modes=("infer" if options.infers else "verbatim",),
             native_queries={"count": _LIMITED, "list": _LIMITED},
             native_mutations=MUTATIONS,
@@ -253,8 +254,7 @@ class Mem0Adapter(SynchronousWrites):
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         ids = self._ids.encode(scope)
-        removed, verified = await self._run(lambda: self._native.purge(ids))
-        left = () if self._options.embedded else ("history and recent messages in files of other processes",)
+        removed, verified, left = await self._run(lambda: self._native.purge(ids))
         trace = self.trace(scope, "vector_store.delete")
         return ResetReceipt(scope=scope, verified=verified, removed=removed, left=left, trace=trace)
 
@@ -275,3 +275,12 @@ class Mem0Adapter(SynchronousWrites):
 
     def close_native(self) -> None:
         self._native.close()
+
+
+def _store_of(options: Mem0Options) -> str:
+    """What tells one vector store from another, as far as the options say where it stands, and no credential."""
+    config = options.vector_store.config
+    places = ("url", "host", "port", "dbname", "path", "redis_url", "connection_string")
+    named = [_CREDENTIALS.sub("", str(config[key])) for key in places if key in config]
+    collection = str(config.get("collection_name", options.collection))
+    return "|".join([options.vector_store.provider, collection, str(options.path or ""), *named])

@@ -52,8 +52,9 @@ class NativeMem0:
         """The models mem0 asks, once the store was reached, and what it keeps of a scope that is named."""
         raise NotImplementedError
 
-    def purge(self, ids: Ids) -> tuple[int | None, bool]:
-        """Clear a scope; how many memories went, where they could be counted, and whether all is gone."""
+    def purge(self, ids: Ids) -> tuple[int | None, bool, tuple[str, ...]]:
+        """Clear a scope: memories, entities, recent messages, history. How many memories went, where they could be
+        counted; whether looking again found none; and what stays, in words."""
         raise NotImplementedError
 
     @property

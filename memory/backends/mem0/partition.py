@@ -129,12 +129,14 @@ def _forget(note: Path, owner: int) -> None:
         note.unlink(missing_ok=True)
 
 
-def check(directory: Path, ids: Ids, collection: str) -> None:
-    for name in (MARK, "meta.json", collection_file(collection), HISTORY):
+def check(directory: Path, ids: Ids, collection: str, history: str | None) -> None:
+    """``history`` is the name of its own, where ``history_path`` puts it nowhere else."""
+    for name in filter(None, (MARK, "meta.json", collection_file(collection), history)):
         path = directory / name
-        if not path.exists() and name != HISTORY:  # which ``history_path`` puts elsewhere
-            raise damaged(directory, f"{name} is missing")
-        if path.exists() and path.stat().st_size == 0:
+        if not path.exists():
+            where = ", and history_path names no other" if name == history else ""
+            raise damaged(directory, f"{name} is missing{where}")
+        if path.stat().st_size == 0:
             raise damaged(directory, f"{name} is empty")
     try:
         noted: list[str] = json.loads((directory / _LOGS).read_bytes())

@@ -91,7 +91,7 @@ class Partitions(NativeMem0):
             return models
         for directory, memory in self._open.items():
             memory.vector_store.col_info()
-            partition.check(directory, memory.ids, self._collection)
+            self._check(directory, memory.ids)
         return models
 
     def entities(self, memory: ScopeMemory) -> ScopeStore | None:
@@ -105,20 +105,25 @@ class Partitions(NativeMem0):
         problems = [memory.count.warning() for memory in self._open.values() if memory.count.lost]
         return {**details, "partitions": found, "open_partitions": len(self._open)}, warnings, problems
 
-    def purge(self, ids: Ids) -> tuple[int | None, bool]:
+    def purge(self, ids: Ids) -> tuple[int | None, bool, tuple[str, ...]]:
         """A directory that cannot be read goes as well, its memories uncounted."""
         removed: int | None = None
+        left: tuple[str, ...] = ()
+        session = _build_session_scope(ids)
         try:
             with self.memory(ids):
                 rows = self.rows(ids, limit=sys.maxsize)
                 removed = len(rows)
                 if self._history is not None:
-                    self._history.forget_session(_build_session_scope(ids), [row["id"] for row in rows])
+                    self._history.forget_session(session, [row["id"] for row in rows])
         except IsolationError:
             raise
         except BackendError as error:
             if error.ambiguous or isinstance(error, BackendUnavailable):
                 raise
+            if self._history is not None:  # by the ids of memories, which cannot be read
+                self._history.forget_session(session, [])
+                left = (f"the history of its memories in {self._options.history_path}",)
         self._start()
         directory = self._directory(ids)
         memory = self._open.pop(directory, None)
@@ -127,7 +132,7 @@ class Partitions(NativeMem0):
                 memory.close()
             memory.logs.end(dropped=True)
         remove_directory(directory)
-        return removed, not directory.exists()
+        return removed, not directory.exists(), left
 
     def close(self) -> None:
         owned = self._lock.held  # else the files of these names are another's by now
@@ -198,7 +203,7 @@ class Partitions(NativeMem0):
             with staged_directory(directory) as making:
                 self._open_files(making, ids).close()
                 (making / partition.MARK).write_text(json.dumps(ids), encoding="utf-8")
-        partition.check(directory, ids, self._collection)
+        self._check(directory, ids)
         memory = None
         try:
             memory = self._open_files(directory, ids)
@@ -212,6 +217,10 @@ class Partitions(NativeMem0):
             why = f"it cannot be opened ({type(error).__name__})"
             raise partition.damaged(directory, why) from error
         return memory
+
+    def _check(self, directory: Path, ids: Ids) -> None:
+        own = partition.HISTORY if self._history is None else None
+        partition.check(directory, ids, self._collection, own)
 
     def _open_files(self, directory: Path, ids: Ids) -> ScopeMemory:
         client, logs = LocalClient(directory), partition.Logs(directory, self._options.durability)

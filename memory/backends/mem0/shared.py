@@ -50,7 +50,7 @@ class SharedMem0(NativeMem0):
             return bool(store._has_bm25_slot) and super().has_keywords
         return type(store).keyword_search is not VectorStoreBase.keyword_search
 
-    def purge(self, ids: Ids) -> tuple[int, bool]:
+    def purge(self, ids: Ids) -> tuple[int, bool, tuple[str, ...]]:
         """By ids, after each row's scope is checked: ``Memory.delete_all`` takes ten times as long, writes deleted
         texts into the history, and leaves entities of earlier processes."""
         session = _build_session_scope(ids)
@@ -66,7 +66,7 @@ class SharedMem0(NativeMem0):
             memory.db.forget_session(session, [])
             left = self.rows(ids, limit=1) or self._entity_ids(entities, ids)
             left = left or memory.db.get_last_messages(session, 1)
-        return removed, not left
+        return removed, not left, ("history and recent messages in files of other processes",)
 
     def close(self) -> None:
         """mem0's own ``close`` does SQLite only."""

@@ -137,3 +137,27 @@ def test_an_embedded_store_gets_more_threads_only_to_wait_for_models() -> None:
     assert options().threads == 1
     assert options(llm={"model": "m"}).threads == 4
     assert options(vector_store={"provider": "pgvector"}, workers=7).threads == 7
+
+
+def test_stores_that_differ_are_told_apart_and_no_credential_tells_them(tmp_path: Path) -> None:
+    """A journal holds an event of the same id for delivered, where it takes another store for the same."""
+
+    def server(provider: str, **native: Any) -> dict[str, Any]:
+        return {"vector_store": {"provider": provider, "config": native}}
+
+    blocks = [
+        {},
+        {"collection": "other"},
+        server("qdrant", collection_name="third"),
+        server("qdrant", url="http://db:6333"),
+        server("qdrant", url="http://db:6334"),
+        server("pgvector", connection_string="postgresql://ada:hunter2@db/one"),
+        server("pgvector", connection_string="postgresql://ada:hunter2@db/two"),
+        server("pgvector", connection_string="host=db dbname=one user=ada password='hunter2 x'"),
+        server("pgvector", connection_string="host=db dbname=two user=ada password='hunter2 x'"),
+    ]
+    stores = [create(tmp_path, **block).traits.store for block in blocks]
+    assert len(set(stores)) == len(blocks)
+    assert not any("hunter2" in store or "ada" in store for store in stores)
+    renewed = server("pgvector", connection_string="postgresql://ada:secret3@db/one")
+    assert create(tmp_path, **renewed).traits.store in stores, "a new password is no new store"
