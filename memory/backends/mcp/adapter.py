@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -57,9 +58,11 @@ class McpAdapter(SequentialBulk):
     def __init__(self, settings: AdapterSettings[McpOptions]) -> None:
         self.backend_name = settings.name
         self.worker: NativeWorker = NativeWorker(name="memslot-mcp")
-        self._options = settings.options
-        self.directory = settings.options.directory or settings.data_dir / "mcp"
-        self.servers = Servers(settings.options, self.directory)
+        options = self._options = settings.options
+        where = (options.preset or "", options.url or "", str(options.directory or ""), *options.command)
+        self.traits = replace(self.traits, store="|".join(where))
+        self.directory = options.directory or settings.data_dir / "mcp"
+        self.servers = Servers(options, self.directory)
         # Lower case, digits and single hyphens: servers make other characters equal in what they call a project.
         self._ids = ScopeEncoder(IdAlphabet(safe="", escape="-", separator="-s", max_length=64))
 

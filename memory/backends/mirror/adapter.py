@@ -65,6 +65,7 @@ class MirrorAdapter:
         adapters = (primary, *(shadow.adapter for shadow in shadows))
         self.traits = replace(
             primary.traits,
+            store=f"{primary.backend_name}|{primary.traits.store}",
             counts_llm_calls=all(adapter.traits.counts_llm_calls for adapter in adapters),
             asyncio_only=any(adapter.traits.asyncio_only for adapter in adapters),
         )

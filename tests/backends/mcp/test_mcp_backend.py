@@ -241,6 +241,20 @@ def test_a_block_says_what_is_missing() -> None:
         MemoryAdapterRegistry().create(load_config(block))
 
 
+def test_another_server_is_another_place_to_a_journal() -> None:
+    """Else it would hold an event for delivered that the new server never got."""
+    blocks: list[dict[str, Any]] = [
+        {"preset": "server-memory"},
+        {"preset": "memory-libsql"},
+        {"preset": "server-memory", "command": ["other"]},
+        {"preset": "server-memory", "directory": "/elsewhere"},
+        {"preset": "basic-memory"},
+        {"preset": "basic-memory", "url": "http://127.0.0.1:8001/mcp"},
+    ]
+    stores = [MemoryAdapterRegistry().create(load_config(config(**block))).traits.store for block in blocks]
+    assert len(set(stores)) == len(blocks)
+
+
 def test_templates_and_places() -> None:
     template = {"all": {"$each": {"n": "{name}", "o": ["{text}"]}}, "fixed": 1, "q": "{query}"}
     values = {"each": [{"name": "a", "text": "A {name}"}, {"name": "b", "text": "B"}], "query": "x"}

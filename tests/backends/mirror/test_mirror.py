@@ -32,6 +32,7 @@ from memory.backends.mirror.shadow import Shadow, ShadowFacts, ShadowLog
 from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
+from memory.slot.journal_file import JournalKey
 from memory.testing import FakeBackend, FakeNativeStore
 
 ADA = MemoryScope(run_id="run", persona_id="ada")
@@ -378,3 +379,13 @@ def test_options_of_a_shadow_are_published_nowhere_and_credentials_are_not_hashe
     other = load_config(config(shadows=["mem0"]))
     assert len(hashes) == 1
     assert other.config_hash(other.parse_options(MirrorOptions)) not in hashes
+
+
+def test_another_primary_is_another_place_to_a_journal(tmp_path: Path) -> None:
+    """Else it would hold an event for delivered that the new primary never got."""
+    primaries: list[Any] = ["full_history", "mem0", "simple_rag", {"backend": "mem0", "options": {"path": "x"}}]
+    keys = set()
+    for primary in primaries:
+        slot = build_slot(config(primary=primary), data_dir=tmp_path)
+        keys.add(JournalKey.of_adapter(slot._adapter, ADA))
+    assert len(keys) == len(primaries)
