@@ -34,7 +34,7 @@ from memory.adapter import (
     SequentialBulk,
 )
 from memory.backends.mcp.options import McpOptions, Tool
-from memory.backends.mcp.servers import Servers, at
+from memory.backends.mcp.servers import HEALTH, Servers, at
 
 _SIGN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # Chinese, Japanese, Korean: no blanks between words
 _WORD = re.compile(rf"[{_SIGN}]|[^\W{_SIGN}]+")
@@ -161,7 +161,7 @@ class McpAdapter(SequentialBulk):
         return ResetReceipt(scope=scope, verified=verified, removed=len(removed), trace=trace)
 
     async def health(self) -> BackendHealth:
-        await self.worker.run(lambda: self.servers.check("health"))
+        await self.worker.run(lambda: self.servers.check(HEALTH))
         address = self._options.url or self._options.command[0]
         return self.health_of(details={"server": address, "preset": self._options.preset})
 

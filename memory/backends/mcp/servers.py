@@ -18,9 +18,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import McpError
 
 from memory import BackendError, BackendUnavailable
-from memory.adapter import BackendProtocolError, http_client, quiet_loggers
+from memory.adapter import BackendProtocolError, FileLock, http_client, quiet_loggers
 from memory.backends.mcp.options import McpOptions, Tool
 
+HEALTH = "health"  # in place of a scope, of a process that is asked for its tools alone
+_APART = "give this one another directory, or a server with a url"
 _PAGE_LIMIT = 10_000
 _TIMED_OUT = 408  # what the SDK's own limit says, by the number of HTTP's answer
 quiet_loggers("mcp")  # it logs what a server wrote that is no JSON, with what a user said
@@ -107,6 +109,12 @@ class Servers:
         directory.mkdir(parents=True, exist_ok=True)
         opening = _opened(self._options, self._server_of(scope), directory)
         with ExitStack() as stack:
+            if not self._options.url and scope != HEALTH:  # two processes on a file lose what the other wrote
+                lock = FileLock(
+                    directory.with_name(f"{scope}.lock"), what=f"the memory at {directory}", instead=_APART
+                )
+                lock.acquire()
+                stack.callback(lock.release)
             portal = stack.enter_context(start_blocking_portal())
             try:
                 session = stack.enter_context(portal.wrap_async_context_manager(opening))

@@ -176,6 +176,21 @@ def test_what_is_said_in_one_process_is_known_in_the_next(tmp_path: Path, loop: 
     assert foreign == ""
 
 
+async def test_a_scope_has_one_process_at_a_time(tmp_path: Path) -> None:
+    """The reference server writes its file whole: of sixty writes through two of them three were lost."""
+    ada, bob = (MemoryScope(run_id="r", persona_id=name) for name in ("ada", "bob"))
+    block = config(sys.executable, str(SERVER))
+    async with (
+        open_memory(block, scope=ada, data_dir=tmp_path) as one,
+        open_memory(block, scope=bob, data_dir=tmp_path) as other,
+    ):
+        with pytest.raises(BackendUnavailable, match="is open elsewhere in this process; close the other user"):
+            await other.setup_scope(ada)
+        assert (await one.health()).status == (await other.health()).status == "ok"
+    async with open_memory(block, scope=ada, data_dir=tmp_path):
+        pass
+
+
 def test_what_a_failing_tool_says_reaches_no_error(tmp_path: Path) -> None:
     options = McpOptions.model_validate(config(sys.executable, str(SERVER))["memory"]["backends"]["mcp"])
     servers = Servers(options, tmp_path)
