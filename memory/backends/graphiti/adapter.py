@@ -204,7 +204,10 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         stored: dict[str, Stored] = {}
         if sent:
             async with self.graph(events[0].scope, writing=True) as graph:
-                stored = await graph.add_batch(sent)
+                for event, _ in sent:
+                    if (group_of(event.scope), event.event_id) in self._uncertain:
+                        stored[event.event_id] = await graph.complete_or_remove(event.event_id)
+                stored |= await graph.add_batch(pair for pair in sent if not stored.get(pair[0].event_id))
         return [
             self._receipt(
                 event,

@@ -121,13 +121,13 @@ class NativeGraph:
         return await self.episodes(await self.uuids_of_events([event_id]))
 
     async def parts_of(self, event_id: str) -> tuple[tuple[str, ...], bool]:
-        """Ids of an event's episodes and facts, and whether all are there that an episode names, once all are
-        saved."""
+        """Ids of an event's episodes and facts, and whether all are there that an episode names. Those of triplets
+        and batches are saved first, and name their facts once all are saved."""
         episodes = await self.episodes_of_event(event_id)
         named = list(dict.fromkeys(fact for episode in episodes for fact in episode.entity_edges))
         facts = await self.edges(named)
-        nameless = (episode for episode in episodes if not episode.entity_edges)
-        begun = any(episode.source is EpisodeType.fact_triple for episode in nameless)
+        early = self._options.ingest == "triplet" or self._options.bulk == "native"
+        begun = early and not all(episode.entity_edges for episode in episodes)
         found = (*(episode.uuid for episode in episodes), *(fact.uuid for fact in facts))
         return tuple(dict.fromkeys(found)), len(facts) == len(named) and not begun
 

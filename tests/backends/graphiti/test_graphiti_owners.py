@@ -452,6 +452,7 @@ async def test_half_an_event_is_found_incomplete_and_a_repeat_stores_it_once(
     """Killed after some of its saves."""
     facts = [{"source": "Ada", "relation": "KEEPS", "target": thing} for thing in THINGS]
     whole = event("unused", metadata={"triplets": facts})
+    import_sdk()
     from memory.backends.graphiti.database import Database
 
     saves = 0
@@ -629,6 +630,36 @@ async def test_a_batch_given_up_is_taken_back_or_whole(tmp_path: Path, llm: Scri
             await bulk.record_events([event(f"I own my boat number {at} gladly.")])
             names = {row["name"] for row in (await listed(slot, "episodes"))["episodes"]}
             assert len(names & {one.event_id for one in told}) in (0, 2)
+
+
+async def test_a_batch_killed_before_its_facts_are_saved_is_found_incomplete_and_a_repeat_stores_it_once(
+    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Graphiti saves the episodes of a batch before it extracts their facts."""
+    import_sdk()
+    from memory.backends.graphiti.database import Database
+
+    native = Database.save
+
+    def copied(self: Any, statements: Any) -> Any:
+        rows = native(self, statements)
+        if not (tmp_path / "left").exists():
+            shutil.copytree(tmp_path / "open", tmp_path / "left")
+        return rows
+
+    told = [event("I keep my passport in the drawer."), event("I own my boat gladly.")]
+    async with opened(llm, tmp_path / "open", bulk="native") as slot:
+        monkeypatch.setattr(Database, "save", copied)
+        await slot.capability(SupportsBulkIngest).record_events(told)
+        monkeypatch.undo()
+    async with opened(llm, tmp_path / "left", bulk="native") as slot:
+        adapter: Any = slot._adapter
+        assert len((await listed(slot, "episodes"))["episodes"]) == 2, "or this test proves nothing"
+        assert [await adapter.find_event(each) for each in told] == [None, None]
+        receipts = await slot.capability(SupportsBulkIngest).record_events(told)
+        assert await adapter.find_event(told[0]) == receipts[0].native_ids
+        assert await found(slot, "passport") == ["I keep my passport in the drawer."]
+        assert len((await listed(slot, "episodes"))["episodes"]) == 2
 
 
 async def test_closing_that_is_cancelled_still_frees_the_graph(tmp_path: Path, llm: ScriptedLLM) -> None:
