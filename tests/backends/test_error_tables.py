@@ -9,6 +9,7 @@ from memory import BackendError
 from memory.adapter import HTTPX_ERRORS, OPENAI_ERRORS, normalise_error
 from memory.backends.graphiti.translate import ERRORS as GRAPHITI
 from memory.backends.honcho.client import ERRORS as HONCHO
+from memory.backends.mcp.adapter import McpAdapter
 from memory.backends.mem0.translate import ERRORS as MEM0
 from memory.backends.memos.client import ERRORS as MEMOS
 from memory.contract.native_errors import _meaning, native_name
@@ -20,6 +21,7 @@ TABLES = {
     "graphiti": GRAPHITI,
     "honcho": HONCHO,
     "memos": MEMOS,
+    "mcp": McpAdapter.traits.errors,
 }
 TREES = [
     ("httpx", "httpx"),
@@ -36,6 +38,7 @@ TREES = [
     ("graphiti", "redis.exceptions"),
     ("honcho", "honcho.http.exceptions"),
     ("memos", "memos.exceptions"),
+    ("mcp", "mcp.shared.exceptions"),
 ]
 LEFT_OUT = {
     # Misuse of a client, which no call of ours makes.

@@ -70,7 +70,8 @@ class SaveLog:
         content = self._wal.read_bytes() if self._wal.exists() else b""
         kept = sum(length <= len(content) for length, _ in noted)
         if any(zlib.crc32(content[:length]) != checksum for length, checksum in noted[:kept]):
-            raise self._damaged("is not as it was written", "empty it and ")  # read again, it may end the process
+            # Read by the database all the same, it may end the process.
+            raise self._damaged("is not as it was written", "empty it and ")
         gone = len(noted) - kept
         if not gone:
             return

@@ -53,7 +53,6 @@ ERRORS: ErrorTable = {
     "redis.exceptions.AuthenticationError": NativeError(BackendAuthError, sent=True),
     "redis.exceptions.AuthorizationError": NativeError(BackendAuthError, sent=True),
     "redis.exceptions.NoPermissionError": NativeError(BackendAuthError, sent=True),
-    "redis.exceptions.ConnectionError": NativeError(BackendUnavailable),
     "redis.exceptions.TimeoutError": NativeError(BackendTimeout),
     "redis.exceptions.InvalidResponse": NativeError(BackendProtocolError),
     "redis.exceptions.ResponseError": NativeError(BackendRejected, sent=True),

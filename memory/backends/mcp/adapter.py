@@ -12,6 +12,7 @@ from typing import Any
 
 from memory import (
     BackendHealth,
+    BackendTimeout,
     MemoryEvent,
     MemoryScope,
     NativeQueryRequest,
@@ -26,6 +27,7 @@ from memory.adapter import (
     BackendProtocolError,
     ContextEntry,
     IdAlphabet,
+    NativeError,
     NativeQueryResult,
     NativeWorker,
     Operation,
@@ -52,7 +54,8 @@ class McpAdapter(SequentialBulk):
         write_retries=1,  # find_event can tell whether a write arrived
         bulk_size=1,
         max_concurrency=1,
-        errors=HTTPX_ERRORS,
+        # What it still raises itself is its own time-out.
+        errors={**HTTPX_ERRORS, "mcp.shared.exceptions.McpError": NativeError(BackendTimeout)},
     )
 
     def __init__(self, settings: AdapterSettings[McpOptions]) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -40,6 +39,7 @@ from memory.adapter import (
     Operation,
     ProvenanceResult,
     ResetReceipt,
+    SequentialBulk,
     SynchronousWrites,
 )
 from memory.backends.mem0.options import Mem0Options
@@ -61,9 +61,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LIMITED = Operation({"limit": PositiveInt})
 _CHANGES = {"text": NotBlank, "metadata": dict[str, Any] | None, "expiration_date": date | None}
-_OPENAI_CLIENTS = frozenset(
-    "azure_openai azure_openai_structured deepseek lmstudio minimax openai openai_structured vllm xai".split()
-)  # of the openai package, which counts what they are asked
+_OPENAI = frozenset({"azure_openai", "deepseek", "lmstudio", "minimax", "openai", "vllm", "xai"})
+_COUNTING = _OPENAI | {"azure_openai_structured", "openai_structured"}  # clients of the openai package
 _CREDENTIALS = re.compile(r"(?<=//)[^/@]*@|\b(user|password)\s*=\s*('[^']*'|\S*)")
 MUTATIONS = {"update": Operation(_CHANGES, native_id=True), "delete": Operation(native_id=True)}
 
@@ -75,7 +74,7 @@ def set_environment(directory: Path) -> None:
         os.environ.setdefault("MEM0_DIR", str(directory))
 
 
-class Mem0Adapter(SynchronousWrites):
+class Mem0Adapter(SynchronousWrites, SequentialBulk):
     """Translates the contract into calls of ``mem0.Memory``, for the backend or a condition."""
 
     def __init__(self, settings: AdapterSettings[Mem0Options]) -> None:
@@ -89,7 +88,7 @@ class Mem0Adapter(SynchronousWrites):
         self.backend_name = settings.name
         self.traits = AdapterTraits(
             kind="control" if options.equivalent_control else settings.kind,
-            counts_llm_calls=not options.infers or (options.llm and options.llm.provider) in _OPENAI_CLIENTS,
+            counts_llm_calls=not options.infers or (options.llm and options.llm.provider) in _COUNTING,
             equivalent_control=options.equivalent_control,
             fallback_components=options.fallback_components,
             consistency="immediate",
@@ -98,7 +97,7 @@ class Mem0Adapter(SynchronousWrites):
             filter_operators=options.profile.operators,
             max_concurrency=options.threads,
             write_retries=1 if options.profile.hard else 0,
-            bulk_size=16,  # events a preload writes before another call may have the thread
+            bulk_size=16,  # one add of them all would be one extraction, which is another memory
             errors=ERRORS,
             store=_store_of(options),
             packages=("mem0ai", options.profile.package or options.vector_store.provider),
@@ -144,24 +143,6 @@ class Mem0Adapter(SynchronousWrites):
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         return await self._run(lambda: self._write(event))
-
-    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """One ``add`` of several events would be one extraction over all of them, which is another memory."""
-        receipts: list[WriteReceipt] = []
-        abandoned = threading.Event()
-
-        def write() -> None:
-            for event in events:
-                if abandoned.is_set():
-                    return
-                receipts.append(self._write(event))
-
-        try:
-            with self.attach_receipts(receipts):
-                await self._run(write)
-        finally:
-            abandoned.set()
-        return receipts
 
     def _write(self, event: MemoryEvent) -> WriteReceipt:
         infer = self._options.infers

@@ -48,15 +48,9 @@ ERRORS: ErrorTable = {
     "qdrant_client.http.exceptions.ApiException": NativeError(BackendProtocolError),
     "psycopg.errors.ConnectionTimeout": NativeError(BackendTimeout),
     "psycopg.errors.QueryCanceled": NativeError(BackendTimeout),
-    "psycopg.OperationalError": NativeError(BackendUnavailable),
     "psycopg.Error": NativeError(BackendUnavailable),
-    "psycopg.InterfaceError": NativeError(BackendUnavailable),
     "psycopg_pool.PoolTimeout": NativeError(BackendTimeout),
-    "psycopg_pool.TooManyRequests": NativeError(BackendUnavailable),
-    "psycopg_pool.PoolClosed": NativeError(BackendUnavailable),
-    "sqlite3.OperationalError": NativeError(BackendUnavailable),
     "sqlite3.Error": NativeError(BackendUnavailable),
-    "sqlite3.DatabaseError": NativeError(BackendUnavailable),
 }
 
 

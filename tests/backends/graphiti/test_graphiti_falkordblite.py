@@ -201,7 +201,7 @@ async def test_a_log_that_is_missing_or_changed_never_reads_as_healthy(
     else:
         ends = [int(line.split()[0]) for line in (left / "graphiti" / "saves").read_text().splitlines()]
         log.write_bytes(content[: ends[len(ends) // 2]])
-    with pytest.raises(BackendUnavailable, match="restore it from a copy, or (empty it and )?remove saves"):
+    with pytest.raises(BackendUnavailable, match=r"restore it from a copy, or (empty it and )?remove saves"):
         async with opened(llm, left, **LITE):
             pass
     log.write_bytes(content)

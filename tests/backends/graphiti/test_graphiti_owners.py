@@ -386,7 +386,7 @@ async def test_a_log_that_was_changed_can_be_given_up_as_its_error_says(
     """Kuzu ends the process over such a log, so that removing the notes of it alone would be bad advice."""
     left, log = await left_by_a_kill(tmp_path, llm)
     log.write_bytes(bytes(byte ^ 255 for byte in log.read_bytes()))
-    with pytest.raises(BackendUnavailable, match="or empty it and remove saves and saves.count"):
+    with pytest.raises(BackendUnavailable, match=r"or empty it and remove saves and saves\.count"):
         async with opened(llm, left, ingest="triplet"):
             pass
     log.write_bytes(b"")
@@ -400,7 +400,7 @@ async def test_a_log_that_was_changed_can_be_given_up_as_its_error_says(
 async def test_a_reset_after_a_mending_that_was_killed_leaves_no_word_on_disk(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
-    """Killed once the files were copied; and then the graph cannot be opened, so that no mending clears them away."""
+    """Killed once the files were copied; then the graph cannot be opened, and no mending clears them away."""
     left, log = await left_by_a_kill(tmp_path, llm)
     shutil.copyfile(log, log.with_name("new.kuzu.wal"))
     DESTROYED["emptied"](log.with_suffix(""))

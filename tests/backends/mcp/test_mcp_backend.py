@@ -16,7 +16,7 @@ import anyio
 import pytest
 from variants import plain
 
-from memory import BackendError, BackendUnavailable, ConfigError, MemoryScope, open_memory
+from memory import BackendError, BackendTimeout, BackendUnavailable, ConfigError, MemoryScope, open_memory
 from memory.adapter import BackendProtocolError
 from memory.backends.mcp.options import McpOptions
 from memory.backends.mcp.servers import Servers, at, filled
@@ -184,7 +184,9 @@ async def test_a_scope_has_one_process_at_a_time(tmp_path: Path) -> None:
         open_memory(block, scope=ada, data_dir=tmp_path) as one,
         open_memory(block, scope=bob, data_dir=tmp_path) as other,
     ):
-        with pytest.raises(BackendUnavailable, match="is open elsewhere in this process; close the other user"):
+        with pytest.raises(
+            BackendUnavailable, match="is open elsewhere in this process; close the other user"
+        ):
             await other.setup_scope(ada)
         assert (await one.health()).status == (await other.health()).status == "ok"
     async with open_memory(block, scope=ada, data_dir=tmp_path):
@@ -235,6 +237,24 @@ def test_what_is_wrong_with_a_server_or_its_block_is_said(
 
     with pytest.raises(error, match=words):
         anyio.run(play)
+
+
+async def test_a_tool_that_takes_too_long_is_a_time_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the SDK says it, whose error has no name of its own for that."""
+    from mcp import ClientSession, McpError
+    from mcp.types import ErrorData
+
+    async def late(*_: Any) -> None:
+        raise McpError(ErrorData(code=408, message="waited for 'my passport'"))
+
+    ada = MemoryScope(run_id="r", persona_id="ada")
+    async with open_memory(config(sys.executable, str(SERVER)), scope=ada, data_dir=tmp_path) as slot:
+        monkeypatch.setattr(ClientSession, "call_tool", late)
+        with pytest.raises(BackendTimeout) as raised:
+            await slot.before_turn("Where is my passport?", session_id="s")
+    assert "passport" not in f"{raised.value} {raised.value.diagnostics}"
 
 
 def test_processes_are_ended_where_there_are_too_many(tmp_path: Path) -> None:

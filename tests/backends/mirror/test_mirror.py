@@ -383,7 +383,12 @@ def test_options_of_a_shadow_are_published_nowhere_and_credentials_are_not_hashe
 
 def test_another_primary_is_another_place_to_a_journal(tmp_path: Path) -> None:
     """Else it would hold an event for delivered that the new primary never got."""
-    primaries: list[Any] = ["full_history", "mem0", "simple_rag", {"backend": "mem0", "options": {"path": "x"}}]
+    primaries: list[Any] = [
+        "full_history",
+        "mem0",
+        "simple_rag",
+        {"backend": "mem0", "options": {"path": "x"}},
+    ]
     keys = set()
     for primary in primaries:
         slot = build_slot(config(primary=primary), data_dir=tmp_path)
