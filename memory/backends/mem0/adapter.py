@@ -207,7 +207,8 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         ids, operation = self._ids.encode(request.scope), "Memory.get_all"
         if request.native_id is not None:
             row, history = await self._run(lambda: self._native.history(request.native_id, ids))
-            raw, rows, operation = {"memory": row, "history": history}, [row] if row else [], "Memory.history"
+            rows, operation = [row] if row else [], "Memory.history"
+            raw: Any = {"memory": row, "history": history}
         elif self._options.profile.hard:
             bounds = {"gte": request.since, "lte": request.until}
             span = {bound: moment.isoformat() for bound, moment in bounds.items() if moment is not None}
@@ -216,7 +217,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             raw = {"results": rows}
         else:
             raise CapabilityNotSupported(f"{self.backend_name}: this vector store cannot filter by time")
-        events = (row.get("metadata", {}).get("event_id") for row in rows)
+        events = ((row.get("metadata") or {}).get("event_id") for row in rows)
         return ProvenanceResult(
             raw=raw,
             native_ids=tuple(row["id"] for row in rows),

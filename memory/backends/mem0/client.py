@@ -19,10 +19,11 @@ from memory import BackendError, ConfigError, IsolationError, PluginLoadError, S
 from memory.adapter import AdapterSettings, RecentKeys, normalise_error, quiet_loggers
 from memory.backends.mem0.models import Models, Notes, StoreLock, native_config
 from memory.backends.mem0.options import Mem0Options
-from memory.backends.mem0.partition import TOMBSTONES
 from memory.backends.mem0.translate import ERRORS, Ids, Row, native_filters, number_parts, parts_of, row_ids
 
 BATCH = 10_000
+# Beside mem0's tables in its history: whose memories are gone, so that their history can be shown and cleared.
+_TOMBSTONES = "CREATE TABLE IF NOT EXISTS memslot_deleted (memory_id TEXT PRIMARY KEY, session_scope TEXT)"
 
 
 class NativeMem0:
@@ -79,11 +80,7 @@ class NativeMem0:
             )
 
     def add(
-        self,
-        messages: list[dict[str, str]],
-        ids: Ids,
-        metadata: Row,
-        prompt: str | None,
+        self, messages: list[dict[str, str]], ids: Ids, metadata: Row, prompt: str | None
     ) -> tuple[tuple[str, ...], int | None]:
         """All memories of the event or none and an error; and how many the model extracted. Of an event whose last
         write had no certain end only what is missing is sent."""
@@ -270,7 +267,7 @@ class History(SQLiteManager):  # type: ignore[misc]
         if shared:  # by processes; the journal is not made anew each time: as safe, in half the time
             self.connection.execute("PRAGMA journal_mode=TRUNCATE")
         with self.connection as connection:
-            connection.execute(TOMBSTONES)
+            connection.execute(_TOMBSTONES)
 
     def add_history(
         self, memory_id: str, old_memory: str | None, new_memory: str | None, event: str, **more: Any

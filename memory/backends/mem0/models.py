@@ -8,7 +8,7 @@ import importlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mem0.configs.base import MemoryConfig
+from mem0.embeddings.base import EmbeddingBase
 from mem0.memory.utils import extract_json, remove_code_blocks
 from mem0.utils.factory import EmbedderFactory, LlmFactory, RerankerFactory
 from pydantic import BaseModel, ValidationError
@@ -195,8 +196,8 @@ class StoreLock:
             self._lock.acquire()
 
 
-class LexicalEmbedding:
-    """Our embedder in the shape of mem0's ``EmbeddingBase``."""
+class LexicalEmbedding(EmbeddingBase):  # type: ignore[misc]
+    """Our embedder as mem0's."""
 
     def __init__(self, dimensions: int) -> None:
         self._embedder = LexicalHashEmbedder(dimensions)
@@ -205,9 +206,6 @@ class LexicalEmbedding:
     def embed(self, text: str, memory_action: str | None = None) -> list[float]:
         asked = memory_action == "search"
         return self._embedder.embed_query(text) if asked else self._embedder.embed_document(text)
-
-    def embed_batch(self, texts: Sequence[str], memory_action: str | None = "add") -> list[list[float]]:
-        return [self.embed(text, memory_action) for text in texts]
 
 
 @dataclass(eq=False)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mem0.vector_stores.base import VectorStoreBase
 from mem0.vector_stores.qdrant import Qdrant
 from qdrant_client.http.models import CreateCollection, ScoredPoint
 from qdrant_client.local.distances import EPSILON
@@ -36,10 +37,12 @@ from memory import BackendError, IsolationError
 from memory.adapter import Durability, IdAlphabet
 from memory.backends.mem0.translate import Ids
 
+Filters = Mapping[str, Any] | None
 HISTORY = "history.db"
 MARK = "scope.json"
 _LOGS = "logs.json"
 _LOG_BEGINS = b"\x37\x7f\x06"  # https://sqlite.org/walformat.html
+_BATCH = 1024  # rows whose exact scores are computed at a time
 # In small letters, which every file system keeps apart. No name starts with a dot.
 NAMES = IdAlphabet(safe="-", escape="_", separator="_x", max_length=120)
 
@@ -166,12 +169,6 @@ def damaged(directory: Path, what: str) -> BackendError:
     return BackendError(text, sent=False)
 
 
-# Beside mem0's tables in its history: whose memories are gone, so that their history can be shown and cleared.
-TOMBSTONES = "CREATE TABLE IF NOT EXISTS memslot_deleted (memory_id TEXT PRIMARY KEY, session_scope TEXT)"
-Filters = Mapping[str, Any] | None
-_BATCH = 1024  # rows whose exact scores are computed at a time
-
-
 class LocalClient(QdrantLocal):  # type: ignore[misc]
     """The embedded Qdrant of a directory that somebody else has locked. Not a ``QdrantClient``, which copies the
     schemas of every model it could embed with: 7 ms and 2 MB each. Without a lock: portalocker may import redis."""
@@ -282,10 +279,9 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
                     least = rough[index] - rounding
         return near
 
-    def search_batch(
-        self, queries: Sequence[str], vectors_list: Sequence[Any], top_k: int = 1, filters: Filters = None
-    ) -> list[list[ScoredPoint]]:
-        return [self.search("", vector, top_k, filters) for vector in vectors_list]
+    search_batch = (
+        VectorStoreBase.search_batch
+    )  # one after the other, where Qdrant's own has a search of its own
 
     def keyword_search(self, query: str, top_k: int = 5, filters: Filters = None) -> list[ScoredPoint] | None:
         found: list[ScoredPoint] | None = super().keyword_search(query, top_k, self._beyond_scope(filters))

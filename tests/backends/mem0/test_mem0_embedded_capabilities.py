@@ -15,6 +15,7 @@ from mem0_support import (
     event,
     found,
     mutate,
+    native,
     opened,
     stored,
 )
@@ -159,3 +160,14 @@ async def test_bulk_is_one_add_per_event_in_order(tmp_path: Path) -> None:
             rows = [by_id[native_id] for native_id in receipt.native_ids]
             assert [row["memory"] for row in rows] == [message.content for message in told.messages]
             assert {row["metadata"]["event_id"] for row in rows} == {told.event_id}
+
+
+async def test_a_memory_that_another_program_wrote_without_metadata_has_a_source_too(tmp_path: Path) -> None:
+    async with opened(tmp_path) as slot:
+        native(slot).add("I like tea", **slot.native_scope(ALICE), infer=False)
+        capability = slot.capability(SupportsProvenance)
+        assert capability is not None
+        answer = await capability.provenance(ProvenanceRequest(scope=ALICE))
+        assert answer.native_ids == ((await stored(slot))[0]["id"],)
+        assert answer.event_ids == ()
+        assert await found(slot, "tea") == ["I like tea"]
