@@ -114,8 +114,8 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return {"group_id": group_of(scope)}
 
     def graph(self, scope: MemoryScope, *, writing: bool = False, clearing: bool = False) -> _InUse:
-        """The scope's graph, open meanwhile. Of several scopes, writes wait for writes alone: they take
-        long."""
+        """The scope's graph, open meanwhile; with ``clearing``, one that cannot be opened is cleared. Where open
+        ones hold memory, writes wait for writes and reads for reads: a write may take as long as its model."""
         opened = partial(self._graph, group_of(scope), clearing)
         return _InUse(self._places[writing], opened, self.backend_name)
 

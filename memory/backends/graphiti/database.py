@@ -241,8 +241,7 @@ class Database:
 
 
 class Connection:
-    """Prepares each query once, not every time: a tenth of the time of a search, and a third of a
-    megabyte."""
+    """Prepares each query once: anew each time it is a tenth of a search, and a third of a megabyte that stays."""
 
     def __init__(self, path: Path, buffer_mb: int) -> None:
         self._buffer_mb = buffer_mb

@@ -82,9 +82,8 @@ class _Client(FalkorDB):  # type: ignore[misc]
 
 
 class FalkorGraph(ScopeGraph, FalkorDriver):
-    """Unlike its parent it indexes ids alone by range (a property with a range and a full-text index crashes
-    the server, and ranges over times answer wrongly), and builds indexes when it is opened, not whenever it
-    is cloned."""
+    """Unlike its parent it indexes ids alone by range (a property with a range and a full-text index crashes the
+    server, and ranges over times answer wrongly), and builds indexes when it is opened, not when it is cloned."""
 
     def __init__(self, store: FalkorStore, group_id: str) -> None:
         GraphDriver.__init__(self)
@@ -145,6 +144,5 @@ class Session(SavingSession, FalkorDriverSession):
 
 
 def searchable(query: str) -> str:
-    """FalkorDB takes control characters, and a word that is one underscore, for errors of syntax; two are no
-    word."""
+    """Control characters, and a word that is one underscore, are errors of syntax to FalkorDB; two are no word."""
     return _LONE.sub("__", _CONTROL.sub("_", query))

@@ -156,8 +156,7 @@ class Server:
         return self._directory / _LOG / names[-1]
 
     def _manifest(self) -> list[dict[str, str]]:
-        """Redis's list of its files: type ``b`` is the base, ``i`` what came after it, ``h`` about to be
-        deleted."""
+        """Redis's list of its files: type ``b`` is the base, ``i`` what came after, ``h`` about to be deleted."""
         lines = (self._directory / _LOG / "appendonly.aof.manifest").read_text().splitlines()
         return [dict(zip(words[::2], words[1::2], strict=True)) for words in map(str.split, lines)]
 

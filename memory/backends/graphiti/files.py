@@ -39,8 +39,7 @@ class StateFile:
 
 
 class SaveLog:
-    """A record for each save since the last checkpoint: length and checksum of the database's log,
-    ``wal``."""
+    """For each save since the last checkpoint a record: length and checksum of ``wal``, the database's log."""
 
     def __init__(self, wal: Path, path: Path) -> None:
         self._wal = wal
@@ -64,8 +63,7 @@ class SaveLog:
             self._log.append(b"%d %d" % (self.length, self._checksum))
 
     def check(self) -> None:
-        """What is torn off the log's end is counted; missing, cut at the end of a save or changed, it is
-        damaged."""
+        """What is torn off the log's end is counted. Missing, cut at a save's end or changed, it is damaged."""
         noted = [tuple(map(int, record.split())) for record in self._log.load()]
         content = self._wal.read_bytes() if self._wal.exists() else b""
         kept = sum(length <= len(content) for length, _ in noted)
@@ -105,8 +103,7 @@ class SaveLog:
 
 
 def fingerprint(path: Path, unused: slice = slice(0)) -> dict[str, int]:
-    """The whole file, some gigabytes a second: a change between samples would go unseen. ``unused`` count as
-    zeros."""
+    """Of the whole file, some gigabytes a second: samples miss a change. ``unused`` bytes count as zeros."""
     with path.open("rb") as file:
         chunk = bytearray(file.read(_CHUNK_BYTES))
         chunk[unused] = bytes(len(chunk[unused]))

@@ -48,8 +48,7 @@ class Neo4jStore(Store):
 
 
 class Neo4jGraph(ScopeGraph, Neo4jDriver):
-    """It connects within the deadline, builds indexes when it is opened, and ends without hanging up on
-    others."""
+    """Connects within the deadline, builds indexes when it is opened, and ends without hanging up on others."""
 
     def __init__(self, store: Neo4jStore) -> None:
         GraphDriver.__init__(self)

@@ -20,7 +20,7 @@ from memory.adapter import (
     Public,
 )
 
-_RANGES = frozenset({"gt", "gte", "lt", "lte"})
+RANGES = frozenset({"gt", "gte", "lt", "lte"})
 _EXACT = frozenset({"eq", "ne", "in", "nin"})
 _TEXT = frozenset({"contains", "icontains"})
 
@@ -51,10 +51,10 @@ class StoreProfile:
 
 STORES = {
     "qdrant": StoreProfile(
-        _EXACT | _RANGES | _TEXT, "qdrant-client", one_clause=True, iso_ranges=True, typed_lists=True
+        _EXACT | RANGES | _TEXT, "qdrant-client", one_clause=True, iso_ranges=True, typed_lists=True
     ),
-    "pgvector": StoreProfile(_EXACT | _RANGES | _TEXT, "psycopg", bool_text=True),
-    "chroma": StoreProfile(_EXACT | _RANGES, "chromadb", float_equality=True),
+    "pgvector": StoreProfile(_EXACT | RANGES | _TEXT, "psycopg", bool_text=True),
+    "chroma": StoreProfile(_EXACT | RANGES, "chromadb", float_equality=True),
     # faiss filters after ranking and answers operators with nothing; redis and weaviate know ids only.
     "faiss": StoreProfile(package="faiss-cpu"),
     "redis": StoreProfile(folds_case=True),
@@ -100,8 +100,7 @@ class Mem0Options(PluginOptions):
     """Settings of the mem0 backend. The defaults need no key, no server and no network."""
 
     infer: bool | None = None
-    """Let mem0 extract memories with the llm. Default: true if an llm is configured, otherwise messages are
-    stored verbatim."""
+    """Let mem0 extract memories with the llm. Default: true if one is configured, else messages are kept verbatim."""
     llm: Mem0Model | None = None
     """The extracting model, e.g. ``{model: gpt-4.1-mini, api_key: "${OPENAI_API_KEY}"}``."""
     embedder: Annotated[Literal["lexical"] | Mem0Model, LEXICAL_OR_BLOCK] = "lexical"
@@ -120,8 +119,7 @@ class Mem0Options(PluginOptions):
     path: DataPath | None = None
     """Directory of the embedded store and mem0's history. Default: ``<data_dir>/<backend name>``."""
     history_path: DataPath | None = None
-    """SQLite file of mem0's history. Default: one in each partition of an embedded store, else ``history.db`` below
-    ``path``."""
+    """SQLite file of mem0's history. Default: one in each partition of an embedded store, else in ``path``."""
     reranker: NativePart | None = None
     """mem0's reranker."""
     rerank: bool = False

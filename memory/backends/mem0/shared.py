@@ -135,8 +135,9 @@ class SharedMem0(NativeMem0):
         listed = store.list(filters=dict(ids), top_k=BATCH)
         rows = listed[0] if listed and isinstance(listed[0], (list, tuple)) else listed
         if any(row_ids(row.payload or {}) != ids for row in rows or ()):
-            problem = "the store listed entities of another scope; nothing was done"
-            raise IsolationError(f"{self._name}: {problem}")
+            raise IsolationError(
+                f"{self._name}: the store listed entities of another scope; nothing was done"
+            )
         return [row.id for row in rows or ()]
 
 

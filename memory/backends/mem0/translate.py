@@ -22,14 +22,13 @@ from memory.adapter import (
     ScopeEncoder,
     parse_time,
 )
-from memory.backends.mem0.options import Mem0Options, StoreProfile
+from memory.backends.mem0.options import RANGES, Mem0Options, StoreProfile
 
 Ids = Mapping[str, str]  # of a scope: user_id, run_id and, where the scope sets one, agent_id
 Row = dict[str, Any]
 _EVENT_FIELDS = frozenset({"event_id", "session_id", "turn_id", "scenario", "context", "attribute", "role"})
 _EPOCH = "ts_epoch"
 _PART, _PARTS = "event_part", "event_parts"
-_RANGES = frozenset({"gt", "gte", "lt", "lte"})
 # Letters, digits and "_" are the keys every store takes literally; Qdrant reads "a.b" as a path.
 _KEYS = IdAlphabet(safe=string.ascii_uppercase + "_", escape="-")
 
@@ -124,7 +123,7 @@ def native_filters(fields: Mapping[str, Any], profile: StoreProfile) -> dict[str
         if name == "timestamp":
             native[_EPOCH] = _epoch_clauses(where, clauses)
             continue
-        if profile.one_clause and len(clauses) > 1 and not clauses.keys() <= _RANGES:
+        if profile.one_clause and len(clauses) > 1 and not clauses.keys() <= RANGES:
             raise InputError(f"{where}: this store takes one operator per key, or a range; drop the others")
         key = name if name in _EVENT_FIELDS else _metadata_key(name)
         native[key] = {op: _value(f"{where}.{op}", op, value, profile) for op, value in clauses.items()}
@@ -135,7 +134,7 @@ def _epoch_clauses(where: str, clauses: Mapping[str, Any]) -> dict[str, float]:
     """A condition on the event's time, on the stored epoch seconds: not every store compares ISO text."""
     found: dict[str, float] = {}
     for operator, value in clauses.items():
-        if operator not in _RANGES | {"eq"}:
+        if operator not in RANGES | {"eq"}:
             raise InputError(f"{where}: {operator} makes no sense of a time; use gt, gte, lt, lte or eq")
         moment = parse_time(value)
         if moment is None:
@@ -146,7 +145,7 @@ def _epoch_clauses(where: str, clauses: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _value(where: str, operator: str, value: Any, profile: StoreProfile) -> Any:
-    if operator in _RANGES:
+    if operator in RANGES:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number and not (profile.iso_ranges and parse_time(value, naive_is_utc=True)):
             kinds = "numbers or ISO 8601 dates" if profile.iso_ranges else "numbers"

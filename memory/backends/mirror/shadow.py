@@ -134,8 +134,7 @@ _CLOSED = "it was closed before it had everything"
 
 @dataclass
 class ShadowLog:
-    """Traces of shadows, and their differences. A line that cannot be written is counted, and harms
-    nothing."""
+    """Traces of shadows, and their differences. A line that cannot be written is counted, and harms nothing."""
 
     path: Path | None
     lost: int = 0
