@@ -132,8 +132,7 @@ class McpAdapter(SequentialBulk):
         space = self._space(scope)
 
         def read_all() -> list[Any]:
-            names = map(self._name, rows)
-            answers = [self.servers.call(space, read, key=name, name=name) for name in names]
+            answers = [self.servers.call(space, read, key=name, name=name) for name in map(self._name, rows)]
             return [at(answer, read.rows) for answer in answers if answer is not None]
 
         return await self.worker.run(read_all)

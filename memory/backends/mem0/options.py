@@ -100,7 +100,7 @@ class Mem0Options(PluginOptions):
     """Settings of the mem0 backend. The defaults need no key, no server and no network."""
 
     infer: bool | None = None
-    """Let mem0 extract memories with the llm. Default: true if one is configured, else messages are kept verbatim."""
+    """Let mem0 extract memories with the llm. Default: true if there is one; else messages are kept verbatim."""
     llm: Mem0Model | None = None
     """The extracting model, e.g. ``{model: gpt-4.1-mini, api_key: "${OPENAI_API_KEY}"}``."""
     embedder: Annotated[Literal["lexical"] | Mem0Model, LEXICAL_OR_BLOCK] = "lexical"

@@ -135,9 +135,8 @@ class SharedMem0(NativeMem0):
         listed = store.list(filters=dict(ids), top_k=BATCH)
         rows = listed[0] if listed and isinstance(listed[0], (list, tuple)) else listed
         if any(row_ids(row.payload or {}) != ids for row in rows or ()):
-            raise IsolationError(
-                f"{self._name}: the store listed entities of another scope; nothing was done"
-            )
+            listed = "the store listed entities of another scope"
+            raise IsolationError(f"{self._name}: {listed}; nothing was done")
         return [row.id for row in rows or ()]
 
 
