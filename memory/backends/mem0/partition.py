@@ -194,11 +194,10 @@ class LocalClient(QdrantLocal):  # type: ignore[misc]
 
 
 def _assert_readable(file: Path) -> None:
-    """Raise what SQLite says of a damaged file; Qdrant would leave its own connection to one open. Opened for
-    writing: SQLite must be able to roll back what a killed process left half done."""
-    if file.exists():
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True)) as connection:
-            connection.execute("SELECT name FROM sqlite_master").fetchall()
+    """Raise what SQLite says of a file that is damaged or missing; Qdrant would leave its own connection to one
+    open, and make the other. Opened for writing: SQLite must be able to roll back what a killed process left."""
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True)) as connection:
+        connection.execute("SELECT name FROM sqlite_master").fetchall()
 
 
 class _NoCommit(nullcontext[None]):

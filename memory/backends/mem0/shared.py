@@ -135,8 +135,8 @@ class SharedMem0(NativeMem0):
         listed = store.list(filters=dict(ids), top_k=BATCH)
         rows = listed[0] if listed and isinstance(listed[0], (list, tuple)) else listed
         if any(row_ids(row.payload or {}) != ids for row in rows or ()):
-            listed = "the store listed entities of another scope"
-            raise IsolationError(f"{self._name}: {listed}; nothing was done")
+            what = "the store listed entities of another scope"
+            raise IsolationError(f"{self._name}: {what}; nothing was done")
         return [row.id for row in rows or ()]
 
 

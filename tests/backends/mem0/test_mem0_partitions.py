@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -337,6 +338,18 @@ async def test_damaged_files_are_an_error_until_the_scope_is_reset(
         assert (receipt.verified, receipt.removed) == (True, None)
         await slot.setup_scope(ALICE)
         assert await stored(slot) == []
+
+
+async def test_entities_whose_file_is_missing_are_damage_too(tmp_path: Path) -> None:
+    async with opened(tmp_path) as slot:
+        await slot.record_event(event("tea"))
+        native(slot).entity_store.insert(
+            [[0.0] * 1024], [{"data": "Ada", **slot.native_scope(ALICE)}], [str(uuid4())]
+        )
+    removed(partition(tmp_path) / "collection/memslot_entities/storage.sqlite")
+    async with open_memory(config(tmp_path)) as slot:
+        with pytest.raises(BackendError, match="alice_xrun1 is damaged"):
+            await slot.setup_scope(ALICE)
 
 
 WRITER = """
