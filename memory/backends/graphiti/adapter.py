@@ -261,11 +261,12 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         operation, native_id = request.operation, str(request.native_id)
         ids = () if operation == "build_communities" else (native_id,)
         async with self.graph(request.scope, writing=True) as graph:
-            call, raw = f"Graphiti.{operation}", dict[str, Any]()
+            call = f"Graphiti.{operation}"
+            raw: dict[str, Any]
             if operation == "build_communities":
-                raw["communities"] = await graph.build_communities()
+                raw = {"communities": await graph.build_communities()}
             elif operation == "summarize_saga":
-                raw["saga"] = json_ready(await graph.summarize_saga(native_id))
+                raw = {"saga": json_ready(await graph.summarize_saga(native_id))}
             else:
                 kind = await graph.remove(native_id, episode=operation == "remove_episode")
                 call = "Graphiti.remove_episode" if kind == "episode" else "EntityEdge.delete"

@@ -151,7 +151,8 @@ class NativeGraph:
 
     async def alone(self, call: Callable[[], Awaitable[T]], *, write: Write | None = None) -> T:
         """A write after the one before it: concurrent ones would duplicate entities and invalidate nothing.
-        Abandoned before it has begun to save it ends early; later it goes to its end."""
+        Abandoned before it has begun to save it ends early; later it goes to its end. :class:`NotSaved` where it
+        failed before it began to save, or took back what it had saved."""
         write = write or Write()
 
         async def in_turn() -> T:

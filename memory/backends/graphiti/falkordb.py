@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import anyio
 from falkordb.asyncio import FalkorDB
@@ -91,7 +91,6 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
         self.writing = asyncio.Lock()
         self._database = group_id
         self._store = store
-        self._init_task = None
         self.client: Any = None
 
     async def open(self) -> None:
@@ -122,7 +121,8 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
         """All of them in one transaction, or none."""
         Write.save()
         self.client = await self._store.connected()
-        graph, module = self.client.select_graph(self._database), cast(Any, falkordb_driver)
+        graph = self.client.select_graph(self._database)
+        module: Any = falkordb_driver
         async with self.client.connection.pipeline(transaction=True) as together:
             for cypher, parameters in queries:
                 native = module._strip_nul_bytes(module.convert_datetimes_to_strings(dict(parameters)))

@@ -200,6 +200,7 @@ def _ordered(query: str) -> str:
     returned = _RETURNED.search(query)
     if returned is None or "ORDER BY score DESC" not in query:
         return query
-    row, text = returned[1], "fact" if "RelatesToNode_" in query else "name"
+    row = returned[1]
+    text = "fact" if "RelatesToNode_" in query else "name"
     order = f"ORDER BY score DESC, {row}.created_at DESC, {row}.{text}"
     return query.replace("ORDER BY score DESC", order).replace(", TOP := $limit", "")

@@ -56,8 +56,6 @@ class Neo4jGraph(ScopeGraph, Neo4jDriver):
         self.writing = asyncio.Lock()
         self._store = store
         self._database = store.options.neo4j.database
-        self._init_task = None
-        self.aoss_client = None
 
     @property
     def client(self) -> Any:

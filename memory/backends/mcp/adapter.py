@@ -80,7 +80,8 @@ class McpAdapter(SequentialBulk):
         await self._rows(scope, self._tool("list_all"))
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        tool, each, space = self._tool("store"), self._values(event), self._space(event.scope)
+        tool, each = self._tool("store"), self._values(event)
+        space = self._space(event.scope)
 
         def store() -> None:
             for values in [{"each": each}] if tool.asks_for('"$each"') else each:
@@ -159,7 +160,8 @@ class McpAdapter(SequentialBulk):
                     self.servers.call(space, delete, names=left)
             return True
 
-        verified, trace = await self.worker.run(delete_all), self.trace(scope, delete.tool)
+        verified = await self.worker.run(delete_all)
+        trace = self.trace(scope, delete.tool)
         return ResetReceipt(scope=scope, verified=verified, removed=len(removed), trace=trace)
 
     async def health(self) -> BackendHealth:

@@ -42,16 +42,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
                 }
             },
         },
-        "search": {
-            "tool": "search_nodes",
-            "arguments": {"query": "{query}", "limit": 50},
-            "rows": "entities",
-        },
-        "look_up": {
-            "tool": "search_nodes",
-            "arguments": {"query": "{key}", "limit": 1},
-            "rows": "entities",
-        },
+        "search": {"tool": "search_nodes", "arguments": {"query": "{query}", "limit": 50}, "rows": "entities"},
+        "look_up": {"tool": "search_nodes", "arguments": {"query": "{key}", "limit": 1}, "rows": "entities"},
         "list_all": {
             "tool": "search_nodes",
             "arguments": {"query": "%", "limit": 50},  # it asks SQLite with LIKE

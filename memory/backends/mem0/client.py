@@ -42,7 +42,8 @@ class NativeMem0:
         self._models: Models | None = None
 
     def memory(self, ids: Ids) -> AbstractContextManager[Any]:
-        """The ``Memory`` of a scope, for the length of a call; opens what is needed."""
+        """The ``Memory`` of a scope, for the length of a call; opens what is needed. BackendUnavailable where it is
+        in use elsewhere, BackendError where files are damaged, ConfigError where a length or option is wrong."""
         raise NotImplementedError
 
     def entities(self, memory: Any) -> Any | None:
@@ -177,8 +178,10 @@ class NativeMem0:
         with self.memory(ids) as memory:
             self._row(memory, native_id, ids)
             self.entities(memory)
-            answer: Row = memory.delete(native_id) if changes is None else memory.update(native_id, **changes)
-            if changes is None:
+            if changes is not None:
+                answer: Row = memory.update(native_id, **changes)
+            else:
+                answer = memory.delete(native_id)
                 memory.db.note_deleted(native_id, _build_session_scope(ids))
         return answer
 

@@ -115,7 +115,8 @@ def observation_prompt(event: MemoryEvent, custom_instructions: str | None) -> s
 
 
 def native_filters(fields: Mapping[str, Any], profile: StoreProfile) -> dict[str, Any]:
-    """Filters by event field or custom metadata key, already checked by the slot, in mem0's terms. All narrow."""
+    """Filters by event field or custom metadata key, already checked by the slot, in mem0's terms. All narrow;
+    InputError says how to ask instead where the store cannot compare such a value."""
     native: dict[str, Any] = {}
     for name, condition in fields.items():
         clauses = condition if isinstance(condition, dict) else {"eq": condition}
