@@ -27,12 +27,7 @@ from memory.backends.graphiti.options import GraphitiOptions
 from memory.backends.graphiti.stores import ScopeGraph, Write, WriteFailed
 from memory.backends.graphiti.translate import Triplet, description, event_id_of
 
-_OWNERS: dict[str, Any] = {
-    "edges": EntityEdge,
-    "nodes": EntityNode,
-    "episodes": EpisodicNode,
-    "sagas": SagaNode,
-}
+_OWNERS: Any = {"edges": EntityEdge, "nodes": EntityNode, "episodes": EpisodicNode, "sagas": SagaNode}
 _REMEMBERED_EPISODES = 10_000
 T = TypeVar("T")
 _RECIPES = {

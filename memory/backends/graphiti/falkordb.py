@@ -19,7 +19,6 @@ from redis.backoff import NoBackoff
 
 from memory.backends.graphiti.stores import SavingSession, ScopeGraph, Store, Write, changes, equip
 
-_FULLTEXT = "db.idx.fulltext.query"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONE = re.compile(r"(?<![^\s(])_(?![^\s)])")
 _RANGE = (
@@ -105,7 +104,7 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
             await self.execute_query(query)
 
     async def execute_query(self, cypher_query_: str, **kwargs: Any) -> Any:
-        if _FULLTEXT in cypher_query_:
+        if "db.idx.fulltext.query" in cypher_query_:
             kwargs["query"] = searchable(kwargs["query"])
         self.client = await self._store.connected()
         rows = await super().execute_query(cypher_query_, **kwargs)

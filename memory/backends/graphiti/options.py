@@ -253,8 +253,7 @@ class GraphitiOptions(PluginOptions):
     llm: GraphitiLlm | None = Field(
         default=None, examples=[{"model": "gpt-4.1-mini", "base_url": "https://api.openai.com/v1"}]
     )
-    """The extracting model, required: any OpenAI-compatible endpoint; the key is ``$OPENAI_API_KEY`` unless
-    ``api_key`` is given."""
+    """The extracting model, required: any OpenAI-compatible endpoint, with ``api_key`` or ``$OPENAI_API_KEY``."""
     embedder: Annotated[Literal["lexical"] | GraphitiModel, LEXICAL_OR_BLOCK] = "lexical"
     """``lexical`` (words and character n-grams, hashed; no model) or a model like ``llm``."""
     dimensions: int = Field(default=1024, ge=64)

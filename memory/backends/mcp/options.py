@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from memory.adapter import DataPath, PluginOptions, Public
+from memory.adapter import DataPath, PluginOptions, Public, server_address
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # @modelcontextprotocol/server-memory 2026.8.31: one JSONL file; a substring of name, type or observation.
@@ -18,9 +19,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "store": {
             "tool": "create_entities",
             "arguments": {
-                "entities": {
-                    "$each": {"name": "{name}", "entityType": "{fields}", "observations": ["{text}"]},
-                }
+                "entities": {"$each": {"name": "{name}", "entityType": "{fields}", "observations": ["{text}"]}}
             },
         },
         "search": {"tool": "search_nodes", "arguments": {"query": "{query}"}, "rows": "entities"},
@@ -147,6 +146,14 @@ class Row(BaseModel):
     """The JSON that ``{fields}`` put there."""
 
 
+def _address(url: str) -> str:
+    """Unchanged: to a server, ``/mcp/`` may be another place."""
+    if "@" in urlsplit(url).netloc:
+        raise ValueError("must not hold credentials; give them in headers")
+    server_address(url)
+    return url
+
+
 class McpOptions(PluginOptions):
     """The block ``memory.backends.mcp``."""
 
@@ -156,7 +163,7 @@ class McpOptions(PluginOptions):
     """How the server is started, over stdio: a process for each scope."""
     env: dict[str, str] = Field(default_factory=dict)
     """Its environment, beside PATH and HOME; ``{directory}`` is the directory of the scope."""
-    url: Public[str] | None = None
+    url: Public[Annotated[str, AfterValidator(_address)]] | None = None
     """A server that runs, over streamable HTTP, instead of ``command``. ``{scope}`` stands here, or in the
     arguments of every tool that reads or writes rows."""
     headers: dict[str, SecretStr] = Field(default_factory=dict)
@@ -187,12 +194,6 @@ class McpOptions(PluginOptions):
     """How many processes or connections there may be at a time; the one not asked for longest ends first."""
     timeout_s: float = Field(default=20.0, gt=0)
     """How long a tool may take, seconds."""
-
-    @property
-    def tools(self) -> list[Tool]:
-        """Every tool that the block names."""
-        named = (getattr(self, name) for name in type(self).model_fields)
-        return [tool for tool in named if isinstance(tool, Tool)]
 
     @model_validator(mode="before")
     @classmethod

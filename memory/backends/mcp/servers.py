@@ -78,7 +78,8 @@ class Servers:
             self.close(scope)
             raise
         there = sorted(tool.name for tool in listed.tools)
-        missing = sorted({tool.tool for tool in self._options.tools}.difference(there))
+        named = {tool.tool for tool in vars(self._options).values() if isinstance(tool, Tool)}
+        missing = sorted(named.difference(there))
         if missing and not listed.nextCursor:  # on a further page they may be
             lacks = f"the server has no tool {', '.join(missing)}; it has {', '.join(there)}"
             raise BackendError(lacks, sent=False)
@@ -110,9 +111,8 @@ class Servers:
         opening = _opened(self._options, self._server_of(scope), directory)
         with ExitStack() as stack:
             if not self._options.url and scope != HEALTH:  # two processes on a file lose what the other wrote
-                lock = FileLock(
-                    directory.with_name(f"{scope}.lock"), what=f"the memory at {directory}", instead=_APART
-                )
+                file = directory.with_name(f"{scope}.lock")
+                lock = FileLock(file, what=f"the memory at {directory}", instead=_APART)
                 lock.acquire()
                 stack.callback(lock.release)
             portal = stack.enter_context(start_blocking_portal())

@@ -186,7 +186,16 @@ class MirrorAdapter:
         """Shadows get its words, since native ids are not theirs."""
         for shadow in self.shadows:
             shadow.facts.expects(feedback.scope)
-        receipt: FeedbackReceipt = self._own(await self._primary.apply_feedback(feedback))
+        try:
+            receipt: FeedbackReceipt = self._own(await self._primary.apply_feedback(feedback))
+        except BaseException as error:
+            if self._may_be_stored(error, "apply_feedback"):
+                self._pass_on(feedback)
+            raise
+        self._pass_on(feedback)
+        return receipt
+
+    def _pass_on(self, feedback: MemoryFeedback) -> None:
         words = feedback.model_copy(update={"native_ids": ()})
         for shadow in self.shadows:
             taken = shadow.slot.capability(SupportsFeedback)
@@ -194,7 +203,6 @@ class MirrorAdapter:
                 shadow.facts.diverges(feedback.scope, "it takes no feedback")
             else:
                 shadow.write(feedback.scope, "apply_feedback", partial(taken.apply_feedback, words))
-        return receipt
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         """The primary's alone: its native ids mean nothing to a shadow."""

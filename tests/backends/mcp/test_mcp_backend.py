@@ -270,6 +270,21 @@ def test_processes_are_ended_where_there_are_too_many(tmp_path: Path) -> None:
         servers.close_all()
 
 
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://ada:hunter2@127.0.0.1:1/{scope}", "must not hold credentials; give them in headers"),
+        ("http://127.0.0.1:1/{scope}?token=hunter2", "must not hold a query"),
+        ("127.0.0.1:1/{scope}", "must be an http or https URL"),
+    ],
+)
+def test_a_url_is_an_address_without_credentials(url: str, words: str) -> None:
+    """It is shown by health, and published with the configuration."""
+    with pytest.raises(ConfigError, match=rf"mcp\.url: {words}") as raised:
+        MemoryAdapterRegistry().create(load_config(config(preset="server-memory", url=url)))
+    assert "hunter2" not in str(raised.value)
+
+
 def test_a_block_says_what_is_missing() -> None:
     block = {"memory": {"backend": "mcp", "backends": {"mcp": {"preset": None, "command": ["x"]}}}}
     with pytest.raises(ConfigError, match="give store, search, list_all, delete, or a preset: server-memory"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from both_loops import anyio_backend as anyio_backend
 from said import said
 from test_mirror import ADA, PATIENT_S, Pair, make
 
-from memory import MemoryFeedback, SupportsBulkIngest, SupportsFeedback
+from memory import BackendError, MemoryFeedback, SupportsBulkIngest, SupportsFeedback
 from memory.testing import FakeNativeStore
 
 __all__ = ["make"]
@@ -151,6 +152,26 @@ async def test_a_process_killed_before_the_shadow_hears_of_a_write_leaves_it_in_
     later = _again(make, pair)
     async with later.slot:
         assert any("process ended before" in warning for warning in (await later.state())["warnings"])
+
+
+@pytest.mark.parametrize(("fault", "taken"), [("lost", True), ("late", True), ("422", False)])
+async def test_feedback_reaches_a_shadow_where_the_primary_may_have_it(
+    make: Make, fault: str, taken: bool
+) -> None:
+    """The answer was lost, or given up."""
+    pair = make()
+    told = said(ADA, "tea")
+    feedback = MemoryFeedback(
+        feedback_id="f", scope=ADA, session_id="s", timestamp=told.timestamp, content="It is coffee."
+    )
+    async with pair.slot:
+        await pair.slot.record_event(told)
+        pair.ours.faults.add(fault, times=1, delay_s=60)
+        with anyio.move_on_after(0.2), suppress(BackendError):
+            await pair.slot.capability(SupportsFeedback).apply_feedback(feedback)
+        assert pair.ours.faults.fired
+        await pair.shadow.drained(PATIENT_S)
+        assert pair.told(pair.theirs) == (["tea", "It is coffee."] if taken else ["tea"])
 
 
 async def test_a_lag_that_was_left_behind_is_known_to_the_next_process(make: Make) -> None:
