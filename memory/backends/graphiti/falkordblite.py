@@ -71,7 +71,7 @@ class Server:
                     self._end_process()
                     self._lock.release()
                     raise
-            return self._socket_note.read_text()
+            return f"{self._sockets}/socket"
 
     def _launch(self) -> None:
         self._end_process()
@@ -82,7 +82,7 @@ class Server:
             self._state.write("open", begun=bool(state))
         # Not in the directory: a socket's path may be a hundred letters long.
         self._sockets = Path(tempfile.mkdtemp(prefix="memslot-"))
-        listening = str(self._sockets / "socket")
+        listening = f"{self._sockets}/socket"
         self._socket_note.write_text(listening)
         fsync = "always" if self._durability == "machine" else "everysec"
         self._process = subprocess.Popen(
@@ -124,9 +124,11 @@ class Server:
         """Wait for the server of a process that was killed; it ends by itself, or is told to."""
         if not self._socket_note.exists():
             return
-        former = self._socket_note.read_text()
-        self._await(lambda: not _asked(former, b"SHUTDOWN\r\n", answers=False))
-        shutil.rmtree(Path(former).parent, ignore_errors=True)
+        former = self._socket_note.read_text(errors="replace")
+        sockets = Path(former).parent
+        if sockets.name.startswith("memslot-") and former.endswith("/socket"):  # else the note was cut
+            self._await(lambda: not _asked(former, b"SHUTDOWN\r\n", answers=False))
+            shutil.rmtree(sockets, ignore_errors=True)
         self._socket_note.unlink()
 
     def _verify(self, state: dict[str, Any]) -> None:
@@ -171,7 +173,7 @@ class Server:
     def erase(self, group_id: str) -> None:
         """Delete a graph, and write the log anew without it. Interrupted, the next start finishes it."""
         with self._guard:
-            listening = self._socket_note.read_text()
+            listening = f"{self._sockets}/socket"
             self._saves = None
             self._state.write("rewrite", begun=True)
             if not _asked(listening, f"GRAPH.DELETE {group_id}\r\n".encode()):
@@ -207,7 +209,7 @@ class Server:
             if ran and self._current_log().stat().st_size > _REWRITE_BYTES:
                 with suppress(BackendError):
                     self._state.write("rewrite", begun=True)
-                    self._rewrite(self._socket_note.read_text())
+                    self._rewrite(f"{self._sockets}/socket")
             self._end_process()
             if ran and self._saves is not None and self._state.read().get("state") == "open":
                 self._state.write("closed", begun=True, files=self._files())

@@ -4,6 +4,7 @@ log alone, and a graph without it, or with half of it, is taken for what it was 
 from __future__ import annotations
 
 import json
+import threading
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -46,6 +47,7 @@ class SaveLog:
         self._log = AppendLog(path)
         self._lost = path.with_name(f"{path.name}.missing")
         self.length = self._checksum = 0  # of the database's log, at the last save
+        self._turn = threading.Lock()  # two event loops may share a server
 
     def begin(self) -> None:
         """What was noted is in the graph's own file by now."""
@@ -54,7 +56,7 @@ class SaveLog:
 
     def record(self) -> None:
         """Before a save is acknowledged. What cannot be noted is kept all the same."""
-        with suppress(OSError, StoreError):
+        with self._turn, suppress(OSError, StoreError):
             with self._wal.open("rb") as file:
                 file.seek(self.length)
                 added = file.read()

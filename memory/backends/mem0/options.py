@@ -10,15 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from memory import ConfigError
-from memory.adapter import (
-    LEXICAL_OR_BLOCK,
-    DataPath,
-    Durability,
-    IdAlphabet,
-    ModelEndpoint,
-    PluginOptions,
-    Public,
-)
+from memory.adapter import LEXICAL_OR_BLOCK, DataPath, Durability, ModelEndpoint, PluginOptions, Public
 
 RANGES = frozenset({"gt", "gte", "lt", "lte"})
 _EXACT = frozenset({"eq", "ne", "in", "nin"})
@@ -42,11 +34,6 @@ class StoreProfile:
     @property
     def hard(self) -> bool:
         return bool(self.operators)
-
-    @property
-    def alphabet(self) -> IdAlphabet:
-        """Ids mem0 accepts: no whitespace, no ``*``, and nothing a store tokenises."""
-        return IdAlphabet(safe="-._") if self.folds_case else IdAlphabet()
 
 
 STORES = {

