@@ -118,9 +118,8 @@ class Database:
         return self._ready().rows(query, parameters)
 
     def save(self, statements: Sequence[Statement]) -> Any:
-        """All of them in one transaction, or none. Returns the rows of the last. What a rollback leaves in
-        Kuzu's memory cannot be written again and ends the process at times, so a save that fails lets go of
-        the database."""
+        """All of them in one transaction, or none; the rows of the last. What a rollback leaves in Kuzu's memory
+        cannot be written again and ends the process at times, so a save that fails lets go of the database."""
         connection = self._ready()
         self.check()
         self._changed = True

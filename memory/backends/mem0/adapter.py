@@ -96,7 +96,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             pet_observability="dated",
             filter_operators=options.profile.operators,
             max_concurrency=options.threads,
-            write_retries=1 if options.profile.hard else 0,
+            write_retries=1 if options.profile.operators else 0,
             bulk_size=16,  # one add of them all would be one extraction, which is another memory
             errors=ERRORS,
             store=_store_of(options),
@@ -164,7 +164,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """None also where some of the event's memories are missing, which writing it again completes."""
-        if not self._options.profile.hard:
+        if not self._options.profile.operators:
             raise BackendRejected(f"{self.backend_name}: this vector store cannot look up an event")
         ids = self._ids.encode(event.scope)
         present, parts = await self._run(lambda: self._native.parts_of(ids, event.event_id))
@@ -209,7 +209,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             row, history = await self._run(lambda: self._native.history(request.native_id, ids))
             rows, operation = [row] if row else [], "Memory.history"
             raw: Any = {"memory": row, "history": history}
-        elif self._options.profile.hard:
+        elif self._options.profile.operators:
             bounds = {"gte": request.since, "lte": request.until}
             span = {bound: moment.isoformat() for bound, moment in bounds.items() if moment is not None}
             during = native_filters({"timestamp": span} if span else {}, self._options.profile)

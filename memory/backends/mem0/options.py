@@ -31,10 +31,6 @@ class StoreProfile:
     typed_lists: bool = False  # matches strings or integers only, and a list of one type only
     bool_text: bool = False  # compares as text, where JSON's booleans are in small letters
 
-    @property
-    def hard(self) -> bool:
-        return bool(self.operators)
-
 
 STORES = {
     "qdrant": StoreProfile(
@@ -142,7 +138,7 @@ class Mem0Options(PluginOptions):
             raise ValueError(
                 "vector_store.config needs host and port together; mem0 would quietly open a local store instead"
             )
-        if self.cs_filtering == "hard" and not self.profile.hard:
+        if self.cs_filtering == "hard" and not self.profile.operators:
             raise ValueError(
                 f"cs_filtering: hard is not possible on {store.provider}; set it to soft, or use qdrant, pgvector "
                 "or chroma"
@@ -191,7 +187,7 @@ class Mem0Options(PluginOptions):
 
     @property
     def filters_cs(self) -> Literal["hard", "soft", "none"]:
-        return self.cs_filtering or ("hard" if self.profile.hard else "none")
+        return self.cs_filtering or ("hard" if self.profile.operators else "none")
 
     @property
     def least_score(self) -> float:

@@ -209,10 +209,9 @@ class _NoCommit(nullcontext[None]):
 
 
 class ScopeStore(Qdrant):  # type: ignore[misc]
-    """The rows of one scope: the native store without the conditions that all of them meet. ``count`` is of
-    memories. Qdrant's local mode evaluates a filter in Python over every row; it normalises its vectors in place
-    with each search, so that equal questions get different last digits; and it orders equal scores by where rows
-    lie in memory."""
+    """The rows of one scope: the native store without conditions that all of them meet. ``count`` is of memories.
+    Qdrant's local mode evaluates a filter in Python over every row; it normalises its vectors in place with each
+    search, so that equal questions get other last digits; and equal scores come as the rows lie in memory."""
 
     def __init__(
         self, native: Any, name: str, client: LocalClient, logs: Logs, ids: Ids, count: RowCount | None

@@ -5,6 +5,7 @@ make live-falkordb        # makes an environment of such a Python, and runs thes
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -27,8 +28,9 @@ from graphiti_support import (
     opened,
     reset_leaves_the_bystander,
 )
+from graphiti_support import config as graphiti_config
 
-from memory import BackendError, BackendUnavailable, MemorySlot
+from memory import BackendError, BackendUnavailable, MemorySlot, open_memory
 from memory.testing import ScriptedLLM
 
 pytestmark = [
@@ -100,6 +102,31 @@ async def test_two_slots_of_a_process_share_the_server_and_another_process_is_re
             _, said = process.communicate(timeout=60)
         assert f"is open elsewhere in process {os.getpid()}" in said
         await first.record_event(keeps("violin"))
+
+
+async def test_a_scope_is_written_by_one_event_loop_at_a_time(tmp_path: Path, llm: ScriptedLLM) -> None:
+    """Writes of two at once would duplicate entities; other scopes of the server are free."""
+
+    def elsewhere(scope: Any, thing: str) -> None:
+        async def write() -> None:
+            config = graphiti_config(llm.base_url, tmp_path, **LITE)
+            async with open_memory(config, scope=scope) as slot:
+                await slot.record_event(keeps(thing, scope=scope))
+
+        asyncio.run(write())
+
+    async with opened(llm, tmp_path, **LITE) as slot:
+        async with opened(llm, tmp_path, **LITE) as second:
+            await second.record_event(keeps("teapot"))
+        with pytest.raises(BackendUnavailable, match="is open elsewhere in this process; close the other"):
+            await anyio.to_thread.run_sync(elsewhere, ALICE, "violin")
+        await anyio.to_thread.run_sync(elsewhere, BOB, "violin")
+        await slot.record_event(keeps("lamp"))
+    async with opened(llm, tmp_path, BOB, **LITE) as slot:
+        assert await kept(slot) == {"teapot", "lamp"}
+        adapter: Any = slot._adapter
+        await adapter._graphs.pop(slot.native_scope(ALICE)["group_id"]).close()
+        await anyio.to_thread.run_sync(elsewhere, ALICE, "kayak")
 
 
 async def test_a_server_that_was_killed_is_started_again_and_nothing_acknowledged_is_lost(

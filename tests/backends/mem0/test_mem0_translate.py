@@ -217,7 +217,7 @@ def test_soft_cs_fields_only_touch_the_query() -> None:
 
 def test_an_unknown_store_is_trusted_with_nothing() -> None:
     profile = Mem0Options.model_validate({"vector_store": {"provider": "unheard-of"}}).profile
-    assert not profile.hard
+    assert not profile.operators
     assert not profile.known
     assert profile.folds_case
 
