@@ -121,8 +121,9 @@ class NativeGraph:
         episodes = await self.episodes_of_event(event_id)
         named = list(dict.fromkeys(fact for episode in episodes for fact in episode.entity_edges))
         facts = await self.edges(named)
-        early = self._options.ingest == "triplet" or self._options.bulk == "native"
-        begun = early and not all(episode.entity_edges for episode in episodes)
+        batches = self._options.bulk == "native"
+        nameless = (episode for episode in episodes if not episode.entity_edges)
+        begun = any(batches or episode.source is EpisodeType.fact_triple for episode in nameless)
         found = (*(episode.uuid for episode in episodes), *(fact.uuid for fact in facts))
         return tuple(dict.fromkeys(found)), len(facts) == len(named) and not begun
 
