@@ -219,3 +219,4 @@ def equip(driver: Any, module: Any, prefix: str) -> None:
         attribute = "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
         setattr(driver, f"{attribute}_ops", getattr(module, f"{prefix}{name}Operations")())
     driver._graph_ops = getattr(module, f"{prefix}GraphMaintenanceOperations")()
+    driver._init_task = driver.aoss_client = None
