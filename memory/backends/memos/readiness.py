@@ -8,16 +8,18 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import anyio
 
-from memory import BackendError, BackendReadiness
-from memory.adapter import AppendLog, BackendProtocolError, StoreError
+from memory import BackendError, BackendReadiness, BackendUnavailable
+from memory.adapter import AppendLog, BackendProtocolError, FileLock, StoreError
 from memory.backends.memos.answers import Added, Item, event_ids, is_by, unextracted, untouched
 from memory.backends.memos.client import Native
 from memory.backends.memos.options import MemosOptions
@@ -44,63 +46,91 @@ class Ledger:
         self._directory = directory
         self._name = hashlib.sha256(json.dumps([server, cube]).encode()).hexdigest()[:32]
         self._own: AppendLog | None = None
+        self.begun = False  # whether all that was ever sent to this cube was noted
         self.problem = ""  # why what stands in the files cannot be relied on
 
-    def load(self) -> dict[tuple[str, str], Written] | None:
-        """By place and id; None where nothing was ever noted of this cube."""
-        logs = self._logs()
+    def load(self) -> dict[tuple[str, str], Written]:
+        """By place and id."""
         opened: dict[tuple[str, str], Written] = {}
         try:
-            records = [json.loads(record) for log in logs for record in log.load()]
-            lost = [warning for log in logs if log.lost for warning in log.warnings()]
-            for kind, *fields in sorted(records, key=lambda record: record[0] == "closed"):
-                if kind == "sent":
-                    opened[fields[2], fields[0]] = Written(*fields)
-                elif kind == "closed":
-                    opened.pop((fields[0], fields[1]), None)
-        except (StoreError, OSError, ValueError, TypeError, LookupError) as error:
+            with self._alone():
+                logs = self._logs()
+                records = [json.loads(record) for log in logs for record in log.load()]
+                lost = [warning for log in logs if log.lost for warning in log.warnings()]
+                for kind, *fields in sorted(records, key=lambda record: record[0] == "closed"):
+                    self.begun |= kind == "begun"
+                    if kind == "sent":
+                        opened[fields[2], fields[0]] = Written(*fields)
+                    elif kind == "closed":
+                        opened.pop((fields[0], fields[1]), None)
+                if len(logs) > 8 and not lost:
+                    begun = [["begun"]] if self.begun else []
+                    self._renew(*begun, *map(_sent, opened.values()))
+        except (BackendError, StoreError, OSError, ValueError, TypeError, LookupError) as error:
             lost = [str(error)]
         if lost:
             self.problem = f"what was sent is not known any more: {'; '.join(lost)}"
             return {}
-        if len(logs) > 8:  # each process has one of its own
-            self.begin(opened.values())
-        return opened if records else None
+        return opened
 
-    def begin(self, opened: Iterable[Written] = ()) -> None:
-        """A cube of which all is known: what is sent from now on is noted, besides the events that are open."""
-        former = self._logs()
-        self._own, self.problem = None, ""
-        sent = [["sent", event.event_id, event.session_id, event.place] for event in opened]
-        self._append(["begun"], *sent)
-        for log in former:
-            if not self.problem:
-                log.remove()
+    def begin(self) -> None:
+        """A cube of which all is known: what is sent from now on is noted."""
+        self.begun, self.problem = True, ""
+        self._note(self._renew, ["begun"])
 
     def sent(self, event: Written) -> None:
         """Before an event is sent. Where it cannot be noted, :attr:`problem` says so and nothing is ever ready."""
-        self._append(["sent", event.event_id, event.session_id, event.place])
+        self._note(self._append, _sent(event))
 
     def close(self, places: Iterable[tuple[str, str]]) -> None:
         """Events, by place and id, that were seen stored and found, or certainly are not stored."""
-        self._append(*(["closed", place, event_id] for place, event_id in places))
+        self._note(self._append, *(["closed", place, event_id] for place, event_id in places))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process at a time: who reads a log mends it, and who finds many makes them one."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self._directory / "lock", what="what was sent to MemOS", instead="try again")
+        until = time.monotonic() + 2.0
+        while not lock.held:
+            try:
+                lock.acquire()
+            except BackendUnavailable:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.002)
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _logs(self) -> list[AppendLog]:
-        return [AppendLog(path) for path in sorted(self._directory.glob(f"{self._name}.*.events"))]
+        """Of each, also where only what belongs to it is left."""
+        files = self._directory.glob(f"{self._name}.*.events*")
+        names = {file.name.partition(".events")[0] for file in files}
+        return [AppendLog(self._directory / f"{name}.events") for name in sorted(names)]
+
+    def _note(self, write: Callable[..., None], *records: list[str]) -> None:
+        try:
+            with self._alone():
+                write(*records)
+        except (BackendError, StoreError, OSError) as error:
+            self.problem = f"what is sent cannot be noted: {getattr(error, 'strerror', error)}"
 
     def _append(self, *records: list[str]) -> None:
-        lines = [json.dumps(record).encode() for record in records]
-        for _ in range(2):
-            try:
-                if self._own is None:
-                    self._own = AppendLog(self._directory / f"{self._name}.{secrets.token_hex(8)}.events")
-                self._own.append(*lines)
-                return
-            except StoreError:
-                self._own = None  # another process has begun anew, and removed it
-            except OSError as error:
-                self.problem = f"what is sent cannot be noted: {error.strerror}"
-                return
+        if self._own is None or self._own.problem():  # none yet, or another process has removed it
+            self._own = AppendLog(self._directory / f"{self._name}.{secrets.token_hex(8)}.events")
+        self._own.append(*(json.dumps(record).encode() for record in records))
+
+    def _renew(self, *records: list[str]) -> None:
+        former, self._own = self._logs(), None
+        self._append(*records)
+        for log in former:
+            log.remove()
+
+
+def _sent(event: Written) -> list[str]:
+    return ["sent", event.event_id, event.session_id, event.place]
 
 
 Status = Literal["committed", "queued", "pending", "unknown"]
@@ -148,12 +178,13 @@ class Readiness:
             return
         ledger = self.ledger(cube)
         opened = ledger.load()
-        if opened is None and await self.native.listing(cube):
-            self._unknown_past.add(cube)
-        elif opened is None:
-            ledger.begin()
+        if not (ledger.begun or ledger.problem):
+            if opened or await self.native.listing(cube):
+                self._unknown_past.add(cube)
+            else:
+                ledger.begin()
         self._ledgers[cube] = ledger
-        self._open[cube] = dict(opened or {})
+        self._open[cube] = opened
         if self.options.redis and not opened:
             self._old_failures[cube] = await self._failures(cube)
 

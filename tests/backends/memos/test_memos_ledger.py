@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from both_loops import anyio_backend as anyio_backend
 from memos_support import ALICE, BOB, config, event, opened, ready
 
 from memory import open_memory
+from memory.adapter import AppendLog
 from memory.backends.memos.readiness import Ledger, Written
+from memory.slot import files
 
 
 async def _lose(double, *texts):
@@ -64,9 +67,14 @@ async def test_what_was_written_elsewhere_is_unknown_until_a_reset(double, tmp_p
         await slot.record_event(event("I like sencha."))
         assert (await ready(slot)).state == "ready"
     settings = config(double.url)
+    for text in ("I like mate.", "I like chai."):  # what a process writes to it takes no doubt from the next
+        async with open_memory(settings, scope=ALICE, data_dir=tmp_path / "another host") as slot:
+            answer = await ready(slot)
+            assert (answer.state, "nothing of it was noted" in answer.detail) == ("unknown", True)
+            await slot.record_event(event(text))
+            assert (await ready(slot)).state == "unknown"
     async with open_memory(settings, scope=ALICE, data_dir=tmp_path / "another host") as slot:
-        answer = await ready(slot)
-        assert (answer.state, "nothing of it was noted" in answer.detail) == ("unknown", True)
+        assert (await ready(slot)).state == "unknown"
         assert (await slot.reset_scope(ALICE)).verified
         assert (await ready(slot)).state == "ready"
         await slot.record_event(event("I like mate."))
@@ -131,9 +139,70 @@ async def test_a_ledger_that_is_damaged_is_never_ready(double, tmp_path: Path, d
         assert (await ready(slot)).state == "ready"
 
 
+async def test_nor_one_that_is_gone_over_an_empty_store(double, tmp_path: Path):
+    settings = config(double.url)
+    async with open_memory(settings, scope=ALICE, data_dir=tmp_path) as slot:
+        double.model.loses_raw = True
+        await slot.record_event(event("I like oolong."))
+    double.model.work()
+    (file,) = (tmp_path / "memos").glob("*.events")
+    file.unlink()
+    for _ in range(2):
+        async with open_memory(settings, scope=ALICE, data_dir=tmp_path) as slot:
+            assert (await ready(slot)).state == "unknown"
+
+
+def _meanwhile(monkeypatch, target, name, condition, call) -> list[Thread]:
+    """``call``, from another process as it were, right after the first call of a function that fits."""
+    real, begun = getattr(target, name), []
+
+    def both(*given, **named):
+        answer = real(*given, **named)
+        if not begun and condition(*given):
+            begun.append(Thread(target=call))
+            begun[0].start()
+            begun[0].join(0.3)
+        return answer
+
+    monkeypatch.setattr(target, name, both)
+    return begun
+
+
+def _fresh(directory: Path) -> Ledger:
+    return Ledger(directory, "http://memos", "cube")
+
+
+def test_what_is_noted_while_another_process_makes_many_logs_one_stays(tmp_path, monkeypatch):
+    earlier = [_fresh(tmp_path) for _ in range(9)]
+    for number, ledger in enumerate(earlier):
+        ledger.sent(Written(f"e{number}", "session", "place"))
+    late = Written("late", "session", "place")
+    log = earlier[-1]._own.path
+    others = _meanwhile(
+        monkeypatch, AppendLog, "load", lambda read: read.path == log, lambda: earlier[-1].sent(late)
+    )
+    assert len(_fresh(tmp_path).load()) == 9
+    others[0].join()
+    known = _fresh(tmp_path)
+    assert {event_id for _, event_id in known.load()} == {*(f"e{number}" for number in range(9)), "late"}
+    assert known.problem == ""
+
+
+def test_a_log_that_is_read_while_it_is_written_is_not_damaged(tmp_path, monkeypatch):
+    ledger, reader = _fresh(tmp_path), _fresh(tmp_path)
+    ledger.sent(Written("e1", "session", "place"))
+    others = _meanwhile(
+        monkeypatch, files, "append_bytes", lambda path, *_: path.suffix == ".events", reader.load
+    )
+    ledger.sent(Written("e2", "session", "place"))
+    others[0].join()
+    known = _fresh(tmp_path)
+    assert (len(known.load()), known.problem, reader.problem) == (2, "", "")
+
+
 def test_a_line_with_more_than_its_fields_is_damage(tmp_path):
     ledger = Ledger(tmp_path, "http://memos", "cube")
-    ledger.begin([Written("event", "session", "place")])
+    ledger.sent(Written("event", "session", "place"))
     assert list(Ledger(tmp_path, "http://memos", "cube").load()) == [("place", "event")]
     ledger._append(["sent", "event", "session", "place", "one more"])
     read = Ledger(tmp_path, "http://memos", "cube")
