@@ -78,9 +78,8 @@ class EscalationPolicy(Frozen):
     escalate_to: Ref
     channel: Channel = "stigmem"  # a node accepts the others and sends nothing
     priority: Priority = "medium"
-    include_context: Annotated[bool, Field(strict=True)] = (
-        True  # the whole envelope, or its id and a query hint
-    )
+    # The whole envelope, or its id and a query hint.
+    include_context: Annotated[bool, Field(strict=True)] = True
 
 
 class Artifact(Frozen):

@@ -161,7 +161,8 @@ class WriteQueue:
         with asyncio.Runner() as runner:
             self._loop, self._node = runner.get_loop(), None
             while (lease := self._jobs.wait_lease(_LANE)) is not None:
-                self._lease, (write, self._under_way) = lease, lease.item
+                self._lease = lease
+                write, self._under_way = lease.item
                 runner.run(self._send(write, self._under_way))
                 lease.end()
                 self._under_way = None

@@ -142,13 +142,11 @@ def _wait_of(arguments: list[str]) -> float:
 
 
 def _print(stdout: str, stderr: str) -> None:
-    """Onto streams that may be closed, full, or without a reader; that breaks no hook."""
+    """Onto streams that may be full, or without a reader; that breaks no hook."""
     try:
-        if sys.stdout is not None:
-            os.write(1, stdout.encode())
+        os.write(1, stdout.encode())
     except OSError as error:
         if error.errno != errno.EPIPE:
             stderr += f"warning: the result cannot be written: {error.strerror}\n"
     with suppress(OSError):
-        if sys.stderr is not None and stderr:
-            os.write(2, stderr.encode())
+        os.write(2, stderr.encode())

@@ -116,7 +116,7 @@ class Connections:
         self.reads = Transport(self._http, headers, options.retry_pause_s)
         self.writes = Transport(self._http, headers, None)
         # The synchronous half, which nothing here uses, would load certificates for every scope.
-        self._unused = httpx.Client(transport=httpx.MockTransport(_refuse))
+        self._unused = httpx.Client(transport=httpx.BaseTransport())
 
     async def aclose(self) -> None:
         self._unused.close()
@@ -131,10 +131,6 @@ class Connections:
         client._async_http = self.reads if reads else self.writes  # type: ignore[assignment]
         client._workspace_ensured = reads
         return client
-
-
-def _refuse(request: httpx.Request) -> httpx.Response:
-    raise RuntimeError("the synchronous half of the SDK is not used")
 
 
 def _named(method: str, path: str) -> str:

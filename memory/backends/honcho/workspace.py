@@ -202,6 +202,7 @@ class Watch:
         return now - self._idle_since if self._looks >= _LOOKS else 0.0
 
     async def _account(self) -> tuple[int, int]:
+        """How many messages the observed peers have in all sessions, and how many of them no conclusion names."""
         stored = unnamed = 0
         for session in await self._server.sessions():
             for peer_id in self._server.observed:
@@ -210,7 +211,7 @@ class Watch:
                 sources = self._sources.setdefault(key, NamedMessages(self._server, session.id, peer_id))
                 stored += count
                 unnamed += await sources.unnamed(count)
-        return stored, unnamed  # by a conclusion
+        return stored, unnamed
 
 
 def _pending(detail: str, count: int | None = None) -> BackendReadiness:

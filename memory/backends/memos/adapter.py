@@ -169,11 +169,11 @@ class MemosAdapter(SequentialBulk):
 
     async def _added(self, written: Written, event: MemoryEvent, cube: str, *, sent_before: bool) -> Outcome:
         options, native = self._options, self._native
-        memories = await native.stored_before(event.event_id, cube, written.place) if sent_before else ()
+        memories = await native.rows_of(event.event_id, cube, written.place) if sent_before else ()
         if not memories:
             memories = await native.add(event, cube, written.place)
         if not memories:  # seen also of events that it had stored
-            memories = await native.stored_before(event.event_id, cube, written.place)
+            memories = await native.rows_of(event.event_id, cube, written.place)
         written = replace(written, added=memories)
         self._readiness.wrote(cube, written)
         ids = tuple(memory.native_id for memory in memories)
@@ -198,7 +198,7 @@ class MemosAdapter(SequentialBulk):
         for place in (cube, *self._shared):
             if not (rows := await self._native.rows_of(event.event_id, cube, place)):
                 return None
-            ids.extend(rows)
+            ids.extend(row.native_id for row in rows)
         return tuple(ids)
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:

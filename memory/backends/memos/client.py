@@ -145,14 +145,10 @@ class Native:
         rows = (await self.listing(place)).items()
         return {native_id: item for native_id, item in rows if place == cube or is_by(cube, item)}
 
-    async def rows_of(self, event_id: str, cube: str, place: str) -> Mapping[str, Item]:
-        stored = await self.stored(cube, place)
-        return {native_id: item for native_id, item in stored.items() if event_id in event_ids(item)}
-
-    async def stored_before(self, event_id: str, cube: str, place: str) -> tuple[Added, ...]:
-        """The rows of an event that was sent before, as the answer to its add would have named them."""
-        rows = await self.rows_of(event_id, cube, place)
-        return tuple(Added(native_id, str(row.get("memory"))) for native_id, row in rows.items())
+    async def rows_of(self, event_id: str, cube: str, place: str) -> tuple[Added, ...]:
+        """What a scope has of an event in a cube, as the answer to its add would have named it."""
+        rows = [row for row in (await self.stored(cube, place)).values() if event_id in event_ids(row)]
+        return tuple(Added(str(row.get("id")), str(row.get("memory"))) for row in rows)
 
     async def own(self, native_id: str, cube: str, shared: Sequence[str]) -> tuple[str, Item]:
         """The cube and the memory, looked for in those of the scope: the routes by id answer for every cube."""
@@ -295,9 +291,12 @@ class Canary:
 
     async def _check_tasks(self) -> bool:
         """With Redis every add is a task that can be asked for; a local queue tells of none."""
-        listed = await self.native.tasks(CANARY)
-        if listed or self.read_only or await self.shielded.run(CANARY, self._lists_a_task):
-            return bool(listed) or not self.read_only
+        if await self.native.tasks(CANARY):
+            return True
+        if self.read_only:
+            return False
+        if await self.shielded.run(CANARY, self._lists_a_task):
+            return True
         raise ConfigError(
             f"{self.where}.scheduler: says redis, but this server tells of no task that it was given, so "
             "memory would be called ready too early; run it with MEMSCHEDULER_USE_REDIS_QUEUE=true, or say local"

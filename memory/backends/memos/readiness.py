@@ -50,33 +50,37 @@ class Ledger:
         self.problem = ""  # why what stands in the files cannot be relied on
 
     def load(self) -> dict[tuple[str, str], Written]:
-        """By place and id."""
+        """What all processes have noted, by place and id."""
         opened: dict[tuple[str, str], Written] = {}
+        begun = False
         try:
             with self._alone():
                 logs = self._logs()
                 records = [json.loads(record) for log in logs for record in log.load()]
                 lost = [warning for log in logs if log.lost for warning in log.warnings()]
                 for kind, *fields in sorted(records, key=lambda record: record[0] == "closed"):
-                    self.begun |= kind == "begun"
+                    begun = begun or kind == "begun"
                     if kind == "sent":
                         opened[fields[2], fields[0]] = Written(*fields)
                     elif kind == "closed":
                         opened.pop((fields[0], fields[1]), None)
-                if len(logs) > 8 and not lost:
-                    begun = [["begun"]] if self.begun else []
-                    self._renew(*begun, *map(_sent, opened.values()))
-        except (BackendError, StoreError, OSError, ValueError, TypeError, LookupError) as error:
+                if self.begun and not begun:
+                    lost.append("its files were removed; reset the scope")
+                if not lost and (len(logs) > 8 or len(records) > 1000 + 4 * len(opened)):
+                    first = [["begun"]] if begun else []
+                    self._renew(*first, *map(_sent, opened.values()))
+        except (StoreError, OSError, ValueError, TypeError, LookupError) as error:
             lost = [str(error)]
         if lost:
             self.problem = f"what was sent is not known any more: {'; '.join(lost)}"
             return {}
+        self.begun = begun
         return opened
 
-    def begin(self) -> None:
-        """A cube of which all is known: what is sent from now on is noted."""
+    def begin(self, *, emptied: bool = False) -> None:
+        """A cube of which all is known: what is sent from now on is noted. What was ends where it was emptied."""
         self.begun, self.problem = True, ""
-        self._note(self._renew, ["begun"])
+        self._note(self._renew if emptied else self._append, ["begun"])
 
     def sent(self, event: Written) -> None:
         """Before an event is sent. Where it cannot be noted, :attr:`problem` says so and nothing is ever ready."""
@@ -168,7 +172,7 @@ class Readiness:
         self._open.pop(cube, None)
         self._unreconciled.pop(cube, None)
         self._unknown_past.discard(cube)
-        self._ledger(cube).begin()
+        self._ledger(cube).begin(emptied=True)
         if self.options.redis:
             self._old_failures[cube] = await self._failures(cube)
 
@@ -187,6 +191,15 @@ class Readiness:
         self._open[cube] = opened
         if self.options.redis and not opened:
             self._old_failures[cube] = await self._failures(cube)
+
+    def _meet_again(self, cube: str) -> None:
+        """Other processes have sent, closed or reset meanwhile."""
+        ledger, known = self._ledger(cube), self._open.get(cube, {})
+        opened = ledger.load()
+        if not ledger.problem:
+            self._open[cube] = {key: known.get(key, written) for key, written in opened.items()}
+        if ledger.begun:
+            self._unknown_past.discard(cube)
 
     def _ledger(self, cube: str) -> Ledger:
         return self._ledgers.setdefault(cube, self.ledger(cube))
@@ -286,6 +299,7 @@ class Readiness:
 
     async def _judge(self, cube: str) -> BackendReadiness:
         """Idle: now all that was written must be stored, by the model's work where it was to work, and found."""
+        self._meet_again(cube)
         detail = "nothing is stored"
         failed: list[str] = []
         unknown = [_UNKNOWN_PAST] if cube in self._unknown_past else []

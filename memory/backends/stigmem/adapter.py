@@ -98,8 +98,9 @@ class StigmemAdapter(SequentialBulk):
                     progress = f"{len(stored)} of {len(facts)} messages are stored, write it again"
                     error.args = (f"{error}; {progress}",)
                 raise
-        contradicted = any(fact.contradicted for fact in stored)
-        warnings = ["this event_id was recorded before with another text; the node keeps both"] * contradicted
+        warnings = []
+        if any(fact.contradicted for fact in stored):
+            warnings.append("this event_id was recorded before with another text; the node keeps both")
         return self.receipt(event, "POST /v1/facts", [fact.id for fact in stored], warnings=warnings)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
@@ -125,9 +126,10 @@ class StigmemAdapter(SequentialBulk):
         if cards := len(answer["facts"]) - len(hits):
             what = "summaries of other clients' facts, without id, time or rank"
             warnings.append(f"{cards} cards left out: {what}")
-        said = {"consistency": "committed", "warnings": tuple(warnings)}
-        trace = self.trace(request.scope, "POST /v1/recall", **said)
         entries = tuple(to_entry(hit, opened.ids) for hit in hits)
+        trace = self.trace(
+            request.scope, "POST /v1/recall", consistency="committed", warnings=tuple(warnings)
+        )
         return RetrieveResult(request=request, raw=answer, entries=entries, trace=trace)
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:

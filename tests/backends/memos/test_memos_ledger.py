@@ -11,6 +11,7 @@ from memos_support import ALICE, BOB, config, event, opened, ready
 
 from memory import open_memory
 from memory.adapter import AppendLog
+from memory.backends.memos.client import Native
 from memory.backends.memos.readiness import Ledger, Written
 from memory.slot import files
 
@@ -111,6 +112,46 @@ async def test_two_processes_of_one_machine_do_not_disturb_each_other(double):
         assert (await ready(slot)).state == "ready"
 
 
+async def test_a_process_is_not_ready_over_what_another_sent_and_the_scheduler_lost(double):
+    async with opened(double) as one, opened(double) as two:
+        double.model.loses_raw = True
+        await one.record_event(event("I like oolong."))
+        for _ in range(2):
+            assert (await ready(two)).state == (await ready(one)).state == "unknown"
+        assert (await one.reset_scope(ALICE)).verified
+        assert (await ready(two)).state == (await ready(one)).state == "ready"
+
+
+async def test_two_processes_that_meet_a_new_scope_at_once_lose_no_event(double, monkeypatch):
+    listing, met = Native.listing, []
+    double.model.loses_raw = True
+    async with open_memory(config(double.url)) as one, open_memory(config(double.url)) as two:
+
+        async def listed(native, cube, *given):
+            found = await listing(native, cube, *given)
+            if cube == one.native_scope(ALICE)["cube_id"] and not met:
+                met.append(cube)
+                await one.setup_scope(ALICE)
+                await one.record_event(event("I like oolong."))
+            return found
+
+        monkeypatch.setattr(Native, "listing", listed)
+        await two.setup_scope(ALICE)
+        assert (await ready(two)).state == "unknown"
+    async with opened(double) as slot:
+        assert (await ready(slot)).state == "unknown"
+
+
+async def test_a_ledger_that_goes_while_it_is_used_leaves_nothing_ready(double, tmp_path):
+    async with open_memory(config(double.url), scope=ALICE, data_dir=tmp_path) as slot:
+        double.model.loses_raw = True
+        await slot.record_event(event("I like oolong."))
+        for file in (tmp_path / "memos").iterdir():
+            file.unlink()
+        assert (await ready(slot)).state == "unknown"
+        assert (await ready(slot)).state == "unknown"
+
+
 async def test_many_processes_leave_few_files(double, tmp_path):
     for number in range(12):
         async with open_memory(config(double.url), scope=ALICE, data_dir=tmp_path) as slot:
@@ -198,6 +239,20 @@ def test_a_log_that_is_read_while_it_is_written_is_not_damaged(tmp_path, monkeyp
     others[0].join()
     known = _fresh(tmp_path)
     assert (len(known.load()), known.problem, reader.problem) == (2, "", "")
+
+
+def test_a_log_of_events_long_closed_is_made_short(tmp_path):
+    ledger = _fresh(tmp_path)
+    ledger.begin()
+    for number in range(700):
+        ledger.sent(Written(f"e{number}", "session", "place"))
+    ledger.close([("place", f"e{number}") for number in range(699)])
+    for _ in range(2):
+        known = _fresh(tmp_path)
+        assert (list(known.load()), known.begun) == ([("place", "e699")], True)
+    assert sum(len(file.read_bytes()) for file in tmp_path.glob("*.events")) < 200
+    ledger.close([("place", "e699")])
+    assert _fresh(tmp_path).load() == {}
 
 
 def test_a_line_with_more_than_its_fields_is_damage(tmp_path):
