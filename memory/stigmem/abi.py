@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Literal, ParamSpec, Self
 from urllib.parse import urlsplit
@@ -133,7 +134,7 @@ def _fired(
     return fire
 
 
-class StigmemAbi(WriteQueue):
+class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsyncContextManager["StigmemAbi"]):
     """One agent's side of the ABI, and the queue of what it writes. ``url`` None turns middleware off, and is an
     error for a process; ``source`` is the agent's URI, formal or informal such as ``agent:openclaw``, by default
     ``stigmem://{authority}/agent/memslot``. ``boot_timeout_s`` is for the whole handshake: what was read by then
@@ -294,14 +295,8 @@ class StigmemAbi(WriteQueue):
                     return ()
             return await carry_out(node, write, on_fact)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()

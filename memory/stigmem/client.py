@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 from urllib.parse import quote
 
 import anyio
@@ -42,7 +43,7 @@ class Query(TypedDict, total=False):
     after: str | None  # an ISO time: stored later by the node's clock
 
 
-class StigmemNode:
+class StigmemNode(AbstractAsyncContextManager["StigmemNode"]):
     """A client of one node. Works on asyncio and trio; belongs to the event loop that first uses it.
     ``retry_pause_s`` is waited before the one retry of what may be sent twice (reads, facts, recall) and was
     answered with 5xx or not at all; 4xx is never retried. Raises InputError for a wrong address or key."""
@@ -61,9 +62,6 @@ class StigmemNode:
         other = copy.copy(self)
         other._headers = bearer(api_key)
         return other
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()

@@ -32,20 +32,10 @@ from memory.adapter import (
     ShieldedCalls,
     normalise_error,
 )
+from memory.backends.honcho import translate
 from memory.backends.honcho.client import ERRORS, Connections
 from memory.backends.honcho.options import MAX_ROWS, MAX_TOKENS, HonchoOptions
 from memory.backends.honcho.records import MUTATIONS, QUERIES, HonchoRecords
-from memory.backends.honcho.translate import (
-    HonchoIds,
-    Part,
-    about_entries,
-    conclusion_entry,
-    event_parts,
-    message_entry,
-    native_filters,
-    native_json,
-    search_text,
-)
 from memory.backends.honcho.workspace import HonchoScope, clear, wait_until_idle
 
 _FILTERS = frozenset({"eq", "ne", "in", "nin", "icontains"})
@@ -82,7 +72,7 @@ class HonchoAdapter(HonchoRecords):
         self._reset_s = settings.deadlines.get("reset_s", 300.0)
         self._connections = Connections(settings.options, settings.name)
         self._open_to_us: HonchoScope | None = None
-        self._ids = HonchoIds(settings.options, settings.where)
+        self._ids = translate.HonchoIds(settings.options, settings.where)
         self._workspaces: dict[MemoryScope, HonchoScope] = {}
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
@@ -104,11 +94,11 @@ class HonchoAdapter(HonchoRecords):
         return (await self.record_events([event]))[0]
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """Up to a hundred messages a call, session by session, in order. Writing the events of a failed one again
-        by this adapter sends what is missing of them, and nothing twice."""
+        """Up to a hundred messages a call, session by session, in order. ``error.receipts`` of a failed one tells
+        what was stored before; writing its events again by this adapter sends what is missing, nothing twice."""
         if not events:
             return []
-        said = {event.event_id: event_parts(event) for event in events}
+        said = {event.event_id: translate.event_parts(event) for event in events}
         workspace = self.workspace(events[0].scope)
         uncertain = workspace.uncertain & said.keys()
         # A caller may give up at any time, and send again what is stored meanwhile without its knowing.
@@ -128,14 +118,14 @@ class HonchoAdapter(HonchoRecords):
         self,
         workspace: HonchoScope,
         events: Sequence[MemoryEvent],
-        said: Mapping[str, list[Part]],
+        said: Mapping[str, list[translate.Part]],
         uncertain: Collection[str],
     ) -> list[WriteReceipt]:
         stored: dict[str, dict[tuple[int, int], str]] = {event.event_id: {} for event in events}
         for event in events:
             if event.event_id in uncertain:
                 stored[event.event_id] = await workspace.stored(event)
-        sessions: dict[str, list[Part]] = {}
+        sessions: dict[str, list[translate.Part]] = {}
         for event_id, parts in said.items():
             todo = [part for part in parts if part.key not in stored[event_id]]
             sessions.setdefault(parts[0].event.session_id, []).extend(todo)
@@ -163,7 +153,7 @@ class HonchoAdapter(HonchoRecords):
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         workspace = self.workspace(event.scope)
         stored = await workspace.stored(event)
-        if len(stored) < len(event_parts(event)):
+        if len(stored) < len(translate.event_parts(event)):
             return None
         workspace.uncertain.discard(event.event_id)
         return _in_order(stored)
@@ -171,7 +161,7 @@ class HonchoAdapter(HonchoRecords):
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         workspace, options = self.workspace(request.scope), self.options
         limit = min(request.budget.max_items or options.top_k, MAX_ROWS)
-        text, shortened = search_text(request, with_cs=not self.traits.filter_operators)
+        text, shortened = translate.search_text(request, with_cs=not self.traits.filter_operators)
         raw: dict[str, Any] = {"workspace_id": workspace.workspace_id, "peer_id": workspace.peer_id}
         ask = self._context if options.retrieval == "context" else self._search
         calls = [lambda: ask(workspace, request, text, limit, raw)]
@@ -201,23 +191,23 @@ class HonchoAdapter(HonchoRecords):
             asked["limit_to_session"] = options.limit_to_session
         # Honcho answers 404 for a user it has never seen, and 200 without messages for such a session.
         context = await workspace.none_if_no_user(workspace.session(request.session_id).aio.context(**asked))
-        raw["context"] = native_json(context)
+        raw["context"] = translate.native_json(context)
         if context is None:
             return []
         # In the SDK's own order for a prompt: who the user is, what was, what is said now.
-        entries = about_entries(context.peer_representation, context.peer_card, workspace.peer_id)
+        entries = translate.about_entries(context.peer_representation, context.peer_card, workspace.peer_id)
         if (summary := context.summary) is not None:
             labels = (("summary", summary.summary_type), ("until", summary.message_id))
             entries.append(ContextEntry(summary.content, group="Summary", labels=labels))
-        return [*entries, *map(message_entry, context.messages)]
+        return [*entries, *map(translate.message_entry, context.messages)]
 
     async def _search(
         self, workspace: HonchoScope, request: RetrieveRequest, text: str, limit: int, raw: dict[str, Any]
     ) -> list[ContextEntry]:
-        filters = native_filters(request) if self.traits.filter_operators else None
+        filters = translate.native_filters(request) if self.traits.filter_operators else None
         messages = await workspace.reader.aio.search(text, filters=filters, limit=limit)
-        raw["messages"] = native_json(messages)
-        return [message_entry(message) for message in messages]
+        raw["messages"] = translate.native_json(messages)
+        return [translate.message_entry(message) for message in messages]
 
     def _about(self, text: str, limit: int) -> dict[str, Any]:
         return {
@@ -234,13 +224,13 @@ class HonchoAdapter(HonchoRecords):
         if self.options.supplement == "conclusions":
             view, farthest = workspace.user.conclusions.aio, self.options.search_max_distance
             found: list[Any] = await view.query(text, top_k=limit, distance=farthest)
-            raw["conclusions"] = native_json(found)
-            return [conclusion_entry(conclusion) for conclusion in found]
+            raw["conclusions"] = translate.native_json(found)
+            return [translate.conclusion_entry(conclusion) for conclusion in found]
         about = await workspace.none_if_no_user(workspace.user.aio.context(**self._about(text, limit)))
-        raw["peer_context"] = native_json(about)
+        raw["peer_context"] = translate.native_json(about)
         if about is None:
             return []
-        return about_entries(about.representation, about.peer_card, workspace.peer_id)
+        return translate.about_entries(about.representation, about.peer_card, workspace.peer_id)
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """An idle queue alone is ``pending``, because rows enter it after a write was answered."""

@@ -53,7 +53,7 @@ class HonchoRecords(BaseAdapter):
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """A message with its event; a conclusion, or all the user's, with what the user said in those sessions.
         Honcho says from which session a conclusion is, not from which message. A representation has no id but
-        its peer's. A time range lists the conclusions derived in it, by the server's clock."""
+        its peer's. A time range lists conclusions derived in it, by the server's clock. ScopeError for others."""
         workspace = self.workspace(request.scope)
         async with workspace.reading():
             if request.native_id is None:
@@ -96,7 +96,7 @@ class HonchoRecords(BaseAdapter):
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         """``delete`` or ``create`` a conclusion on the user, ``set_card`` of the user, ``update`` a message's
-        metadata (ours stays). Nothing deletes a message."""
+        metadata (ours stays). Nothing deletes a message. BackendRejected where the scope has no such record."""
         workspace = self.workspace(request.scope)
         changed = await self.shielded.run(workspace.workspace_id, lambda: _mutate(workspace, request))
         created = changed if request.operation == "create" else ()
@@ -118,7 +118,8 @@ async def _said(workspace: HonchoScope, native_id: str, peer_id: str) -> list[di
 
 async def _query(workspace: HonchoScope, operation: str, given: dict[str, Any]) -> Any:
     reader, user = workspace.reader.aio, workspace.user.aio
-    native_id = _native(given.pop("session_id", None))
+    session_id = given.pop("session_id", None)
+    native_id = session_id and IDS.encode(session_id)
     session: Any = workspace.native_session(native_id).aio if native_id else None
 
     async def chat() -> dict[str, Any]:
@@ -138,10 +139,6 @@ async def _query(workspace: HonchoScope, operation: str, given: dict[str, Any]) 
     return await calls[operation]()
 
 
-def _native(session_id: str | None) -> str | None:
-    return None if session_id is None else IDS.encode(session_id)
-
-
 async def _page(call: Awaitable[Any]) -> dict[str, Any]:
     page = await call
     # A session object holds its client; what it is of the session are its public fields.
@@ -158,8 +155,10 @@ async def _mutate(workspace: HonchoScope, request: NativeMutationRequest) -> Any
     if request.operation == "delete":
         return await view.delete(request.native_id)
     if request.operation == "create":
-        session = _native(given.get("session_id"))
-        return await view.create([{"content": given["content"], "session_id": session}])
+        session = given.get("session_id")
+        return await view.create(
+            [{"content": given["content"], "session_id": session and IDS.encode(session)}]
+        )
     if request.operation == "set_card":
         return await workspace.user.aio.set_card(given["peer_card"])
     said_in = workspace.session(given["session_id"]).aio

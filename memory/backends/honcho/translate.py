@@ -55,7 +55,7 @@ class Part:
 
 
 def event_parts(event: MemoryEvent) -> list[Part]:
-    """The event's messages as Honcho takes them, in order; together they hold the whole text."""
+    """The event's messages as Honcho takes them, whole and in order; InputError where it could not keep it."""
     base: dict[str, Any] = without_nul(
         {
             "event_id": event.event_id,

@@ -23,8 +23,8 @@ _WIDEST = 128  # numbers asked for at once; three hundred took the server a fift
 class NamedMessages:
     """The messages of one peer in one session that conclusions name, by Honcho's inner numbers. A conclusion
     keeps those of the messages that the model was given for it (``message_ids``): no answer shows them, a
-    filter sees them. So it is asked: how many conclusions name one of these numbers, and does one name all of
-    them? Where as many are named as that peer said messages there, each was derived."""
+    filter sees them. All are of its session, said by the peer that it is about. So it is asked: how many name one
+    of these numbers, and does one name all? Where as many are named as that peer said there, each was derived."""
 
     def __init__(self, workspace: WorkspaceReader, session: str, peer_id: str) -> None:
         self._workspace = workspace
@@ -115,7 +115,7 @@ class Watch:
     since. An empty queue does not say so: rows enter it after the write was answered, or never if the API ends
     before; done ones are purged every twelve hours; a failed derivation ends its row like a finished one. So each
     message of an observed peer is accounted for by itself: a conclusion must name it. Totals only tell how long to
-    wait."""
+    wait. So a fresh process says the same."""
 
     def __init__(self, server: WorkspaceReader, quiet_s: float) -> None:
         self._server = server

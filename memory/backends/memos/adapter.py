@@ -112,7 +112,7 @@ class MemosAdapter(SequentialBulk):
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Cubes need no making. The first call sees whether the server stores, finds, filters and tells of tasks;
-        what cannot be seen while read-only is left to a later one."""
+        what cannot be seen while read-only is left to a later one. BackendUnavailable, ConfigError where not."""
         async with self._checking:
             self._checked = self._checked or await self._canary.check()
         await self._readiness.meet(cube_of(scope))
@@ -123,7 +123,7 @@ class MemosAdapter(SequentialBulk):
         return await super().set_mode(mode)
 
     async def join_abandoned(self) -> None:
-        """Wait for the scheduler as well, which still changes what was written."""
+        """Wait for the scheduler as well, which still changes what was written. BackendTimeout where it goes on."""
         await super().join_abandoned()
         if not await self._readiness.idle(self._options.idle_timeout_s):
             waited_s = self._options.idle_timeout_s
@@ -231,7 +231,7 @@ class MemosAdapter(SequentialBulk):
         )
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """Looked for afterwards, because MemOS says ``success`` to any id."""
+        """Looked for afterwards, as MemOS says ``success`` to any id. ScopeError where it is not this scope's."""
         native_id, cube = str(request.native_id), cube_of(request.scope)
 
         async def delete() -> Any:
@@ -246,6 +246,7 @@ class MemosAdapter(SequentialBulk):
         return NativeMutationReceipt(status="committed", native_ids=(native_id,), raw=raw, trace=trace)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        """BackendUnavailable where nothing is found, and what is known to be stored is not found either."""
         cube = cube_of(request.scope)
         data = await self._native.search(request, cube)
         mode, found = self._options.search_mode, bool(to_entries(data))
@@ -282,6 +283,7 @@ class MemosAdapter(SequentialBulk):
         return ProvenanceResult(raw=raw, native_ids=ids, event_ids=tuple(events), trace=trace)
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
+        """``get_memory``: every memory of the cube. ``inventory``: how many there are of each type."""
         raw = await self._native.groups(cube_of(request.scope))
         if request.operation == "inventory":
             kinds = (metadata_of(item).get("memory_type") for item in by_id(raw, "get_memory").values())
@@ -302,7 +304,7 @@ class MemosAdapter(SequentialBulk):
         return ResetReceipt(scope=scope, verified=gone and idle, removed=removed, left=left, trace=trace)
 
     async def health(self) -> BackendHealth:
-        """Ask the server how it is, which it always is, and search for the canary."""
+        """Ask the server how it is, which it always is, and search for the canary. Writes nothing."""
         said = await self._transport.call("health", {})
         version = said.get("version") if isinstance(said, dict) else None
         options, (status, seen, warnings) = self._options, await self._canary.report()

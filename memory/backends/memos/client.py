@@ -84,7 +84,7 @@ class Transport(Protocol):
     name: str
 
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
-        """``{"code": 200, "message": ..., "data": ...}``; failures that hide in it are not looked for."""
+        """``{"code": 200, "message": ..., "data": ...}``, else BackendError; failures inside are not seen."""
 
     async def aclose(self) -> None:
         """Release connections, threads and clients. Idempotent."""

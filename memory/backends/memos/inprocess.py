@@ -72,7 +72,7 @@ class InprocessTransport:
 
 
 def check_environment(options: MemosOptions, environment: Mapping[str, str] = os.environ) -> None:
-    """Whether MemOS, set up as the environment says, is what the options describe."""
+    """PluginLoadError or ConfigError where MemOS, set up by the environment, is not what the options describe."""
     absent = [name for name in ("memos", "chonkie", _DRIVERS[options.graph_db]) if find_spec(name) is None]
     if absent:
         raise PluginLoadError(

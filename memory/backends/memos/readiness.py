@@ -163,7 +163,6 @@ class Readiness:
     # By cube and event: not yet seen stored and found.
     _open: dict[str, dict[tuple[str, str], Written]] = field(default_factory=dict)
     _ledgers: dict[str, Ledger] = field(default_factory=dict)
-    _unknown_past: set[str] = field(default_factory=set)
     _old_failures: dict[str, frozenset[str]] = field(default_factory=dict)
     _unreconciled: dict[str, object] = field(default_factory=dict)  # each write leaves a mark of its own
 
@@ -171,7 +170,6 @@ class Readiness:
         """An emptied scope: nothing is open, and what failed before is not held against what will be written."""
         self._open.pop(cube, None)
         self._unreconciled.pop(cube, None)
-        self._unknown_past.discard(cube)
         self._ledger(cube).begin(emptied=True)
         if self.options.redis:
             self._old_failures[cube] = await self._failures(cube)
@@ -182,24 +180,12 @@ class Readiness:
             return
         ledger = self.ledger(cube)
         opened = ledger.load()
-        if not (ledger.begun or ledger.problem):
-            if opened or await self.native.listing(cube):
-                self._unknown_past.add(cube)
-            else:
-                ledger.begin()
+        if not (ledger.begun or ledger.problem or opened or await self.native.listing(cube)):
+            ledger.begin()
         self._ledgers[cube] = ledger
         self._open[cube] = opened
         if self.options.redis and not opened:
             self._old_failures[cube] = await self._failures(cube)
-
-    def _meet_again(self, cube: str) -> None:
-        """Other processes have sent, closed or reset meanwhile."""
-        ledger, known = self._ledger(cube), self._open.get(cube, {})
-        opened = ledger.load()
-        if not ledger.problem:
-            self._open[cube] = {key: known.get(key, written) for key, written in opened.items()}
-        if ledger.begun:
-            self._unknown_past.discard(cube)
 
     def _ledger(self, cube: str) -> Ledger:
         return self._ledgers.setdefault(cube, self.ledger(cube))
@@ -299,12 +285,15 @@ class Readiness:
 
     async def _judge(self, cube: str) -> BackendReadiness:
         """Idle: now all that was written must be stored, by the model's work where it was to work, and found."""
-        self._meet_again(cube)
+        ledger, known = self._ledger(cube), self._open.get(cube, {})
+        opened = ledger.load()  # other processes have sent, closed or reset meanwhile
+        if not ledger.problem:
+            self._open[cube] = {key: known.get(key, written) for key, written in opened.items()}
         detail = "nothing is stored"
         failed: list[str] = []
-        unknown = [_UNKNOWN_PAST] if cube in self._unknown_past else []
-        if problem := self._ledger(cube).problem:
-            unknown.append(problem)
+        unknown: list[str] = []
+        if ledger.problem or not ledger.begun:
+            unknown.append(ledger.problem or _UNKNOWN_PAST)
         for place in (cube, *self.shared):
             look = self.native.stored if place == cube else self._shared_rows
             stored = await look(cube, place)

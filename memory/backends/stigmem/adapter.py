@@ -30,17 +30,9 @@ from memory.adapter import (
     ShieldedCalls,
     parse_time,
 )
+from memory.backends.stigmem import translate
 from memory.backends.stigmem.client import OpenScope, Scopes, scope_id
 from memory.backends.stigmem.options import StigmemOptions
-from memory.backends.stigmem.translate import (
-    FACT_SCOPE,
-    MAX_TERMS,
-    QUERIES,
-    message_facts,
-    recall_query,
-    search_terms,
-    to_entry,
-)
 from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import Fact, NewFact
 
@@ -64,7 +56,7 @@ class StigmemAdapter(SequentialBulk):
             write_retries=1,  # safe: a fact of the same content is the same fact
             native_memory_types=("fact",),
             native_ingest_modes=("utterance",),
-            native_queries=QUERIES,
+            native_queries=translate.QUERIES,
             store=" ".join(sorted(addresses)),
             setup_writes=settings.options.isolation == "tenant",
             native_query_modes=("lexical", "semantic") if settings.options.semantic_weight else ("lexical",),
@@ -81,7 +73,7 @@ class StigmemAdapter(SequentialBulk):
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         async def write(opened: OpenScope) -> WriteReceipt:
-            facts = message_facts(event, opened.ids)
+            facts = translate.message_facts(event, opened.ids)
             return await self.shielded.run(opened.ids.scope_id, lambda: self._post(event, opened, facts))
 
         return await self._scopes.call(event.scope, write)
@@ -104,18 +96,19 @@ class StigmemAdapter(SequentialBulk):
         return self.receipt(event, "POST /v1/facts", [fact.id for fact in stored], warnings=warnings)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        terms = search_terms([request.query, *request.cs_filters.values()])
+        terms = translate.search_terms([request.query, *request.cs_filters.values()])
         warnings = [] if terms else ["the question holds no word that the node could look for"]
-        if (count := len(terms)) > MAX_TERMS:
-            warnings = [f"the question has {count} different words; the first {MAX_TERMS} were asked for"]
+        asked = terms[: translate.MAX_TERMS]
+        if (count := len(terms)) > len(asked):
+            warnings = [f"the question has {count} different words; the first {len(asked)} were asked for"]
         budget, semantic = request.budget, self._options.semantic_weight
 
         async def recall(opened: OpenScope) -> tuple[OpenScope, dict[str, Any]]:
             if not terms:
                 return opened, {"facts": []}
             return opened, await opened.node.recall(
-                recall_query(terms[:MAX_TERMS], opened.ids),
-                scope=FACT_SCOPE,
+                translate.recall_query(asked, opened.ids),
+                scope=translate.FACT_SCOPE,
                 token_budget=min(budget.max_tokens or _MAX_TOKEN_BUDGET, _MAX_TOKEN_BUDGET),
                 limit=min(budget.max_items or self._options.top_k, MAX_LIMIT),
                 weights={"lexical": 0.95 - semantic, "semantic": semantic, "recency": 0.05, **_NO_WEIGHT},
@@ -126,7 +119,7 @@ class StigmemAdapter(SequentialBulk):
         if cards := len(answer["facts"]) - len(hits):
             what = "summaries of other clients' facts, without id, time or rank"
             warnings.append(f"{cards} cards left out: {what}")
-        entries = tuple(to_entry(hit, opened.ids) for hit in hits)
+        entries = tuple(translate.to_entry(hit, opened.ids) for hit in hits)
         trace = self.trace(
             request.scope, "POST /v1/recall", consistency="committed", warnings=tuple(warnings)
         )
@@ -171,7 +164,7 @@ class StigmemAdapter(SequentialBulk):
 
     @staticmethod
     async def _facts(opened: OpenScope, **narrowed: Any) -> list[Fact]:
-        return await opened.node.query(source=opened.ids.source, scope=FACT_SCOPE, **narrowed)
+        return await opened.node.query(source=opened.ids.source, scope=translate.FACT_SCOPE, **narrowed)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         """Begin a new generation, which is empty: facts cannot be deleted. The old tenant loses its key, so no

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -203,8 +203,7 @@ def escalate(
     as_json: AsJson = False,
 ) -> None:
     """The agent cannot go on without somebody else."""
-    checked: Any = priority  # the builder refuses what is no priority
-    level: Priority = checked
+    level = cast("Priority", priority)  # the builder refuses what is none
     _write(lambda build: build.escalation(to, from_stdin(goal), level), wait, as_json)
 
 

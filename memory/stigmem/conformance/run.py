@@ -221,11 +221,8 @@ def _writes() -> Mapping[str, Write]:
 
 
 async def _arrives(node: StigmemNode, write: Write, relations: set[str]) -> None:
-    try:
-        await carry_out(node, write)
-        found = await node.query(entity=write.entity, scope=write.facts[0].scope)
-    except BackendError as error:
-        raise Problem(str(error)) from error
+    await carry_out(node, write)
+    found = await node.query(entity=write.entity, scope=write.facts[0].scope)
     missing = sorted(relations - {fact.relation for fact in found})
     require(not missing, f"{', '.join(missing)} cannot be read after the event")
     sent, read = ({(fact.relation, fact.value.v) for fact in facts} for facts in (write.facts, found))
@@ -249,11 +246,7 @@ async def _is_caught(node: StigmemNode, field: str, values: Sequence[Any]) -> No
                 except BackendError as error:
                     raise Problem(f"{name} with a wrong {wrong.relation} reached the node") from error
                 raise Problem(f"{name} with a wrong {wrong.relation} was sent")
-        try:
-            found = await node.query(entity=write.entity)
-        except BackendError as error:
-            raise Problem(str(error)) from error
-        require(not found, f"{name}: a refused write left facts behind")
+        require(not await node.query(entity=write.entity), f"{name}: a refused write left facts behind")
 
 
 async def gate_rows(node: StigmemNode) -> AsyncIterator[Row]:

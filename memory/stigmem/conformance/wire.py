@@ -17,8 +17,7 @@ from urllib.parse import quote
 import anyio
 import httpx
 
-from memory import InputError
-from memory.adapter import BackendProtocolError
+from memory import BackendError, InputError
 
 _JOB_TIMEOUT_S = 30.0
 
@@ -133,8 +132,10 @@ async def outcome(
         why = str(problem)
         if deviation is not None and deviation[0] == why:
             status, why = Status.DEVIATION, ": ".join(deviation)
-    except (httpx.HTTPError, BackendProtocolError) as error:
+    except httpx.HTTPError as error:
         why = f"no answer ({type(error).__name__})"
+    except BackendError as error:
+        why = str(error)
     except (AttributeError, KeyError, TypeError) as error:
         why = f"the vector or its answer cannot be read ({type(error).__name__})"
     return Row(vector_id, group, status, why, ours)
