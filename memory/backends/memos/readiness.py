@@ -38,6 +38,10 @@ class Written:
     def key(self) -> tuple[str, str]:
         return self.place, self.event_id
 
+    @property
+    def record(self) -> list[str]:
+        return ["sent", self.event_id, self.session_id, self.place]
+
 
 class Ledger:
     """The open events of one cube of a server, in files below ``directory``, one of each process. No texts."""
@@ -58,7 +62,7 @@ class Ledger:
                 logs = self._logs()
                 records = [json.loads(record) for log in logs for record in log.load()]
                 lost = [warning for log in logs if log.lost for warning in log.warnings()]
-                for kind, *fields in sorted(records, key=lambda record: record[0] == "closed"):
+                for _, kind, *fields in sorted(records, key=lambda record: record[0]):
                     begun = begun or kind == "begun"
                     if kind == "sent":
                         opened[fields[2], fields[0]] = Written(*fields)
@@ -68,7 +72,7 @@ class Ledger:
                     lost.append("its files were removed; reset the scope")
                 if not lost and (len(logs) > 8 or len(records) > 1000 + 4 * len(opened)):
                     first = [["begun"]] if begun else []
-                    self._renew(*first, *map(_sent, opened.values()))
+                    self._renew(*first, *(event.record for event in opened.values()))
         except (StoreError, OSError, ValueError, TypeError, LookupError) as error:
             lost = [str(error)]
         if lost:
@@ -84,7 +88,7 @@ class Ledger:
 
     def sent(self, event: Written) -> None:
         """Before an event is sent. Where it cannot be noted, :attr:`problem` says so and nothing is ever ready."""
-        self._note(self._append, _sent(event))
+        self._note(self._append, event.record)
 
     def close(self, places: Iterable[tuple[str, str]]) -> None:
         """Events, by place and id, that were seen stored and found, or certainly are not stored."""
@@ -124,17 +128,14 @@ class Ledger:
     def _append(self, *records: list[str]) -> None:
         if self._own is None or self._own.problem():  # none yet, or another process has removed it
             self._own = AppendLog(self._directory / f"{self._name}.{secrets.token_hex(8)}.events")
-        self._own.append(*(json.dumps(record).encode() for record in records))
+        # With the time, because an event may be sent by one process, closed by another, and sent again.
+        self._own.append(*(json.dumps([time.time_ns(), *record]).encode() for record in records))
 
     def _renew(self, *records: list[str]) -> None:
         former, self._own = self._logs(), None
         self._append(*records)
         for log in former:
             log.remove()
-
-
-def _sent(event: Written) -> list[str]:
-    return ["sent", event.event_id, event.session_id, event.place]
 
 
 Status = Literal["committed", "queued", "pending", "unknown"]

@@ -10,7 +10,7 @@ from both_loops import anyio_backend as anyio_backend
 from memos_support import ALICE, BOB, config, event, opened, ready
 
 from memory import open_memory
-from memory.adapter import AppendLog
+from memory.adapter import AppendLog, BackendRateLimited
 from memory.backends.memos.client import Native
 from memory.backends.memos.readiness import Ledger, Written
 from memory.slot import files
@@ -138,6 +138,19 @@ async def test_two_processes_that_meet_a_new_scope_at_once_lose_no_event(double,
         monkeypatch.setattr(Native, "listing", listed)
         await two.setup_scope(ALICE)
         assert (await ready(two)).state == "unknown"
+    async with opened(double) as slot:
+        assert (await ready(slot)).state == "unknown"
+
+
+async def test_an_event_that_was_refused_and_sent_again_is_in_question_again(double):
+    said = event("I like oolong.")
+    async with opened(double) as slot:
+        double.faults.add("429", endpoint="POST /product/add")
+        with pytest.raises(BackendRateLimited):
+            await slot.record_event(said)
+        double.model.loses_raw = True
+        assert (await slot.record_event(said)).status == "queued"
+        assert (await ready(slot)).state == "unknown"
     async with opened(double) as slot:
         assert (await ready(slot)).state == "unknown"
 
