@@ -55,11 +55,9 @@ def added(answer: Any) -> tuple[Added, ...]:
 def feedback_ids(answer: Any) -> tuple[str, ...]:
     """Ids of the memories a feedback added or updated; none where it changed nothing, for whatever reason."""
     records = expect(list, data_of(answer, "feedback"), "feedback")
-    records = [record.get("record") or {} for record in records if isinstance(record, dict)]
-    changes = [
-        change for record in records for kind in ("add", "update") for change in record.get(kind) or ()
-    ]
-    ids = (change.get("id") for change in changes if isinstance(change, dict))
+    made = [expect(dict, row.get("record") or {}, "feedback") for row in records if isinstance(row, dict)]
+    lists = [record.get(kind) for record in made for kind in ("add", "update")]
+    ids = (change.get("id") for changes in lists for change in _rows(changes, "feedback"))
     return tuple(dict.fromkeys(native_id for native_id in ids if isinstance(native_id, str)))
 
 
@@ -189,7 +187,8 @@ def task_states(answer: Any) -> dict[str, str]:
 
 def _sources(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """A memory's sources; some databases give each as JSON text."""
-    for source in metadata.get("sources") or ():
+    sources = metadata.get("sources")
+    for source in sources if isinstance(sources, list) else ():
         if isinstance(source, str):
             try:
                 source = json.loads(source)

@@ -107,7 +107,7 @@ def test_events_are_told_by_info_and_by_sources_in_every_shape():
     ]
     assert event_ids({"metadata": {"info": {"event_id": "e0"}, "sources": sources}}) == ("e0", "e1", "e#2")
     assert event_ids({"metadata": {"event_id": "flat", "sources": None}}) == ("flat",)
-    assert event_ids({}) == ()
+    assert event_ids({}) == event_ids({"metadata": {"sources": 5}}) == ()
 
 
 def test_a_score_is_the_servers_relativity_or_none():
@@ -185,6 +185,9 @@ def test_what_a_feedback_changed():
         [{}],
     ):
         assert feedback_ids(envelope(nothing)) == ()
+    for broken in ("x", [{"record": ["x"]}], [{"record": {"add": 5}}], [{"record": {"update": ["x"]}}]):
+        with pytest.raises(BackendProtocolError, match="feedback"):
+            feedback_ids(envelope(broken))
 
 
 def test_tasks_are_counted_by_the_one_truthful_number():
