@@ -56,29 +56,26 @@ class Ledger:
     def load(self) -> dict[tuple[str, str], Written]:
         """What all processes have noted, by place and id."""
         opened: dict[tuple[str, str], Written] = {}
-        begun = False
         try:
             with self._alone():
                 logs = self._logs()
+                self.begun = False
                 records = [json.loads(record) for log in logs for record in log.load()]
                 lost = [warning for log in logs if log.lost for warning in log.warnings()]
                 for _, kind, *fields in sorted(records, key=lambda record: record[0]):
-                    begun = begun or kind == "begun"
+                    self.begun = self.begun or kind == "begun"
                     if kind == "sent":
                         opened[fields[2], fields[0]] = Written(*fields)
                     elif kind == "closed":
                         opened.pop((fields[0], fields[1]), None)
-                if self.begun and not begun:
-                    lost.append("its files were removed; reset the scope")
                 if not lost and (len(logs) > 8 or len(records) > 1000 + 4 * len(opened)):
-                    first = [["begun"]] if begun else []
+                    first = [["begun"]] if self.begun else []
                     self._renew(*first, *(event.record for event in opened.values()))
         except (StoreError, OSError, ValueError, TypeError, LookupError) as error:
             lost = [str(error)]
         if lost:
             self.problem = f"what was sent is not known any more: {'; '.join(lost)}"
             return {}
-        self.begun = begun
         return opened
 
     def begin(self, *, emptied: bool = False) -> None:

@@ -252,8 +252,11 @@ async def _is_caught(node: StigmemNode, field: str, values: Sequence[Any]) -> No
 async def gate_rows(node: StigmemNode) -> AsyncIterator[Row]:
     for name, write in _writes().items():
         yield await outcome(name, "ADAPTER_GATE", _arrives(node, write, _EVENTS[name][1]), ours=True)
-    wrong: Mapping[str, Sequence[Any]] = {"scope": FACT_SCOPES, "confidence": (0.0, 0.49, 0.99)}
-    for name, (field, values) in zip(GATE_IDS[-2:], wrong.items(), strict=True):
+    wrong: tuple[tuple[str, str, Sequence[Any]], ...] = (
+        ("gate-wrong-scope", "scope", FACT_SCOPES),
+        ("gate-low-confidence", "confidence", (0.0, 0.49, 0.99)),
+    )
+    for name, field, values in wrong:
         yield await outcome(name, "ADAPTER_GATE", _is_caught(node, field, values), ours=True)
 
 
