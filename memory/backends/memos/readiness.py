@@ -96,7 +96,7 @@ class Ledger:
         """One process at a time: who reads a log mends it, and who finds many makes them one."""
         self._directory.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self._directory / "lock", what="what was sent to MemOS", instead="try again")
-        until = time.monotonic() + 2.0
+        until = time.monotonic() + 5.0
         while not lock.held:
             try:
                 lock.acquire()
