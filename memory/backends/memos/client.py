@@ -332,8 +332,7 @@ class Canary:
         body = self.native.requests.add_text(_TEXT, CANARY, {"context": CANARY})
         stored = added(await self.native.transport.call("add", body))
         if not stored:
-            why = "MemOS answered 200 and stored nothing; see the server's log"
-            raise BackendUnavailable(f"setup_scope: {why}")
+            raise BackendUnavailable("setup_scope: MemOS answered 200 and stored nothing; see its log")
         return [memory.native_id for memory in stored]
 
     async def _why(self) -> str:

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -70,7 +70,8 @@ class Ledger:
                         opened.pop((fields[0], fields[1]), None)
                 if not lost and (len(logs) > 8 or len(records) > 1000 + 4 * len(opened)):
                     first = [["begun"]] if self.begun else []
-                    self._renew(*first, *(event.record for event in opened.values()))
+                    with suppress(OSError):  # all stands in the former ones
+                        self._renew(*first, *(event.record for event in opened.values()))
         except (StoreError, OSError, ValueError, TypeError, LookupError) as error:
             lost = [str(error)]
         if lost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from threading import Thread
 
@@ -266,6 +267,22 @@ def test_a_log_of_events_long_closed_is_made_short(tmp_path):
     assert sum(len(file.read_bytes()) for file in tmp_path.glob("*.events")) < 200
     ledger.close([("place", "e699")])
     assert _fresh(tmp_path).load() == {}
+
+
+def test_a_full_disk_on_which_no_log_can_be_made_anew_takes_no_event_away(tmp_path, monkeypatch):
+    for number in range(9):
+        _fresh(tmp_path).sent(Written(f"e{number}", "session", "place"))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "append_bytes", full)
+        known = _fresh(tmp_path)
+        assert (len(known.load()), known.problem) == (9, "")
+        known.sent(Written("late", "session", "place"))
+        assert "No space left" in known.problem
+    assert len(_fresh(tmp_path).load()) == 9
 
 
 def test_a_line_with_more_than_its_fields_is_damage(tmp_path):
