@@ -143,7 +143,7 @@ class _Files:
         content, lines = load_yaml(file)
         name = f"{self._user.name}/{file.name}"
         self.read[file.name] = content
-        return _Node(content, name, kind="MemPABench's", lines=lines, ignored=self._ignored)
+        return _Node(content, name, kind="MemPABench's layout", lines=lines, ignored=self._ignored)
 
 
 class _User:
@@ -167,7 +167,7 @@ class _User:
                 self.starts[f"acc_{number:03}"] = _START + timedelta(days=number - 1)
             for name, after, _ in changes:
                 if after == number:
-                    later = timedelta(days=max(number - 1, 0), hours=1, minutes=len(self.starts))
+                    later = timedelta(days=number - 1, hours=1, minutes=len(self.starts))
                     self.starts[name] = _START + later
         self.order = [*self.starts]
         self._read_truth()

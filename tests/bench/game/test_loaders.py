@@ -281,6 +281,11 @@ def test_mempabenchs_layout_is_a_timeline_for_each_user(tmp_path: Path) -> None:
     assert data.notes[-1] == "not used: difficulty of probe"
 
 
+def test_a_change_before_all_scripts_comes_first(tmp_path: Path) -> None:
+    (timeline,) = load_mempabench(layout(tmp_path, broken("evolv_01.yaml", "after", value=0))).timelines
+    assert [one.session_id for one in timeline.sessions] == ["evolv_01", "acc_001", "acc_002"]
+
+
 def test_mempabenchs_layout_is_played(tmp_path: Path) -> None:
     root = layout(tmp_path / "data")
     done = play(
