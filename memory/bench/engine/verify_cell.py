@@ -77,7 +77,7 @@ class CellCheck:
                 before, after = kept.files.get(name, "missing"), now.get(name, "missing")
                 yield from same(f"{self._name}/{name}", before[:12], after[:12])
             yield from self._contents()
-        except ConfigError as error:
+        except (ConfigError, OSError) as error:
             yield Deviation(self._name, "damaged", str(error))
 
     def _contents(self) -> Iterator[Deviation]:

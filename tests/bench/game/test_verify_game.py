@@ -341,6 +341,16 @@ def test_a_file_that_is_missing_is_named(copy: Path) -> None:
         verify(copy)
 
 
+def test_a_file_that_cannot_be_read_is_named(copy: Path) -> None:
+    for name in ("results.jsonl", "journal.jsonl", "traces.jsonl"):
+        content = (copy / CELL / name).read_bytes()
+        (copy / CELL / name).unlink()
+        (copy / CELL / name).mkdir()
+        assert f"{CELL}: damaged" in told(verify(copy))
+        (copy / CELL / name).rmdir()
+        (copy / CELL / name).write_bytes(content)
+
+
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     if isinstance(value, dict):
         for key, item in value.items():
