@@ -86,7 +86,7 @@ def play(
     from memory.bench.engine.experiment import resume as take_up
     from memory.bench.report.report import write_page
 
-    place = resume
+    place: Path | None = None  # once it is worked on
 
     def made(directory: Path) -> None:
         nonlocal place
@@ -109,7 +109,7 @@ def play(
                 return take_up(experiment, resume, listeners=listeners)
             return begin(experiment, listeners=listeners)
     except BaseException:
-        if place is not None and place.exists():
+        if place is not None:
             complain(f"incomplete: {place}; --resume {place} goes on", warning=True)
         raise
 

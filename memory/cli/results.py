@@ -100,11 +100,14 @@ def verify(
     Exits with 1 if anything does. What could not be checked is said, and is no failure.
     """
     from memory.bench.engine.verify import verify as compute_anew
-    from memory.bench.report.report import parts_of, rendered
+    from memory.bench.report.report import SEVERAL_FILE, parts_of, rendered, verify_several
 
     all_found = {
         directory: compute_anew(directory, data, render=rendered) for directory in parts_of(directories)
     }
+    for directory in directories:
+        if (directory / SEVERAL_FILE).exists():
+            all_found[directory] = verify_several(directory, parts_of([directory]))
     if as_json:
         payload = [
             {"directory": str(directory), "ok": not found.deviations, **asdict(found)}

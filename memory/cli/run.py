@@ -8,6 +8,7 @@ import importlib.util
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,8 +114,8 @@ def _timeline(config: Path, data: Path | None) -> dict[str, Any]:
 
     if data is None:
         return {}
-    content, _ = load_yaml(config)
-    return {} if "timeline" in (content.get("run") or {}) else {"timeline": "locomo"}
+    written = load_yaml(config)[0].get("run")
+    return {} if isinstance(written, Mapping) and "timeline" in written else {"timeline": "locomo"}
 
 
 def bench(
@@ -183,6 +184,10 @@ def _offer(install: bool | None, *, as_json: bool) -> None:
     if not install:
         return
     command = [sys.executable, "-m", "pip", "install", _EXTRA]
-    say(" ".join(["pip", *command[3:]]), "dim")
-    if subprocess.run(command, check=False).returncode:
+    if as_json:  # standard output holds that and nothing else
+        done = subprocess.run(command, check=False, stdout=sys.stderr)
+    else:
+        say(" ".join(["pip", *command[3:]]), "dim")
+        done = subprocess.run(command, check=False)
+    if done.returncode:
         complain("pip could not install it; the demo goes on without mem0", warning=True)

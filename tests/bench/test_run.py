@@ -21,6 +21,7 @@ from bench_support import (
     verified,
     write_locomo,
 )
+from cli_support import invoke
 from jsonschema import Draft202012Validator
 
 from memory import BackendReadiness, BackendUnavailable, ConfigError
@@ -661,6 +662,28 @@ async def test_experiments_that_were_run_apart_can_be_shown_together(go, tmp_pat
     assert "data differ" in said
 
 
+async def test_experiments_with_two_budgets_have_no_differences(go, tmp_path):
+    """As within one experiment: more tokens are no better memory."""
+    less, more = [await go(block=GAME, budget={"max_tokens": tokens}) for tokens in (200, 400)]
+    _, results = write_several(tmp_path, [less.directory, more.directory])
+    assert len(results.entries) == 2
+    assert results.metrics.differences == ()
+
+
+async def test_a_page_of_several_that_was_changed_is_named(go, tmp_path):
+    first, second = await go(block=GAME), await go(provider="full_history", block=GAME)
+    page, _ = write_several(tmp_path, [first.directory, second.directory])
+    again = partial(anyio.to_thread.run_sync, partial(invoke, "verify", tmp_path))
+    found = await again()
+    assert (found.exit_code, found.stdout.count("no deviation")) == (0, 3)
+    page.write_text(page.read_text("utf-8").replace("full_history", "full_hist0ry", 1), "utf-8")
+    found = await again()
+    assert found.exit_code == 1
+    assert "differs: report.html, line " in found.stdout
+    page.unlink()
+    assert "differs: report.html: recorded missing" in (await again()).stdout
+
+
 async def test_figures_for_other_programs_say_what_the_page_says(compared):
     outcome = await compared("full_history", "oracle_ipas")
     results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
@@ -736,6 +759,21 @@ async def test_bad_settings_and_old_names_are_refused_before_anything_is_written
     with pytest.raises(ConfigError, match=complaint):
         await go(block=block)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ({"run": 5}, "run: must be a mapping"),
+        ({"run": ["game"]}, "run: must be a mapping"),
+        ({"rnu": {}}, r"rnu: is not a known section; did you mean run\?"),
+    ],
+)
+@pytest.mark.parametrize("selected", [True, False], ids=["run", "compare"])
+def test_a_block_that_is_none_or_unknown_is_refused_by_both_commands(more, complaint, selected):
+    content = {"memory": {"condition": "no_memory"}, **more}
+    with pytest.raises(ConfigError, match=complaint):
+        load_experiment(content, block="run", selected=selected, providers=["no_memory"])
 
 
 async def test_a_provider_that_cannot_be_built_leaves_nothing_behind(go, tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -174,6 +176,35 @@ def test_one_that_cannot_begin_stops_no_other(add_plugin, tmp_path: Path, out: P
     about = json.loads(invoke("compare", config, "ruined", "no_memory", "--out", out, "--json").stdout)
     assert [provider["label"] for provider in about["metrics"]["providers"]] == ["no_memory"]
     assert list(about["left_out"]) == ["ruined"]
+
+
+def test_what_is_refused_is_not_said_to_go_on(small: Path, out: Path, tmp_path: Path) -> None:
+    invoke("run", small, "--out", out, "--no-doctor")
+    write(small, FULL_HISTORY, SMALL.replace("tests: 4", "tests: 3"))
+    result = invoke("run", small, "--resume", only(out))
+    assert "cannot be resumed: data, settings changed" in result.stderr
+    assert "goes on" not in result.stderr
+    (tmp_path / "experiment.json").write_text("{}", encoding="utf-8")
+    result = invoke("run", small, "--resume", tmp_path)
+    assert "was made by the old engine" in result.stderr
+    assert "goes on" not in result.stderr
+
+
+def test_what_pip_says_is_no_part_of_the_demos_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name, *rest: None if name == "mem0" else real(name, *rest)
+    )
+
+    def pip(command: list[str], *, check: bool, stdout: Any = None) -> Any:
+        print("Collecting mem0ai", file=stdout or sys.stdout)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr("memory.cli.run.subprocess.run", pip)
+    monkeypatch.setitem(DEMO["bench"], "game", {"users": 1, "sessions": 10, "tests": 2, "attributes": 4})
+    result = invoke("demo", "--out", tmp_path, "--install", "--json")
+    assert json.loads(result.stdout)["status"] == ["completed"]
+    assert "Collecting mem0ai" in result.stderr
 
 
 def test_comparing_what_nobody_offers_is_one_line(tmp_path: Path, out: Path) -> None:

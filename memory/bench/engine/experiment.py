@@ -39,6 +39,7 @@ from memory.bench.engine.manifest import (
 )
 from memory.bench.engine.matrix import Experiment
 from memory.bench.engine.provenance import check_records, first_manifest, wire_truth, without_broken
+from memory.bench.engine.role_set import check_roles
 from memory.bench.engine.settings import Variant
 from memory.bench.scores.metrics import experiment_metrics
 from memory.bench.scores.model import Metrics, ProbeRecord, Sample
@@ -80,7 +81,7 @@ class Listeners:
     """Who is told what while an experiment runs."""
 
     progress: Callable[[Position], None] | None = None
-    on_directory: Callable[[Path], None] = lambda directory: None  # once it is made
+    on_directory: Callable[[Path], None] = lambda directory: None  # once it is worked on
     on_wait: Callable[[Waiting], None] | None = None  # while the doctor takes its time
     on_error: Callable[[Exception], None] | None = None  # an error that becomes a line of the manifest
     write_page: Callable[[Path, Manifest, Metrics], object] | None = None  # before it is said to have ended
@@ -110,9 +111,10 @@ def begin(
     manifest = first_manifest(experiment, variants, registry, experiment_id, created)
     jobs = (Job(experiment, spec, directory, experiment_id) for spec in experiment.cells())
     manifest = manifest.model_copy(update={"cells": tuple(map(open_record, jobs))})
+    check_roles(settings, models)
+    executor = executor or make_executor(settings.executor, registry, models)
     make_directory(directory, experiment.problem.place((experiment.block, "output")))
     listeners.on_directory(directory)
-    executor = executor or make_executor(settings.executor, registry, models)
     with exclusively(directory):
         return _Run(experiment, directory, manifest, registry, executor, listeners).go_through()
 
@@ -148,10 +150,12 @@ def resume(
             f"{directory.name} cannot be resumed: {', '.join(sorted(drifted))} changed since it began; "
             "restore what changed, or begin a new experiment"
         )
+    check_roles(experiment.settings, models)
     executor = executor or make_executor(experiment.settings.executor, registry, models)
+    listeners = listeners or Listeners()
     with exclusively(directory):
-        run = _Run(experiment, directory, earlier, registry, executor, listeners or Listeners())
-        return run.go_through()
+        listeners.on_directory(directory)
+        return _Run(experiment, directory, earlier, registry, executor, listeners).go_through()
 
 
 def load_samples(directory: Path, cells: Sequence[CellRecord]) -> list[Sample]:
@@ -175,12 +179,12 @@ def measure(directory: Path, manifest: Manifest) -> Metrics:
         manifest.experiment_id,
         [(each.label, load_samples(directory, manifest.cells_of(each.label))) for each in variants],
         shown={variant.label: variant.shown for variant in variants},
-        alike={variant.label: _alike(variant) for variant in variants},
+        alike={variant.label: comparable(variant) for variant in variants},
         primary=_primary(manifest),
     )
 
 
-def _alike(variant: VariantRecord) -> tuple[object, ...]:
+def comparable(variant: VariantRecord) -> tuple[object, ...]:
     """What must be the same of two providers that are compared."""
     return (variant.group, variant.budget.max_tokens, variant.event_context)
 
@@ -193,7 +197,7 @@ def _primary(manifest: Manifest) -> tuple[str, str] | None:
         if variant.provider.condition not in ("no_memory", "oracle_ipas"):
             kinds[variant.provider.kind == "architecture"].append(variant)
     ranked = [*kinds[True][:1], *kinds[False]] if kinds[True] else kinds[False]
-    pair = [variant.label for variant in ranked if _alike(variant) == _alike(ranked[0])][:2]
+    pair = [variant.label for variant in ranked if comparable(variant) == comparable(ranked[0])][:2]
     return (pair[0], pair[1]) if len(pair) == 2 else None
 
 

@@ -23,7 +23,7 @@ from memory.bench.engine.settings import (
 )
 from memory.contract.errors import ConfigError, PluginLoadError
 from memory.contract.scope import MemoryScope
-from memory.plugins.blocks import Lines, Problems, load_yaml, parse_block
+from memory.plugins.blocks import SECTIONS, Lines, Problems, load_yaml, nearest, parse_block
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.redaction import resolve_paths
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -176,11 +176,13 @@ def load_experiment(
 
 
 def _block(content: Mapping[str, Any], block: BlockName, problem: Problems) -> dict[str, Any]:
+    known = (*SECTIONS, "bench") if block == "run" else ("memory", "bench", "run")
+    if unknown := sorted(str(key) for key in content if key not in known):
+        raise problem((unknown[0],), f"is not a known section{nearest(unknown[0], known)}")
     if block == "run":
+        if not isinstance(content.get("run"), Mapping | None):
+            raise problem(("run",), "must be a mapping")
         return dict(content.get("run") or {})
-    unknown = sorted(str(key) for key in content if key not in ("memory", "bench", "run"))
-    if unknown:
-        raise problem((unknown[0],), "is not a known section; an experiment has memory and bench")
     for section in ("memory", "bench"):
         if not isinstance(content.get(section), Mapping):
             raise problem((section,), "is missing; an experiment has a memory block and a bench block")

@@ -166,8 +166,13 @@ def rows_differ(
         yield from compared(f"{where}, line {number}", item, json.loads(json.dumps(other)))
 
 
-def page_differs(where: str, recorded: str, computed: str) -> Iterator[Deviation]:
+def page_differs(page: Path, computed: str) -> Iterator[Deviation]:
     """The first line in which a page is not what it was computed from."""
+    try:
+        recorded = page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        yield Deviation(page.name, "missing or damaged", "a report")
+        return
     if recorded == computed:
         return
     pairs = zip(recorded.splitlines(), computed.splitlines(), strict=False)
@@ -175,7 +180,7 @@ def page_differs(where: str, recorded: str, computed: str) -> Iterator[Deviation
         ((at, pair) for at, pair in enumerate(pairs, start=1) if pair[0] != pair[1]),
         (0, ("shorter", "longer")),
     )
-    yield Deviation(f"{where}, line {place}", first.strip()[:80], other.strip()[:80])
+    yield Deviation(f"{page.name}, line {place}", first.strip()[:80], other.strip()[:80])
 
 
 def few(found: Iterable[Deviation]) -> Iterator[Deviation]:

@@ -68,6 +68,14 @@ def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
     return tuple(found)
 
 
+def check_roles(settings: ExperimentSettings, given: Mapping[str, Provider] | None) -> None:
+    """An error where the model of a role can never be made, before anything is written."""
+    for role in ROLES:
+        chosen: RoleSettings = getattr(settings.roles, role)
+        if chosen.provider is not None and role not in (given or {}):
+            provider_options(chosen.provider, _filled(role, chosen), f"bench.roles.{role}.options")
+
+
 def _filled(role: RoleName, chosen: RoleSettings) -> dict[str, Any]:
     """The options of a role's model, variables filled in from the environment."""
     fill: dict[str, Any] = Resolver(os.environ, Problems("config", Lines())).fill(

@@ -151,14 +151,8 @@ class _Check:
             yield Deviation("metrics.json", "cannot be computed anew", why)
             return
         yield from compared("metrics.json", self.metrics, metrics)
-        if computed is None:
-            return
-        try:
-            page = (self.directory / "report.html").read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            yield Deviation("report.html", "missing or damaged", "a report")
-        else:
-            yield from page_differs("report.html", page, computed)
+        if computed is not None:
+            yield from page_differs(self.directory / "report.html", computed)
 
 
 def _truth_options(condition: str | None, memory: Mapping[str, Any], data: TimelineSet) -> tuple[str, ...]:

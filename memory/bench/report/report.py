@@ -9,6 +9,7 @@ from pathlib import Path
 
 from memory.bench.engine.files import write_whole
 from memory.bench.engine.manifest import Manifest
+from memory.bench.engine.replay import Deviation, Verified, page_differs
 from memory.bench.report import plots, tables
 from memory.bench.report.page import INSTEAD, Block, Card, Page, count, request_blocks, share, stacked
 from memory.bench.report.results import Entry, Results, read_results, results_of
@@ -316,6 +317,15 @@ def _named(directory: Path) -> list[Path]:
         return [directory / name for name in content["experiments"]]
     except (OSError, ValueError, TypeError, KeyError):
         raise ConfigError(f"{file} is damaged; compare the experiments again") from None
+
+
+def verify_several(directory: Path, parts: Sequence[Path]) -> Verified:
+    """Whether the page of several experiments is still what their cells' results make."""
+    try:
+        found = [*page_differs(directory / REPORT_FILE, render(read_results(parts)))]
+    except ConfigError as error:
+        found = [Deviation(REPORT_FILE, "cannot be computed anew", str(error))]
+    return Verified((f"report: of {len(parts)} experiments",), tuple(found), ())
 
 
 def write_several(directory: Path, parts: Sequence[Path]) -> tuple[Path, Results]:

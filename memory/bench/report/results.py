@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory.bench.engine.experiment import load_samples, measure
+from memory.bench.engine.experiment import comparable, load_samples, measure
 from memory.bench.engine.manifest import CellRecord, Manifest, VariantRecord, read_manifest
 from memory.bench.scores.metrics import experiment_metrics
 from memory.bench.scores.model import Estimate, Measure, Metrics, ProviderMetrics
@@ -77,7 +77,7 @@ def read_results(directories: Sequence[Path]) -> Results:
         return results_of(directory, manifest, measure(directory, manifest))
     often = Counter(variant.label for _, manifest in parts for variant in manifest.variants)
     labels: list[dict[str, str]] = []
-    samples, shown = [], {}
+    samples, shown, alike = [], {}, {}
     for directory, manifest in parts:
         labels.append({})
         for variant in manifest.variants:
@@ -87,7 +87,8 @@ def read_results(directories: Sequence[Path]) -> Results:
             labels[-1][variant.label] = name
             samples.append((name, load_samples(directory, manifest.cells_of(variant.label))))
             shown[name] = variant.shown.replace(variant.label, name, 1)
-    metrics = experiment_metrics("several", samples, shown=shown)
+            alike[name] = comparable(variant)
+    metrics = experiment_metrics("several", samples, shown=shown, alike=alike)
     data = {tuple(sorted(item.sha256 for item in manifest.data.values())) for _, manifest in parts}
     if len(data) > 1:  # requests of the same name are not the same
         metrics = metrics.model_copy(update={"differences": ()})

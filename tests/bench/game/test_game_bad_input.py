@@ -10,6 +10,7 @@ import errno
 import json
 import multiprocessing
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -249,3 +250,12 @@ def test_a_store_that_cannot_be_read_is_not_an_empty_one(
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(PermissionError):
         StoreFingerprint(tmp_path)()
+
+
+def test_an_executor_that_is_not_installed_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ConfigError, match="pip install"):
+        begin(matrix(tmp_path, "no_memory", executor={"kind": "dask"}))
+    assert not list(tmp_path.iterdir())

@@ -552,6 +552,29 @@ def test_a_seed_that_an_api_does_not_take_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("judge", "message"),
+    [
+        (
+            {"provider": "openai", "options": {"modle": "m"}},
+            r"bench\.roles\.judge\.options\.modle: is not a known",
+        ),
+        (
+            {"provider": "openai", "options": {"model": "m", "base_url": "http://me:word@127.0.0.1:9"}},
+            r"bench\.roles\.judge\.options\.base_url: must not hold credentials",
+        ),
+        ({"provider": "opnai"}, r"bench\.roles\.judge.*did you mean openai"),
+    ],
+)
+def test_a_model_that_cannot_be_made_is_refused_before_anything_is_written(
+    tmp_path: Path, judge: dict[str, Any], message: str
+) -> None:
+    experiment = matrix(tmp_path, "no_memory", game=SMALL, roles={"judge": judge})
+    with pytest.raises(MemslotError, match=message):
+        begin(experiment)
+    assert not list(tmp_path.iterdir())
+
+
 def test_no_key_of_a_role_is_in_any_file(tmp_path: Path) -> None:
     roles = {
         role: {
