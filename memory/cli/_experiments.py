@@ -184,12 +184,10 @@ def written(directories: Sequence[Path]) -> tuple[Path, Path, Results]:
     from datetime import UTC, datetime
 
     from memory.bench.engine.files import make_directory, new_id
-    from memory.bench.report.report import parts_of, write_several
+    from memory.bench.report.report import parts_of, write_report, write_several
 
     parts = parts_of(directories)
     if parts == [directories[0]]:
-        from memory.bench.report.report import write_report
-
         return directories[0], *write_report(directories[0])
     if len(directories) == 1:
         return directories[0], *write_several(directories[0], parts)

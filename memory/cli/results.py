@@ -102,9 +102,7 @@ def verify(
     from memory.bench.engine.verify import verify as compute_anew
     from memory.bench.report.report import SEVERAL_FILE, parts_of, rendered, verify_several
 
-    all_found = {
-        directory: compute_anew(directory, data, render=rendered) for directory in parts_of(directories)
-    }
+    all_found = {part: compute_anew(part, data, render=rendered) for part in parts_of(directories)}
     for directory in directories:
         if (directory / SEVERAL_FILE).exists():
             all_found[directory] = verify_several(directory, parts_of([directory]))

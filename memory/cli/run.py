@@ -1,6 +1,5 @@
 """``memslot run``, ``compare``, ``bench`` and ``demo``: what a memory shows of what it was told, and
-how an agent behaves with it.
-"""
+how an agent behaves with it."""
 
 from __future__ import annotations
 
@@ -61,7 +60,8 @@ def run(
     order, and requests are put to the memory while it is read-only. Exits with 1 if the backend failed.
     """
     given = overrides(data=data, out=out, limit=limit, no_doctor=no_doctor, workers=workers)
-    _play(context, config, resume, as_json, selected=True, **_timeline(config, data), **given)
+    given |= _timeline(config, data)
+    _play(context, config, resume, as_json, block="run", selected=True, **given)
 
 
 def compare(
@@ -98,13 +98,14 @@ def compare(
         report([config, *map(Path, providers or ())], as_json=as_json)
         return
     given = overrides(data=data, out=out, limit=limit, no_doctor=no_doctor, workers=workers)
-    _play(context, config, resume, as_json, providers=providers or None, **_timeline(config, data), **given)
+    given |= _timeline(config, data)
+    _play(context, config, resume, as_json, block="run", providers=providers or None, **given)
 
 
 def _play(context: typer.Context, config: Path, resume: Path | None, as_json: bool, **given: Any) -> None:
     from memory.bench.engine.matrix import load_experiment
 
-    experiment = load_experiment(config, block="run", **given)
+    experiment = load_experiment(config, **given)
     conclude(play(context, experiment, resume=resume, as_json=as_json), as_json=as_json)
 
 
@@ -138,10 +139,8 @@ def bench(
     that fails is marked with its reason and the others are played. Exits with 1 if one did not end well, or if a
     provider failed a request.
     """
-    from memory.bench.engine.matrix import load_experiment
-
     given = overrides(data=data, out=out, limit=limit, no_doctor=no_doctor, workers=workers)
-    conclude(play(context, load_experiment(matrix, **given), resume=resume, as_json=as_json), as_json=as_json)
+    _play(context, matrix, resume, as_json, **given)
 
 
 def demo(

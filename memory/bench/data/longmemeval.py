@@ -26,12 +26,11 @@ from memory.bench.data.timeline import (
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
-_WHAT, _ABSTAINS = "a LongMemEval JSON file", "_abs"
+_WHAT = "a LongMemEval JSON file"
+_ABSTAINS = "_abs"  # ends the id of a question without an answer
 _DATE = re.compile(r"(\d{4})/(\d{2})/(\d{2})\s*(?:\([A-Za-z]+\))?\s*(?:(\d{1,2}):(\d{2}))?\s*\Z")
-_KNOWN = {
-    *("question_id", "question_type", "question", "question_date", "answer", "answer_session_ids"),
-    *("haystack_sessions", "haystack_session_ids", "haystack_dates"),
-}
+_KNOWN = {"question_id", "question_type", "question", "question_date", "answer", "answer_session_ids",
+          "haystack_sessions", "haystack_session_ids", "haystack_dates"}  # fmt: skip
 _MESSAGE = {"role", "content", "has_answer"}
 
 

@@ -190,10 +190,8 @@ class _User:
             number = int(match[1])
         if not isinstance(number, int) or isinstance(number, bool):
             raise node.wrong("after", "must be the name of a script, such as acc_015, or a number of them")
-        if not 0 <= number <= len(self.files.accumulation):
-            raise node.wrong(
-                "after", f"is {number}; there are {len(self.files.accumulation)} accumulation scripts"
-            )
+        if not 0 <= number <= (scripts := len(self.files.accumulation)):
+            raise node.wrong("after", f"is {number}; there are {scripts} accumulation scripts")
         return number
 
     def _scripted(self, name: str) -> Session:

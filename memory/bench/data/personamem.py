@@ -23,10 +23,8 @@ from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
 _WHAT = "PersonaMem's questions_32k.csv, beside shared_contexts_32k.jsonl"
-_NEEDED = (
-    *("question_id", "question_type", "user_question_or_message", "correct_answer", "all_options"),
-    *("shared_context_id", "end_index_in_shared_context"),
-)
+_NEEDED = ("question_id", "question_type", "user_question_or_message", "correct_answer", "all_options",
+           "shared_context_id", "end_index_in_shared_context")  # fmt: skip
 _START = datetime(2025, 1, 1, tzinfo=UTC)
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import anyio
+
 from memory.bench.data.timeline import Timeline
 from memory.bench.engine.context import CellContext, CellState, looked_for
 from memory.bench.engine.files import (
@@ -127,8 +129,6 @@ def run_job(
 
     One that is completed stays as it is; one that fails does not raise: its record says why.
     """
-    import anyio
-
     directory = job.cell_directory
     if (directory / CELL_FILE).exists():
         with contextlib.suppress(MemslotError):

@@ -71,12 +71,13 @@ class CellState:
         """The fields of a cell's record that its journal decides."""
         counts = self.counts
         observed = "dated" if counts["dated"] else "versioned" if counts["versioned"] else "weak"
+        sums = ("counts", "writes", "readiness", "store", "models")
         return {
-            **{name: getattr(self, name) for name in ("sessions", "tests", "probes", "resumed")},
-            **{
-                name: dict(sorted(getattr(self, name).items()))
-                for name in ("counts", "writes", "readiness", "store", "models")
-            },
+            "sessions": self.sessions,
+            "tests": self.tests,
+            "probes": self.probes,
+            "resumed": self.resumed,
+            **{name: dict(sorted(getattr(self, name).items())) for name in sums},
             "pet_observability": observed if counts["recalled"] else None,
             "warnings": tuple(f"{text} ({count}x)" for text, count in self.warnings.most_common(40)),
         }
@@ -135,9 +136,7 @@ class CellContext:
     check: Callable[[], None] = lambda: None  # raises where what happened cannot be kept; before it is noted
     add_time: Callable[[str, float], None] = lambda phase, ms: None
     progress: Callable[[CellState], None] = lambda _: None
-    take_usage: Callable[[], Mapping[str, Mapping[str, int]]] = (
-        dict  # of the roles' models, since it was asked
-    )
+    take_usage: Callable[[], Mapping[str, Mapping[str, int]]] = dict  # since the last time, by role
     keep_texts: bool = True
     scrub: Callable[[str], str] = str
 

@@ -23,7 +23,9 @@ from memory.contract.errors import ConfigError
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._provider import Provider
 
-_CONNECT_S, _REPORT_EVERY_S = 15, 0.2
+MayBegin = Callable[[], bool]
+_CONNECT_S = 15
+_REPORT_EVERY_S = 0.2
 _ORPHANED = 3  # exit code of a worker whose run is gone
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -31,9 +33,7 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 class Executor(Protocol):
     """Plays cells."""
 
-    def run(
-        self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
-    ) -> Iterator[CellRecord]:
+    def run(self, jobs: Sequence[Job], progress: Progress, may_begin: MayBegin) -> Iterator[CellRecord]:
         """The records of the jobs, as they end. ``may_begin`` is asked before each; False leaves the rest out."""
 
 
@@ -57,9 +57,7 @@ class LocalExecutor:
     registry: MemoryAdapterRegistry | None
     models: Mapping[str, Provider] | None
 
-    def run(
-        self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
-    ) -> Iterator[CellRecord]:
+    def run(self, jobs: Sequence[Job], progress: Progress, may_begin: MayBegin) -> Iterator[CellRecord]:
         for job in takewhile(lambda _: may_begin(), jobs):
             yield run_job(job, progress, self.registry, self.models)
 
@@ -143,9 +141,7 @@ class ProcessExecutor:
         self._workers: list[_Worker] = []
         self._took_ms: dict[str, float] = {}
 
-    def run(
-        self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
-    ) -> Iterator[CellRecord]:
+    def run(self, jobs: Sequence[Job], progress: Progress, may_begin: MayBegin) -> Iterator[CellRecord]:
         waiting = [replace(job, workers=self._count) for job in jobs]
         try:
             while True:
@@ -213,9 +209,7 @@ class DaskExecutor:
         self._distributed = distributed
         self._workers, self._address = workers, address
 
-    def run(
-        self, jobs: Sequence[Job], progress: Progress, may_begin: Callable[[], bool]
-    ) -> Iterator[CellRecord]:
+    def run(self, jobs: Sequence[Job], progress: Progress, may_begin: MayBegin) -> Iterator[CellRecord]:
         """As they end; how far they are is not told before that."""
         if not jobs:
             return

@@ -12,6 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import anyio
+
 from memory.bench.engine.cell import Job, open_record
 from memory.bench.engine.executors import Executor, make_executor
 from memory.bench.engine.files import (
@@ -142,10 +144,8 @@ def resume(
         )
     experiment, variants = without_broken(experiment, registry)
     now = first_manifest(experiment, variants, registry, earlier.experiment_id, earlier.created_at)
-    drifted = [
-        part for part in {**earlier.hashes, **now.hashes} if earlier.hashes.get(part) != now.hashes.get(part)
-    ]
-    if drifted:
+    before, after = earlier.hashes, now.hashes
+    if drifted := [part for part in {**before, **after} if before.get(part) != after.get(part)]:
         raise ConfigError(
             f"{directory.name} cannot be resumed: {', '.join(sorted(drifted))} changed since it began; "
             "restore what changed, or begin a new experiment"
@@ -292,8 +292,6 @@ class _Run:
 
     def _examine(self, jobs: Sequence[Job]) -> None:
         """The doctor's checks of every provider that has cells left, in this process."""
-        import anyio
-
         wanted = {job.spec.variant for job in jobs} if self.experiment.settings.doctor else set()
         variants = list(self.manifest.variants)
         for number in sorted(wanted):

@@ -78,9 +78,8 @@ def make_directory(path: Path, place: str = "output") -> None:
 @contextmanager
 def exclusively(directory: Path, what: str = "experiment") -> Iterator[None]:
     """Work in the directory of an experiment or a cell alone; ConfigError where another process does."""
-    lock = FileLock(
-        directory / ".lock", what=f"the {what} {directory.name}", instead="wait until it has ended"
-    )
+    what = f"the {what} {directory.name}"
+    lock = FileLock(directory / ".lock", what=what, instead="wait until it has ended")
     try:
         lock.acquire()
     except BackendUnavailable as error:

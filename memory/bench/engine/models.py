@@ -62,8 +62,8 @@ def pace_of(endpoint: str, requests: float | None, tokens: float | None) -> Pace
     return Pace(requests, tokens)
 
 
-# After refusals in a row for a rate limit, where the server does not say how long; after no answer.
-_PAUSES_S, _RETRY_PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0), (0.5, 1.0, 2.0, 4.0, *(8.0,) * 6)
+_PAUSES_S = (2.0, 5.0, 10.0, 20.0, 40.0, 60.0)  # after refusals in a row for a rate limit that says no time
+_RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0, *(8.0,) * 6)  # after no answer
 _LONGEST_S = 900.0  # a server that asks for more is not waited for; the cell ends, and can be resumed
 _OBJECT = re.compile(r"\{[^{}]{0,500}\}")
 _DONE = re.compile(r"\A\W*+DONE\W*+\Z")

@@ -91,7 +91,7 @@ class ProbeSession(TestSessionRun):
             if isinstance(truth, EvidenceTruth):
                 fields |= self._evidence(truth, result)
             elif isinstance(truth, PreferenceTruth):
-                fields |= self._settings_shown(truth, result, probe.context)
+                fields |= self._settings_shown(truth, result.formatted_context, probe.context)
         self._add_record(planned, error, fields)
 
     def _evidence(self, truth: EvidenceTruth, result: RetrieveResult) -> dict[str, Any]:
@@ -137,9 +137,8 @@ class ProbeSession(TestSessionRun):
 
 
 def _lettered(truth: ChoiceTruth) -> str:
-    lines = [
-        f"({chr(ord('a') + place)}) {' '.join(text.split())}" for place, text in enumerate(truth.options)
-    ]
+    options = enumerate(truth.options)
+    lines = [f"({chr(ord('a') + number)}) {' '.join(text.split())}" for number, text in options]
     return "\n".join([*lines, "Answer with the letter of the reply that suits me best."])
 
 

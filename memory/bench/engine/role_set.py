@@ -49,8 +49,9 @@ def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
         if chosen.seed is not None and not takes_seed(chosen.provider, f"{where}.provider"):
             raise ConfigError(f"{where}.seed: the provider {chosen.provider} takes none; leave it out")
         prompt, options = load_prompt(role), _filled(role, chosen)
-        model, own = options.get("model"), chosen.options.get("temperature")
-        of_options = own if chosen.temperature is None and isinstance(own, int | float) else None
+        model, temperature = options.get("model"), chosen.temperature
+        if temperature is None and isinstance(own := chosen.options.get("temperature"), int | float):
+            temperature = own
         found.append(
             RoleRecord(
                 role=role,
@@ -59,7 +60,7 @@ def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
                 model=model if isinstance(model, str) else None,
                 prompt_sha256=prompt.sha256,
                 prompt_version=prompt.version,
-                temperature=chosen.temperature if of_options is None else of_options,
+                temperature=temperature,
                 seed=chosen.seed,
                 votes=chosen.votes,
                 options_hash=slow_hash(_decisive(options)),
@@ -136,9 +137,8 @@ class RoleSet(AsyncExitStack):
             provider = create_provider(chosen.provider, options, where)
             self.push_async_callback(provider.aclose)
         limits = (self._limits.requests_per_minute, self._limits.tokens_per_minute)
-        pace = pace_of(
-            _server(chosen.provider, address), *(limit and limit / self._workers for limit in limits)
-        )
+        own = (limit and limit / self._workers for limit in limits)
+        pace = pace_of(_server(chosen.provider, address), *own)
         seed = None if chosen.seed is None else chosen.seed + self._earlier_seeds
         self._models[role] = RoleModel(provider, self._meter, chosen.temperature, seed, pace, retries)
         return self._models[role]

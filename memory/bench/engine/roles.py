@@ -131,9 +131,8 @@ class Exchange:
 class Verdict:
     """What a judge says of one reply."""
 
-    fit: (
-        bool | None
-    )  # whether it suits the preference in force; None where the judge's answer could not be read
+    # Whether it suits the preference in force; None where the judge's answer could not be read.
+    fit: bool | None
     shown: str | None = None  # the setting that it shows, as its marker; None where the judge cannot say, too
     votes: int = 1
     agreement: float = 1.0  # share of the votes that say the same
@@ -160,12 +159,8 @@ class Roles:
     assistant: Provider
     simulator: Simulator
     judge: Judge
-    answers: bool = (
-        False  # whether the assistant answers questions in its own words, and the judge reads them
-    )
-    wordings: Callable[[str], Sequence[str]] = lambda marker: (
-        marker,
-    )  # every way in which a setting is said
+    answers: bool = False  # whether the assistant answers questions in words that a judge reads
+    wordings: Callable[[str], Sequence[str]] = lambda marker: (marker,)  # all ways to say a setting
 
 
 class WholeAnswers:
@@ -201,9 +196,8 @@ class RuleAssistant(WholeAnswers):
     async def complete(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> CompletionResult:
-        instructions, fence, section = ((options and options.system_prompt) or "").partition(
-            "<memory-context"
-        )
+        prompt = (options and options.system_prompt) or ""
+        instructions, fence, section = prompt.partition("<memory-context")
         channel = _CHANNEL.search(instructions)
         said = [message.content for message in messages if message.role == "user"]
         return CompletionResult(content=self._reply(fence + section, said, channel[1] if channel else None))

@@ -73,9 +73,8 @@ class RoleSettings(Record):
     provider: Public[str] | None = None  # one of :mod:`memory.runtime.providers`; None: rules
     options: dict[str, Any] = Field(default_factory=dict, repr=False)  # the provider's block
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # None leaves it to the model
-    seed: Annotated[int, Field(ge=0, lt=2**30)] | None = (
-        None  # each vote and each replicate counts up from it
-    )
+    # Each vote and each replicate counts up from it.
+    seed: Annotated[int, Field(ge=0, lt=2**30)] | None = None
     votes: Annotated[int, Field(ge=1, le=15)] = 1  # of the judge on each reply
 
     @model_validator(mode="before")
@@ -209,9 +208,9 @@ def _read(timeline: str, path: Path, limit: int | None, mode: str) -> TimelineSe
 
 def load_timelines(settings: ExperimentSettings, seed: int) -> TimelineSet:
     """The timelines of one seed; data that is read is the same for every seed. ConfigError says what is wrong."""
-    if settings.data is not None:
-        return _read(settings.timeline, settings.data, settings.limit_questions, settings.mode)
-    return _generated(settings.game, seed, settings.mode)
+    if settings.data is None:
+        return _generated(settings.game, seed, settings.mode)
+    return _read(settings.timeline, settings.data, settings.limit_questions, settings.mode)
 
 
 RUN_DEFAULTS: dict[str, Any] = {  # of a ``run:`` block

@@ -158,7 +158,8 @@ class TestSessionRun:
             return
         fields: dict[str, Any] = {"turns": len(exchanges)}
         if first is not None and not error:
-            fields |= measured(first.trace) | self._settings_shown(beat.truth, first, script.context)
+            fields |= measured(first.trace)
+            fields |= self._settings_shown(beat.truth, first.formatted_context, script.context)
         if verdicts:
             fields |= self._judged(planned, beat.truth, verdicts[0], verdicts[-1])
         self._add_record(planned, error, fields)
@@ -194,10 +195,7 @@ class TestSessionRun:
         shown = {"context": recall.section, "event_ids": names}
         self.texts.append({"probe_id": probe_id, **asdict(said), **shown})
 
-    def _settings_shown(
-        self, truth: PreferenceTruth, result: RetrieveResult, context: str | None
-    ) -> dict[str, Any]:
-        section = result.formatted_context
+    def _settings_shown(self, truth: PreferenceTruth, section: str, context: str | None) -> dict[str, Any]:
         other = next((name for name in CONTEXTS if name != context), None) if context else None
         wordings, foreign = self._context.roles.wordings, self._context.foreign
         fields: dict[str, Any] = dict(

@@ -56,9 +56,8 @@ class _Check:
             found += [*wrong, *self._variants(data)]
             roles = self._roles(data)
         for record in self.manifest.cells:
-            check = CellCheck(
-                self.directory, self.manifest, record, data.get(record.seed), roles, self.unchecked
-            )
+            own = data.get(record.seed)
+            check = CellCheck(self.directory, self.manifest, record, own, roles, self.unchecked)
             found += few(check.deviations())
         found += few(self._figures())
         checked = ["manifest: hashes", "cells: against their journals", "journals: against traces"]

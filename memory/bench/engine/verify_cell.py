@@ -119,8 +119,10 @@ class CellCheck:
             kept = read_lines(self._directory / "texts.jsonl")
             yield from rows_differ(f"{self._name}/texts.jsonl", kept, state.texts_of(record.persona_id))
         elif record.status == "completed" and state.records:
-            keep, timeline = (self._manifest.settings.get(name) for name in ("keep_texts", "timeline"))
-            if timeline == "game" if keep is None else keep:
+            settings = self._manifest.settings
+            if (kept_texts := settings.get("keep_texts")) is None:
+                kept_texts = settings.get("timeline") == "game"
+            if kept_texts:
                 yield Deviation(f"{self._name}/texts.jsonl", "missing", "what was said and shown")
 
     def _results(self, state: CellState) -> Iterator[Deviation]:
@@ -202,8 +204,9 @@ class CellCheck:
             return
         own = traces[-turns:]
         yield from same(f"{where}: error", record.error, own[-1].error)
-        for name, seen in measured(own[0]).items() if record.error is None else ():
-            yield from same(f"{where}: {name}", getattr(record, name), seen)
+        if record.error is None:
+            for name, seen in measured(own[0]).items():
+                yield from same(f"{where}: {name}", getattr(record, name), seen)
 
     def _token_counts(
         self, tests: Iterable[Row], retrieved: Mapping[str, Sequence[Trace]]

@@ -109,7 +109,8 @@ class Report:
         }
 
 
-_START, _TOP_K = datetime(2024, 1, 1, tzinfo=UTC), 20
+_START = datetime(2024, 1, 1, tzinfo=UTC)
+_TOP_K = 20
 _INNER = 3  # calls of one contestant in a round
 
 ReportProgress = Callable[[str, int, int], None]

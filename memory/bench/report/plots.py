@@ -1,6 +1,5 @@
 """Small plots as inline SVG (no script, no font file, no network; all text is escaped), and those of a report's
-page.
-"""
+page."""
 
 from __future__ import annotations
 

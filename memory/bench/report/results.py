@@ -81,9 +81,9 @@ def read_results(directories: Sequence[Path]) -> Results:
     for directory, manifest in parts:
         labels.append({})
         for variant in manifest.variants:
-            name = (
-                variant.label if often[variant.label] == 1 else f"{variant.label}, {manifest.experiment_id}"
-            )
+            name = variant.label
+            if often[name] > 1:
+                name += f", {manifest.experiment_id}"
             labels[-1][variant.label] = name
             samples.append((name, load_samples(directory, manifest.cells_of(variant.label))))
             shown[name] = variant.shown.replace(variant.label, name, 1)

@@ -113,7 +113,8 @@ def by_part(results: Results, figure: str, by: str) -> Grid:
 
 COUNTS = {"events": "events", "written_tokens": "tokens written", "asked_tokens": "tokens asked",
           "context_tokens": "tokens shown"}  # fmt: skip
-TIMES = {name: name for name in ("write", "wait", "retrieve", "answer", "judge")} | {"wait": "until ready"}
+TIMES = {"write": "write", "wait": "until ready", "retrieve": "retrieve", "answer": "answer",
+         "judge": "judge"}  # fmt: skip
 
 
 def costs(results: Results) -> Grid:

@@ -1,6 +1,5 @@
 """Who won, in words: the best architecture, what it has over the best control, how sure that is; and what must
-be known before figures are compared: what went wrong, and what was not alike.
-"""
+be known before figures are compared: what went wrong, and what was not alike."""
 
 from __future__ import annotations
 
@@ -86,6 +85,13 @@ def _difference(results: Results, figure: str, first: str, second: str) -> Diffe
 
 
 _TIMES = re.compile(r" \(\d+x\)\Z")
+_REQUESTS = {  # of a provider, by what went wrong with them
+    "failed": "failed, and count as misses",
+    "unready": "were asked while nobody knew that the memory was ready; they count as it behaved",
+    "missing": "are missing, because the harness broke; bounds stand in their place",
+    "unreadable": "were judged in a way that cannot be read",
+    "leaks": "show another persona's words: the isolation is broken",
+}
 
 
 def problems(results: Results) -> list[str]:
@@ -96,19 +102,9 @@ def problems(results: Results) -> list[str]:
     for entry in results.entries:
         if entry.variant.error:
             found.append(f"{entry.shown}: {entry.variant.error.message}")
-        metrics = entry.metrics
-        for number, why in (
-            (metrics.failed, "failed, and count as misses"),
-            (
-                metrics.unready,
-                "were asked while nobody knew that the memory was ready; they count as it behaved",
-            ),
-            (metrics.missing, "are missing, because the harness broke; bounds stand in their place"),
-            (metrics.unreadable, "were judged in a way that cannot be read"),
-            (metrics.leaks, "show another persona's words: the isolation is broken"),
-        ):
-            if number:
-                found.append(f"{entry.shown}: {number} of {metrics.requests} requests {why}")
+        for name, why in _REQUESTS.items():
+            if number := getattr(entry.metrics, name):
+                found.append(f"{entry.shown}: {number} of {entry.metrics.requests} requests {why}")
         for _, cell in entry.cells:
             where = f"{entry.shown}, {cell.persona_id} ({cell.cell_id})"
             if cell.status != "completed" and not entry.variant.error:
@@ -177,6 +173,9 @@ def _given(entry: Entry) -> dict[str, str]:
     """What has to be alike of providers that are compared, in words."""
     variant, manifest = entry.variant, entry.manifest
     budget, memory, git = variant.budget, variant.config["memory"], manifest.versions.git
+    revision = git.revision[:12] if git else "no checkout"
+    if git and git.dirty:
+        revision += " with local changes"
     roles = [role.model_dump(exclude_defaults=True) for role in manifest.roles]
     # Whether test sessions began on a memory known to be ready; saying nothing is ready at once.
     states = {state for _, cell in entry.cells for state in cell.readiness}
@@ -188,9 +187,7 @@ def _given(entry: Entry) -> dict[str, str]:
         "readiness": ", ".join(sorted(ready)),
         "data": ", ".join(sorted(data.sha256[:12] for data in manifest.data.values())),
         "versions of memslot": manifest.versions.memslot,
-        "source revisions": git.revision[:12] + " with local changes" * bool(git.dirty)
-        if git
-        else "no checkout",
+        "source revisions": revision,
         "roles": "; ".join(", ".join(f"{key} {value}" for key, value in role.items()) for role in roles),
         "deadlines": str(memory.get("deadlines")) if isinstance(memory, dict) else "",
         "token budgets": f"{budget.max_tokens or 'none'}, {budget.max_items or 'any'} items",

@@ -9,8 +9,7 @@ what it is worth.
 
 How long until something happens, where for some it had not at the end, is Kaplan and Meier's estimate (1958)
 with Brookmeyer and Crowley's interval (1982) on the complementary log-log scale; its variance is a jackknife
-over personas.
-"""
+over personas."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The judged requests of ``results.jsonl`` (ids, counts and relations, never a text and never a time), and the
-figures of ``metrics.json``. A share of nothing is null, never zero.
-"""
+figures of ``metrics.json``. A share of nothing is null, never zero."""
 
 from __future__ import annotations
 
