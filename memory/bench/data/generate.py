@@ -55,11 +55,9 @@ def make_game(size: GameSize | None = None, *, seed: int = 7) -> TimelineSet:
     """The game for a size and a seed: equal arguments give equal data, on any machine."""
     size = size or GameSize()
     language = load_language(size.language)
-    if size.users > len(language.worlds):
-        raise ConfigError(
-            f"timeline.users: is {size.users}; in {language.name} there are {len(language.worlds)}"
-        )
     worlds = language.worlds[: size.users]
+    if size.users > len(worlds):
+        raise ConfigError(f"game.users: is {size.users}; in {language.name} there are {len(worlds)}")
     timelines = tuple(_PersonaScript(language, world, seed, size).timeline() for world in worlds)
     notes = ["Synthetic data of memslot's own; a seed plays half of the wordings of each setting."]
     if size.tests <= TESTS_PER_CHANGE:

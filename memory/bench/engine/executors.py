@@ -202,10 +202,15 @@ class DaskExecutor:
     def __init__(self, workers: int, address: str | None) -> None:
         try:
             import distributed
+
+            if address is not None:
+                distributed.comm.get_address_host_port(address)
         except ImportError:
             raise ConfigError(
                 "bench.executor.kind: dask needs distributed; pip install 'memslot[dask]'"
             ) from None
+        except ValueError:
+            raise ConfigError("bench.executor.address: is no address, such as tcp://host:8786") from None
         self._distributed = distributed
         self._workers, self._address = workers, address
 

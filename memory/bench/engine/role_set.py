@@ -145,9 +145,8 @@ class RoleSet(AsyncExitStack):
 
     def take_usage(self) -> dict[str, dict[str, int]]:
         """What the models of the roles counted since it was asked last."""
-        return {
-            role: spent for role, model in self._models.items() if any((spent := model.take_usage()).values())
-        }
+        spent = {role: model.take_usage() for role, model in self._models.items()}
+        return {role: counts for role, counts in spent.items() if any(counts.values())}
 
 
 def _server(provider: str, address: str | None) -> str:

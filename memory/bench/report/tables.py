@@ -12,9 +12,8 @@ from memory.bench.report.results import Entry, Results
 from memory.bench.scores.figures import FIGURES
 from memory.bench.scores.model import Difference, Estimate
 
-BEHAVIOUR = tuple(
-    figure.name for figure in FIGURES if figure.group in ("CS", "PET", "IQI", "over-personalisation")
-)
+_GROUPS = ("CS", "PET", "IQI", "over-personalisation")
+BEHAVIOUR = tuple(figure.name for figure in FIGURES if figure.group in _GROUPS)
 ANSWERS = ("right answers",)
 _SHOWN = ("shown", "shown alone", "stale rate", "mixed contexts", "decoys", "detection", "stale reversion",
           "forgetting", "nothing shown")  # fmt: skip
@@ -247,9 +246,8 @@ def as_latex(results: Results) -> str:
     """The same as LaTeX tables: providers as rows, booktabs, a caption."""
 
     def written(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
-        head, *body = [
-            " & ".join(cell.translate(_LATEX) for cell in line) + r" \\" for line in (columns, *rows)
-        ]
+        escaped = ([cell.translate(_LATEX) for cell in line] for line in (columns, *rows))
+        head, *body = [" & ".join(cells) + r" \\" for cells in escaped]
         begin = [r"\begin{table}", rf"\caption{{{caption.translate(_LATEX)}}}"]
         begin += [rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}", r"\toprule", head, r"\midrule"]
         return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"])

@@ -106,6 +106,16 @@ def test_a_scheduler_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: 
         begin(matrix(tmp_path, "no_memory", game=SMALL), executor=executor)
 
 
+@pytest.mark.parametrize("address", ["nonsense", "", "tcp://me:SECRET@127.0.0.1:1", "http://host:1"])
+def test_an_address_that_is_none_is_refused_before_anything_is_written(tmp_path: Path, address: str) -> None:
+    pytest.importorskip("distributed")
+    executor = {"kind": "dask", "address": address}
+    with pytest.raises(ConfigError, match=r"bench\.executor\.address: is no address") as refused:
+        begin(matrix(tmp_path, "no_memory", game=SMALL, executor=executor))
+    assert "SECRET" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
 def test_dask_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
     with pytest.raises(ConfigError, match=r"memslot\[dask\]"):

@@ -156,5 +156,5 @@ def test_more_users_leave_the_first_ones_alone() -> None:
 
 
 def test_more_users_than_worlds_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"timeline\.users: is 41; in zh there are 40"):
+    with pytest.raises(ConfigError, match=r"game\.users: is 41; in zh there are 40"):
         make_game(GameSize.model_construct(users=41, language="zh"))
