@@ -55,13 +55,8 @@ class LastSession(BaseAdapter):
         known = sessions.setdefault(event.session_id, [])
         if all(other.event_id != event.event_id for other in known):
             known.append(event)
-        return WriteReceipt(
-            event_id=event.event_id,
-            status="committed",
-            native_ids=(event.event_id,),
-            warnings=("volatile: kept until this process ends",),
-            trace=self.trace(event.scope, "dict.append", native_ids=(event.event_id,)),
-        )
+        volatile = "volatile: kept until this process ends"
+        return self.receipt(event, "dict.append", [event.event_id], warnings=[volatile])
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         sessions = self._events.get(request.scope, {}).values()
@@ -105,7 +100,7 @@ class LastSession(BaseAdapter):
         return ResetReceipt(scope=scope, verified=scope not in self._events, removed=removed)
 
     async def health(self) -> BackendHealth:
-        return BackendHealth(status="ok", backend_name=self.backend_name, consistency_model="immediate")
+        return self.health_of()
 
 
 @hookimpl

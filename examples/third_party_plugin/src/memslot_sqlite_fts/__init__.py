@@ -92,6 +92,7 @@ class SqliteFts(BaseAdapter):
         consistency="immediate",
         cs_filtering="hard",
         filter_operators=frozenset({"eq"}),
+        native_query_modes=("bm25",),
         write_retries=1,  # safe: an event that is already there is not written again
     )
 
@@ -139,13 +140,9 @@ class SqliteFts(BaseAdapter):
             )
             words = " ".join(WORD.findall(text))
             connection.execute("INSERT INTO word (rowid, text) VALUES (?, ?)", (added.lastrowid, words))
-        return WriteReceipt(
-            event_id=event.event_id,
-            status="committed",
-            native_ids=tuple(str(found["id"]) for found in connection.execute(IDS, row)),
-            warnings=("this event_id was recorded before; the first version is kept",) if known else (),
-            trace=self.trace(event.scope, "INSERT"),
-        )
+        warnings = ["this event_id was recorded before; the first version is kept"] if known else []
+        ids = [str(found["id"]) for found in connection.execute(IDS, row)]
+        return self.receipt(event, "INSERT", ids, warnings=warnings)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """The messages that share words with the query, best bm25 first."""
@@ -205,15 +202,8 @@ class SqliteFts(BaseAdapter):
         count = await self._run(
             lambda connection: connection.execute("SELECT count(*) FROM message").fetchone()[0]
         )
-        return BackendHealth(
-            status="ok",
-            backend_name=self.backend_name,
-            consistency_model="immediate",
-            cs_filtering="hard",
-            native_query_modes=("bm25",),
-            versions={"sqlite": sqlite3.sqlite_version},
-            details={"messages": count, "tokenizer": self._options.tokenizer},
-        )
+        details = {"messages": count, "tokenizer": self._options.tokenizer}
+        return self.health_of(versions={"sqlite": sqlite3.sqlite_version}, details=details)
 
     def close_native(self) -> None:
         """Close the file, on the thread that opened it."""
