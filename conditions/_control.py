@@ -32,9 +32,8 @@ class ControlCondition(BaseAdapter):
 
     def __init__(self, name: str, traits: AdapterTraits) -> None:
         self.backend_name = name
-        self.traits = replace(
-            traits, counts_llm_calls=True
-        )  # what needs a model tells of it, others have none
+        # What needs a model tells of it, the others have none.
+        self.traits = replace(traits, counts_llm_calls=True)
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         return {"scope": scope.label}

@@ -102,7 +102,7 @@ class ExtractiveSummariser:
         others = others[: leading_lines(others, self._max_tokens, self._counter)]
         kept = self._fitting("\n".join(others), _without_repeats(known, new))
         text = _render(others, [statement for statement, _ in kept])
-        first, last = lines[0].timestamp, lines[-1].timestamp
+        first, last = lines[0].of.timestamp, lines[-1].of.timestamp
         fresh = {statement.line for statement, _ in new}
         origins: dict[str, tuple[Source, ...]] = {}
         for statement, source in kept:
@@ -148,9 +148,9 @@ def _read(line: str) -> _Statement | None:
 
 def _statements(line: Line) -> Iterator[_Sourced]:
     speaker = " ".join((line.name or line.role).replace(":", " ").split()) or line.role
-    source = Source(line.event_id, line.context)
+    source = Source(line.of.event_id, (line.of.cs_fields or {}).get("context"))
     for text in _pieces(line.text):
-        yield _Statement.of(f"{line.timestamp:%Y-%m-%d}", speaker, text), source
+        yield _Statement.of(f"{line.of.timestamp:%Y-%m-%d}", speaker, text), source
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -42,17 +42,14 @@ CREATE TABLE summary (seq INTEGER PRIMARY KEY, content TEXT NOT NULL, digest BLO
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    event_id: str
-    session_id: str
-    timestamp: datetime
+    of: Known  # the event
     role: str
     name: str | None
     text: str
-    context: str | None
 
     def render(self) -> str:
         name = f" [{self.name.replace('[', '(').replace(']', ')')}]" if self.name else ""
-        return f"[{self.timestamp:%Y-%m-%d %H:%M}] {self.role.upper()}{name}: {self.text}"
+        return f"[{self.of.timestamp:%Y-%m-%d %H:%M}] {self.role.upper()}{name}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +108,8 @@ class Notebook:
         self.earlier = 0  # of these, before the last run of messages of one session
         self.last_user = -1  # where among them a user speaks last
         self.progress = Progress()
+        self.events: dict[str, Known] = {}
+        self.waiting: dict[str, int] = {}  # how many messages of each event are pending
         self._scope = scope
         self._counter = counter
         self._path = path
@@ -118,46 +117,27 @@ class Notebook:
         self._file: SqliteFile | None = None
         self.memory_tokens = 0
         self._pending_tokens = 0
-        self._waiting: dict[str, int] = {}
-        self._events: dict[str, Known] = {}
 
     @property
     def tokens(self) -> int:
         return self.memory_tokens + self._pending_tokens
 
-    def knows(self, event_id: str) -> bool:
-        return event_id in self._events
-
-    def waits(self, event_id: str) -> bool:
-        return event_id in self._waiting
-
-    def sources(self, event_ids: Iterable[str]) -> list[dict[str, Any]]:
-        return [self._events[event_id].raw() for event_id in event_ids if event_id in self._events]
-
     async def add(self, event: MemoryEvent) -> None:
-        await self._keep(("INSERT INTO events VALUES (NULL, ?, ?)", _sealed(event.model_dump_json())))
+        await self._keep(("INSERT INTO events VALUES (NULL, ?, ?)", event.model_dump_json()))
         self._take(event)
 
     def _take(self, event: MemoryEvent) -> None:
+        known = self.events[event.event_id] = Known.of(event)
         for message in event.messages:
-            line = Line(
-                event.event_id,
-                event.session_id,
-                event.timestamp,
-                message.role,
-                message.name,
-                said(message),
-                event.context,
-            )
-            if self.pending and self.pending[-1].session_id != line.session_id:
+            line = Line(known, message.role, message.name, said(message))
+            if self.pending and self.pending[-1].of.session_id != known.session_id:
                 self.earlier = len(self.pending)
             if line.role == "user":
                 self.last_user = len(self.pending)
             self.pending.append(line)
             self.costs.append(self._counter.count(line.render() + "\n"))
             self._pending_tokens += self.costs[-1]
-        self._events[event.event_id] = Known.of(event)
-        self._waiting[event.event_id] = len(event.messages)
+        self.waiting[event.event_id] = len(event.messages)
 
     def load(self) -> None:
         """Take up what an earlier process left; nothing where there is no file. Blocks."""
@@ -207,7 +187,7 @@ class Notebook:
     async def archive_raw(self, count: int) -> None:
         """Give up summarising the first ``count`` pending messages: they go into the history as they are."""
         now, lines = self.progress, self.pending[:count]
-        head = f"[{lines[0].timestamp:%Y-%m-%d %H:%M}] [RAW] {count} messages"
+        head = f"[{lines[0].of.timestamp:%Y-%m-%d %H:%M}] [RAW] {count} messages"
         entry = "\n".join((head, *(line.render() for line in lines)))
         changes = {"raw_archived": now.raw_archived + count, "last_error": now.last_error}
         await self._save(count, entry, self.memory, **changes)
@@ -226,10 +206,10 @@ class Notebook:
     def clear(self) -> int | None:
         """How many events are gone; None where a file is that was never read."""
         unread = self._file is None and scope_file_exists(self._path)
-        removed = None if unread else len(self._events)
+        removed = None if unread else len(self.events)
         self.close()
         remove_scope_file(self._path)
-        self._events.clear()
+        self.events.clear()
         self.history.clear()
         self._set(Progress(), "")
         self._drop(len(self.pending))
@@ -242,7 +222,7 @@ class Notebook:
 
     @property
     def is_empty(self) -> bool:
-        left = self.memory or self.history or self.pending or self._events
+        left = self.memory or self.history or self.pending or self.events
         return not left and not scope_file_exists(self._path)
 
     async def _save(self, count: int, history_entry: str, memory: str, **changes: Any) -> None:
@@ -253,15 +233,16 @@ class Notebook:
         entry = re.sub(r"\n\s*\n", "\n", history_entry.strip())
         replacing = "INSERT OR REPLACE INTO summary VALUES"
         await self._keep(
-            ("INSERT INTO history VALUES (NULL, ?, ?)", _sealed(entry)),
-            (f"{replacing} (0, ?, ?)", _sealed(_PROGRESS.dump_json(progress).decode())),
-            (f"{replacing} (1, ?, ?)", _sealed(memory)),
+            ("INSERT INTO history VALUES (NULL, ?, ?)", entry),
+            (f"{replacing} (0, ?, ?)", _PROGRESS.dump_json(progress).decode()),
+            (f"{replacing} (1, ?, ?)", memory),
         )
         self.history.append(entry)
         self._set(progress, memory)
         self._drop(count)
 
-    async def _keep(self, *statements: tuple[str, tuple[object, ...]]) -> None:
+    async def _keep(self, *statements: tuple[str, str]) -> None:
+        """Each of these with its content, and the content's digest."""
         if self._file is None:
             self._file = open_scope_file(self._path, _LAYOUT, self._durability)
         self._file.check()
@@ -269,8 +250,8 @@ class Notebook:
 
         def keep() -> None:
             with file.transaction():
-                for statement, values in statements:
-                    file.db.execute(statement, values)
+                for statement, content in statements:
+                    file.db.execute(statement, (content, _digest(content)))
 
         await write(partial(file.sync, keep), self._durability)
 
@@ -282,16 +263,12 @@ class Notebook:
     def _drop(self, count: int) -> None:
         self._pending_tokens -= sum(self.costs[:count])
         for line in self.pending[:count]:
-            self._waiting[line.event_id] -= 1
-            if not self._waiting[line.event_id]:
-                del self._waiting[line.event_id]
+            self.waiting[line.of.event_id] -= 1
+            if not self.waiting[line.of.event_id]:
+                del self.waiting[line.of.event_id]
         del self.pending[:count], self.costs[:count]
         self.earlier = max(0, self.earlier - count)
         self.last_user = max(-1, self.last_user - count)
-
-
-def _sealed(content: str) -> tuple[str, bytes]:
-    return content, _digest(content)
 
 
 def _digest(content: str) -> bytes:

@@ -115,8 +115,7 @@ def parse_event(text: str | bytes, scope: MemoryScope, file: str) -> MemoryEvent
 
 
 def open_scope_file(path: Path, layout: SqliteLayout, durability: Durability) -> SqliteFile:
-    """One that is not there is made beside its place and then renamed, so that a kill leaves it whole or
-    not."""
+    """A new one is made beside its place and then renamed, so that a kill leaves it whole or not at all."""
     new, gone = (path.with_name(f"{path.name}.{suffix}") for suffix in ("new", "gone"))
     with _writing(path):
         if gone.exists():
@@ -126,7 +125,8 @@ def open_scope_file(path: Path, layout: SqliteLayout, durability: Durability) ->
                 raise StoreError(
                     f"{path.name} is missing beside {left[0]}; restore it from a copy, or reset the scope"
                 )
-            _unlink(*SqliteFile.beside(new), new)
+            for left_over in (*SqliteFile.beside(new), new):
+                left_over.unlink(missing_ok=True)
             SqliteFile(new, layout, durability).close()
             os.replace(new, path)
     return SqliteFile(path, layout, durability)
@@ -134,9 +134,8 @@ def open_scope_file(path: Path, layout: SqliteLayout, durability: Durability) ->
 
 def scope_file_exists(path: Path) -> bool:
     """Whether there is anything of it, also of a removal that was interrupted."""
-    return any(
-        file.exists() for file in (path, *SqliteFile.beside(path), path.with_name(f"{path.name}.gone"))
-    )
+    files = (path, *SqliteFile.beside(path), path.with_name(f"{path.name}.gone"))
+    return any(file.exists() for file in files)
 
 
 def remove_scope_file(path: Path) -> None:
@@ -146,12 +145,8 @@ def remove_scope_file(path: Path) -> None:
         with suppress(FileNotFoundError):
             os.replace(path, gone)
         # A log goes before what it belongs to: the next file of this name must not be taken for its own.
-        _unlink(*SqliteFile.beside(path), *SqliteFile.beside(new), new, gone)
-
-
-def _unlink(*paths: Path) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)
+        for file in (*SqliteFile.beside(path), *SqliteFile.beside(new), new, gone):
+            file.unlink(missing_ok=True)
 
 
 def said(message: Message) -> str:

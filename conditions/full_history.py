@@ -144,21 +144,20 @@ class FullHistory(ControlCondition):
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         transcript = await self._transcript(event.scope)
-        warnings = ["this event_id was recorded before; the first version is kept"]
-        if event.event_id not in transcript.sizes:
+        warnings = []
+        if event.event_id in transcript.sizes:
+            warnings.append("this event_id was recorded before; the first version is kept")
+        else:
             await write(partial(transcript.log.add, event), self._durability)
             transcript.add(event)
-            warnings = []
         ids = [f"{event.event_id}/{index}" for index in range(transcript.sizes[event.event_id])]
         return self.receipt(event, "history.append", ids, warnings=warnings)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         loaded = self._transcripts.get(request.scope)  # asking owns no directory
-        path = self._directory.file(request.scope, ".jsonl")
-        transcript = loaded or _Transcript(EventLog(path, request.scope, self._durability))
         overhead = section_overhead(self.backend_name, request.scope.label, self._counter)
-        turns = transcript.newest(request.budget, self._counter, overhead)
-        left_out = len(transcript.turns) - len(turns)
+        turns = loaded.newest(request.budget, self._counter, overhead) if loaded else []
+        left_out = len(loaded.turns) - len(turns) if loaded else 0
         warnings = [f"the budget leaves out {left_out} older messages"] if left_out else []
         problem = loaded.log.problem() if loaded else None
         return self.found(
@@ -166,7 +165,7 @@ class FullHistory(ControlCondition):
             "history.tail",
             tuple(turn.entry() for turn in turns),
             {
-                "messages_total": len(transcript.turns),
+                "messages_total": len(turns) + left_out,
                 "messages_left_out": left_out,
                 "messages": [turn.raw() for turn in turns],
             },

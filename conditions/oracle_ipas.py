@@ -147,14 +147,7 @@ class OracleIpas(FixedCondition):
             tuple(_entry(context, attribute, phase) for context, attribute, phase in cells),
             {
                 "as_of": now.isoformat() if now else None,
-                "cells": [
-                    {
-                        "context": context,
-                        "attribute": attribute,
-                        **phase.model_dump(mode="json", by_alias=True),
-                    }
-                    for context, attribute, phase in cells
-                ],
+                "cells": [_raw(*cell) for cell in cells],
                 "cells_left_out": left_out,
             },
             consistency="committed",
@@ -180,6 +173,10 @@ def _current(cell: tuple[Phase, ...], now: datetime | None) -> Phase | None:
 def _entry(context: str, attribute: str, phase: Phase) -> ContextEntry:
     value = phase.value if isinstance(phase.value, str) else json.dumps(phase.value, ensure_ascii=False)
     return ContextEntry(f"{attribute}: {value}", timestamp=phase.since, group=context)
+
+
+def _raw(context: str, attribute: str, phase: Phase) -> dict[str, Any]:
+    return {"context": context, "attribute": attribute, **phase.model_dump(mode="json", by_alias=True)}
 
 
 def _read(path: Path, where: str) -> Matrix:

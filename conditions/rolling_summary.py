@@ -187,7 +187,7 @@ class RollingSummary(ControlCondition):
         notebook = await self._opened(event.scope)
         warnings: list[str] = []
         async with notebook.lock:
-            if notebook.knows(event.event_id):
+            if event.event_id in notebook.events:
                 warnings.append("this event_id was recorded before; the first version is kept")
             else:
                 await notebook.add(event)
@@ -203,7 +203,7 @@ class RollingSummary(ControlCondition):
             event,
             "memory.consolidate" if rewritten else "session.append",
             [event.event_id],
-            status="pending" if notebook.waits(event.event_id) else "committed",
+            status="pending" if event.event_id in notebook.waiting else "committed",
             warnings=warnings,
         )
 
@@ -289,10 +289,11 @@ class RollingSummary(ControlCondition):
 
     def _raw(self, notebook: Notebook, shown: tuple[ContextEntry, ...], left_out: int) -> dict[str, Any]:
         progress = notebook.progress
+        named = [event_id for entry in shown for event_id in entry.event_ids]
         return {
             "memory": notebook.memory,
             "lines_left_out": left_out,
-            "sources": notebook.sources(known for entry in shown for known in entry.event_ids),
+            "sources": [notebook.events[known].raw() for known in named if known in notebook.events],
             "summariser": self._summariser.label,
             "update_policy": self._options.update_policy,
             "consolidations": progress.consolidations,

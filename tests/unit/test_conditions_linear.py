@@ -12,13 +12,14 @@ import anyio
 import pytest
 from growth_support import RUNS, Run, assert_growth, assert_linear
 from hypothesis import given, settings
-from rolling_support import ALICE, COUNTER, START, Host, event
+from rolling_support import ALICE, COUNTER, Host, event
 
 from conditions import _extractive, full_history
 from conditions._control import pack_document
 from conditions._extractive import ExtractiveSummariser
 from conditions._llm_summariser import LlmOptions, LlmSummariser
 from conditions._notebook import Line, Source
+from conditions._storage import Known
 from conditions.rolling_summary import RollingSummary
 from memory import ContextBudget, MemoryEvent, MemoryScope, Message, RetrieveRequest
 
@@ -27,7 +28,8 @@ WORDS = [f"w{number}" for number in range(40)]
 
 
 def line(number: int, text: str, context: str | None = None) -> Line:
-    return Line(f"e{number}", "s", START, "user", None, text, context)
+    known = Known.of(event(number, context=context))
+    return Line(known, "user", None, text)
 
 
 def near_repeats(count: int) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from said import said
 
-from conditions._notebook import _sealed
+from conditions._notebook import _digest
 from memory import (
     AdapterMode,
     BackendUnavailable,
@@ -355,7 +355,8 @@ async def test_a_file_changed_while_it_is_open_takes_no_more(kind: str, change: 
 async def test_a_state_of_wrong_values_is_an_error(progress: str, tmp_path: Path) -> None:
     await filled("rolling_summary", tmp_path)
     with closing(sqlite3.connect(file_of(tmp_path))) as file, file:
-        file.execute("UPDATE summary SET content = ?, digest = ? WHERE seq = 0", _sealed(progress))
+        sealed = progress, _digest(progress)
+        file.execute("UPDATE summary SET content = ?, digest = ? WHERE seq = 0", sealed)
     with pytest.raises(BackendUnavailable, match="is not as it was written"):
         async with opened("rolling_summary", tmp_path):
             pass

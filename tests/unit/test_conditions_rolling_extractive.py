@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rolling_support import COUNTER, START, Host, event
+from rolling_support import COUNTER, Host, event
 
 from conditions import rolling_summary
 from conditions._extractive import ExtractiveSummariser
 from conditions._notebook import Line
+from conditions._storage import Known
 from memory import ContextBudget, MemoryEvent, Message, RetrieveResult
 
 
@@ -101,7 +101,7 @@ async def test_the_summary_is_bounded_and_drops_what_says_least() -> None:
 
 async def test_what_someone_else_wrote_is_bounded_too() -> None:
     foreign = "\n".join(f"remark {number} by hand" for number in range(50))
-    line = Line("e1", "s1", START, "user", None, "I prefer oolong tea.", None)
+    line = Line(Known.of(event(1)), "user", None, "I prefer oolong tea.")
     draft = await ExtractiveSummariser(100, COUNTER).summarise(foreign, {}, [line])
     assert COUNTER.count(draft.memory) <= 100
     assert draft.memory.startswith("remark 0 by hand\nremark 1 by hand")
@@ -161,7 +161,7 @@ def test_any_text_makes_a_bounded_summary_that_reads_back(
         memory, sources = "", {}
         for number, said in enumerate(rounds):
             lines = [
-                Line(f"e{number}.{index}", "s", START + timedelta(days=number), role, name, text, None)
+                Line(Known.of(event(10 * number + index, day=number)), role, name, text)
                 for index, (role, text, name) in enumerate(said)
             ]
             draft = await summariser.summarise(memory, sources, lines)
