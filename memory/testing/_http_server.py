@@ -72,8 +72,10 @@ class LoopbackAnswer:
     @cached_property
     def data(self) -> bytes:
         """The body as it is sent."""
-        if self.status == 204 or isinstance(self.body, bytes):
-            return b"" if self.status == 204 else self.body
+        if self.status == 204:
+            return b""
+        if isinstance(self.body, bytes):
+            return self.body
         text = self.body if isinstance(self.body, str) else json.dumps(self.body, ensure_ascii=False)
         return text.encode("utf-8", "replace")
 
@@ -119,7 +121,8 @@ class HttpServer:
         return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
-        self._start()
+        self._stopping.clear()
+        self._running = _Running(self, self._address)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -136,7 +139,7 @@ class HttpServer:
             with _bound(self._address):  # bound and deaf, so that nobody else is given the port meanwhile
                 yield
         finally:
-            self._start()
+            self.__enter__()
 
     def stop_listening(self) -> None:
         """From now on new connections are refused; those there are go on."""
@@ -146,10 +149,6 @@ class HttpServer:
     def sleep(self, seconds: float) -> None:
         """Wait, but not longer than the server runs."""
         self._stopping.wait(seconds)
-
-    def _start(self) -> None:
-        self._stopping.clear()
-        self._running = _Running(self, self._address)
 
     def _stop(self) -> None:
         running, self._running = self._running, None
@@ -243,9 +242,10 @@ class _Running:
         transport = self._connections.get(scope["client"])
         if transport is None or transport in self._doomed:
             return await _reset(transport)
-        body, more = b"", True
-        while more and (message := await receive())["type"] == "http.request":
-            body, more = body + message.get("body", b""), message.get("more_body")
+        body, message = b"", {"more_body": True}
+        while message.get("more_body"):
+            message = await receive()  # that of a client that left has neither
+            body += message.get("body", b"")
         request = LoopbackRequest(
             method=scope["method"],
             path=scope["path"],

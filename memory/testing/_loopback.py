@@ -26,8 +26,8 @@ CONTROL = "/_loopback/"  # paths below it are for the test that runs the server 
 HTTP_FAULTS: tuple[FaultKind, ...] = (
     "401", "403", "404", "409", "422", "429", "500", "503", "redirect",
     "reset", "late", "lost", "truncated", "unreadable",
-  # of a 500, in plain text, the connection is gone without notice
 )  # fmt: skip
+# A ``500`` is plain text, and its connection is gone without notice.
 
 
 class LoopbackServer(HttpServer):

@@ -95,8 +95,10 @@ class ScriptedLLM(HttpServer):
         if fault is not None and fault.kind in _ERRORS:
             return _error(fault.kind, body, fault.retry_after_s if fault.kind == "429" else None)
         expected, endpoint = ENDPOINTS.get(path, ("", None))
-        if endpoint is None or method != expected or not isinstance(body, dict):
-            return _error("400" if endpoint and method == expected else "404", body)
+        if endpoint is None or method != expected:
+            return _error("404", body)
+        if not isinstance(body, dict):
+            return _error("400", body)
         try:
             answer = endpoint(body, self.rules)
         except BadRequest as problem:

@@ -60,8 +60,9 @@ class Tally:
 
     def reached(self, level: str) -> bool:
         """Every promise of a level was looked at and kept; what is not declared is in the way of ``FULL`` alone."""
-        missing = {"failed", "not tested", "excused", "not run", "not declared" if level == FULL else ""}
-        return not missing & (+self.counts(level)).keys()
+        counts = self.counts(level)
+        missing = counts["failed"] + counts["not tested"] + counts["excused"] + counts["not run"]
+        return not missing and (level != FULL or not counts["not declared"])
 
     @property
     def level(self) -> str:
@@ -179,7 +180,8 @@ def catalogue(known: Iterable[Spec]) -> str:
         lines += ["", f"## {area[0].upper()}{area[1:]}"]
         for spec in (spec for spec in known if spec.area == area):
             lines += ["", f"### {spec.title} {{#{spec.name}}}", "", spec.promise, ""]
-            lines += [*(f"- {remedy}" for remedy in spec.remedies), ""][: -1 if not spec.remedies else None]
+            lines += [f"- {remedy}" for remedy in spec.remedies]
+            lines += [""] if spec.remedies else []
             lines.append(f"`{spec.name}`, {'CORE' if spec.core else 'of a capability or a declaration'}.")
     return "\n".join(lines) + "\n"
 

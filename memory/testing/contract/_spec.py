@@ -173,9 +173,9 @@ def shown(value: Any) -> str:
         text = f"{text[:_LONGEST]}... ({len(text)} characters)"
     if not isinstance(value, str):
         return text
-    strange = {letter for letter in value if not letter.isascii()} | (
-        {" "} if value != value.strip() else set()
-    )
+    strange = {letter for letter in value if not letter.isascii()}
+    if value != value.strip():
+        strange.add(" ")
     if not strange or len(strange) > 6:  # a text of another script, not a letter in disguise
         return text
     points = ", ".join(f"U+{ord(letter):04X} {unicodedata.name(letter, '?')}" for letter in sorted(strange))
@@ -225,7 +225,8 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
     """A name, or a chain of attributes of one; nothing is called."""
     if isinstance(node, ast.Attribute):
         return getattr(_value(node.value, frame), node.attr)
-    return frame.f_locals[node.id if isinstance(node, ast.Name) else ""]
+    assert isinstance(node, ast.Name), "of anything else no value is looked up"
+    return frame.f_locals[node.id]
 
 
 def _origins(error: BaseException) -> Iterator[str]:
