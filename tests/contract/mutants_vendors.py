@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from mutant_runs import FakeProfile
@@ -13,14 +13,22 @@ from mutants_details import ChangesMessages
 
 from memory import (
     MemoryEvent,
+    MemoryFeedback,
     MemoryScope,
     Message,
+    NativeMutationRequest,
     ProvenanceRequest,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
 )
-from memory.adapter import BackendRejected, ProvenanceResult, ResetReceipt
+from memory.adapter import (
+    BackendRejected,
+    FeedbackReceipt,
+    NativeMutationReceipt,
+    ProvenanceResult,
+    ResetReceipt,
+)
 from memory.testing import FakeBackend
 
 
@@ -232,6 +240,110 @@ class IgnoresTheRange(FakeBackend):
         return await super().provenance(request.model_copy(update={"since": None, "until": None}))
 
 
+class LooksUpNothing(FakeBackend):
+    """Looks events up in a column that holds something else."""
+
+    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
+        rows = await self.store.list_rows(self._space(event.scope), event_id=event.turn_id)
+        return tuple(row["id"] for row in rows) or None
+
+
+class TellsEveryHistory(FakeBackend):
+    """Tells the history of the scope whatever record is asked for."""
+
+    async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
+        return await super().provenance(request.model_copy(update={"native_id": None}))
+
+
+class ChangesNothingQuietly(FakeBackend):
+    """Counts no rows that an update changed, and guards other scopes' alone."""
+
+    async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
+        if request.native_id in self.store.rows:
+            return await super().native_mutation(request)
+        return NativeMutationReceipt(status="committed", raw={}, trace=self.trace(request.scope, "update"))
+
+
+class WritesABulkAsOne(FakeBackend):
+    """Gives a bulk the time and session of its first event."""
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        first = {"timestamp": events[0].timestamp, "session_id": events[0].session_id}
+        return await super().record_events([event.model_copy(update=first) for event in events])
+
+
+class WritesABulkOfUsers(FakeBackend):
+    """Sends the first message of each event of a bulk."""
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        if len(events) == 1:
+            return await super().record_events(events)
+        return await super().record_events(
+            [event.model_copy(update={"messages": event.messages[:1]}) for event in events]
+        )
+
+
+class RemembersIdsOfResets(FakeBackend):
+    """Keeps a list of the ids that it has seen, which no reset clears."""
+
+    seen: ClassVar[set[tuple[int, str, str]]] = set()
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        key = (id(self.store), self._space(event.scope), event.event_id)
+        if key in self.seen:
+            return self.receipt(event, "insert", status="committed")
+        self.seen.add(key)
+        return await super().record_event(event)
+
+
+class KeepsSecondsInThirtyTwoBits(_Events):
+    """Has a column for times from 1970 to 2038."""
+
+    def changed(self, event: MemoryEvent) -> dict[str, Any]:
+        first, last = datetime(1970, 1, 1, tzinfo=UTC), datetime(2038, 1, 19, tzinfo=UTC)
+        return {"timestamp": min(max(event.timestamp, first), last)}
+
+
+class CutsSessions(_Events):
+    """Has a column of 64 characters for sessions."""
+
+    def changed(self, event: MemoryEvent) -> dict[str, Any]:
+        return {"session_id": event.session_id[:64]}
+
+
+class LowersSessions(_Events):
+    """Has a column for sessions that knows no case."""
+
+    def changed(self, event: MemoryEvent) -> dict[str, Any]:
+        return {"session_id": event.session_id.lower()}
+
+
+class ClaimsEveryEvent(FakeBackend):
+    """Names every event of the scope as the evidence of each entry."""
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        result = await super().retrieve(request)
+        labels = [row.labels for row in self.store._in(self._space(request.scope))]
+        ids = tuple(dict.fromkeys(each["event_id"] for each in labels if "event_id" in each))
+        entries = tuple(replace(entry, event_ids=ids) for entry in result.entries)
+        return result.model_copy(update={"entries": entries})
+
+
+class WarnsAlways(SkipsTheAssistant):
+    """Warns in every receipt, whatever was left out."""
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        receipt = await super().record_event(event)
+        return receipt.model_copy(update={"warnings": ("some content may not have been stored",)})
+
+
+class DatesFeedbackByTheClock(FakeBackend):
+    """Dates feedback by when it came."""
+
+    async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
+        return await super().apply_feedback(feedback.model_copy(update={"timestamp": datetime.now(UTC)}))
+
+
 class ReadableFingerprint(FakeProfile):
     """Shows the texts themselves."""
 
@@ -240,6 +352,7 @@ class ReadableFingerprint(FakeProfile):
 
 
 _ALIKE = "event_ids_that_look_alike_are_two_events"
+_BULK = "bulk_ingest_gives_one_receipt_per_event_in_order"
 VENDORS: Mapping[str, tuple[type[FakeBackend], str, dict[str, Any]]] = {
     "compares_ids_loosely": (ComparesIdsLoosely, _ALIKE, {}),
     "lets_metadata_win": (LetsMetadataWin, "metadata_moves_no_event", {}),
@@ -260,5 +373,17 @@ VENDORS: Mapping[str, tuple[type[FakeBackend], str, dict[str, Any]]] = {
     "marks_as_deleted": (MarksAsDeleted, "a_reset_outlives_the_adapter", {"profile": ReadableFingerprint}),
     "keeps_history": (KeepsHistory, "history_goes_with_its_scope", {}),
     "ignores_the_range": (IgnoresTheRange, "provenance_keeps_to_its_range", {}),
+    "looks_up_nothing": (LooksUpNothing, "an_event_id_belongs_to_its_scope", {}),
+    "tells_every_history": (TellsEveryHistory, "provenance_of_a_record", {}),
+    "changes_nothing_quietly": (ChangesNothingQuietly, "a_mutation_cannot_reach_another_scope", {}),
+    "writes_a_bulk_as_one": (WritesABulkAsOne, _BULK, {}),
+    "writes_a_bulk_of_users": (WritesABulkOfUsers, _BULK, {}),
+    "remembers_ids_of_resets": (RemembersIdsOfResets, "reset_clears_this_scope_and_no_other", {}),
+    "keeps_32_bits": (KeepsSecondsInThirtyTwoBits, "a_moment_is_kept_whatever_its_offset", {}),
+    "cuts_sessions": (CutsSessions, "an_entry_names_the_session_it_comes_from", {}),
+    "lowers_sessions": (LowersSessions, "an_entry_names_the_session_it_comes_from", {}),
+    "claims_every_event": (ClaimsEveryEvent, "entries_name_their_native_record_and_their_event", {}),
+    "warns_always": (WarnsAlways, "what_the_assistant_said_is_recalled_or_warned_of", {}),
+    "dates_feedback_by_the_clock": (DatesFeedbackByTheClock, "feedback_is_stored", {}),
 }
 """Mutant name -> adapter, the spec that must catch it, and further fields of a ``Mutant``."""

@@ -62,8 +62,8 @@ async def the_plugins_description_is_true(kit: Kit) -> None:
     if described is None:
         raise NotRun("not tested", "described: without a configuration nothing says what the plugin declares")
     assert described.name == kit.slot.backend_name, "the description's name is not the adapter's"
-    kinds = (kit.slot.traits.kind, described.kind if kit.slot.traits.equivalent_control else "")
-    assert described.kind in kinds, "the description's kind is not the adapter's"
+    as_described = described.kind == kit.slot.traits.kind or kit.slot.traits.equivalent_control
+    assert as_described, "the description's kind is not the adapter's"
     undeclared = kit.slot.capabilities() - described.capabilities
     assert not undeclared, f"offered and not described: {sorted(undeclared)}"
     absent = missing_methods(kit.adapter, described.capabilities)
@@ -122,7 +122,8 @@ async def bulk_ingest_gives_one_receipt_per_event_in_order(kit: Kit) -> None:
     bulk = kit.needs(SupportsBulkIngest)
     other = await kit.another_scope()
     scopes = (kit.scope, other)
-    events = [kit.event(kit.fact(f"bulk{number}"), scope=scopes[number % 2]) for number in range(6)]
+    said = [(kit.fact(f"bulk{number}"), kit.fact(f"answer{number}")) for number in range(6)]
+    events = [kit.event(*each, scope=scopes[at % 2], session_id=f"chat-{at}") for at, each in enumerate(said)]
     native: Any = kit.adapter
     alone = [kit.event(kit.fact(f"alone{number}")) for number in range(3)]
     bulks = ((native, alone), (bulk, events))  # the adapter's own answer first: the slot mends receipts
@@ -139,6 +140,11 @@ async def bulk_ingest_gives_one_receipt_per_event_in_order(kit: Kit) -> None:
     for number, event in enumerate(events):
         name = f"bulk{number}"
         await kit.assert_recalled(name, f"{name} is not recalled as declared", scope=event.scope)
+        for entry in await kit.entries(name, scope=event.scope):
+            assert entry.timestamp in (None, event.timestamp), "an entry is dated by another event"
+            assert entry.session_id in (None, event.session_id), "an entry names another event's session"
+        if kit.recalls_writes and not kit.declared.rewrites and not receipts[number].warnings:
+            assert await kit.recalls(f"answer{number}", scope=event.scope), "an answer was left out"
     assert not await kit.recalls("bulk1"), "an event of another scope was recalled"
     with raises(InputError, "a bulk with one event twice"):
         await bulk.record_events([events[0], events[0]])
@@ -189,11 +195,14 @@ async def a_native_record_can_be_changed(kit: Kit) -> None:
 async def provenance_of_a_record(kit: Kit) -> None:
     """Spec 2: history of one record, as JSON, naming it."""
     provenance = kit.needs(SupportsProvenance)
-    await kit.remember("blue")
-    ids = await kit.native_ids("blue")
+    for name in ("green", "blue"):
+        await kit.remember(name)
+    ids = [entry.native_id for entry in await kit.entries("blue") if entry.native_id]
     assert ids, "provenance without native ids is of no use"
     answer = await provenance.provenance(ProvenanceRequest(scope=kit.scope, native_id=ids[0]))
-    assert ids[0] in as_json(answer.raw), "the history does not name its record"
+    told = as_json(answer.raw)
+    assert ids[0] in told, "the history does not name its record"
+    assert kit.declared.rewrites or unique_word("green") not in told, "the history is of others, too"
 
 
 @of_capability("compare the times of changes with since and until", "refuse a range: BackendRejected")
@@ -258,8 +267,11 @@ async def feedback_is_stored(kit: Kit) -> None:
     feedback, said = kit.needs(SupportsFeedback), kit.fact("green")
     await kit.remember("blue")
     before = await kit.observe()
-    receipt = await feedback.apply_feedback(kit.feedback(said, corrected_answer=said))
+    given = kit.feedback(said, corrected_answer=said)
+    receipt = await feedback.apply_feedback(given)
     await kit.until_ready()
+    dates = {entry.timestamp for entry in await kit.entries("green")}
+    assert dates <= {None, given.timestamp}, "feedback is dated otherwise than it was given"
     if unique_word("green") in await _everything(kit, "green", kit.scope):
         return
     if not kit.sees_native_state:

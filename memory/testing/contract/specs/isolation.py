@@ -14,6 +14,7 @@ from memory import (
     ScopeError,
     SupportsNativeMutation,
 )
+from memory.adapter import ContextEntry
 from memory.testing.contract._kit import STORED, Kit, long_list, messages, raises, unique_word
 from memory.testing.contract._spec import promise, shown
 from memory.testing.contract.specs.capabilities import Calls
@@ -96,8 +97,9 @@ async def a_mutation_cannot_reach_another_scope(kit: Kit) -> None:
     other = await kit.another_scope()
     await kit.remember("ada")
     before = await kit.observe()
-    for request in kit.declared.mutations(other, (await kit.ask("ada")).entries):
-        with raises(MemslotError, f"{request.operation} of another scope's record"):
+    nobodys = kit.declared.mutations(kit.scope, [ContextEntry("", native_id="no-such-record")])
+    for request in (*kit.declared.mutations(other, (await kit.ask("ada")).entries), *nobodys):
+        with raises(MemslotError, f"{request.operation} of a record that is not in the scope"):
             await mutate.native_mutation(request)
     assert await kit.observe() == before, "a mutation addressed to another scope changed something"
     await kit.assert_recalled("ada", "a mutation addressed to another scope removed the record")
@@ -182,7 +184,8 @@ async def concurrent_scopes_never_cross(kit: Kit) -> None:
 async def reset_clears_this_scope_and_no_other(kit: Kit) -> None:
     """Spec 9.6: the bystander keeps everything, the scope is verified empty and can be used again."""
     bystander = await kit.another_scope("ada-2")
-    await kit.remember("old")
+    event_id = f"again-{kit.run_id}"
+    await kit.remember("old", event_id=event_id)
     await kit.remember("kept", scope=bystander)
     kept = [entry.text for entry in (await kit.ask("kept", scope=bystander)).entries]
     assert (await kit.reset()).scope == kit.scope, "the receipt is of another scope"
@@ -196,6 +199,8 @@ async def reset_clears_this_scope_and_no_other(kit: Kit) -> None:
     await kit.remember("new")
     await kit.assert_recalled("new", "a scope cannot be used after its reset")
     assert not await kit.recalls("old"), "what was reset came back"
+    await kit.remember("old", event_id=event_id)
+    await kit.assert_recalled("old", "an event that is written again after a reset was taken for a repeat")
 
 
 @promise("delete by the scope's native id compared as a whole: not by LIKE, not by its beginning")

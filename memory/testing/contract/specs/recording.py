@@ -6,7 +6,7 @@ from typing import Any
 
 from anyio.lowlevel import current_token
 
-from memory import Message, ProvenanceRequest, SupportsProvenance
+from memory import Message
 from memory.testing.contract._kit import STORED, Kit, as_json, messages, unique_word
 from memory.testing.contract._spec import NotRun, of_recall, promise
 
@@ -95,7 +95,7 @@ async def raw_keeps_the_native_provenance(kit: Kit) -> None:
 )
 async def entries_name_their_native_record_and_their_event(kit: Kit) -> None:
     """Spec 9.8: without a native id a row cannot be traced, without event ids evidence cannot be scored."""
-    receipt = await kit.remember("blue")
+    other, receipt = await kit.remember("green"), await kit.remember("blue")
     entries = await kit.entries("blue")
     assert entries, "what was told is in no entry"
     without, cannot_be = kit.declared.without_ids, "; where that cannot be, say so in without_ids"
@@ -103,6 +103,8 @@ async def entries_name_their_native_record_and_their_event(kit: Kit) -> None:
         assert entry.native_id or "native_id" in without, f"an entry lacks native_id{cannot_be}"
         named = receipt.event_id in entry.event_ids
         assert named or "event_ids" in without, f"an entry does not name its event{cannot_be}"
+        both = unique_word("green") in entry.text or kit.declared.rewrites
+        assert both or other.event_id not in entry.event_ids, "an entry names an event that is not in it"
     if {"native_id", "event_ids"} <= without.keys():
         raise NotRun("not declared", "ids of entries")
 
@@ -165,11 +167,8 @@ async def event_fields_stay_traceable(kit: Kit) -> None:
     await kit.remember("blue", **{**values, **nested})
     result = await kit.ask("blue")
     found = as_json(result.raw)
-    provenance = kit.slot.capability(SupportsProvenance)
-    for native_id in await kit.native_ids("blue") if provenance is not None else ():
-        asked = ProvenanceRequest(scope=kit.scope, native_id=native_id)
-        answer = await provenance.provenance(asked)  # type: ignore[union-attr]
-        found += as_json(answer.raw)
+    for native_id in await kit.native_ids("blue"):
+        found += await kit.history(native_id=native_id)
     lost = [name for name, value in values.items() if value not in found]
     assert not lost, f"neither raw nor provenance holds {lost}; correct event_fields if that cannot be"
 
