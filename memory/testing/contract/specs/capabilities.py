@@ -200,9 +200,9 @@ async def provenance_of_a_record(kit: Kit) -> None:
     ids = [entry.native_id for entry in await kit.entries("blue") if entry.native_id]
     assert ids, "provenance without native ids is of no use"
     answer = await provenance.provenance(ProvenanceRequest(scope=kit.scope, native_id=ids[0]))
-    told = as_json(answer.raw)
-    assert ids[0] in told, "the history does not name its record"
-    assert kit.declared.rewrites or unique_word("green") not in told, "the history is of others, too"
+    history = as_json(answer.raw)
+    assert ids[0] in history, "the history does not name its record"
+    assert kit.declared.rewrites or unique_word("green") not in history, "the history is of others, too"
 
 
 @of_capability("compare the times of changes with since and until", "refuse a range: BackendRejected")
