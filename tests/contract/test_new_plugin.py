@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
+import anyio
 import pytest
 
+from memory import NativeMutationRequest, SupportsFeedback, SupportsNativeMutation
+from memory.testing import Kit, unique_word
 from memory.testing._new_plugin import PluginKind, package
 
 MEMSLOT = "from memory.cli import main; main()"
@@ -81,3 +86,40 @@ def test_nothing_of_the_template_is_left_and_every_kind_says_what_to_replace() -
         assert "REPLACE" in files["src/memslot_two_words/__init__.py"]
         assert {"LICENSE", "README.md", "pyproject.toml", ".github/workflows/tests.yml"} <= files.keys()
         compile(files["src/memslot_two_words/__init__.py"], "module", "exec")
+
+
+@pytest.fixture
+def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module of a new backend."""
+    source = package("made", PluginKind.backend)["src/memslot_made/__init__.py"]
+    (tmp_path / "memslot_made.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "memslot_made", raising=False)
+    return importlib.import_module("memslot_made")
+
+
+def test_an_id_of_a_record_that_was_deleted_names_no_other(backend: ModuleType, tmp_path: Path) -> None:
+    async def run() -> None:
+        kit = Kit(backend.Made("made", backend.Options(), tmp_path))
+        async with kit.slot:
+            mutate = kit.needs(SupportsNativeMutation)
+            deleted = (await kit.slot.record_event(kit.event(kit.fact("blue"), None))).native_ids[0]
+            asked = NativeMutationRequest(scope=kit.scope, operation="delete", native_id=deleted)
+            assert (await mutate.native_mutation(asked)).status == "committed"
+            written = (await kit.slot.record_event(kit.event(kit.fact("green"), None))).native_ids[0]
+            assert written != deleted
+            assert unique_word("blue") not in await kit.history(native_id=written)
+
+    anyio.run(run)
+
+
+def test_feedback_takes_no_event_its_id(backend: ModuleType, tmp_path: Path) -> None:
+    async def run() -> None:
+        kit = Kit(backend.Made("made", backend.Options(), tmp_path))
+        async with kit.slot:
+            await kit.needs(SupportsFeedback).apply_feedback(kit.feedback(kit.fact("green"), feedback_id="1"))
+            assert [entry.event_ids for entry in await kit.entries("green")] == [()]
+            await kit.remember("blue", event_id="feedback 1")
+            assert await kit.recalls("blue")
+
+    anyio.run(run)
