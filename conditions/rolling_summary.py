@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import anyio
 from pydantic import Field, model_validator
@@ -34,7 +34,6 @@ from memory import (
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
-    ContextEntry,
     DataPath,
     Durability,
     ModeReceipt,
@@ -218,6 +217,7 @@ class RollingSummary(ControlCondition):
             overhead=section_overhead(self.backend_name, request.scope.label, self._counter),
             sources={line: [source.event_id for source in known] for line, known in progress.sources.items()},
         )
+        named = [event_id for entry in entries for event_id in entry.event_ids]
         warnings = self._caveat()
         if notebook.pending:
             warnings.append(f"{len(notebook.pending)} messages are not summarised yet")
@@ -231,7 +231,17 @@ class RollingSummary(ControlCondition):
             request,
             "memory.read",
             entries,
-            self._raw(notebook, entries, left_out),
+            {
+                "memory": notebook.memory,
+                "lines_left_out": left_out,
+                "sources": [notebook.events[known].raw() for known in named if known in notebook.events],
+                "summariser": self._summariser.label,
+                "update_policy": self._options.update_policy,
+                "consolidations": progress.consolidations,
+                "history_entries": len(notebook.history),
+                "messages_pending": len(notebook.pending),
+                "messages_archived_raw": progress.raw_archived,
+            },
             consistency="pending" if notebook.pending else "committed",
             left_out_count=left_out,
             representation_version=str(progress.consolidations),
@@ -286,21 +296,6 @@ class RollingSummary(ControlCondition):
     def _caveat(self) -> list[str]:
         extractive = self._options.summariser == "extractive"
         return [f"summariser: {self._summariser.label}"] if extractive else []
-
-    def _raw(self, notebook: Notebook, shown: tuple[ContextEntry, ...], left_out: int) -> dict[str, Any]:
-        progress = notebook.progress
-        named = [event_id for entry in shown for event_id in entry.event_ids]
-        return {
-            "memory": notebook.memory,
-            "lines_left_out": left_out,
-            "sources": [notebook.events[known].raw() for known in named if known in notebook.events],
-            "summariser": self._summariser.label,
-            "update_policy": self._options.update_policy,
-            "consolidations": progress.consolidations,
-            "history_entries": len(notebook.history),
-            "messages_pending": len(notebook.pending),
-            "messages_archived_raw": progress.raw_archived,
-        }
 
 
 @hookimpl
