@@ -266,7 +266,7 @@ A failed spec is a promise that is not kept: of `memory-libsql`, `basic-memory` 
 is the server or the provider that cuts long texts, does not find Chinese words, hides its errors or counts what
 it recalls. Controls keep no capability, so that `CORE+DECLARED` is their best.
 Where fewer than 100 promises are counted, the row was played before the kit had its last 13, and the rows of servers
-and of memories that others wrote before twelve specs asked for more; CI holds models of Honcho, MemOS and Stigmem to
+and of memories that others wrote before fifteen specs asked for more; CI holds models of Honcho, MemOS and Stigmem to
 all of that.
 [What was run on what](backends/index.md) says what else each was held against.
 

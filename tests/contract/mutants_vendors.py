@@ -337,6 +337,32 @@ class WarnsAlways(SkipsTheAssistant):
         return receipt.model_copy(update={"warnings": ("some content may not have been stored",)})
 
 
+class ReversesMessages(ChangesMessages):
+    """Inserts the messages of an event from a stack."""
+
+    def changed(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        return messages[::-1]
+
+
+class TakesFeedbackForEvents(FakeBackend):
+    """Keeps the ids of events and of feedback in one column, which is unique."""
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        for row in self.store._in(self._space(event.scope)):
+            if row.labels.get("feedback_id") == event.event_id:
+                return self.receipt(event, "insert", [row.id])
+        return await super().record_event(event)
+
+
+class ScoresByItself(FakeBackend):
+    """Shows a score that the backend did not give."""
+
+    async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
+        result = await super().retrieve(request)
+        entries = tuple(replace(entry, score=0.987654) for entry in result.entries)
+        return result.model_copy(update={"entries": entries})
+
+
 class DatesFeedbackByTheClock(FakeBackend):
     """Dates feedback by when it came."""
 
@@ -384,6 +410,9 @@ VENDORS: Mapping[str, tuple[type[FakeBackend], str, dict[str, Any]]] = {
     "lowers_sessions": (LowersSessions, "an_entry_names_the_session_it_comes_from", {}),
     "claims_every_event": (ClaimsEveryEvent, "entries_name_their_native_record_and_their_event", {}),
     "warns_always": (WarnsAlways, "what_the_assistant_said_is_recalled_or_warned_of", {}),
+    "reverses_messages": (ReversesMessages, "a_list_in_order_is_in_the_order_of_arrival", {}),
+    "takes_feedback_for_events": (TakesFeedbackForEvents, "feedback_is_taken_with_a_receipt", {}),
+    "scores_by_itself": (ScoresByItself, "raw_keeps_the_native_provenance", {}),
     "dates_feedback_by_the_clock": (DatesFeedbackByTheClock, "feedback_is_stored", {}),
 }
 """Mutant name -> adapter, the spec that must catch it, and further fields of a ``Mutant``."""

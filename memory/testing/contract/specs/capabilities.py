@@ -169,6 +169,8 @@ async def feedback_is_taken_with_a_receipt(kit: Kit) -> None:
     """Spec 5.4."""
     receipt = await _give(kit, "green")
     assert receipt.feedback_id == "feedback-1", "the receipt is of another feedback"
+    await kit.remember("red", event_id=receipt.feedback_id)
+    await kit.assert_recalled("red", "an event with the id of feedback was taken for it")
 
 
 @of_capability(

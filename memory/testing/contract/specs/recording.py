@@ -78,7 +78,8 @@ async def raw_keeps_the_native_provenance(kit: Kit) -> None:
     result = await kit.ask("blue")
     raw = as_json(result.raw)
     for entry in result.entries:
-        for shown in (entry.native_id, *(label for _, label in entry.labels)):
+        score = None if entry.score is None else as_json(entry.score)
+        for shown in (entry.native_id, score, *(label for _, label in entry.labels)):
             assert shown is None or shown in raw, f"{shown!r} of an entry is not in the payload"
     assert unique_word("blue") in raw or not kit.recalls_writes, "what was told is not in the payload"
     scores = [entry.score for entry in result.entries if entry.score is not None]
