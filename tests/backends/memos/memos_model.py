@@ -23,6 +23,7 @@ GROUP_OF = {
     "SkillMemory": "skill_mem",
 }
 _WORD = re.compile(r"[^\W_]+")
+_SMALL_TALK = ("Hello.", "Noted.")  # of which a model keeps nothing
 
 
 @dataclass
@@ -125,7 +126,8 @@ class MemosModel:
         messages = [message for message in body["messages"] if message["role"] != "system"]
         lines = [_line(message) for message in messages]
         raw = "".join(f"{line}\n" for line in lines)
-        memory = raw if fast or self.model_down else " ".join(_said(message) for message in messages)
+        said = [text for text in map(_said, messages) if text not in _SMALL_TALK]
+        memory = raw if fast or self.model_down else " ".join(said)
         # Without a working model, "fine" keeps the text under a title cut from it.
         tags = ["mode:fast"] if fast else [] if self.model_down else ["talk"]
         key = lines[0] if fast and lines else memory[:10]

@@ -225,11 +225,11 @@ async def a_reset_reaches_every_row(kit: Kit) -> None:
     """Spec 9.6: also those that a list of the backend shows on its second page, and those of other sessions."""
     first = kit.event(kit.fact("first"), session_id="session-0")
     many = kit.event("unused", messages=messages(*long_list(120), ("user", kit.fact("last"))))
-    for event in (first, many, kit.event("Hello.", session_id="session-9")):
+    for event in (first, many, kit.event(kit.fact("other"), session_id="session-9")):
         assert (await kit.slot.record_event(event)).status in STORED, "a plain write was not stored"
     await kit.until_ready()
     await kit.reset()
-    for name in ("first", "last"):
+    for name in ("first", "last", "other"):
         shown = await kit.shown(name) + await kit.queried(kit.scope)
         assert unique_word(name) not in shown, f"what was said {name} is still there after the reset"
 
