@@ -41,6 +41,7 @@ pytestmark = pytest.mark.skipif(not URL, reason="HONCHO_URL names no live Honcho
 
 
 DERIVED: Mapping[str, str] = {"event_ids": "a conclusion does not say what it was drawn from"}
+REWRITES = "a model derives conclusions from what is said"
 
 
 def _config(**block: Any) -> dict[str, Any]:
@@ -63,6 +64,7 @@ class TestContext(_Live):
     """As it comes."""
 
     without_ids = DERIVED
+    rewrites = REWRITES  # of other sessions, nothing else is shown
     limits_natively = False  # a session's own messages are bounded by tokens alone
     config: ClassVar[Mapping[str, Any]] = _config()
 
@@ -71,7 +73,7 @@ class TestConclusions(_Live):
     """Single conclusions."""
 
     without_ids = DERIVED
-    rewrites = "a model derives conclusions from what is said"
+    rewrites = REWRITES
     limits_natively = False
     config: ClassVar[Mapping[str, Any]] = _config(supplement="conclusions")
     native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {"delete": {}}
