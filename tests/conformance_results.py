@@ -265,9 +265,9 @@ count as it behaved: MemOS does not tell small talk that its model keeps nothing
 A failed spec is a promise that is not kept: of `memory-libsql`, `basic-memory` and the providers of Hermes it
 is the server or the provider that cuts long texts, does not find Chinese words, hides its errors or counts what
 it recalls. Controls keep no capability, so that `CORE+DECLARED` is their best.
-Where fewer than 100 promises are counted, the row was played before the kit had its last 13, and the rows of servers
-and of memories that others wrote before fifteen specs asked for more; CI holds models of Honcho, MemOS and Stigmem to
-all of that.
+Where fewer than 100 promises are counted, the row was played before the kit had its last 13, and the rows of
+servers and of memories that others wrote before fifteen specs asked for more; CI holds models of Honcho, MemOS and
+Stigmem to all of that.
 [What was run on what](backends/index.md) says what else each was held against.
 
 Servers are the real ones. What makes one fail or wait stands between it and the adapter's HTTP client, and what

@@ -281,8 +281,12 @@ def load_config(
     content, problem, base = _read(source)
     unknown = sorted(str(section) for section in content if section not in SECTIONS)
     if unknown:
-        below = "; it belongs below 'memory:'" if unknown[0] in MemorySettings.model_fields else ""
-        raise problem((unknown[0],), f"is not a known section{below or nearest(unknown[0], SECTIONS)}")
+        hint = nearest(unknown[0], SECTIONS)
+        if unknown[0] in MemorySettings.model_fields:
+            hint = "; it belongs below 'memory:'"
+        elif unknown[0] == "bench":
+            hint = "; 'memslot bench' plays this file"
+        raise problem((unknown[0],), f"is not a known section{hint}")
     if not isinstance(content.get("memory"), Mapping):
         raise problem(("memory",), "is missing; a configuration starts with 'memory:' and names a backend")
     memory = {**content["memory"], **({} if provider is None else {"backend": provider, "condition": None})}

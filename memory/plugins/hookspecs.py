@@ -24,6 +24,7 @@ from memory.contract.scope import IdAlphabet
 PROJECT = "memslot"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks ``memslot_describe``, ``memslot_create`` and ``memslot_bare`` in the module of a plugin."""
 
 
 class PluginOptions(BaseModel):
