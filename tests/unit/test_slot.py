@@ -1,6 +1,7 @@
 """The slot's own rules, on an adapter that does as it is told (the contract kit covers real ones)."""
 
 import math
+from types import MappingProxyType
 
 import anyio
 import anyio.lowlevel
@@ -21,6 +22,7 @@ from memory import (
     BackendError,
     BackendTimeout,
     BackendUnavailable,
+    CapabilityNotSupported,
     ContextBudget,
     InputError,
     IsolationError,
@@ -58,6 +60,14 @@ async def test_a_field_of_a_turn_that_is_none_is_named(slot, adapter, wrong):
         with pytest.raises(InputError, match=name):
             await slot.after_turn(user="hi", session_id="s", **{name: wrong})
     assert (adapter.asked, adapter.rows) == (0, [])
+
+
+async def test_any_mapping_will_do(slot, adapter):
+    given = MappingProxyType({"mood": "calm"})
+    await slot.after_turn(user="hi", session_id="s", metadata=given)
+    assert adapter.rows[0].metadata == {"mood": "calm"}
+    with pytest.raises(CapabilityNotSupported, match=r"filters\.mood"):
+        await slot.before_turn("tea?", session_id="s", filters=given)
 
 
 async def test_a_score_that_is_no_number_is_nobodys_best(slot, adapter, monkeypatch):
