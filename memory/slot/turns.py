@@ -142,8 +142,7 @@ def _given(fields: Mapping[str, Any], known: type) -> dict[str, Any]:
     """The fields that are not left to their defaults; a misspelt one is refused as Python refuses any argument."""
     for name in fields.keys() - known.__annotations__.keys():
         raise TypeError(f"{name!r} is no argument of it; there are {', '.join(known.__annotations__)}")
-    given = {name: value for name, value in fields.items() if value is not None}
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _check_text(name: str, said: object) -> None:

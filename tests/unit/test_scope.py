@@ -171,3 +171,13 @@ def test_labels_tell_apart_what_looks_alike():
         for agent in (None, "n")
     ]
     assert len({scope.label for scope in scopes}) == len(scopes)
+
+
+def test_a_template_that_could_be_taken_for_a_hash_is_refused():
+    """Such as ``_z`` before 26 letters, where ids that are too long end in that."""
+    alphabet = IdAlphabet(safe="", escape="_", separator="_s")
+    with pytest.raises(ScopeError, match=r"memory\.x\.id: '_z' could be mistaken for a hash; choose another"):
+        ScopeEncoder(alphabet, {"id": "{run_id}_z{persona_id}"}, owner="memory.x")
+    assert ScopeEncoder(alphabet, {"id": "{run_id}_s{persona_id}"}).encode(
+        MemoryScope(run_id="r", persona_id="p")
+    )
