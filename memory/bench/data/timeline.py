@@ -301,9 +301,6 @@ class Timeline:
     def probes_after(self, sessions: int) -> tuple[Probe, ...]:
         return tuple(probe for probe in self.probes if probe.after == sessions)
 
-    def tests_after(self, sessions: int) -> tuple[TestSession, ...]:
-        return tuple(test for test in self.tests if test.after == sessions)
-
 
 @dataclass(frozen=True, slots=True)
 class TimelineSet:

@@ -166,7 +166,7 @@ def completed(
     status: ProbeStatus = "failed" if fault == "provider" else "missing"
     persona_id, why = timeline.persona_id, error.type if error else None
     for after in range(len(timeline.sessions) + 1):
-        tests = timeline.tests_after(after)
+        tests = (test for test in timeline.tests if test.after == after)
         planned = [record for test in tests for _, record in planned_requests(persona_id, test)]
         probes = timeline.probes_after(after)
         planned += (planned_probe(persona_id, probe, answers=answers) for probe in probes)

@@ -114,6 +114,8 @@ class CellCheck:
             }
         )
         yield from compared(f"{MANIFEST_FILE}: {self._name}", record, computed)
+        if record.status == "completed" and self._timeline is not None:
+            yield from same(f"{MANIFEST_FILE}: {self._name}: steps", state.steps, self._timeline.steps)
         yield from self._results(state)
         if (self._directory / "texts.jsonl").exists():
             kept = read_lines(self._directory / "texts.jsonl")
