@@ -3,12 +3,14 @@
 import dataclasses
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
 import memory
 import memory.adapter
+from memory.bench.scores.figures import FIGURES
 
 
 def fields(kind):
@@ -32,3 +34,11 @@ TYPES = {
 def test_every_field_of_a_public_type_is_documented(name):
     listed = re.findall(r"^    ([\w, ]+): ", inspect.getdoc(TYPES[name]), re.MULTILINE)
     assert {one for names in listed for one in names.split(", ")} >= fields(TYPES[name])
+
+
+@pytest.mark.parametrize("name", [figure.name for figure in FIGURES])
+def test_every_figure_is_named_where_the_figures_are_explained(name):
+    page = Path(memory.__file__).parents[1] / "docs" / "experiment.md"
+    table = re.findall(r"^\|[^|]*\|([^|]*)\|[^|]*\|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    parted = {part.strip() for row in table for sign in ",;" for part in row.split(sign)}
+    assert name in parted
