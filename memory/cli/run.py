@@ -19,26 +19,7 @@ from memory.cli.results import report
 from memory.plugins.console import AsJson, complain, say
 
 _EXTRA = "memslot[mem0]"
-DEMO: dict[str, Any] = {
-    "memory": {
-        "backend": "mem0",
-        "budget": {"max_tokens": 600, "max_items": None},
-        "backends": {"mem0": {"llm": {"model": "scripted", "base_url": "${SCRIPTED_LLM_URL}"}}},
-        "conditions": {
-            "no_memory": {},
-            "full_history": {},
-            "rolling_summary": {"max_tokens": 600},
-            "simple_rag": {},
-            "oracle_ipas": {},
-        },
-    },
-    "bench": {
-        "game": {"users": 5, "sessions": 14, "tests": 6, "attributes": 6},
-        "doctor": False,
-        "providers": ["mem0", "no_memory", "full_history", "rolling_summary", "simple_rag", "oracle_ipas"],
-    },
-}
-"""``configs/demo.yaml`` for those who installed memslot without a checkout; a test keeps them equal."""
+DEMO = Path(__file__).parents[1] / "bench" / "data" / "demo.yaml"
 
 
 def run(
@@ -159,6 +140,7 @@ def demo(
     """Play a small game with mem0 against the controls: no key, no server, no model but a scripted one."""
     from memory.bench.engine.matrix import load_experiment
     from memory.bench.engine.models import scripted_model
+    from memory.plugins.blocks import load_yaml
 
     if importlib.util.find_spec("mem0") is None:
         _offer(install, as_json=as_json)
@@ -168,7 +150,7 @@ def demo(
             "with each memory in turn. Generated data, a scripted model: nothing leaves this machine."
         )
     with scripted_model("SCRIPTED_LLM_URL", wanted=importlib.util.find_spec("mem0") is not None):
-        experiment = load_experiment(DEMO, output=out)
+        experiment = load_experiment(load_yaml(DEMO)[0], output=out)
         began = time.monotonic()
         outcome = play(context, experiment, as_json=as_json)
     if not as_json:

@@ -10,15 +10,27 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+import yaml
 from typer import testing
 from typer.testing import CliRunner
 
 from memory.cli.app import app
+from memory.cli.run import DEMO
 
 # Typer makes all commands of an app anew for each line, which takes longer than most of them.
 testing._get_command = functools.cache(testing._get_command)
 
 FULL_HISTORY = "memory: {condition: full_history, conditions: {full_history: {}}}"
+
+
+def small_demo(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``memslot demo`` plays one person's ten sessions."""
+    content = yaml.safe_load(DEMO.read_text("utf-8"))
+    content["bench"]["game"] = {"users": 1, "sessions": 10, "tests": 2, "attributes": 4}
+    file = directory / "demo.yaml"
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    monkeypatch.setattr("memory.cli.run.DEMO", file)
 
 
 def invoke(*arguments: object, **options: Any) -> Any:

@@ -16,11 +16,10 @@ from typing import Any
 
 import pytest
 import typer
-from cli_support import error_line, invoke
+from cli_support import error_line, invoke, small_demo
 from variants import plain
 
 from memory.cli.app import app
-from memory.cli.run import DEMO
 
 MEMSLOT = (sys.executable, "-c", "from memory.cli import main; main()")
 SMALL = "memory: {backend: full_history}\nrun: {doctor: false, game: {users: 1, sessions: 10, tests: 3}}\n"
@@ -125,8 +124,7 @@ def without(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
 def test_the_demo_plays_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
     without(monkeypatch, "mem0")
-    game = {"users": 1, "sessions": 10, "tests": 2, "attributes": 4}
-    monkeypatch.setitem(DEMO, "bench", {**DEMO["bench"], "game": game})
+    small_demo(tmp_path, monkeypatch)
     result = invoke("demo", "--out", tmp_path, *(["--json"] if as_json else []))
     assert result.exit_code == 0, result.output
     needs = "needs pip install 'memslot[mem0]'"
@@ -152,8 +150,7 @@ def test_the_demo_shows_how_pip_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
         return subprocess.CompletedProcess(command, 1)
 
     monkeypatch.setattr("memory.cli.run.subprocess", SimpleNamespace(run=pip))  # git is asked by the real one
-    game = {"users": 1, "sessions": 10, "tests": 2, "attributes": 4}
-    monkeypatch.setitem(DEMO, "bench", {**DEMO["bench"], "game": game})
+    small_demo(tmp_path, monkeypatch)
     assert invoke("demo", "--out", tmp_path).exit_code == 0
     assert called == []
     result = invoke("demo", "--out", tmp_path, "--install")

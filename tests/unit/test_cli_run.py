@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from cli_support import FULL_HISTORY, error_line, fake_plugin, invoke
+from cli_support import FULL_HISTORY, error_line, fake_plugin, invoke, small_demo
 
 from memory.bench.engine.manifest import read_manifest
-from memory.cli.run import DEMO
 
 SMALL = "run: {game: {users: 1, sessions: 10, tests: 4}}"
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def write(path: Path, *parts: str) -> Path:
@@ -201,7 +198,7 @@ def test_what_pip_says_is_no_part_of_the_demos_json(tmp_path: Path, monkeypatch:
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr("memory.cli.run.subprocess.run", pip)
-    monkeypatch.setitem(DEMO["bench"], "game", {"users": 1, "sessions": 10, "tests": 2, "attributes": 4})
+    small_demo(tmp_path, monkeypatch)
     result = invoke("demo", "--out", tmp_path, "--install", "--json")
     assert json.loads(result.stdout)["status"] == ["completed"]
     assert "Collecting mem0ai" in result.stderr
@@ -216,15 +213,12 @@ def test_comparing_what_nobody_offers_is_one_line(tmp_path: Path, out: Path) -> 
     assert not out.exists()
 
 
-def test_the_demo_is_its_configuration() -> None:
-    assert yaml.safe_load((REPOSITORY / "configs/demo.yaml").read_text(encoding="utf-8")) == DEMO
-
-
-def test_the_demo_plays_mem0_against_the_controls(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_plays_mem0_against_the_controls(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if find_spec("mem0") is None:
         pytest.skip("needs mem0")
-    game = {"users": 2, "sessions": 10, "tests": 2, "attributes": 4}
-    monkeypatch.setitem(DEMO, "bench", {**DEMO["bench"], "game": game})
+    small_demo(tmp_path, monkeypatch)
     result = invoke("demo", "--out", out)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
