@@ -47,17 +47,17 @@ def coverage(cell: Cell, draws: int = DRAWS) -> float:
 @cache
 def totals(cell: Cell) -> list[float]:
     """How probable each number of hits of all personas together is: exactly, without drawing."""
-    one, size = [], 1 / cell.alike - 1 if cell.alike else 0.0
+    per_persona, size = [], 1 / cell.alike - 1 if cell.alike else 0.0
     for hits in range(cell.each + 1):
         chance = float(comb(cell.each, hits))
         steps = [(cell.share, of) for of in range(hits)]
         steps += [(1 - cell.share, of) for of in range(cell.each - hits)]
         for at, (share, before) in enumerate(steps):
             chance *= (share * size + before) / (size + at) if size else share
-        one.append(chance)
+        per_persona.append(chance)
     found = np.ones(1)
     for _ in range(cell.personas):
-        found = np.convolve(found, one)
+        found = np.convolve(found, per_persona)
     return list(map(float, found))
 
 

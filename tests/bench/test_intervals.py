@@ -21,9 +21,9 @@ def width(of):
 
 
 def test_one_persona_tells_nothing_about_others():
-    one = estimate(clusters(0.5))
-    assert (one.value, one.n, one.clusters, one.low, one.high) == (0.5, 20, 1, None, None)
-    assert estimate([]) == estimate(iter(())) != one
+    alone = estimate(clusters(0.5))
+    assert (alone.value, alone.n, alone.clusters, alone.low, alone.high) == (0.5, 20, 1, None, None)
+    assert estimate([]) == estimate(iter(())) != alone
     assert estimate([]).value is None
 
 
@@ -71,9 +71,11 @@ def test_holm_s_method_leaves_the_primary_comparison_alone():
     given = [compared("a", 0.04), compared("b", 0.01), compared("c", 0.03), compared("d", None)]
     primary, *others = corrected(given, given[0])
     assert (primary.p, primary.primary) == (0.04, True)
-    assert [one.p for one in others] == [0.02, 0.03, None]
-    assert [one.p for one in corrected(given[:3], None)] == [pytest.approx(p) for p in (0.06, 0.03, 0.06)]
-    assert all(not one.primary for one in others)
+    assert [comparison.p for comparison in others] == [0.02, 0.03, None]
+    assert [comparison.p for comparison in corrected(given[:3], None)] == [
+        pytest.approx(p) for p in (0.06, 0.03, 0.06)
+    ]
+    assert all(not comparison.primary for comparison in others)
 
 
 values = st.lists(st.tuples(st.sampled_from("abcde"), st.floats(0, 1)), max_size=40)
@@ -81,23 +83,23 @@ values = st.lists(st.tuples(st.sampled_from("abcde"), st.floats(0, 1)), max_size
 
 @given(values)
 def test_an_interval_holds_its_share_within_0_and_1_in_any_order(found):
-    one = estimate(found)
+    interval = estimate(found)
     again = estimate(reversed(found))
-    assert (one.n, one.clusters) == (again.n, again.clusters)
-    if one.low is not None:
-        assert 0 <= one.low <= one.value <= one.high <= 1
-        assert one.low < one.high
-        assert (again.low, again.high) == pytest.approx((one.low, one.high), abs=1e-6)
+    assert (interval.n, interval.clusters) == (again.n, again.clusters)
+    if interval.low is not None:
+        assert 0 <= interval.low <= interval.value <= interval.high <= 1
+        assert interval.low < interval.high
+        assert (again.low, again.high) == pytest.approx((interval.low, interval.high), abs=1e-6)
 
 
 @given(values)
 def test_a_difference_turns_with_its_sides_and_never_collapses(found):
-    one = difference("fit", "x", "y", [(of, value) for of, value in found])
+    forward = difference("fit", "x", "y", [(of, value) for of, value in found])
     other = difference("fit", "y", "x", [(of, -value) for of, value in found])
-    if one.low is not None:
-        assert -1 <= one.low <= one.value + 1e-9
-        assert one.low < one.high <= 1
-        assert (-other.high, -other.low) == pytest.approx((one.low, one.high))
+    if forward.low is not None:
+        assert -1 <= forward.low <= forward.value + 1e-9
+        assert forward.low < forward.high <= 1
+        assert (-other.high, -other.low) == pytest.approx((forward.low, forward.high))
 
 
 HARD = {who: [who < "d"] * 8 for who in "abcde"}
@@ -115,11 +117,11 @@ def metrics(**samples):
 
 
 def shown(provider):
-    return next(one.estimate for one in provider.measures if one.name == "shown")
+    return next(measure.estimate for measure in provider.measures if measure.name == "shown")
 
 
 def paired(found):
-    return [one for one in found.differences if one.figure == "shown"]
+    return [comparison for comparison in found.differences if comparison.figure == "shown"]
 
 
 def test_a_difference_is_paired_by_request():

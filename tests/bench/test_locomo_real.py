@@ -38,7 +38,7 @@ def test_an_unlimited_history_holds_all_evidence_that_can_be_resolved(tmp_path):
 @pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
 def test_lexical_retrieval_is_no_worse_than_plain_hashing(tmp_path):
     (provider,) = run("locomo_simple_rag.yaml", tmp_path).metrics.providers
-    for part in (one for one in provider.parts if one.by == "persona"):
+    for part in (candidate for candidate in provider.parts if candidate.by == "persona"):
         assert part.estimate.value >= PLAIN_HASHING.get(part.label, 0.3), part.label
 
 

@@ -27,7 +27,7 @@ pytestmark = [
 
 MEASURE = """
 addEventListener("load", () => {
-  const told = {};
+  const measured = {};
   for (const frame of document.querySelectorAll("iframe")) {
     const page = frame.contentDocument, root = page.documentElement, cut = [], met = [], faint = [];
     for (const node of page.querySelectorAll("details")) node.open = true;
@@ -77,13 +77,13 @@ addEventListener("load", () => {
     const tables = [...page.querySelectorAll(".wide")].filter((box) => box.scrollWidth > box.clientWidth + 1)
       .map((box) => box.parentElement.querySelector("h2").textContent);
     const opened = [...page.querySelectorAll("details pre")].every((text) => text.clientHeight > 0);
-    told[frame.id] = {paper, wide: root.scrollWidth, room: frame.clientWidth, cut, met, faint, tables, opened,
+    measured[frame.id] = {paper, wide: root.scrollWidth, room: frame.clientWidth, cut, met, faint, tables, opened,
                       broken};
   }
   document.body.innerHTML = "";
   const out = document.createElement("pre");
-  out.id = "told";
-  out.textContent = JSON.stringify(told);
+  out.id = "measured";
+  out.textContent = JSON.stringify(measured);
   document.body.append(out);
 });
 """
@@ -117,8 +117,8 @@ def laid_out(folder, pages, *, dark=False, widths=(390, 768, 1280)):
     for _ in range(2):
         with contextlib.suppress(subprocess.TimeoutExpired):
             dom = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300).stdout
-            if told := re.search(r'<pre id="told">(.*?)</pre>', dom, re.DOTALL):
-                return json.loads(html.unescape(told[1]))
+            if measured := re.search(r'<pre id="measured">(.*?)</pre>', dom, re.DOTALL):
+                return json.loads(html.unescape(measured[1]))
     pytest.skip("Chromium itself did not get to laying the pages out, twice")
 
 

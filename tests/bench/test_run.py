@@ -56,10 +56,10 @@ def talks(tmp_path):
 
 
 @pytest.fixture
-def go(tmp_path, talks):
+def run_provider(tmp_path, talks):
     """Runs a provider over two small conversations, or what ``block`` says, into ``tmp_path/out``."""
 
-    async def go(
+    async def run_provider(
         adapter=None, provider="fake", *, block=None, registry=None, on_error=None, progress=None, **memory
     ):
         given = {"timeline": "locomo", "data": str(talks)} if block is None else block
@@ -67,7 +67,7 @@ def go(tmp_path, talks):
         registry = registry or registry_with(adapter)
         return await run(config, registry=registry, on_error=on_error, progress=progress)
 
-    return go
+    return run_provider
 
 
 def written(directory):
@@ -76,8 +76,8 @@ def written(directory):
     return "\n".join(path.read_text(encoding="utf-8") for path in files)
 
 
-async def test_the_whole_history_holds_all_evidence_that_can_be_resolved(go):
-    outcome = await go(provider="full_history")
+async def test_the_whole_history_holds_all_evidence_that_can_be_resolved(run_provider):
+    outcome = await run_provider(provider="full_history")
     for name in ("evidence recall", "evidence recall, pooled", "all evidence", "claimed recall"):
         assert figure(outcome, name).value == 1.0, name
     assert figure(outcome, "evidence recall").n == 6
@@ -87,8 +87,8 @@ async def test_the_whole_history_holds_all_evidence_that_can_be_resolved(go):
     assert (await verified(outcome)).deviations == ()
 
 
-async def test_a_run_leaves_whole_files_and_a_manifest_that_fits_its_schema(go):
-    outcome = await go()
+async def test_a_run_leaves_whole_files_and_a_manifest_that_fits_its_schema(run_provider):
+    outcome = await run_provider()
     assert {path.name for path in outcome.directory.iterdir()} == FILES
     for cell in outcome.manifest.cells:
         place = outcome.directory / "cells" / cell.cell_id
@@ -104,11 +104,11 @@ async def test_a_run_leaves_whole_files_and_a_manifest_that_fits_its_schema(go):
     assert json.loads(schema.read_text(encoding="utf-8")) == manifest_schema()
 
 
-async def test_no_file_holds_user_text_or_a_secret_even_when_native_errors_repeat_both(go, talks):
+async def test_no_file_holds_user_text_or_a_secret_even_when_native_errors_repeat_both(run_provider, talks):
     store = FakeNativeStore()
     store.faults.add("500", endpoint="search")
     store.faults.add("401", endpoint="insert")
-    outcome = await go(FakeBackend(store), backends={"fake": {"api_key": "sk-secret-123456"}})
+    outcome = await run_provider(FakeBackend(store), backends={"fake": {"api_key": "sk-secret-123456"}})
     assert [fault.kind for fault in store.faults.fired][:1] == ["401"]
     text = written(outcome.directory)
     said = json.loads(talks.read_text(encoding="utf-8"))[0]
@@ -118,8 +118,8 @@ async def test_no_file_holds_user_text_or_a_secret_even_when_native_errors_repea
         assert secret not in text
 
 
-async def test_the_manifest_says_what_ran(go):
-    manifest = (await go(backends={"fake": {"api_key": "x"}})).manifest
+async def test_the_manifest_says_what_ran(run_provider):
+    manifest = (await run_provider(backends={"fake": {"api_key": "x"}})).manifest
     (variant,) = manifest.variants
     assert (variant.provider.backend, variant.provider.condition) == ("fake", None)
     assert variant.config["memory"]["backends"]["fake"] == {"api_key": "***"}
@@ -170,9 +170,9 @@ def folded(log):
     return [entry for index, entry in enumerate(log) if index == 0 or entry != log[index - 1]]
 
 
-async def test_probes_are_read_only_and_accumulation_goes_on_after_them(go):
+async def test_probes_are_read_only_and_accumulation_goes_on_after_them(run_provider):
     adapter = Watched()
-    await go(adapter, block=GAME)
+    await run_provider(adapter, block=GAME)
     each = ["write", (True, "test_session"), "ask", (False, "accumulation")]
     begun, *rest = folded(adapter.log)
     assert begun == (False, "accumulation")
@@ -180,11 +180,11 @@ async def test_probes_are_read_only_and_accumulation_goes_on_after_them(go):
     assert rest == each * (len(rest) // len(each))
 
 
-async def test_read_only_can_be_switched_off_and_the_page_says_so(go):
+async def test_read_only_can_be_switched_off_and_the_page_says_so(run_provider):
     adapter = Watched()
     adapter.fingerprint = None
     adapter.retrieve = super(Watched, adapter).retrieve
-    outcome = await go(adapter, read_only_test_sessions=False)
+    outcome = await run_provider(adapter, read_only_test_sessions=False)
     assert not [entry for entry in adapter.log if entry != "write" and entry[0]]
     assert outcome.manifest.variants[0].read_only is False
 
@@ -193,9 +193,9 @@ async def test_read_only_can_be_switched_off_and_the_page_says_so(go):
     ("cs", "passed"),
     [(["context"], {"context"}), ([], set()), (["context", "attribute"], {"context", "attribute"})],
 )
-async def test_probes_pass_the_cs_fields_the_settings_name(go, cs, passed):
+async def test_probes_pass_the_cs_fields_the_settings_name(run_provider, cs, passed):
     adapter = Watched()
-    await go(adapter, block={**GAME, "cs": cs})
+    await run_provider(adapter, block={**GAME, "cs": cs})
     for request in adapter.queries:
         assert {name for name in ("scenario", "context", "attribute") if getattr(request, name)} == passed
 
@@ -216,27 +216,27 @@ async def test_a_probe_across_contexts_is_filtered_by_none_and_says_so(tmp_path)
     assert [row["probe_id"] for row in rows(outcome) if row["cross_context"]] == [first.probe_id]
 
 
-async def test_each_run_has_scopes_of_its_own_even_in_one_store(go):
+async def test_each_run_has_scopes_of_its_own_even_in_one_store(run_provider):
     store = FakeNativeStore()
     scope = {"run_id": "prod", "persona_id": "alice", "backend_namespace": "team"}
-    first = await go(FakeBackend(store), scope=scope)
+    first = await run_provider(FakeBackend(store), scope=scope)
     kept = len(store.rows)
-    second = await go(FakeBackend(store), scope=scope)
+    second = await run_provider(FakeBackend(store), scope=scope)
     assert figure(first, "evidence recall") == figure(second, "evidence recall")
     assert kept == 10  # the scopes of a run stay for later analysis
     assert len(store.rows) == 20
     scopes = [cell.scope for outcome in (first, second) for cell in outcome.manifest.cells]
     assert len(set(scopes)) == 4
-    assert all(one.backend_namespace == "team" for one in scopes)
+    assert all(scope.backend_namespace == "team" for scope in scopes)
     assert first.manifest.variants[0].config_hash == second.manifest.variants[0].config_hash
-    assert first.manifest.variants[0].config_hash != (await go()).manifest.variants[0].config_hash
+    assert first.manifest.variants[0].config_hash != (await run_provider()).manifest.variants[0].config_hash
 
 
-async def test_bulk_ingest_writes_session_by_session_and_finds_the_same(go, talks):
+async def test_bulk_ingest_writes_session_by_session_and_finds_the_same(run_provider, talks):
     store, block = FakeNativeStore(), {"timeline": "locomo", "data": str(talks), "bulk": True}
-    bulk = await go(FakeBackend(store), block=block)
+    bulk = await run_provider(FakeBackend(store), block=block)
     assert store.operations.count("insert") == 4
-    assert bulk.metrics.providers == (await go()).metrics.providers
+    assert bulk.metrics.providers == (await run_provider()).metrics.providers
     assert sum(cell.counts["events"] for cell in bulk.manifest.cells) == 10
     assert (await verified(bulk)).deviations == ()
 
@@ -260,18 +260,22 @@ class Boasting(FakeBackend):
         return result.model_copy(update={"entries": claims})
 
 
-async def test_evidence_is_what_was_shown_and_a_claim_is_a_claim(go):
-    named, nameless, boasting = await go(), await go(Nameless()), await go(Boasting())
-    found = [figure(one, "evidence recall").value for one in (named, nameless, boasting)]
+async def test_evidence_is_what_was_shown_and_a_claim_is_a_claim(run_provider):
+    named, nameless, boasting = (
+        await run_provider(),
+        await run_provider(Nameless()),
+        await run_provider(Boasting()),
+    )
+    found = [figure(outcome, "evidence recall").value for outcome in (named, nameless, boasting)]
     assert found[0] == found[1] > 0
     assert found[2] == 0.0
-    claimed = [figure(one, "claimed recall").value for one in (named, nameless, boasting)]
+    claimed = [figure(outcome, "claimed recall").value for outcome in (named, nameless, boasting)]
     assert claimed[1] is None
     assert claimed[2] == claimed[0] > 0
 
 
-async def test_a_provider_that_returns_nothing_scores_nothing(go):
-    outcome = await go(provider="no_memory")
+async def test_a_provider_that_returns_nothing_scores_nothing(run_provider):
+    outcome = await run_provider(provider="no_memory")
     assert figure(outcome, "evidence recall").value == 0.0
     assert figure(outcome, "nothing shown").value == 1.0
     assert outcome.metrics.providers[0].tokens.mean == 0.0
@@ -289,17 +293,17 @@ def always(state, detail="no worker runs"):
     return Answering()
 
 
-async def test_it_waits_until_what_was_written_can_be_found(go):
-    outcome = await go(FakeBackend(FakeNativeStore(derivation_s=0.05)))
+async def test_it_waits_until_what_was_written_can_be_found(run_provider):
+    outcome = await run_provider(FakeBackend(FakeNativeStore(derivation_s=0.05)))
     assert outcome.manifest.cells[0].readiness == {"ready": 1}
     assert outcome.manifest.cells[0].timings["wait"].total_ms >= 50
-    assert outcome.metrics.providers == (await go()).metrics.providers
+    assert outcome.metrics.providers == (await run_provider()).metrics.providers
 
 
 @pytest.mark.parametrize("state", ["pending", "unknown"])
-async def test_a_memory_that_is_not_known_to_be_ready_counts_as_it_behaves_and_is_marked(go, state):
+async def test_a_memory_that_is_not_known_to_be_ready_counts_as_it_behaves_and_is_marked(run_provider, state):
     """It cannot leave its hard requests out by never being ready; the best case stands beside it."""
-    outcome, ready = await go(always(state)), await go()
+    outcome, ready = await run_provider(always(state)), await run_provider()
     assert {(row["status"], row["readiness"]) for row in rows(outcome)} == {("unready", state)}
     found, same = figure(outcome, "evidence recall"), figure(ready, "evidence recall")
     assert (found.value, found.n, found.unready, found.best) == (same.value, same.n, same.n, 1.0)
@@ -310,19 +314,19 @@ async def test_a_memory_that_is_not_known_to_be_ready_counts_as_it_behaves_and_i
     assert outcome.manifest.status == "completed"
 
 
-async def test_a_provider_that_cannot_say_when_is_marked(go):
+async def test_a_provider_that_cannot_say_when_is_marked(run_provider):
     adapter = FakeBackend()
     adapter.withheld_capabilities = frozenset({"readiness"})
     adapter.traits = replace(adapter.traits, consistency="eventual")
-    outcome = await go(adapter)
+    outcome = await run_provider(adapter)
     assert {(row["status"], row["readiness"]) for row in rows(outcome)} == {("unready", "not_offered")}
     assert any("cannot say when" in text for text in outcome.manifest.cells[0].warnings)
 
 
-async def test_a_failed_derivation_ends_its_cell_and_its_requests_are_misses(go):
+async def test_a_failed_derivation_ends_its_cell_and_its_requests_are_misses(run_provider):
     store = FakeNativeStore()
     store.derivation_fails = True
-    outcome = await go(FakeBackend(store))
+    outcome = await run_provider(FakeBackend(store))
     assert outcome.manifest.status == "failed"
     assert {(cell.status, cell.fault) for cell in outcome.manifest.cells} == {("failed", "provider")}
     assert "rows were never derived" in outcome.manifest.cells[0].error.message, "why, as the backend says it"
@@ -333,24 +337,24 @@ async def test_a_failed_derivation_ends_its_cell_and_its_requests_are_misses(go)
 # -- failures -------------------------------------------------------------------------------------------
 
 
-async def test_a_failed_retrieval_is_a_miss_and_no_empty_one(go):
+async def test_a_failed_retrieval_is_a_miss_and_no_empty_one(run_provider):
     store = FakeNativeStore()
     store.faults.add("500", endpoint="search")
-    outcome = await go(FakeBackend(store))
+    outcome = await run_provider(FakeBackend(store))
     assert outcome.manifest.status == "failed", "and the command ends with 1"
     assert [cell.status for cell in outcome.manifest.cells] == ["completed", "completed"]
     assert sorted(row["status"] for row in rows(outcome)) == ["failed"] + ["scored"] * 9
-    whole, found = figure(await go(), "evidence recall"), figure(outcome, "evidence recall")
+    whole, found = figure(await run_provider(), "evidence recall"), figure(outcome, "evidence recall")
     assert (found.n, found.failed) == (whole.n, 1)
     assert found.value < whole.value
     assert [row["error"] for row in rows(outcome)].count("BackendUnavailable") == 1
     assert (await verified(outcome)).deviations == ()
 
 
-async def test_a_backend_that_keeps_failing_ends_its_cell_and_every_request_is_there(go):
+async def test_a_backend_that_keeps_failing_ends_its_cell_and_every_request_is_there(run_provider):
     store = FakeNativeStore()
     store.faults.add("500", endpoint="search", times=5)
-    outcome = await go(FakeBackend(store))
+    outcome = await run_provider(FakeBackend(store))
     first, second = outcome.manifest.cells
     assert (first.status, first.error.type, first.fault) == ("failed", "BackendUnavailable", "provider")
     assert first.error.diagnostics["status"] == 500
@@ -359,7 +363,7 @@ async def test_a_backend_that_keeps_failing_ends_its_cell_and_every_request_is_t
     assert (await verified(outcome)).deviations == ()
 
 
-async def test_failures_between_successes_do_not_add_up(go):
+async def test_failures_between_successes_do_not_add_up(run_provider):
     class Flaky(FakeBackend):
         calls = 0
 
@@ -369,7 +373,7 @@ async def test_failures_between_successes_do_not_add_up(go):
                 raise BackendUnavailable("down for a moment")
             return await super().retrieve(request)
 
-    outcome = await go(Flaky(), block=GAME)
+    outcome = await run_provider(Flaky(), block=GAME)
     (cell,) = outcome.manifest.cells
     assert (cell.status, cell.error) == ("completed", None)
     assert outcome.metrics.providers[0].failed > outcome.metrics.providers[0].requests / 2
@@ -377,18 +381,18 @@ async def test_failures_between_successes_do_not_add_up(go):
 
 
 @pytest.mark.parametrize("bulk", [False, True])
-async def test_a_refused_write_ends_the_cell_because_the_timeline_would_have_a_gap(go, talks, bulk):
+async def test_a_refused_write_ends_the_cell_because_the_timeline_would_have_a_gap(run_provider, talks, bulk):
     store = FakeNativeStore()
     store.faults.add("422", endpoint="insert")
     block = {"timeline": "locomo", "data": str(talks), "bulk": bulk}
-    outcome = await go(FakeBackend(store), block=block)
+    outcome = await run_provider(FakeBackend(store), block=block)
     first, second = outcome.manifest.cells
     assert (first.status, first.error.type) == ("failed", "BackendRejected")
     assert second.status == "completed"
     assert [row["status"] for row in rows(outcome)] == ["failed"] * 5 + ["scored"] * 5
 
 
-async def test_an_unanswered_write_is_counted_as_unknown(go):
+async def test_an_unanswered_write_is_counted_as_unknown(run_provider):
     class Blind(FakeBackend):
         """Cannot look an event up."""
 
@@ -399,15 +403,15 @@ async def test_an_unanswered_write_is_counted_as_unknown(go):
 
     store = FakeNativeStore()
     store.faults.add("lost", endpoint="insert")
-    outcome = await go(Blind(store))
+    outcome = await run_provider(Blind(store))
     assert outcome.manifest.cells[0].writes == {"unknown": 1, "committed": 4}
     assert any("may or may not be stored" in text for text in outcome.manifest.cells[0].warnings)
 
 
-async def test_an_unavailable_backend_runs_nothing_and_says_why(go):
+async def test_an_unavailable_backend_runs_nothing_and_says_why(run_provider):
     store = FakeNativeStore()
     store.faults.add("refused", endpoint="ping", times=None)
-    outcome = await go(FakeBackend(store))
+    outcome = await run_provider(FakeBackend(store))
     assert {(cell.status, cell.error.type) for cell in outcome.manifest.cells} == {("failed", "Stopped")}
     assert outcome.manifest.cells[0].health.status == "unavailable"
     assert set(store.operations) == {"ping"}
@@ -415,7 +419,7 @@ async def test_an_unavailable_backend_runs_nothing_and_says_why(go):
 
 
 @pytest.mark.parametrize("back", [False, True])
-async def test_a_switch_that_failed_costs_its_own_cell_alone(go, back):
+async def test_a_switch_that_failed_costs_its_own_cell_alone(run_provider, back):
     class Once(FakeBackend):
         failed = False
 
@@ -429,19 +433,19 @@ async def test_a_switch_that_failed_costs_its_own_cell_alone(go, back):
                 raise BackendUnavailable("gone for a moment")
             return await super().set_mode(mode)
 
-    outcome = await go(Once())
+    outcome = await run_provider(Once())
     first, second = outcome.manifest.cells
     assert (first.status, first.error.type) == ("failed", "BackendUnavailable")
     assert (second.status, second.writes) == ("completed", {"committed": 5})
     assert [row["status"] for row in rows(outcome)][:5] == (["scored"] if back else ["failed"]) * 5
 
 
-async def test_a_defect_in_a_provider_is_its_own_and_its_message_is_withheld(go):
+async def test_a_defect_in_a_provider_is_its_own_and_its_message_is_withheld(run_provider):
     class Defective(FakeBackend):
         async def setup_scope(self, scope):
             raise TypeError(SENTINEL)
 
-    outcome = await go(Defective())
+    outcome = await run_provider(Defective())
     assert {(cell.status, cell.fault) for cell in outcome.manifest.cells} == {("failed", "provider")}
     assert SENTINEL not in written(outcome.directory)
 
@@ -472,20 +476,20 @@ async def test_a_leak_between_personas_is_seen(tmp_path):
     ("provider", "shown", "stale"),
     [("oracle_ipas", 1.0, 0.0), ("no_memory", 0.0, 0.0), ("full_history", 1.0, 0.0)],
 )
-async def test_floor_and_ceilings_of_the_game(go, provider, shown, stale):
-    outcome = await go(provider=provider, block=GAME)
+async def test_floor_and_ceilings_of_the_game(run_provider, provider, shown, stale):
+    outcome = await run_provider(provider=provider, block=GAME)
     assert (figure(outcome, "shown").value, figure(outcome, "stale rate").value) == (shown, stale)
 
 
-async def test_what_was_known_at_the_start_goes_stale(go):
-    outcome = await go(provider="static_profile", block=GAME)
+async def test_what_was_known_at_the_start_goes_stale(run_provider):
+    outcome = await run_provider(provider="static_profile", block=GAME)
     assert figure(outcome, "stale rate").value > 0
     assert outcome.manifest.variants[0].wired == ("profiles",)
 
 
-async def test_a_condition_with_data_of_its_own_keeps_it(go):
+async def test_a_condition_with_data_of_its_own_keeps_it(run_provider):
     own = {"static_profile": {"profiles": {"mara": "nothing"}}}
-    outcome = await go(provider="static_profile", block=GAME, conditions=own)
+    outcome = await run_provider(provider="static_profile", block=GAME, conditions=own)
     assert outcome.manifest.variants[0].wired == ()
     assert figure(outcome, "shown").value == 0.0
 
@@ -493,8 +497,8 @@ async def test_a_condition_with_data_of_its_own_keeps_it(go):
 # -- texts, diagnostics, doctor ---------------------------------------------------------------------------
 
 
-async def test_contexts_are_kept_where_the_run_asks_for_it_and_nowhere_else(go, talks):
-    outcome = await go(block={"timeline": "locomo", "data": str(talks), "keep_texts": True})
+async def test_contexts_are_kept_where_the_run_asks_for_it_and_nowhere_else(run_provider, talks):
+    outcome = await run_provider(block={"timeline": "locomo", "data": str(talks), "keep_texts": True})
     kept = {row["probe_id"]: row for row in rows(outcome, "texts.jsonl") if row["persona_id"] == "one"}
     first = kept[rows(outcome)[0]["probe_id"]]
     assert first["user"] == "What did Ann order?"
@@ -503,20 +507,20 @@ async def test_contexts_are_kept_where_the_run_asks_for_it_and_nowhere_else(go, 
     assert page.index("0 of 1 turns found") < page.index("1 of 1 turns found"), "those that lost first"
     assert "it quotes questions and contexts" in page
     assert (await verified(outcome, talks)).deviations == ()
-    without = await go()
+    without = await run_provider()
     assert not list(without.directory.rglob("texts.jsonl"))
     assert "holds nothing that a user said" in without.report.read_text(encoding="utf-8")
 
 
-async def test_results_and_traces_join_by_probe(go):
-    outcome = await go()
+async def test_results_and_traces_join_by_probe(run_provider):
+    outcome = await run_provider()
     asked = [trace for trace in rows(outcome, "traces.jsonl") if trace["operation"] == "retrieve"]
     key = [(row["persona_id"], row["probe_id"]) for row in rows(outcome)]
     assert [(trace["scope"]["persona_id"], trace["probe_id"]) for trace in asked] == key
 
 
-async def test_how_far_sections_stay_below_what_was_wanted(go):
-    outcome = await go(budget={"max_tokens": 400, "min_tokens": 300})
+async def test_how_far_sections_stay_below_what_was_wanted(run_provider):
+    outcome = await run_provider(budget={"max_tokens": 400, "min_tokens": 300})
     found = rows(outcome)
     assert all(row["shortfall"] == max(0, 300 - row["tokens"]) for row in found)
     assert outcome.metrics.providers[0].shortfall.largest == max(row["shortfall"] for row in found)
@@ -525,17 +529,17 @@ async def test_how_far_sections_stay_below_what_was_wanted(go):
 DIAGNOSED = {"count": {}, "list": {}, "census": {}}
 
 
-async def test_native_queries_are_asked_at_the_end_and_shapes_alone_are_kept(go, talks):
+async def test_native_queries_are_asked_at_the_end_and_shapes_alone_are_kept(run_provider, talks):
     block = {"timeline": "locomo", "data": str(talks), "diagnostics": DIAGNOSED}
-    outcome = await go(block=block)
+    outcome = await run_provider(block=block)
     found = rows(outcome, "diagnostics.jsonl")
     assert [row["operation"] for row in found] == [*DIAGNOSED, *DIAGNOSED]
     assert [row["status"] for row in found[:3]] == ["answered", "answered", "not_supported"]
     assert [row.get("shape") for row in found[:3]] == [{"count": 5}, {"rows": {"items": 5}}, None]
     assert SENTINEL not in written(outcome.directory)
     assert "diagnostics.jsonl" in outcome.manifest.cells[0].files
-    assert outcome.manifest.hashes == (await go()).manifest.hashes
-    kept = rows(await go(block={**block, "keep_texts": True}), "diagnostics.jsonl")
+    assert outcome.manifest.hashes == (await run_provider()).manifest.hashes
+    kept = rows(await run_provider(block={**block, "keep_texts": True}), "diagnostics.jsonl")
     assert SENTINEL in json.dumps(kept[1]["raw"])
 
 
@@ -550,9 +554,9 @@ class Broken(FakeBackend):
 
 
 @pytest.mark.parametrize("kind", [Refusing, Broken])
-async def test_a_query_that_fails_fails_no_run(go, talks, kind):
+async def test_a_query_that_fails_fails_no_run(run_provider, talks, kind):
     block = {"timeline": "locomo", "data": str(talks), "diagnostics": {"count": {}, "list": {"surprise": 1}}}
-    outcome = await go(kind(), block=block)
+    outcome = await run_provider(kind(), block=block)
     assert {row["status"] for row in rows(outcome, "diagnostics.jsonl")} == {"failed"}
     assert SENTINEL not in written(outcome.directory)
     assert outcome.manifest.status == "completed"
@@ -572,13 +576,13 @@ def test_what_a_query_asks_of_models_is_no_cost_of_the_memory():
     assert found == {"ingest": {"calls": 2, "tokens": None}, "retrieve": {"calls": 3, "tokens": 50}}
 
 
-async def test_the_doctor_s_checks_stand_in_the_manifest(go):
-    outcome = await go(block={**GAME, "doctor": True}, registry=registry_with(FakeBackend))
+async def test_the_doctor_s_checks_stand_in_the_manifest(run_provider):
+    outcome = await run_provider(block={**GAME, "doctor": True}, registry=registry_with(FakeBackend))
     assert [check.name for check in outcome.manifest.variants[0].doctor] == list(CHECKS)
-    assert (await go(block=GAME)).manifest.variants[0].doctor is None
+    assert (await run_provider(block=GAME)).manifest.variants[0].doctor is None
 
 
-async def test_a_run_whose_backend_fails_a_check_ends_there(go):
+async def test_a_run_whose_backend_fails_a_check_ends_there(run_provider):
     class Leaky(FakeBackend):
         async def retrieve(self, request):
             every = [
@@ -587,7 +591,7 @@ async def test_a_run_whose_backend_fails_a_check_ends_there(go):
             return (await super().retrieve(request)).model_copy(update={"raw": every})
 
     store = FakeNativeStore()
-    outcome = await go(block={**GAME, "doctor": True}, registry=registry_with(lambda: Leaky(store)))
+    outcome = await run_provider(block={**GAME, "doctor": True}, registry=registry_with(lambda: Leaky(store)))
     (variant,) = outcome.manifest.variants
     assert variant.error.message == "doctor: isolation: doctor-a was shown what was written for doctor-b"
     assert outcome.manifest.status == "failed"
@@ -601,23 +605,26 @@ async def test_a_run_whose_backend_fails_a_check_ends_there(go):
 
 @pytest.fixture
 def compared(tmp_path):
-    async def go(*names, registry=None, **block):
+    async def run_all(*names, registry=None, **block):
         content = {
             "memory": {"condition": "no_memory", "budget": {"max_tokens": 400, "max_items": None}},
             "run": {"doctor": False, "game": {**GAME["game"], "users": 2}, "output": str(tmp_path), **block},
         }
         return await run(content, registry=registry or registry_with(), providers=list(names))
 
-    return go
+    return run_all
 
 
 async def test_providers_run_over_the_same_data_and_are_shown_side_by_side(compared):
     outcome = await compared("no_memory", "full_history", "oracle_ipas", "fake")
-    shown = {one.label: figure(outcome, "shown", one.label).value for one in outcome.metrics.providers}
+    shown = {
+        provider.label: figure(outcome, "shown", provider.label).value
+        for provider in outcome.metrics.providers
+    }
     assert (shown["no_memory"], shown["oracle_ipas"]) == (0.0, 1.0)
     results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
     assert results.entries[0].metrics.label == "fake", "architectures come first"
-    assert len({(one.first, one.second) for one in outcome.metrics.differences}) == 6
+    assert len({(difference.first, difference.second) for difference in outcome.metrics.differences}) == 6
     page = outcome.report.read_text(encoding="utf-8")
     assert "Paired differences" in page
     outcome.report.unlink()
@@ -627,7 +634,7 @@ async def test_providers_run_over_the_same_data_and_are_shown_side_by_side(compa
 async def test_one_that_lacks_its_sdk_is_left_out_and_said(compared):
     """One policy for every command: what was never installed fails nobody."""
     outcome = await compared("no_memory", "fake", registry=registry_with(sdk_modules=("no_such_sdk",)))
-    assert [one.label for one in outcome.manifest.variants] == ["no_memory"]
+    assert [variant.label for variant in outcome.manifest.variants] == ["no_memory"]
     (left_out,) = outcome.manifest.left_out
     assert (left_out.label, left_out.broken) == ("fake", False)
     assert "no_such_sdk" in left_out.why
@@ -642,14 +649,16 @@ async def test_a_name_that_nobody_offers_is_said_before_anything_runs(compared, 
     assert not list(tmp_path.iterdir())
 
 
-async def test_experiments_that_were_run_apart_can_be_shown_together(go, tmp_path):
-    first, second = await go(block=GAME), await go(provider="full_history", block=GAME)
-    third = await go(block={**GAME, "seeds": [8]})
+async def test_experiments_that_were_run_apart_can_be_shown_together(run_provider, tmp_path):
+    first, second = await run_provider(block=GAME), await run_provider(provider="full_history", block=GAME)
+    third = await run_provider(block={**GAME, "seeds": [8]})
     place = tmp_path / "together"
     place.mkdir()
     page, results = write_several(place, [first.directory, second.directory])
     assert [entry.shown for entry in results.entries] == ["fake", "full_history"]
-    assert {(one.first, one.second) for one in results.metrics.differences} == {("fake", "full_history")}
+    assert {(difference.first, difference.second) for difference in results.metrics.differences} == {
+        ("fake", "full_history")
+    }
     assert [part.resolve() for part in parts_of([place, first.directory])] == [
         first.directory.resolve(), second.directory.resolve()
     ]  # fmt: skip
@@ -662,16 +671,16 @@ async def test_experiments_that_were_run_apart_can_be_shown_together(go, tmp_pat
     assert "data differ" in said
 
 
-async def test_experiments_with_two_budgets_have_no_differences(go, tmp_path):
+async def test_experiments_with_two_budgets_have_no_differences(run_provider, tmp_path):
     """As within one experiment: more tokens are no better memory."""
-    less, more = [await go(block=GAME, budget={"max_tokens": tokens}) for tokens in (200, 400)]
+    less, more = [await run_provider(block=GAME, budget={"max_tokens": tokens}) for tokens in (200, 400)]
     _, results = write_several(tmp_path, [less.directory, more.directory])
     assert len(results.entries) == 2
     assert results.metrics.differences == ()
 
 
-async def test_a_page_of_several_that_was_changed_is_named(go, tmp_path):
-    first, second = await go(block=GAME), await go(provider="full_history", block=GAME)
+async def test_a_page_of_several_that_was_changed_is_named(run_provider, tmp_path):
+    first, second = await run_provider(block=GAME), await run_provider(provider="full_history", block=GAME)
     page, _ = write_several(tmp_path, [first.directory, second.directory])
     again = partial(anyio.to_thread.run_sync, partial(invoke, "verify", tmp_path))
     found = await again()
@@ -687,8 +696,8 @@ async def test_a_page_of_several_that_was_changed_is_named(go, tmp_path):
 async def test_figures_for_other_programs_say_what_the_page_says(compared):
     outcome = await compared("full_history", "oracle_ipas")
     results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
-    told = list(csv.DictReader(io.StringIO(FORMS["csv"](results))))
-    row = next(one for one in told if (one["provider"], one["figure"]) == ("oracle_ipas", "shown"))
+    table = list(csv.DictReader(io.StringIO(FORMS["csv"](results))))
+    row = next(row for row in table if (row["provider"], row["figure"]) == ("oracle_ipas", "shown"))
     assert (row["value"], row["kind"], row["failed"]) == ("1.0", "reference", "0")
     assert FORMS["markdown"](results).count("| --- |") == 2
     latex = FORMS["latex"](results)
@@ -720,8 +729,8 @@ async def test_a_name_is_no_markup_of_the_table_it_stands_in(compared):
 async def test_a_name_is_no_formula_of_a_spreadsheet(compared, name):
     outcome = await compared({"provider": "full_history", "name": name})
     results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
-    told = list(csv.DictReader(io.StringIO(FORMS["csv"](results))))
-    assert {row["provider"] for row in told} == {f"'{name}"}
+    table = list(csv.DictReader(io.StringIO(FORMS["csv"](results))))
+    assert {row["provider"] for row in table} == {f"'{name}"}
     page = outcome.report.read_text(encoding="utf-8")
     script = page.split("<script>")[1].split("</script>")[0]
     forms = script[script.index("  const words") : script.index("  for (const [name, form]")]
@@ -754,10 +763,10 @@ async def test_a_name_is_no_formula_of_a_spreadsheet(compared, name):
     ],
 )
 async def test_bad_settings_and_old_names_are_refused_before_anything_is_written(
-    go, tmp_path, block, complaint
+    run_provider, tmp_path, block, complaint
 ):
     with pytest.raises(ConfigError, match=complaint):
-        await go(block=block)
+        await run_provider(block=block)
     assert not (tmp_path / "out").exists()
 
 
@@ -776,9 +785,9 @@ def test_a_block_that_is_none_or_unknown_is_refused_by_both_commands(more, compl
         load_experiment(content, block="run", selected=selected, providers=["no_memory"])
 
 
-async def test_a_provider_that_cannot_be_built_leaves_nothing_behind(go, tmp_path):
+async def test_a_provider_that_cannot_be_built_leaves_nothing_behind(run_provider, tmp_path):
     with pytest.raises(ConfigError, match=r"memory\.backends\.fake\.api_kee: is not a known field"):
-        await go(backends={"fake": {"api_kee": "x"}})
+        await run_provider(backends={"fake": {"api_kee": "x"}})
     assert not list(tmp_path.glob("out/*"))
 
 
@@ -819,5 +828,5 @@ async def test_the_example_is_one_that_this_version_reads_and_verifies(monkeypat
     known = tuple(figure for figure in FIGURES if figure.name in recorded)  # later ones it cannot have
     monkeypatch.setattr("memory.bench.scores.metrics.FIGURES", known)
     found = await anyio.to_thread.run_sync(partial(verify, example, render=rendered))
-    versions = [one for one in found.deviations if "report.html" not in one.where]
+    versions = [deviation for deviation in found.deviations if "report.html" not in deviation.where]
     assert versions == []

@@ -20,7 +20,7 @@ def test_a_section_is_read_as_its_entries():
         ContextEntry("Stay dry.", group="notes"),
         ContextEntry("Line by line.\nAnd so on.", prose=True),
     )
-    found = [(one.text.splitlines()[-1].strip(), one.labels, one.group) for one in entries_of(shown)]
+    found = [(entry.text.splitlines()[-1].strip(), entry.labels, entry.group) for entry in entries_of(shown)]
     assert found == [
         ("harbour.", "context work", "notes"),
         ("- Stay dry.", "", "notes"),

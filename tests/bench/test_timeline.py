@@ -53,8 +53,8 @@ def test_it_refuses_disorder(sessions, probes, complaint):
 
 def test_probes_are_found_by_their_position():
     timeline = Timeline("p", (Session("s1", (turn("a"),)),), (probe(0, (), "early"), probe(1, name="late")))
-    assert [one.probe_id for one in timeline.probes_after(1)] == ["late"]
-    assert [one.probe_id for one in timeline.probes_after(0)] == ["early"]
+    assert [probe.probe_id for probe in timeline.probes_after(1)] == ["late"]
+    assert [probe.probe_id for probe in timeline.probes_after(0)] == ["early"]
 
 
 def test_two_timelines_cannot_share_a_persona():

@@ -23,7 +23,7 @@ PROVIDERS = ("full_history", "no_memory")
 _EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.truncate")
 
 
-def _tell(*what: object) -> None:
+def _print_line(*what: object) -> None:
     sys.stdout.write(" ".join(map(str, what)) + "\n")
     sys.stdout.flush()
 
@@ -57,7 +57,7 @@ def work(out: Path, number: int) -> None:
     else:
         resume(experiment, begun[0])
     if not number:
-        _tell(seen[0])
+        _print_line(seen[0])
 
 
 def ended(out: Path, number: int) -> int:
@@ -67,7 +67,7 @@ def ended(out: Path, number: int) -> int:
         try:
             work(out, number)
         except BaseException as error:
-            _tell(f"{type(error).__name__}: {error}")
+            _print_line(f"{type(error).__name__}: {error}")
             os._exit(1)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -77,4 +77,4 @@ if __name__ == "__main__":
     if len(sys.argv) == 2:
         work(Path(sys.argv[1]), 0)
     for number in map(int, sys.argv[2:]):
-        _tell(number, *(ended(Path(sys.argv[1]) / str(number), number) for _ in range(2)))
+        _print_line(number, *(ended(Path(sys.argv[1]) / str(number), number) for _ in range(2)))

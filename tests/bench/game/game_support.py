@@ -78,6 +78,6 @@ def lines(file: Path) -> list[dict[str, Any]]:
 def scores(outcome: Outcome) -> dict[str, dict[str, float | None]]:
     """Provider -> figure -> share."""
     return {
-        variant.label: {one.name: one.estimate.value for one in variant.measures}
+        variant.label: {measure.name: measure.estimate.value for measure in variant.measures}
         for variant in outcome.metrics.providers
     }

@@ -26,7 +26,7 @@ def run(out: Path, kind: str, **more: Any) -> Outcome:
     )
 
 
-def told(outcome: Outcome) -> Any:
+def metrics_without_id(outcome: Outcome) -> Any:
     return outcome.metrics.model_copy(update={"experiment_id": ""})
 
 
@@ -56,7 +56,7 @@ def test_worker_processes_play_the_same(here: Outcome, tmp_path: Path) -> None:
     )
     there = begin(experiment, progress=heard.append)
     assert statuses(there) == ["completed"] * 3
-    assert told(there) == told(here)
+    assert metrics_without_id(there) == metrics_without_id(here)
     assert there.manifest.runs[0].workers == 2
     assert heard[-1].done == heard[-1].total
     assert heard[-1].left_s == 0
@@ -79,7 +79,7 @@ def test_a_killed_worker_costs_its_cell_alone(here: Outcome, tmp_path: Path, kil
         lost.directory,
     )
     assert statuses(again) == ["completed"] * 3
-    assert told(again) == told(here)
+    assert metrics_without_id(again) == metrics_without_id(here)
 
 
 @pytest.mark.thorough
@@ -90,7 +90,7 @@ def test_a_dask_cluster_plays_the_same_with_a_worker_killed_in_the_middle(
     there = run(tmp_path / "out", "dask")
     assert killed_once.exists()
     assert statuses(there) == ["completed"] * 3
-    assert told(there) == told(here)
+    assert metrics_without_id(there) == metrics_without_id(here)
     resumed = [cell for cell in there.manifest.cells if cell.resumed]
     assert [cell.resumed for cell in resumed] == [1]
     stored = there.directory / "cells" / "01-s7-r1-p1" / "store" / "full_history"
@@ -164,7 +164,7 @@ def test_a_display_that_fails_costs_no_cell(here: Outcome, tmp_path: Path) -> No
         raise BrokenPipeError
 
     done = begin(matrix(tmp_path, *PROVIDERS, game=SMALL, memory=MEMORY), progress=broken)
-    assert told(done) == told(here)
+    assert metrics_without_id(done) == metrics_without_id(here)
 
 
 def test_of_the_last_cells_the_longest_is_begun_first(tmp_path: Path) -> None:

@@ -44,9 +44,9 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 def test_the_truth_scores_all_and_nothing_scores_nothing(outcome: Outcome) -> None:
     assert outcome.manifest.status == "completed"
-    told = scores(outcome)
-    assert set(told) == set(QUICK)
-    oracle, nothing = told["oracle_ipas"], told["no_memory"]
+    shares = scores(outcome)
+    assert set(shares) == set(QUICK)
+    oracle, nothing = shares["oracle_ipas"], shares["no_memory"]
     for name in ("style fit", "discrimination", "detection", "coherence", "overall", "shown"):
         assert oracle[name] == 1.0, name
     none = (
@@ -64,23 +64,27 @@ def test_the_truth_scores_all_and_nothing_scores_nothing(outcome: Outcome) -> No
     assert nothing["coherence"] == 0.0, "what only the user's hints brought about is no memory's merit"
     assert (nothing["felt effort"] or 0) > 0.5
     # What is written down once and never again is right until it changes.
-    profile = told["static_profile"]
+    profile = shares["static_profile"]
     assert 0.4 < (profile["style fit"] or 0) < 1.0
     assert (profile["stale rate"] or 0) > 0.5
     for learner in ("full_history", "rolling_summary"):
-        assert 0.0 < (told[learner]["style fit"] or 0) < 1.0
+        assert 0.0 < (shares[learner]["style fit"] or 0) < 1.0
 
 
 def test_every_figure_has_its_clusters_and_differences_are_paired(outcome: Outcome) -> None:
     for variant in outcome.metrics.providers:
-        fit = next(one for one in variant.measures if one.name == "style fit").estimate
+        fit = next(measure for measure in variant.measures if measure.name == "style fit").estimate
         assert fit.clusters == 2
         assert (fit.low, fit.high) == (None, None), "of two personas nothing can be said"
         assert (variant.failed, variant.unready, variant.missing) == (0, 0, 0)
-    of = {one.figure: 0 for one in outcome.metrics.differences}
+    of = {difference.figure: 0 for difference in outcome.metrics.differences}
     assert next(iter(of)) == "style fit"
     assert {"overall", "over-personalisation", "shown", "stale rate"} <= {*of}
-    pairs = {(one.first, one.second): one for one in outcome.metrics.differences if one.figure == "style fit"}
+    pairs = {
+        (difference.first, difference.second): difference
+        for difference in outcome.metrics.differences
+        if difference.figure == "style fit"
+    }
     assert len(pairs) == 10
     assert pairs["no_memory", "oracle_ipas"].value is not None
     assert pairs["no_memory", "oracle_ipas"].value < -0.5
@@ -89,7 +93,7 @@ def test_every_figure_has_its_clusters_and_differences_are_paired(outcome: Outco
 def test_a_test_session_changes_nothing_and_its_artefacts_are_refused(outcome: Outcome) -> None:
     game = make_game(GameSize(**{**SIZE, "users": 2}))
     for cell in outcome.manifest.cells:
-        (timeline,) = (one for one in game.timelines if one.persona_id == cell.persona_id)
+        (timeline,) = (candidate for candidate in game.timelines if candidate.persona_id == cell.persona_id)
         directory = outcome.directory / "cells" / cell.cell_id
         beats = lines(directory / "results.jsonl")
         replies = sum(beat["turns"] for beat in beats)
@@ -113,8 +117,8 @@ def test_what_was_said_in_test_sessions_is_in_no_store(outcome: Outcome) -> None
     """Complaints are said in test sessions alone."""
     complaints = {
         beat.branch
-        for one in make_game(GameSize(**SIZE)).timelines
-        for test in one.tests
+        for timeline in make_game(GameSize(**SIZE)).timelines
+        for test in timeline.tests
         for beat in test.script.beats
     }
     kept = b"".join(
@@ -166,9 +170,9 @@ def test_figures_come_from_what_is_on_disk(outcome: Outcome) -> None:
 
 def test_the_report_shows_every_provider(outcome: Outcome) -> None:
     """One budget is equal where as much of it was shown, within 10 %."""
-    (told,) = unequal(outcome)
+    (sentence,) = unequal(outcome)
     assert re.fullmatch(
-        r"tokens shown differ at a budget of 600: full_history: 5\d\d; .*static_profile: 1\d\d", told
+        r"tokens shown differ at a budget of 600: full_history: 5\d\d; .*static_profile: 1\d\d", sentence
     )
     page = outcome.report.read_text("utf-8")
     assert all(label in page for label in QUICK)
@@ -178,8 +182,8 @@ def test_the_report_shows_every_provider(outcome: Outcome) -> None:
 def test_any_request_can_be_opened_with_what_was_said_shown_and_judged(outcome: Outcome) -> None:
     page = unescape(outcome.report.read_text("utf-8"))
     titles = re.findall(r"<summary>(.*?)</summary>", page)
-    assert len(titles) == sum(one.requests for one in outcome.metrics.providers)
-    cell = next(one for one in outcome.manifest.cells if one.label == "full_history")
+    assert len(titles) == sum(provider.requests for provider in outcome.metrics.providers)
+    cell = next(cell for cell in outcome.manifest.cells if cell.label == "full_history")
     for text in lines(outcome.directory / "cells" / cell.cell_id / "texts.jsonl"):
         assert text["user"] in page
         assert text["reply"] in page
@@ -223,11 +227,13 @@ def test_texts_are_kept_only_where_they_may_be(tmp_path: Path) -> None:
     assert not (cell / "texts.jsonl").exists()
     game = make_game(GameSize(**SIZE))
     said = next(beat.goal for test in game.timelines[0].tests for beat in test.script.beats)
-    told = next(beat.goal for one in game.timelines[0].sessions if one.script for beat in one.script.beats)
+    ingested = next(
+        beat.goal for session in game.timelines[0].sessions if session.script for beat in session.script.beats
+    )
     for file in (path for path in done.directory.rglob("*") if path.is_file() and "store" not in path.parts):
         content = file.read_text("utf-8")
         assert said not in content, file
-        assert told not in content, file
+        assert ingested not in content, file
 
 
 def test_one_provider_with_two_settings(tmp_path: Path) -> None:
@@ -236,8 +242,8 @@ def test_one_provider_with_two_settings(tmp_path: Path) -> None:
         {"name": "short", "provider": "full_history", "budget": {"max_tokens": 60}},
         {"name": "long", "provider": "full_history", "budget": {"max_tokens": None}},
     )
-    told = scores(done)
-    assert (told["short"]["shown"] or 0) < (told["long"]["shown"] or 0) == 1.0
+    shares = scores(done)
+    assert (shares["short"]["shown"] or 0) < (shares["long"]["shown"] or 0) == 1.0
     budgets = {variant.label: variant.budget.max_tokens for variant in done.manifest.variants}
     assert budgets == {"short": 60, "long": None}
     assert len({variant.config_hash for variant in done.manifest.variants}) == 2
@@ -249,7 +255,7 @@ def test_experiment_groups_are_not_compared_with_each_other(tmp_path: Path) -> N
     done = play(
         tmp_path, "no_memory", {"provider": "full_history", "group": "feedback"}, "oracle_ipas", game=SIZE
     )
-    pairs = {(one.first, one.second) for one in done.metrics.differences}
+    pairs = {(difference.first, difference.second) for difference in done.metrics.differences}
     assert pairs == {("no_memory", "oracle_ipas")}
     assert unequal(done) == [
         "experiment groups differ: full_history: feedback; no_memory: default; oracle_ipas: default"
@@ -347,10 +353,10 @@ def test_nothing_is_begun_where_a_provider_does_not_exist(tmp_path: Path) -> Non
 
 def test_chinese_is_played_alike(tmp_path: Path) -> None:
     done = play(tmp_path, "no_memory", "full_history", "oracle_ipas", game={**SIZE, "language": "zh"})
-    told = scores(done)
-    assert told["oracle_ipas"]["style fit"] == 1.0
-    assert told["no_memory"]["style fit"] == 0.0
-    assert (told["full_history"]["style fit"] or 0) > 0.0
+    shares = scores(done)
+    assert shares["oracle_ipas"]["style fit"] == 1.0
+    assert shares["no_memory"]["style fit"] == 0.0
+    assert (shares["full_history"]["style fit"] or 0) > 0.0
 
 
 def test_the_command_plays_a_matrix_and_says_how_it_went(tmp_path: Path) -> None:
@@ -462,6 +468,6 @@ def test_every_setting_that_decides_a_figure_is_named_where_experiments_differ_i
         given = {"game": game, "memory": {}, **setting}
         providers = given.pop("providers", ["rolling_summary"])
         other = play(tmp_path, *providers, **given).directory
-        told = verdict.unequal(read_results([first, other]))
-        missed += [] if any(line.startswith(f"{what} differ") for line in told) else [(what, told)]
+        sentences = verdict.unequal(read_results([first, other]))
+        missed += [] if any(line.startswith(f"{what} differ") for line in sentences) else [(what, sentences)]
     assert missed == []

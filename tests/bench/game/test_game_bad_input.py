@@ -157,9 +157,9 @@ def test_journals_of_another_version_are_not_continued(whole: Outcome, tmp_path:
         resume(experiment, done.directory)
 
 
-def _holds(directory: Path, told: Any, end: Any) -> None:
+def _holds(directory: Path, held: Any, end: Any) -> None:
     with exclusively(directory):
-        told.set()
+        held.set()
         end.wait(60)
 
 
@@ -167,11 +167,11 @@ def test_two_processes_do_not_resume_one_run(tmp_path: Path) -> None:
     matrix_ = matrix(tmp_path, "full_history", game=SMALL)
     done = begin(matrix_)
     context = multiprocessing.get_context("spawn")
-    told, end = context.Event(), context.Event()
-    other = context.Process(target=_holds, args=(done.directory, told, end))
+    held, end = context.Event(), context.Event()
+    other = context.Process(target=_holds, args=(done.directory, held, end))
     other.start()
     try:
-        assert told.wait(60)
+        assert held.wait(60)
         with pytest.raises(ConfigError, match="is open elsewhere"):
             resume(matrix_, done.directory)
     finally:

@@ -32,7 +32,7 @@ def beat(cluster: str = "ada", replicate: int = 1, **fields: Any) -> Sample:
 
 
 def estimate(variant: ProviderMetrics, name: str) -> Estimate:
-    (found,) = [one.estimate for one in variant.measures if one.name == name]
+    (found,) = [measure.estimate for measure in variant.measures if measure.name == name]
     return found
 
 
@@ -205,7 +205,7 @@ def test_evidence_is_words_and_a_claim_stands_apart() -> None:
 
 def test_nothing_scored_gives_no_figure() -> None:
     variant = of([])
-    assert all(one.estimate.value is None for one in variant.measures)
+    assert all(measure.estimate.value is None for measure in variant.measures)
 
 
 def test_paired_differences_are_those_of_the_figure_in_the_table() -> None:
@@ -216,8 +216,8 @@ def test_paired_differences_are_those_of_the_figure_in_the_table() -> None:
         for beats in (left, right):
             beats.append(beat(probe_id=str(fields), **fields))
     metrics = experiment_metrics("game", [("one", left), ("two", right)])
-    (first, second) = (figure(one, "style fit")[0] for one in metrics.providers)
-    (difference,) = [one for one in metrics.differences if one.figure == "style fit"]
+    (first, second) = (figure(provider, "style fit")[0] for provider in metrics.providers)
+    (difference,) = [difference for difference in metrics.differences if difference.figure == "style fit"]
     assert first is not None
     assert second is not None
     assert (difference.first, difference.second, difference.value) == ("one", "two", first - second)
@@ -273,18 +273,18 @@ def hand(table: str) -> list[Sample]:
 
 def test_figures_are_those_worked_out_by_hand() -> None:
     metrics = experiment_metrics("game", [("one", hand(HAND)), ("two", hand(OTHER))])
-    one, two = metrics.providers
+    first, second = metrics.providers
     # Five of eight suit, 2 of ada's four and 3 of bob's; one shows the other's setting, two show neither.
-    assert figure(one, "style fit") == (5 / 8, 8)
-    assert figure(one, "discrimination") == (6 / 8, 8)
-    assert figure(one, "contamination") == (1 / 8, 8)
-    assert figure(one, "felt effort") == (3 / 8, 8)
-    assert figure(one, "overall") == (1 / 4, 4)
+    assert figure(first, "style fit") == (5 / 8, 8)
+    assert figure(first, "discrimination") == (6 / 8, 8)
+    assert figure(first, "contamination") == (1 / 8, 8)
+    assert figure(first, "felt effort") == (3 / 8, 8)
+    assert figure(first, "overall") == (1 / 4, 4)
     # Now b suits for ada too, and a and d for nobody.
-    assert figure(two, "style fit") == (2 / 8, 8)
-    assert figure(two, "contamination") == (2 / 8, 8)
-    assert figure(two, "overall") == (0.0, 4)
-    fit = next(measure.estimate for measure in one.measures if measure.name == "style fit")
+    assert figure(second, "style fit") == (2 / 8, 8)
+    assert figure(second, "contamination") == (2 / 8, 8)
+    assert figure(second, "overall") == (0.0, 4)
+    fit = next(measure.estimate for measure in first.measures if measure.name == "style fit")
     assert fit.clusters == 2
     assert fit.low is None, "of two personas nothing can be said"
     # Pairs: a +1 for both, b -1 for ada, d +1 for both: +4 -1 of 8. Ada +1, bob +2; 4 x 3/8 = 1 1/2 each.

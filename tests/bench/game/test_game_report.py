@@ -47,8 +47,13 @@ def _results(samples: dict[str, list[Sample]], kinds: dict[str, str] | None = No
     kinds = kinds or {}
     manifest: Any = SimpleNamespace(left_out=())
     entries = tuple(
-        Entry(_variant(one.label, kinds.get(one.label, "control"), condition=one.label), one, (), manifest)
-        for one in metrics.providers
+        Entry(
+            _variant(provider.label, kinds.get(provider.label, "control"), condition=provider.label),
+            provider,
+            (),
+            manifest,
+        )
+        for provider in metrics.providers
     )
     return Results("e", (manifest,), entries, metrics)
 
@@ -189,7 +194,7 @@ def test_a_long_name_stands_in_the_legend_whole() -> None:
 def _won(low: float | None, high: float | None, value: float = 0.25) -> str:
     fit, miss = [True] * 3 + [False], [True, False] * 2
     samples = {
-        label: [Sample("c", _record(at, at, one)) for at, one in enumerate(values, start=1)]
+        label: [Sample("c", _record(at, at, suits)) for at, suits in enumerate(values, start=1)]
         for label, values in (
             ("mem0", fit),
             ("rag", miss),
@@ -260,8 +265,8 @@ def test_costs_are_summed_by_provider_and_what_was_not_said_is_unknown() -> None
         (_cell("two", 1.0, 4, None, events=2, written_tokens=1400),),
     )
     entries = tuple(
-        Entry(one.variant, one.metrics, found, one.manifest)
-        for one, found in zip((first, second), cells, strict=True)
+        Entry(entry.variant, entry.metrics, found, entry.manifest)
+        for entry, found in zip((first, second), cells, strict=True)
     )
     costed = Results(results.name, results.manifests, entries, results.metrics)
     columns, rows = tables.costs(costed)

@@ -63,7 +63,7 @@ def test_what_is_tested_was_told_before_and_can_be_told_apart(language: str, see
     words = load_language(language)
     size = SMALL.model_copy(update={"language": language, "tests": 21})
 
-    def told(marker: str, text: str) -> bool:
+    def mentioned(marker: str, text: str) -> bool:
         return any(wording.casefold() in text for wording in words.in_play(marker, seed).wordings)
 
     for timeline in make_game(size, seed=seed).timelines:
@@ -73,14 +73,14 @@ def test_what_is_tested_was_told_before_and_can_be_told_apart(language: str, see
                 truth = beat.truth
                 assert truth is not None
                 assert words.matters_to(beat.goal) == beat.attribute
-                assert all(told(marker, said) for marker in (*truth.stale, *truth.other, *truth.decoys))
+                assert all(mentioned(marker, said) for marker in (*truth.stale, *truth.other, *truth.decoys))
                 if truth.current is None:
                     assert beat.kind == "neutral"
                     assert truth.other, "a memory that shows it without its context fails"
                     continue
-                assert told(truth.current, said)
+                assert mentioned(truth.current, said)
                 assert truth.current not in (*truth.stale, *truth.other, *truth.decoys)
-                assert told(truth.current, beat.hint.casefold())
+                assert mentioned(truth.current, beat.hint.casefold())
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -120,7 +120,9 @@ def test_every_change_has_four_tests_before_the_next_and_no_first_value_is_right
 @pytest.mark.parametrize("seed", range(8))
 def test_all_that_makes_it_hard_is_there(seed: int) -> None:
     (timeline,) = make_game(GameSize(users=1), seed=seed).timelines
-    kinds = Counter(beat.kind for one in timeline.sessions if one.script for beat in one.script.beats)
+    kinds = Counter(
+        beat.kind for session in timeline.sessions if session.script for beat in session.script.beats
+    )
     assert {"statement", "elsewhere", "task", "named", "hearsay", "exception", "distraction"} == set(kinds)
     truths = [beat.truth for test in timeline.tests for beat in test.script.beats if beat.truth]
     assert any(truth.stale for truth in truths)

@@ -84,8 +84,8 @@ def test_killed_at_any_file_it_goes_on_to_the_same_bytes(
         }
     )
     sys.stdout.write(f"killed at files {numbers}\n")  # shown where this fails
-    told = script(tmp_path, *numbers).splitlines()
-    assert all(" -9 " in line for line in told), told
+    endings = script(tmp_path, *numbers).splitlines()
+    assert all(" -9 " in line for line in endings), endings
     for number in numbers:
         left_by = sorted((tmp_path / str(number)).glob("*"))
         begun = [directory for directory in left_by if (directory / "manifest.json").exists()]
@@ -116,7 +116,9 @@ def test_a_disk_too_full_for_a_trace_ends_the_cell_and_loses_none(whole: Outcome
     (directory,) = tmp_path.iterdir()
     cells = read_manifest(directory).cells
     errors = [cell.error.message if cell.error else cell.status for cell in cells]
-    assert all(re.match(r"traces\.jsonl cannot be written \(.*\); make room", one) for one in errors), errors
+    assert all(
+        re.match(r"traces\.jsonl cannot be written \(.*\); make room", message) for message in errors
+    ), errors
     done = resume(experiment, directory)
     assert done.manifest.status == "completed"
     again, once = left(done.directory), left(whole.directory)
@@ -132,17 +134,17 @@ def test_a_disk_too_full_for_a_trace_ends_the_cell_and_loses_none(whole: Outcome
 def test_of_two_that_take_it_up_at_once_one_is_refused(whole: Outcome, tmp_path: Path) -> None:
     script(tmp_path, 40)
     (directory,) = (tmp_path / "40").iterdir()
-    told = set[str]()
+    outcomes = set[str]()
 
     def another(*_: object) -> None:
         try:
-            told.add(resume(experiment_of(tmp_path / "40"), directory).manifest.status)
+            outcomes.add(resume(experiment_of(tmp_path / "40"), directory).manifest.status)
         except ConfigError as error:
-            told.add(str(error))
+            outcomes.add(str(error))
 
     done = resume(experiment_of(tmp_path / "40"), directory, progress=another)
     assert done.manifest.status == "completed"
-    (refused,) = told
+    (refused,) = outcomes
     assert "is open elsewhere" in refused
     assert left(directory) == left(whole.directory)
 

@@ -34,16 +34,20 @@ def form_groups(language: Language) -> list[tuple[str, ...]]:
 def sentences(language: Language) -> list[str]:
     return [
         *(form for group in form_groups(language) for form in group),
-        *(one.topic for one in language.attributes),
-        *(said for one in language.attributes for said in (*one.requests, *one.talk)),
+        *(attribute.topic for attribute in language.attributes),
+        *(said for attribute in language.attributes for said in (*attribute.requests, *attribute.talk)),
         *(name for world in language.worlds for name in world.names),
     ]
 
 
 def test_both_languages_have_the_same_attributes_and_forty_worlds(language: Language) -> None:
-    assert [one.name for one in language.attributes] == [one.name for one in load_language("en").attributes]
+    assert [attribute.name for attribute in language.attributes] == [
+        attribute.name for attribute in load_language("en").attributes
+    ]
     assert len(language.attributes) == 14
-    assert all(len(one.settings) == 4 and len(one.requests) == 4 for one in language.attributes)
+    assert all(
+        len(attribute.settings) == 4 and len(attribute.requests) == 4 for attribute in language.attributes
+    )
     assert len({world.persona_id for world in language.worlds}) == 40
 
 
@@ -65,8 +69,8 @@ def test_a_name_belongs_to_one_world_alone(language: Language) -> None:
 def test_no_wording_and_no_sign_of_a_setting_is_part_of_anything_else(language: Language) -> None:
     phrases = [
         phrase.casefold()
-        for one in language.attributes
-        for setting in one.settings
+        for attribute in language.attributes
+        for setting in attribute.settings
         for phrase in (*setting.wordings, setting.acted)
     ]
     said = [sentence.casefold() for sentence in sentences(language)]
@@ -88,7 +92,7 @@ def test_every_wording_is_found_alone_and_broken_over_lines(language: Language) 
 
 
 def test_a_seed_plays_half_of_the_wordings_and_another_one_other_halves(language: Language) -> None:
-    markers = [marker for one in language.attributes for marker in one.markers]
+    markers = [marker for attribute in language.attributes for marker in attribute.markers]
     games = [
         {marker: set(language.in_play(marker, seed).wordings) for marker in markers} for seed in range(6)
     ]
@@ -109,14 +113,14 @@ def test_every_request_calls_for_its_attribute_alone_however_it_is_wrapped(langu
     for world in language.worlds[:3]:
         for context in CONTEXTS:
             props = {"matter": world.matters[context][0], "person": world.people[context][0]}
-            for one in language.attributes:
-                assert not set(one.practised(tested=True)) & set(one.practised(tested=False))
-                for request in (form.format(**props) for form in one.requests):
-                    assert language.matters_to(request) == one.name
+            for attribute in language.attributes:
+                assert not set(attribute.practised(tested=True)) & set(attribute.practised(tested=False))
+                for request in (form.format(**props) for form in attribute.requests):
+                    assert language.matters_to(request) == attribute.name
                     for form in forms.named:
-                        wrapped = form.format(request=request, topic=one.topic, **props)
-                        assert language.matters_to(wrapped) == one.name
-                for talk in one.talk:
+                        wrapped = form.format(request=request, topic=attribute.topic, **props)
+                        assert language.matters_to(wrapped) == attribute.name
+                for talk in attribute.talk:
                     assert language.matters_to(talk.format(**props)) is None
             for form in forms.filler:
                 assert language.matters_to(form.format(**props)) is None
@@ -146,11 +150,11 @@ def test_leads_name_their_context_and_nothing_else_names_one(language: Language)
 
 
 def test_a_reply_shows_the_setting_it_follows(language: Language) -> None:
-    for one in language.attributes:
-        for marker in one.markers:
-            reply = f"{language.forms.lead_in} {language.acted(one.name, marker)}"
-            assert language.shown(one.name, reply) == marker
-        assert language.shown(one.name, language.forms.neutral_reply) is None
+    for attribute in language.attributes:
+        for marker in attribute.markers:
+            reply = f"{language.forms.lead_in} {language.acted(attribute.name, marker)}"
+            assert language.shown(attribute.name, reply) == marker
+        assert language.shown(attribute.name, language.forms.neutral_reply) is None
     assert not re.search("[{}]", language.forms.neutral_reply)
 
 

@@ -105,7 +105,7 @@ class OneItem(Honest):
     def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
         if not entries:
             return []
-        every = tuple(one for entry in entries for one in entry.event_ids)
+        every = tuple(event_id for entry in entries for event_id in entry.event_ids)
         return [ContextEntry(" ".join(entry.text for entry in entries), native_id="all", event_ids=every)]
 
 
@@ -126,7 +126,7 @@ class KnowsThePhrases(Honest):
     phrases: tuple[str, ...] = ()
 
     def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
-        return [entry for entry in entries if any(one in entry.text.casefold() for one in self.phrases)]
+        return [entry for entry in entries if any(phrase in entry.text.casefold() for phrase in self.phrases)]
 
 
 class Silent(Honest):
@@ -138,7 +138,9 @@ class GoesBack(Honest):
     """Shows every second time what was so at first."""
 
     def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
-        return entries if self.asked % 2 else [one for one in entries if str(one.timestamp) < "2026-01-22"]
+        return (
+            entries if self.asked % 2 else [entry for entry in entries if str(entry.timestamp) < "2026-01-22"]
+        )
 
 
 class MixesContexts(Honest):
@@ -154,7 +156,7 @@ class MixesContexts(Honest):
 
 class ClaimsEverything(Honest):
     def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
-        every = tuple(one for entry in entries for one in entry.event_ids)
+        every = tuple(event_id for entry in entries for event_id in entry.event_ids)
         return [ContextEntry("All of it is here.", native_id="claim", event_ids=every)]
 
 
@@ -215,7 +217,7 @@ SHORTER = ("relevant tokens",)
 
 def other_phrases() -> tuple[str, ...]:
     words = load_language("en")
-    markers = [marker for one in words.attributes for marker in one.markers]
+    markers = [marker for attribute in words.attributes for marker in attribute.markers]
     return tuple(
         wording.casefold() for marker in markers for wording in words.in_play(marker, SEED + 1).wordings
     )
@@ -244,7 +246,7 @@ def played(out: Path, memory: Callable[[], Honest]) -> Outcome:
 
 def figures(outcome: Outcome) -> dict[str, float | None]:
     (provider,) = outcome.metrics.providers
-    return {one.name: one.estimate.value for one in provider.measures}
+    return {measure.name: measure.estimate.value for measure in provider.measures}
 
 
 @pytest.fixture(scope="module")
@@ -280,7 +282,7 @@ def test_a_lie_moves_what_it_must_and_improves_nothing(
     (provider,) = outcome.metrics.providers
     if name == "says pending":
         assert provider.unready == provider.requests
-        assert all(one.estimate.best is not None for one in provider.measures if one.estimate.n)
+        assert all(measure.estimate.best is not None for measure in provider.measures if measure.estimate.n)
     if name.startswith("fails"):
         assert provider.failed > 0.2 * provider.requests
 

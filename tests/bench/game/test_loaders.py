@@ -67,7 +67,7 @@ def test_personamem_asks_once_what_may_be_known_is_ingested(tmp_path: Path) -> N
     data = load_personamem(personamem(tmp_path, [LATER, QUESTION]))
     (timeline,) = data.timelines
     assert [probe.probe_id for probe in timeline.probes] == ["q1", "q2"]
-    before = [sum(len(turn.messages) for one in timeline.sessions[: probe.after] for turn in one.turns)
+    before = [sum(len(turn.messages) for session in timeline.sessions[: probe.after] for turn in session.turns)
               for probe in timeline.probes]  # fmt: skip
     assert before == [3, 6]
     truth = timeline.probes[0].truth
@@ -83,10 +83,10 @@ def test_personamem_is_played_and_answered(tmp_path: Path) -> None:
     root = personamem(tmp_path / "data", [QUESTION, LATER])
     done = play(tmp_path / "out", "no_memory", "full_history", timeline="personamem", data=str(root))
     assert done.manifest.status == "completed"
-    told = scores(done)
-    assert told["full_history"]["right answers"] == 1.0
-    assert told["no_memory"]["right answers"] == 0.5  # the first answer, whatever it is
-    assert told["full_history"]["evidence recall"] is None  # nothing says which turns hold the answer
+    shares = scores(done)
+    assert shares["full_history"]["right answers"] == 1.0
+    assert shares["no_memory"]["right answers"] == 0.5  # the first answer, whatever it is
+    assert shares["full_history"]["evidence recall"] is None  # nothing says which turns hold the answer
     cell = done.directory / "cells" / "02-s7-r1-p1"
     assert [row["fit_first"] for row in lines(cell / "results.jsonl")] == [True, True]
     (record,) = (cell for cell in done.manifest.cells if cell.label == "full_history")
@@ -172,7 +172,10 @@ def longmemeval(file: Path, **fields: Any) -> Path:
 def test_longmemeval_is_a_timeline_for_each_question(tmp_path: Path) -> None:
     data = load_longmemeval(longmemeval(tmp_path / "lme.json"))
     (timeline,) = data.timelines
-    assert [one.turns[0].text for one in timeline.sessions] == ["I drink sencha.", "Now it is oolong."]
+    assert [session.turns[0].text for session in timeline.sessions] == [
+        "I drink sencha.",
+        "Now it is oolong.",
+    ]
     (probe,) = timeline.probes
     assert probe.truth == EvidenceTruth(("lme1:002.0",), answer="oolong")
     assert data.notes[-1] == "not used: extra"
@@ -181,10 +184,10 @@ def test_longmemeval_is_a_timeline_for_each_question(tmp_path: Path) -> None:
 def test_longmemeval_is_played_and_its_evidence_found(tmp_path: Path) -> None:
     file = longmemeval(tmp_path / "lme.json")
     done = play(tmp_path / "out", "no_memory", "full_history", timeline="longmemeval", data=str(file))
-    told = scores(done)
-    assert told["full_history"]["evidence recall"] == 1.0
-    assert told["full_history"]["style fit"] is None  # rules answer no question
-    assert told["no_memory"]["evidence recall"] == 0.0
+    shares = scores(done)
+    assert shares["full_history"]["evidence recall"] == 1.0
+    assert shares["full_history"]["style fit"] is None  # rules answer no question
+    assert shares["no_memory"]["evidence recall"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -267,8 +270,8 @@ def layout(root: Path, change: Callable[[dict[str, Any]], None] = lambda files: 
 def test_mempabenchs_layout_is_a_timeline_for_each_user(tmp_path: Path) -> None:
     data = load_mempabench(layout(tmp_path))
     (timeline,) = data.timelines
-    assert [one.session_id for one in timeline.sessions] == ["acc_001", "acc_002", "evolv_01"]
-    assert [one.change for one in timeline.sessions] == [False, False, True]
+    assert [session.session_id for session in timeline.sessions] == ["acc_001", "acc_002", "evolv_01"]
+    assert [session.change for session in timeline.sessions] == [False, False, True]
     first, second = timeline.tests
     assert (first.session_id, first.after) == ("t1", 1)
     assert (second.session_id, second.after) == ("test_02", 3)
@@ -283,7 +286,7 @@ def test_mempabenchs_layout_is_a_timeline_for_each_user(tmp_path: Path) -> None:
 
 def test_a_change_before_all_scripts_comes_first(tmp_path: Path) -> None:
     (timeline,) = load_mempabench(layout(tmp_path, broken("evolv_01.yaml", "after", value=0))).timelines
-    assert [one.session_id for one in timeline.sessions] == ["evolv_01", "acc_001", "acc_002"]
+    assert [session.session_id for session in timeline.sessions] == ["evolv_01", "acc_001", "acc_002"]
 
 
 def test_mempabenchs_layout_is_played(tmp_path: Path) -> None:
@@ -292,10 +295,10 @@ def test_mempabenchs_layout_is_played(tmp_path: Path) -> None:
         tmp_path / "out", "no_memory", "full_history", "oracle_ipas", timeline="mempabench", data=str(root)
     )
     assert done.manifest.status == "completed", [cell.error for cell in done.manifest.cells]
-    told = scores(done)
-    assert told["oracle_ipas"]["style fit"] == 1.0
-    assert told["no_memory"]["style fit"] == 0.0
-    assert told["full_history"]["style fit"] == 1.0
+    shares = scores(done)
+    assert shares["oracle_ipas"]["style fit"] == 1.0
+    assert shares["no_memory"]["style fit"] == 0.0
+    assert shares["full_history"]["style fit"] == 1.0
     assert not list(done.directory.glob("cells/*/texts.jsonl"))
 
 
@@ -387,8 +390,8 @@ def test_other_data_is_named_when_it_is_given_to_verify(tmp_path: Path) -> None:
     assert verify(done.directory, root).deviations == ()
     assert "verdicts: from the sections shown" in verify(done.directory, root).checked
     other = personamem(tmp_path / "other", [QUESTION])
-    told = [one.where for one in verify(done.directory, other).deviations]
-    assert "manifest.json: data.7: sha256" in told
+    places = [deviation.where for deviation in verify(done.directory, other).deviations]
+    assert "manifest.json: data.7: sha256" in places
 
 
 @pytest.mark.parametrize(

@@ -106,9 +106,9 @@ def test_a_game_played_by_models_scores_by_what_they_say(tmp_path: Path) -> None
     experiment = matrix(tmp_path, "no_memory", "oracle_ipas", game=SMALL, roles=ROLES)
     done = begin(experiment, models=given)
     assert done.manifest.status == "completed"
-    told = scores(done)
-    assert told["oracle_ipas"]["style fit"] == 1.0
-    assert told["no_memory"]["style fit"] == 0.0
+    shares = scores(done)
+    assert shares["oracle_ipas"]["style fit"] == 1.0
+    assert shares["no_memory"]["style fit"] == 0.0
     # The section is in the prompt as any agent would have it, and nothing there says that this is a test.
     systems = [options.system_prompt or "" for _, options in given["assistant"].requests]
     assert any("<memory-context" in system for system in systems)
@@ -143,11 +143,11 @@ def test_the_assistant_is_asked_by_the_session_loop_whether_it_is_tested_or_not(
     assert len(tested) == cell.tests == 3
     assert len(sessions) > len(tested)
     # Nothing but the channel and the time differs in what stands before the section.
-    told = {
+    preambles = {
         (options.system_prompt or "").partition("<memory-context")[0].split(";", 1)[1][20:].strip()
         for _, options in given["assistant"].requests
     }
-    assert len(told) == 1
+    assert len(preambles) == 1
 
 
 def test_an_assistant_that_says_nothing_is_judged_by_that_and_remembered_without_words(
@@ -531,13 +531,13 @@ def test_seeds_and_temperatures_are_sent_and_recorded(tmp_path: Path) -> None:
     }
     given = models()
     done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=roles, replicates=2), models=given)
-    told = {role: [options for _, options in given[role].requests] for role in ROLES}
-    half = len(told["assistant"]) // 2
-    assert [one.seed for one in told["assistant"]] == [5] * half + [21] * half
-    assert {one.temperature for one in told["assistant"]} == {0.5}
+    sent = {role: [options for _, options in given[role].requests] for role in ROLES}
+    half = len(sent["assistant"]) // 2
+    assert [options.seed for options in sent["assistant"]] == [5] * half + [21] * half
+    assert {options.temperature for options in sent["assistant"]} == {0.5}
     # Votes of one seed would be one vote.
-    assert [one.seed for one in told["judge"]][:6] == [100, 101, 102] * 2
-    assert {one.seed for one in told["simulator"]} == {None}
+    assert [options.seed for options in sent["judge"]][:6] == [100, 101, 102] * 2
+    assert {options.seed for options in sent["simulator"]} == {None}
     recorded = {role.role: (role.seed, role.temperature) for role in done.manifest.roles}
     assert recorded == {"assistant": (5, 0.5), "simulator": (None, None), "judge": (100, None)}
     page = done.report.read_text(encoding="utf-8")

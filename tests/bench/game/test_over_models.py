@@ -60,20 +60,20 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 @pytest.mark.thorough
 def test_every_memory_plays_and_is_scored(outcome: Outcome) -> None:
     assert not outcome.manifest.left_out
-    assert {one.label for one in outcome.manifest.variants} == {*CONTROLS, *BACKENDS}
+    assert {variant.label for variant in outcome.manifest.variants} == {*CONTROLS, *BACKENDS}
     assert outcome.manifest.status == "completed"
     assert not problems(results_of(outcome.directory, outcome.manifest, outcome.metrics))
-    assert {(one.failed, one.missing) for one in outcome.metrics.providers} == {(0, 0)}
+    assert {(provider.failed, provider.missing) for provider in outcome.metrics.providers} == {(0, 0)}
     assert all(cell.readiness.keys() <= {"ready", "not_offered"} for cell in outcome.manifest.cells)
 
 
 @pytest.mark.thorough
 def test_the_truth_scores_all_nothing_scores_nothing_and_memories_are_in_between(outcome: Outcome) -> None:
-    told = {label: figures["style fit"] for label, figures in scores(outcome).items()}
-    assert told["oracle_ipas"] == 1.0
-    assert told["no_memory"] == 0.0
+    fits = {label: figures["style fit"] for label, figures in scores(outcome).items()}
+    assert fits["oracle_ipas"] == 1.0
+    assert fits["no_memory"] == 0.0
     for label in BACKENDS:
-        assert 0.0 < (told[label] or 0.0) <= 1.0, (label, told)
+        assert 0.0 < (fits[label] or 0.0) <= 1.0, (label, fits)
 
 
 @pytest.mark.thorough
@@ -96,8 +96,8 @@ def test_what_the_environment_does_not_name_is_left_out_and_said(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HONCHO_URL", "http://127.0.0.1:1")
     experiment = load_experiment(CONFIG, output=tmp_path)
-    assert {one.provider for one in experiment.settings.providers} == {*CONDITIONS, "honcho"}
-    assert [(one.label, one.why) for one in experiment.left_out[-2:]] == [
+    assert {entry.provider for entry in experiment.settings.providers} == {*CONDITIONS, "honcho"}
+    assert [(excluded.label, excluded.why) for excluded in experiment.left_out[-2:]] == [
         ("memos", "needs MEMOS_URL in the environment"),
         ("stigmem", "needs STIGMEM_URL, STIGMEM_API_KEY in the environment"),
     ]

@@ -57,19 +57,19 @@ async def test_a_backend_with_everything_is_played_and_scored(tmp_path: Path) ->
     await slot.aclose()
 
 
-class Asked(FakeBackend):
-    """Keeps what it is asked and told."""
+class RecordingBackend(FakeBackend):
+    """Keeps what it is asked and what is recorded."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked, self.told = list[Any](), list[Any]()
+        self.asked, self.recorded = list[Any](), list[Any]()
 
     async def retrieve(self, request: Any) -> Any:
         self.asked.append(request)
         return await super().retrieve(request)
 
     async def record_event(self, event: Any) -> Any:
-        self.told.append(event)
+        self.recorded.append(event)
         return await super().record_event(event)
 
 
@@ -79,9 +79,13 @@ class Asked(FakeBackend):
 async def test_every_recall_has_the_matrix_s_budget_and_cs_fields_and_every_turn_the_timeline_s(
     tmp_path: Path, cs: Any
 ) -> None:
-    adapter = Asked()
+    adapter = RecordingBackend()
     _, slot = await play(tmp_path, adapter, cs=cs)
-    scripts = {one.session_id: one.script for one in (*TIMELINE.sessions, *TIMELINE.tests) if one.script}
+    scripts = {
+        session.session_id: session.script
+        for session in (*TIMELINE.sessions, *TIMELINE.tests)
+        if session.script
+    }
     assert {request.session_id for request in adapter.asked} == scripts.keys()
     for request in adapter.asked:
         script = scripts[request.session_id]
@@ -89,8 +93,8 @@ async def test_every_recall_has_the_matrix_s_budget_and_cs_fields_and_every_turn
         assert request.context == (script.context if "context" in cs else None)
         assert request.scenario == (script.scenario if "scenario" in cs else None)
         assert request.attribute is None
-    assert not {event.session_id for event in adapter.told} & {test.session_id for test in TIMELINE.tests}
-    for event in (event for event in adapter.told if event.session_id in scripts):
+    assert not {event.session_id for event in adapter.recorded} & {test.session_id for test in TIMELINE.tests}
+    for event in (event for event in adapter.recorded if event.session_id in scripts):
         script = scripts[event.session_id]
         number = int(event.turn_id.rpartition(".")[2])
         assert event.event_id == f"{TIMELINE.persona_id}:{event.session_id}.{number}"
@@ -121,8 +125,8 @@ async def test_what_is_not_known_to_be_ready_counts_as_it_behaves_and_is_marked(
     played, slot = await play(tmp_path, adapter)
     assert statuses(played.records) == {status}
     assert played.readiness == {state: 2}
-    told = [text for text in played.warnings if f"readiness was {state}" in text]
-    assert len(told) == (state != "ready")
+    warnings = [text for text in played.warnings if f"readiness was {state}" in text]
+    assert len(warnings) == (state != "ready")
     await slot.aclose()
 
 
@@ -195,9 +199,9 @@ async def test_a_failed_retrieval_is_counted_and_is_no_empty_memory(tmp_path: Pa
     failed = [record for record in played.records if record.status == "failed"]
     assert {record.error for record in failed} == {"BackendUnavailable"}
     assert None in {record.fit_first for record in failed}
-    assert provider_metrics("x", Requests([Sample("c", one) for one in played.records]), ()).failed == len(
-        failed
-    )
+    assert provider_metrics(
+        "x", Requests([Sample("c", record) for record in played.records]), ()
+    ).failed == len(failed)
     assert played.counts["retrieve_errors"] > 0
     await slot.aclose()
 
@@ -255,7 +259,7 @@ def test_two_wrong_settings_contradict_each_other() -> None:
     planned = ProbeRecord("p", "ada", "t", "task", 1, attribute="verbosity")
 
     def coherent(*shown: str | None, fit: bool = False) -> bool | None:
-        first, last = (Verdict(fit=fit, shown=one) for one in (shown[0], shown[-1]))
+        first, last = (Verdict(fit=fit, shown=setting) for setting in (shown[0], shown[-1]))
         return session._judged(planned, truth, first, last).get("coherent")
 
     assert coherent("wordy") is None, "not met before"

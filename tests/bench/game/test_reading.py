@@ -53,10 +53,10 @@ def test_without_dates_the_first_counts() -> None:
 
 
 def test_what_is_said_of_the_other_context_does_not_count() -> None:
-    home = entry(f"In personal matters: {LIST}.", 9)
-    assert chosen(entry(f"{SHORT}.", 3), home) == SHORT
-    assert chosen(entry(f"{SHORT}.", 3), home, context="personal") == LIST
-    assert chosen(home) is None
+    personal = entry(f"In personal matters: {LIST}.", 9)
+    assert chosen(entry(f"{SHORT}.", 3), personal) == SHORT
+    assert chosen(entry(f"{SHORT}.", 3), personal, context="personal") == LIST
+    assert chosen(personal) is None
 
 
 def test_a_lead_before_a_correction_and_labels_and_groups_name_the_context() -> None:
@@ -95,32 +95,32 @@ def test_eight_times_the_text_takes_about_eight_times_the_time(piece: str) -> No
         text = section(entry("Hm." + piece * times))
         return min(timeit.repeat(lambda: READER.read(text), number=1, repeat=3))
 
-    most = 64_000 // len(piece)
-    assert spent(most) < 24 * spent(most // 8) + 0.5
+    max_pieces = 64_000 // len(piece)
+    assert spent(max_pieces) < 24 * spent(max_pieces // 8) + 0.5
 
 
 def reply(shown: str, said: str, *earlier: str, context: str = "work") -> str:
     identity = load_prompt("assistant").text.format(context=context, now="2026-01-09 00:00")
     options = CompletionOptions(system_prompt=f"{identity}\n\n{shown}")
-    messages = [Message(role="user", content=one) for one in (*earlier, said)]
+    messages = [Message(role="user", content=text) for text in (*earlier, said)]
     return asyncio.run(RuleAssistant(ENGLISH).complete(messages, options)).content
 
 
 def test_the_assistant_acts_by_what_it_reads_and_by_nothing_where_it_reads_nothing() -> None:
-    told = section(entry(f"{SHORT}.", 3))
-    assert ENGLISH.shown("verbosity", reply(told, ASKED)) == SHORT
+    shown = section(entry(f"{SHORT}.", 3))
+    assert ENGLISH.shown("verbosity", reply(shown, ASKED)) == SHORT
     assert ENGLISH.shown("verbosity", reply("", ASKED)) is None
 
 
 def test_what_was_said_in_this_conversation_counts_more_than_memory() -> None:
-    told = section(entry(f"{SHORT}.", 3))
+    shown = section(entry(f"{SHORT}.", 3))
     corrected = f"That was not it. {LIST} next time."
-    second = reply(told, corrected, ASKED)
+    second = reply(shown, corrected, ASKED)
     assert ENGLISH.shown("verbosity", second) == LIST
-    later = reply(told, ASKED, ASKED, corrected)
+    later = reply(shown, ASKED, ASKED, corrected)
     assert ENGLISH.shown("verbosity", later) == LIST
     complaint = ENGLISH.forms.complaint[0]
-    assert ENGLISH.shown("verbosity", reply(told, complaint, ASKED)) == SHORT
+    assert ENGLISH.shown("verbosity", reply(shown, complaint, ASKED)) == SHORT
 
 
 def test_talk_is_acknowledged_the_same_way_every_time() -> None:

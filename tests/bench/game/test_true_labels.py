@@ -17,7 +17,7 @@ from memory.bench.engine.experiment import Outcome
 from memory.cli import _experiments
 
 
-def told(outcome: Outcome) -> dict[str, str]:
+def outputs(outcome: Outcome) -> dict[str, str]:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         _experiments.conclude(outcome, as_json=False)
@@ -30,9 +30,9 @@ def told(outcome: Outcome) -> dict[str, str]:
 
 def test_a_stand_in_is_named_wherever_its_figures_stand(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rolling_summary", "full_history")
-    for name, text in told(outcome).items():
+    for name, text in outputs(outcome).items():
         assert "rolling_summary (extractive summariser)" in text, name
-    assert [one.label for one in outcome.metrics.providers] == ["rolling_summary", "full_history"]
+    assert [provider.label for provider in outcome.metrics.providers] == ["rolling_summary", "full_history"]
 
 
 def test_requests_to_an_unready_memory_are_counted_and_said(
@@ -47,7 +47,7 @@ def test_requests_to_an_unready_memory_are_counted_and_said(
     outcome = play(tmp_path, "rolling_summary")
     (variant,) = outcome.metrics.providers
     assert variant.unready == variant.requests > 0
-    for name, text in told(outcome).items():
+    for name, text in outputs(outcome).items():
         if name != "metrics.json":
             said = f"{variant.requests} of {variant.requests} requests were asked while nobody knew"
             assert said in text, name
@@ -57,38 +57,40 @@ def test_an_experiment_verifies_until_the_page_is_touched(tmp_path: Path) -> Non
     outcome = play(tmp_path, "static_profile", "full_history")
     assert verify(outcome.directory).deviations == ()
     outcome.report.write_text(outcome.report.read_text(encoding="utf-8") + "<!-- -->", encoding="utf-8")
-    (told,) = verify(outcome.directory).deviations
-    assert told.where.startswith("report.html")
+    (deviation,) = verify(outcome.directory).deviations
+    assert deviation.where.startswith("report.html")
 
 
 def test_an_experiment_s_figures_are_printed_for_other_programs(tmp_path: Path) -> None:
     outcome = play(tmp_path, "rolling_summary", "oracle_ipas")
-    told = {form: told_by("report", outcome.directory, "--as", form) for form in ("csv", "markdown", "latex")}
-    rows = list(csv.DictReader(io.StringIO(told["csv"])))
+    printed = {
+        form: stdout_of("report", outcome.directory, "--as", form) for form in ("csv", "markdown", "latex")
+    }
+    rows = list(csv.DictReader(io.StringIO(printed["csv"])))
     fits = {
         row["provider"]: row["value"] for row in rows if (row["group"], row["figure"]) == ("CS", "style fit")
     }
     assert fits["oracle_ipas"] == "1.0"
     assert set(fits) == {"rolling_summary (extractive summariser)", "oracle_ipas"}
-    assert told["markdown"].splitlines()[1].startswith("| --- | ---: |")
-    assert told["latex"].count(r"\begin{tabular}") == 2, "figures, and their paired differences"
+    assert printed["markdown"].splitlines()[1].startswith("| --- | ---: |")
+    assert printed["latex"].count(r"\begin{tabular}") == 2, "figures, and their paired differences"
     less = {(row["provider"], row["group"]) for row in rows if row["group"].startswith("less")}
     assert less == {("rolling_summary (extractive summariser)", "less oracle_ipas")}, (
         "as the table names them"
     )
-    assert "| style fit | rolling_summary (extractive summariser) | oracle_ipas | -" in told["markdown"]
-    assert "oracle\\_ipas" in told["latex"]
-    assert "style fit" in told_by("report", outcome.directory)
+    assert "| style fit | rolling_summary (extractive summariser) | oracle_ipas | -" in printed["markdown"]
+    assert "oracle\\_ipas" in printed["latex"]
+    assert "style fit" in stdout_of("report", outcome.directory)
 
 
 def test_figures_for_papers_have_their_intervals(tmp_path: Path) -> None:
     outcome = play(tmp_path, "no_memory", "oracle_ipas", game={**SIZE, "users": 5, "sessions": 10})
     for form in ("markdown", "latex"):
-        told = told_by("report", outcome.directory, "--as", form).replace("\\", "")
-        assert re.search(r"100\.0% \(\d+\.\d% to 100\.0%\)", told), form
+        printed = stdout_of("report", outcome.directory, "--as", form).replace("\\", "")
+        assert re.search(r"100\.0% \(\d+\.\d% to 100\.0%\)", printed), form
 
 
-def told_by(*arguments: object) -> str:
+def stdout_of(*arguments: object) -> str:
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     return result.stdout

@@ -38,8 +38,10 @@ def copy(kept: Path, tmp_path: Path) -> Path:
     return shutil.copytree(kept, tmp_path / kept.name)
 
 
-def told(found: Verified) -> str:
-    return "\n".join(f"{one.where}: {one.recorded} / {one.computed}" for one in found.deviations)
+def deviations_text(found: Verified) -> str:
+    return "\n".join(
+        f"{deviation.where}: {deviation.recorded} / {deviation.computed}" for deviation in found.deviations
+    )
 
 
 def rewritten(file: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
@@ -134,7 +136,7 @@ def test_cells_that_ended_badly_agree_with_what_they_left(tmp_path: Path) -> Non
     failed = begin(experiment, registry=Refusing())
     assert failed.manifest.status == "failed"
     assert verify(failed.directory).deviations == ()
-    assert "cells/02-s7-r1-p1: steps: 3 / " in told(verify(claimed_complete(failed.directory)))
+    assert "cells/02-s7-r1-p1: steps: 3 / " in deviations_text(verify(claimed_complete(failed.directory)))
     again = resume(experiment, failed.directory)
     assert [cell.resumed for cell in again.manifest.cells] == [0, 1, 0]
     assert verify(failed.directory).deviations == ()
@@ -237,15 +239,15 @@ def call_less(place: Path) -> None:
         (written, ("journal.jsonl", "traces.jsonl")),
         (call_less, ("turns", "traces.jsonl")),
     ],
-    ids=lambda one: getattr(one, "__name__", ""),
+    ids=lambda argument: getattr(argument, "__name__", ""),
 )
 def test_what_was_changed_and_covered_up_is_named(
     copy: Path, change: Callable[[Path], None], names: tuple[str, ...]
 ) -> None:
     change(copy / CELL)
-    assert f"{CELL}/" in told(verify(copy))
+    assert f"{CELL}/" in deviations_text(verify(copy))
     covered_up(copy)
-    named = told(verify(copy))
+    named = deviations_text(verify(copy))
     assert any(name in named for name in names), named or "nothing was found"
     assert CELL in named
 
@@ -264,7 +266,7 @@ def test_a_figure_a_page_and_a_manifest_that_were_changed_are_named(
     text = (copy / name).read_text("utf-8")
     assert old in text
     (copy / name).write_text(text.replace(old, new, 1), "utf-8")
-    assert name in told(verify(copy))
+    assert name in deviations_text(verify(copy))
 
 
 def test_a_cell_that_is_missing_or_double_is_named(copy: Path) -> None:
@@ -273,19 +275,24 @@ def test_a_cell_that_is_missing_or_double_is_named(copy: Path) -> None:
     for cells in (whole.cells[:1], (*whole.cells, whole.cells[1])):
         write_record(whole.model_copy(update={"cells": cells}), copy / "manifest.json")
         covered_up(copy)
-        assert "manifest.json: 02-s7-r1-p1 (full_history, seed 7, replicate 1): " in told(verify(copy))
+        assert "manifest.json: 02-s7-r1-p1 (full_history, seed 7, replicate 1): " in deviations_text(
+            verify(copy)
+        )
 
 
 @pytest.mark.parametrize(
     ("what", "change"),
     [
-        ("oracle_ipas: wired", lambda one: {"wired": ()}),
+        ("oracle_ipas: wired", lambda variant: {"wired": ()}),
         (
             "oracle_ipas: provider and kind",
-            lambda one: {"provider": one.provider.model_copy(update={"kind": "architecture"})},
+            lambda variant: {"provider": variant.provider.model_copy(update={"kind": "architecture"})},
         ),
-        ("oracle_ipas: budget", lambda one: {"budget": one.budget.model_copy(update={"max_tokens": 6000})}),
-        ("at most 20 by the budget", lambda one: _budget(one, 20)),
+        (
+            "oracle_ipas: budget",
+            lambda variant: {"budget": variant.budget.model_copy(update={"max_tokens": 6000})},
+        ),
+        ("at most 20 by the budget", lambda variant: _budget(variant, 20)),
     ],
 )
 def test_what_a_manifest_says_of_a_provider_is_derived(
@@ -300,7 +307,7 @@ def test_what_a_manifest_says_of_a_provider_is_derived(
         place / "manifest.json",
     )
     covered_up(place)
-    assert what in told(verify(place))
+    assert what in deviations_text(verify(place))
 
 
 def _budget(variant: VariantRecord, tokens: int) -> dict[str, Any]:
@@ -315,13 +322,13 @@ def test_settings_that_nobody_can_play_by_are_named(copy: Path) -> None:
     settings = {**whole.settings, "game": {"users": 99}}
     write_record(whole.model_copy(update={"settings": settings}), copy / "manifest.json")
     covered_up(copy)
-    assert "manifest.json: settings: cannot be used / game.users" in told(verify(copy))
+    assert "manifest.json: settings: cannot be used / game.users" in deviations_text(verify(copy))
 
 
 def test_texts_that_were_taken_away_are_named(copy: Path) -> None:
     (copy / CELL / "texts.jsonl").unlink()
     covered_up(copy)
-    assert f"{CELL}/texts.jsonl: missing" in told(verify(copy))
+    assert f"{CELL}/texts.jsonl: missing" in deviations_text(verify(copy))
 
 
 @pytest.mark.parametrize("name", ["shows_current", "relevant_tokens"])
@@ -339,22 +346,22 @@ def test_what_sections_hold_is_computed_anew_where_models_play(tmp_path: Path, n
 
         rewritten(place / "cells" / "01-s7-r1-p1" / file, change)
     covered_up(place)
-    assert f"{name}: " in told(verify(place))
+    assert f"{name}: " in deviations_text(verify(place))
 
 
 def test_a_directory_of_no_cell_is_named(copy: Path) -> None:
     shutil.copytree(copy / CELL, copy / "cells" / "02-s7-r1-p2")
-    assert told(verify(copy)) == "cells/02-s7-r1-p2: present / no cell of manifest.json"
+    assert deviations_text(verify(copy)) == "cells/02-s7-r1-p2: present / no cell of manifest.json"
 
 
 def test_a_file_that_is_missing_is_named(copy: Path) -> None:
-    for file in sorted(one for one in (copy / CELL).iterdir() if one.is_file() and one.name != ".lock"):
+    for file in sorted(path for path in (copy / CELL).iterdir() if path.is_file() and path.name != ".lock"):
         content = file.read_bytes()
         file.unlink()
-        assert file.name in told(verify(copy)), file.name
+        assert file.name in deviations_text(verify(copy)), file.name
         file.write_bytes(content)
     (copy / "report.html").unlink()
-    assert "report.html" in told(verify(copy))
+    assert "report.html" in deviations_text(verify(copy))
     (copy / "metrics.json").unlink()
     with pytest.raises(ConfigError, match=r"metrics\.json is missing or damaged"):
         verify(copy)
@@ -365,7 +372,7 @@ def test_a_file_that_cannot_be_read_is_named(copy: Path) -> None:
         content = (copy / CELL / name).read_bytes()
         (copy / CELL / name).unlink()
         (copy / CELL / name).mkdir()
-        assert f"{CELL}: damaged" in told(verify(copy))
+        assert f"{CELL}: damaged" in deviations_text(verify(copy))
         (copy / CELL / name).rmdir()
         (copy / CELL / name).write_bytes(content)
 
@@ -412,7 +419,7 @@ def test_whichever_value_is_changed_it_is_named(kept: Path, copy: Path, data: st
     (copy / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
     try:
         try:
-            named = told(verify(copy))
+            named = deviations_text(verify(copy))
         except ConfigError as error:
             named = str(error)
     finally:
