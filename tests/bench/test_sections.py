@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from memory.adapter import ContextEntry, render_section
+from memory.adapter import ContextEntry
 from memory.bench.data.timeline import PreferenceTruth
 from memory.bench.scores.sections import WholeTurns, entries_of, settings_shown
+from memory.contract.formatting import render_section
 
 
 def section(*entries):
