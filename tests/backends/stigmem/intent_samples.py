@@ -109,4 +109,4 @@ ENVELOPES = st.fixed_dictionaries(
         "created_at": TIMES,
         "expires_at": st.none(),
     }
-).map(lambda told: IntentEnvelope(**told))
+).map(lambda fields: IntentEnvelope(**fields))

@@ -47,13 +47,13 @@ class StigmemDouble(LoopbackServer):
         if status == 503:
             return LoopbackAnswer(503, {"detail": f"database is locked: {request.json}"})
         if status == 429:
-            told = {
+            details = {
                 "error": "quota_exceeded",
                 "dimension": "fact_write",
                 "principal": "p",
                 "retry_after": self.retry_after_s,
             }
-            return LoopbackAnswer(429, told)
+            return LoopbackAnswer(429, details)
         return super().error(status, request)
 
     def state(self) -> Any:

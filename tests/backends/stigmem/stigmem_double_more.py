@@ -47,7 +47,9 @@ def assert_fact(node: NodeModel, caller: Caller, groups: Groups, request: Reques
     garden_id = body.get("garden_id")
     if not garden_id or not hasattr(node, "gardens"):
         return core.assert_fact(node, caller, groups, request)
-    garden = next((one for one in node.gardens.values() if one["garden_id"] == garden_id), None)
+    garden = next(
+        (candidate for candidate in node.gardens.values() if candidate["garden_id"] == garden_id), None
+    )
     if garden is None:
         raise Refused(404, "garden not found")
     if garden["scope"] != body.get("scope", "local"):
@@ -66,7 +68,7 @@ def query_facts(node: NodeModel, caller: Caller, groups: Groups, request: Reques
     answer = core.query_facts(node, caller, groups, request)
     if "garden_id" in request["params"]:
         gardens = _gardens(node).values()
-        ids = [one["id"] for one in gardens if one["garden_id"] == request["params"]["garden_id"]]
+        ids = [garden["id"] for garden in gardens if garden["garden_id"] == request["params"]["garden_id"]]
         if not ids:
             raise Refused(404, "garden not found")
         answer.body["facts"] = [fact for fact in answer.body["facts"] if fact["garden_id"] in ids]
@@ -82,11 +84,11 @@ def recall(node: NodeModel, caller: Caller, groups: Groups, request: Request) ->
 
 @route("POST", "/v1/facts/([^/]+)/verify-cid")
 def verify_cid(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    row = next((one for one in node.of(caller.tenant_id) if one["id"] == groups[0]), None)
+    row = next((fact for fact in node.of(caller.tenant_id) if fact["id"] == groups[0]), None)
     if row is None:
         raise Refused(404, "fact not found")
-    told = {"computed_cid": row["cid"], "stored_cid": row["cid"], "mismatch_reason": None}
-    return Answer(200, {"cid_valid": True, **told})
+    cids = {"computed_cid": row["cid"], "stored_cid": row["cid"], "mismatch_reason": None}
+    return Answer(200, {"cid_valid": True, **cids})
 
 
 @route("GET", "/v1/graph/neighbors")
@@ -99,8 +101,8 @@ def neighbors(node: NodeModel, caller: Caller, groups: Groups, request: Request)
         for row in node.of(caller.tenant_id)
         if row["entity"] == entity and row["value"]["type"] == "ref" and live(row)
     ]
-    told = {"entity": entity, "depth": depth, "neighbors": found}
-    return Answer(200, {**told, "next_cursor": None, "total_hint": len(found)})
+    page = {"entity": entity, "depth": depth, "neighbors": found}
+    return Answer(200, {**page, "next_cursor": None, "total_hint": len(found)})
 
 
 @route("GET", "/v1/federation/(peers|facts|tombstones)")
@@ -180,7 +182,7 @@ def list_members(node: NodeModel, caller: Caller, groups: Groups, request: Reque
 @route("POST", "/v1/gardens/([^/]+)/members")
 def add_member(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
     members, body = _garden(node, groups[0])["members"], request["json"]
-    if any(one["entity_uri"] == body["entity_uri"] for one in members):
+    if any(member["entity_uri"] == body["entity_uri"] for member in members):
         raise Refused(409, "already a member")
     members.append(_member(body["entity_uri"], body["role"]))
     return Answer(201, members[-1])
@@ -188,17 +190,17 @@ def add_member(node: NodeModel, caller: Caller, groups: Groups, request: Request
 
 @route("PATCH", "/v1/gardens/([^/]+)/members/(.+)")
 def change_member(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    for one in _garden(node, groups[0])["members"]:
-        if one["entity_uri"] == groups[1]:
-            one["role"] = request["json"]["role"]
-            return Answer(200, one)
+    for member in _garden(node, groups[0])["members"]:
+        if member["entity_uri"] == groups[1]:
+            member["role"] = request["json"]["role"]
+            return Answer(200, member)
     raise Refused(404, "member not found")
 
 
 @route("DELETE", "/v1/gardens/([^/]+)/members/(.+)")
 def remove_member(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
     garden = _garden(node, groups[0])
-    garden["members"] = [one for one in garden["members"] if one["entity_uri"] != groups[1]]
+    garden["members"] = [member for member in garden["members"] if member["entity_uri"] != groups[1]]
     return Answer(204, "")
 
 
@@ -219,8 +221,8 @@ def lint(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> A
     checks = body.get("checks") or _CHECKS
     ahead = (datetime.now(UTC) + timedelta(seconds=body.get("stale_lookahead_s", 0))).isoformat()
     findings = [finding for check in checks for finding in _findings(node, check, rows, ahead)]
-    told = {"findings": findings, "checked_at": now(), "scope": body["scope"]}
-    result = {**told, "checks_run": list(checks), "fact_count": len(rows)}
+    report = {"findings": findings, "checked_at": now(), "scope": body["scope"]}
+    result = {**report, "checks_run": list(checks), "fact_count": len(rows)}
     if node.lints_later:  # what a node does for a scope of many facts
         node.lint_result = result
         return Answer(202, {"job_id": "j1", "status": "pending", "estimated_s": 1})
@@ -237,13 +239,13 @@ def lint_job(node: NodeModel, caller: Caller, groups: Groups, request: Request) 
 
 @route("POST", "/v1/conflicts/([^/]+)/resolve")
 def resolve_conflict(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    told = {row["relation"]: row for row in node.facts if row["entity"] == groups[0]}
-    if not told:
+    by_relation = {row["relation"]: row for row in node.facts if row["entity"] == groups[0]}
+    if not by_relation:
         raise Refused(404, "conflict not found")
-    if told["stigmem:conflict:status"]["value"]["v"] == "resolved":
+    if by_relation["stigmem:conflict:status"]["value"]["v"] == "resolved":
         raise Refused(409, "conflict already resolved")
     body = request["json"]
-    disputed = told["stigmem:conflict:between"]["value"]["v"].split(",")
+    disputed = by_relation["stigmem:conflict:between"]["value"]["v"].split(",")
     value = body.get("new_value")
     if value is None and body.get("winning_fact_id") is None:
         raise Refused(422, "provide winning_fact_id or new_value")
@@ -252,7 +254,7 @@ def resolve_conflict(node: NodeModel, caller: Caller, groups: Groups, request: R
         if body["winning_fact_id"] not in disputed:
             raise Refused(422, "winning_fact_id must be one of the conflicting facts")
         value = winners[0]["value"]
-    known = {"scope": told["stigmem:conflict:status"]["scope"], "confidence": 1.0}
+    known = {"scope": by_relation["stigmem:conflict:status"]["scope"], "confidence": 1.0}
     relation = next(row["relation"] for row in node.facts if row["id"] in disputed)
     stored = node.add(
         caller.tenant_id,
@@ -274,20 +276,20 @@ def _findings(node: NodeModel, check: str, rows: list[dict[str, Any]], ahead: st
 
     alive = [row for row in rows if row["confidence"] > 0]
     if check == "contradiction":
-        told = {row["value"]["v"]: row["entity"] for row in node.facts if row["relation"] == _BETWEEN}
+        conflict_of = {row["value"]["v"]: row["entity"] for row in node.facts if row["relation"] == _BETWEEN}
         ended = {row["entity"] for row in node.facts if row["value"]["v"] == "resolved"}
         known = {row["id"]: row for row in rows}
         return [
             {**finding(known[pair.split(",")[1]], "error"), "detail": f"unresolved conflict {conflict}"}
-            for pair, conflict in told.items()
+            for pair, conflict in conflict_of.items()
             if conflict not in ended and pair.split(",")[1] in known
         ]
     if check == "stale":
         ending = [row for row in alive if row["valid_until"] is not None and row["valid_until"] <= ahead]
         return [finding(row, "info" if live(row) else "warning") for row in ending]
     if check == "orphan":
-        told = {row["entity"] for row in alive if live(row)}
-        return [finding(row, "info") for row in rows if row["entity"] not in told]
+        live_entities = {row["entity"] for row in alive if live(row)}
+        return [finding(row, "info") for row in rows if row["entity"] not in live_entities]
     if check == "broken_ref":
         known = {row["entity"] for row in node.facts if row["confidence"] > 0 and live(row)}
         broken = [row for row in alive if row["value"]["type"] == "ref" and row["value"]["v"] not in known]
@@ -342,8 +344,8 @@ def _entries(node: NodeModel, scope: str) -> list[dict[str, Any]]:
 def synthesize(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
     entries = _entries(node, groups[0])[: int(request["params"].get("limit", 200))]
     disputed = sum(entry["contradicted"] for entry in entries)
-    told = {"scope": groups[0], "fact_count": len(entries), "facts": entries, "synthesized_at": now()}
-    return Answer(200, {**told, "contradiction_count": disputed})
+    synthesized = {"scope": groups[0], "fact_count": len(entries), "facts": entries, "synthesized_at": now()}
+    return Answer(200, {**synthesized, "contradiction_count": disputed})
 
 
 @route("POST", "/v1/synthesis")
@@ -355,9 +357,9 @@ def synthesis(node: NodeModel, caller: Caller, groups: Groups, request: Request)
     for entry in _entries(node, body["scope"]):
         if body.get("entity") in (None, entry["entity"]):
             entries.setdefault((entry["entity"], entry["relation"]), entry)
-    kept = [one for one in entries.values() if one["confidence"] >= body.get("min_confidence", 0)]
-    told = {"scope": body["scope"], "fact_count": len(entries), "filtered_count": len(entries) - len(kept)}
-    return Answer(200, {"summary": kept, **told, "synthesized_at": now()})
+    kept = [entry for entry in entries.values() if entry["confidence"] >= body.get("min_confidence", 0)]
+    counts = {"scope": body["scope"], "fact_count": len(entries), "filtered_count": len(entries) - len(kept)}
+    return Answer(200, {"summary": kept, **counts, "synthesized_at": now()})
 
 
 # -- intents ------------------------------------------------------------------------------------------------
@@ -422,7 +424,7 @@ def get_intent(node: NodeModel, caller: Caller, groups: Groups, request: Request
     envelope = node.intents.get(groups[0])
     if envelope is None or not live({"valid_until": envelope["expires_at"]}):
         raise Refused(404, "intent not found")
-    shown = {name: [_as_text(one) for one in envelope[name]] for name in ("constraint", "preference")}
+    shown = {name: [_as_text(entry) for entry in envelope[name]] for name in ("constraint", "preference")}
     return Answer(200, {**envelope, **shown, "fact_ids": []})
 
 

@@ -283,5 +283,5 @@ def record(row: Mapping[str, Any], *, read: bool) -> dict[str, Any]:
         text = unicodedata.normalize("NFKC", str(value["v"]))
         text = _CONTROL.sub("", "".join(char for char in text if char not in _BIDI))
         shown["value"] = {**value, "v": text}
-        shown["sanitizer_warnings"] = [one for one in _SENTINELS if re.search(one, text, re.I)]
+        shown["sanitizer_warnings"] = [pattern for pattern in _SENTINELS if re.search(pattern, text, re.I)]
     return shown

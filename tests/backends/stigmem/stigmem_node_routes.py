@@ -102,20 +102,20 @@ def assert_fact(node: NodeModel, caller: Caller, groups: Groups, request: Reques
         raise Refused(403, "write permission required")
     body = request["json"]
     if row["value"].get("interpret_as") == "instruction":
-        told = {"code": "instruction_write_required", "message": "needs instruction:write permission"}
-        raise Refused(403, told)
+        details = {"code": "instruction_write_required", "message": "needs instruction:write permission"}
+        raise Refused(403, details)
     if body.get("garden_id"):
         raise Refused(404, "garden not found")
     _check_feedback(node, request, row["scope"])
     row["cid"] = content_id(row)
-    known = next((one for one in node.of(caller.tenant_id) if one["cid"] == row["cid"]), None)
+    known = next((fact for fact in node.of(caller.tenant_id) if fact["cid"] == row["cid"]), None)
     if known is not None:
         return Answer(201, record({**known, "contradicted": False}, read=False))
     siblings = [
-        one
-        for one in node.of(caller.tenant_id)
-        if (one["entity"], one["relation"], one["scope"]) == (row["entity"], row["relation"], row["scope"])
-        and one["confidence"] > 0
+        fact
+        for fact in node.of(caller.tenant_id)
+        if (fact["entity"], fact["relation"], fact["scope"]) == (row["entity"], row["relation"], row["scope"])
+        and fact["confidence"] > 0
     ]
     stored = node.add(caller.tenant_id, **row)
     for sibling in siblings:
@@ -174,18 +174,18 @@ def _check_feedback(node: NodeModel, request: Request, scope: str) -> None:
     body = request["json"]
     allowed = body.get("write_mode") == "summarize_with_provenance" and body.get("derived_from")
     if session and scope in node.read_scopes.get(session, ()) and not allowed:
-        told = {"code": "feedback_loop_provenance_required", "message": "read earlier in the same session"}
-        raise Refused(403, {**told, "session_id": session, "scope": scope})
+        details = {"code": "feedback_loop_provenance_required", "message": "read earlier in the same session"}
+        raise Refused(403, {**details, "session_id": session, "scope": scope})
 
 
-def _contradict(node: NodeModel, one: dict[str, Any], other: dict[str, Any]) -> None:
-    one["contradicted"] = other["contradicted"] = True
+def _contradict(node: NodeModel, newer: dict[str, Any], older: dict[str, Any]) -> None:
+    newer["contradicted"] = older["contradicted"] = True
     conflict = f"stigmem:conflict:{uuid.uuid4()}"
-    system = {"entity": conflict, "source": "system:stigmem", "confidence": 1.0, "scope": one["scope"]}
-    pair = f"{other['id']},{one['id']}"
+    system = {"entity": conflict, "source": "system:stigmem", "confidence": 1.0, "scope": newer["scope"]}
+    pair = f"{older['id']},{newer['id']}"
     for relation, text in (("between", pair), ("status", "unresolved")):
         value = {"type": "string", "v": text}
-        node.add(one["tenant_id"], relation=f"stigmem:conflict:{relation}", value=value, **system)
+        node.add(newer["tenant_id"], relation=f"stigmem:conflict:{relation}", value=value, **system)
 
 
 @route("GET", "/v1/facts")
@@ -233,23 +233,27 @@ def query_facts(node: NodeModel, caller: Caller, groups: Groups, request: Reques
 
 @route("GET", "/v1/facts/([^/]+)")
 def get_fact(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    row = _one(node, caller, groups[0])
+    row = _fact_named(node, caller, groups[0])
     return Answer(200, {**record(row, read=True), "contradicted": row["contradicted"]})
 
 
 @route("GET", "/v1/facts/([^/]+)/provenance")
 def provenance(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
-    row = _one(node, caller, groups[0])
+    row = _fact_named(node, caller, groups[0])
     sources = []
     for given in row["derived_from"]:
-        source = next((one for one in node.of(caller.tenant_id) if one["id"] == given.get("fact_id")), None)
-        told = {"hash": given.get("hash", ""), "fact_id": given.get("fact_id")}
-        sources.append({**told, "entity": source["entity"] if source else None, "exists": source is not None})
+        source = next(
+            (fact for fact in node.of(caller.tenant_id) if fact["id"] == given.get("fact_id")), None
+        )
+        reference = {"hash": given.get("hash", ""), "fact_id": given.get("fact_id")}
+        sources.append(
+            {**reference, "entity": source["entity"] if source else None, "exists": source is not None}
+        )
     return Answer(200, {"fact_id": row["id"], "cid": row["cid"], "derived_from": sources})
 
 
-def _one(node: NodeModel, caller: Caller, name: str) -> dict[str, Any]:
-    row = next((one for one in node.of(caller.tenant_id) if name in (one["id"], one["cid"])), None)
+def _fact_named(node: NodeModel, caller: Caller, name: str) -> dict[str, Any]:
+    row = next((fact for fact in node.of(caller.tenant_id) if name in (fact["id"], fact["cid"])), None)
     if row is None:
         raise Refused(404, "fact not found")
     return row

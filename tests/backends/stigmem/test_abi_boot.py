@@ -184,7 +184,7 @@ async def test_the_four_pulls_in_their_order(double: StigmemDouble) -> None:
         ("/v1/facts", {**company, "relation": "intent:handoff_to", "min_confidence": "0.8"}),
         ("/v1/facts", {**company, "relation": "intent:escalation", "min_confidence": "0.8"}),
     ]
-    assert [(one.relation, one.value.v) for one in context.facts] == [
+    assert [(fact.relation, fact.value.v) for fact in context.facts] == [
         ("preference:tea", "oolong"),
         ("roadmap:constraint", "ship by May"),
         ("intent:handoff_to", AGENT),
@@ -215,9 +215,9 @@ async def test_no_project_asks_for_none_and_namespaces_are_the_hosts_choice(doub
     double.requests.clear()
     context = await agent(double).boot(USER, namespaces=("memory",), handoff_details=False)
     assert len(asked(double)) == 4
-    assert next(one.relation for one in context.facts) == "memory:role"
+    assert next(fact.relation for fact in context.facts) == "memory:role"
     everything = await agent(double).boot(USER, namespaces=None)
-    assert {"memory:role", "preference:tea"} <= {one.relation for one in everything.facts}
+    assert {"memory:role", "preference:tea"} <= {fact.relation for fact in everything.facts}
 
 
 async def test_a_node_with_nothing_gives_no_header_and_no_problem(double: StigmemDouble) -> None:
@@ -227,13 +227,13 @@ async def test_a_node_with_nothing_gives_no_header_and_no_problem(double: Stigme
 async def test_a_fact_found_twice_is_shown_once(double: StigmemDouble) -> None:
     await fill(double.url)
     context = await agent(double).boot(PROJECT, [PROJECT], namespaces=("roadmap",))
-    assert [one.value.v for one in context.facts].count("ship by May") == 1
+    assert [fact.value.v for fact in context.facts].count("ship by May") == 1
 
 
 async def test_a_blank_user_is_not_everybody(double: StigmemDouble) -> None:
     await fill(double.url)
     context = await agent(double).boot("", [""], namespaces=None, handoff_details=False)
-    assert {one.relation for one in context.facts} == {"intent:handoff_to", "intent:escalation"}
+    assert {fact.relation for fact in context.facts} == {"intent:handoff_to", "intent:escalation"}
     assert len(context.problems) == 2
 
 
@@ -243,7 +243,7 @@ async def test_a_user_the_node_cannot_know_is_said_and_not_folded_into_another(
 ) -> None:
     await fill(double.url)
     context = await agent(double).boot(user)
-    assert not any(one.relation == "preference:tea" for one in context.facts)
+    assert not any(fact.relation == "preference:tea" for fact in context.facts)
     assert "the entity holds capitals or spaces" in context.problems[0]
 
 
@@ -289,7 +289,7 @@ async def test_each_pull_is_non_fatal_and_is_named(position: int, what: str, fau
     (problem,) = context.problems
     assert problem.startswith(f"{what}: stigmem: GET /v1/facts")
     assert 0 < len(context.facts) < len(whole.facts)
-    assert {one.id for one in context.facts} < {one.id for one in whole.facts}
+    assert {fact.id for fact in context.facts} < {fact.id for fact in whole.facts}
     assert context.summary
 
 
@@ -300,7 +300,7 @@ async def test_a_boot_has_a_deadline_and_keeps_what_it_has() -> None:
         before = time.monotonic()
         context = await agent(node, boot_timeout_s=2.0).boot(USER, [PROJECT])
         assert time.monotonic() - before < 25
-        assert [one.relation for one in context.facts] == ["preference:tea", "roadmap:constraint"]
+        assert [fact.relation for fact in context.facts] == ["preference:tea", "roadmap:constraint"]
         assert context.problems == ("boot: not finished within 2 s",)
 
 
@@ -376,7 +376,7 @@ async def test_envelopes_do_not_push_a_real_escalation_out(double: StigmemDouble
     for _ in range(15):
         await submit(double, None, "low")
     context = await agent(double).boot(USER)
-    assert [(one.entity, one.value.v) for one in context.facts] == [(raised[0].entity, "critical")]
+    assert [(fact.entity, fact.value.v) for fact in context.facts] == [(raised[0].entity, "critical")]
 
 
 async def test_of_many_escalations_the_newest_ten_are_shown_whoever_named_them(double: StigmemDouble) -> None:
@@ -387,5 +387,5 @@ async def test_of_many_escalations_the_newest_ten_are_shown_whoever_named_them(d
             await node.assert_fact(raised)
     await submit(double, "spring-cleaning", "critical")
     context = await agent(double).boot(USER)
-    assert [one.value.v for one in context.facts] == ["high", "low"] * 5
+    assert [shown.value.v for shown in context.facts] == ["high", "low"] * 5
     assert context.facts[0].entity.endswith("5")

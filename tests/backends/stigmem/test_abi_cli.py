@@ -36,7 +36,7 @@ every = pytest.mark.parametrize("command", ALL)
 
 def run(*arguments: str, url: str | None, stdin: str | None = None, source: str | None = AGENT) -> Any:
     env = {"STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": source, "STIGMEM_API_KEY": None}
-    whole = len([one for one in arguments if not one.startswith("--")]) > 1
+    whole = len([argument for argument in arguments if not argument.startswith("--")]) > 1
     patience = ("--wait", "60") if whole and "--wait" not in arguments else ()
     return invoke("stigmem", *arguments, *patience, env=env, input=stdin)
 
@@ -75,8 +75,8 @@ def test_each_write_stores_its_facts_and_prints_its_uri(
 
 
 def test_a_write_as_json(double: StigmemDouble) -> None:
-    told = json.loads(run(*WRITES["decide"], "--json", url=double.url).stdout)
-    assert told == {
+    printed = json.loads(run(*WRITES["decide"], "--json", url=double.url).stdout)
+    assert printed == {
         "what": "decision",
         "entity": "stigmem://node/decision/use-sqlite",
         "facts": {double.node.facts[0]["id"]: "roadmap:decision"},
@@ -95,10 +95,10 @@ def test_boot_prints_what_goes_into_the_prompt_and_nothing_else(double: StigmemD
     result = run("boot", USER, url=double.url)
     assert result.stdout.startswith(f"## Stigmem context — {USER}\n\n### intent\n- **intent:handoff_")
     assert result.stderr == ""
-    told = json.loads(run("boot", USER, "--json", "--process", url=double.url).stdout)
-    assert told["summary"] + "\n" == result.stdout
-    assert [fact["relation"] for fact in told["facts"]] == ["intent:handoff_to", "intent:handoff_summary"]
-    assert told["problems"] == []
+    printed = json.loads(run("boot", USER, "--json", "--process", url=double.url).stdout)
+    assert printed["summary"] + "\n" == result.stdout
+    assert [fact["relation"] for fact in printed["facts"]] == ["intent:handoff_to", "intent:handoff_summary"]
+    assert printed["problems"] == []
 
 
 @pytest.mark.parametrize("flags", [[], ["--process"]])

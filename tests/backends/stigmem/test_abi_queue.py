@@ -175,12 +175,12 @@ def test_a_ping_that_found_no_room_does_not_keep_the_next_one_back() -> None:
 def test_the_queue_never_grows_past_its_bound(caplog: pytest.LogCaptureFixture) -> None:
     with silent_port() as url:
         abi = StigmemAbi(url, None, None, max_queued_facts=10)
-        states, most = [], 0
+        states, max_queued = [], 0
         for _ in range(200):
             states.append(abi.handoff(OTHER, "s", ["f"]).state)  # three facts each
-            most = max(most, abi.queued_facts)
+            max_queued = max(max_queued, abi.queued_facts)
         assert states == ["queued"] * 3 + ["dropped"] * 197
-        assert most == 9
+        assert max_queued == 9
         assert abi.decide("d", "s").state == "queued"
         assert abi.report().dropped == 197
         report = abi.close(0.0)

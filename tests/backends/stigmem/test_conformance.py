@@ -161,9 +161,9 @@ def mutate():
 def answering(**changes):
     def change(handler):
         def answer(node, caller, groups, request):
-            told = handler(node, caller, groups, request)
-            told.body = {**told.body, **changes}
-            return told
+            reply = handler(node, caller, groups, request)
+            reply.body = {**reply.body, **changes}
+            return reply
 
         return answer
 
@@ -183,29 +183,29 @@ def ignoring(*params):
 
 def in_reverse(handler):
     def answer(node, caller, groups, request):
-        told = handler(node, caller, groups, request)
-        told.body["facts"].reverse()
-        return told
+        reply = handler(node, caller, groups, request)
+        reply.body["facts"].reverse()
+        return reply
 
     return answer
 
 
 def undisputed(handler):
     def answer(node, caller, groups, request):
-        told = handler(node, caller, groups, request)
-        told.body["facts"] = [{**fact, "contradicted": False} for fact in told.body["facts"]]
-        return told
+        reply = handler(node, caller, groups, request)
+        reply.body["facts"] = [{**fact, "contradicted": False} for fact in reply.body["facts"]]
+        return reply
 
     return answer
 
 
 def sweeps_all_relations(handler):
     def answer(node, caller, groups, request):
-        told = handler(node, caller, groups, request)
+        reply = handler(node, caller, groups, request)
         for fact in node.facts:
             if fact["relation"].startswith("stigmem:received"):
                 fact["valid_until"] = "2020-01-01T00:00:00+00:00"
-        return told
+        return reply
 
     return answer
 
@@ -215,10 +215,10 @@ def shows_expired(handler):
         hidden = [(fact, fact["valid_until"]) for fact in node.facts]
         for fact, _ in hidden:
             fact["valid_until"] = None
-        told = handler(node, caller, groups, request)
+        reply = handler(node, caller, groups, request)
         for fact, until in hidden:
             fact["valid_until"] = until
-        return told
+        return reply
 
     return answer
 
@@ -247,8 +247,8 @@ async def test_a_synthesis_that_ignores_min_confidence_is_found(double, mutate):
 
     def deaf(handler):
         def answer(node, caller, groups, request):
-            told = {name: v for name, v in request["json"].items() if name != "min_confidence"}
-            return handler(node, caller, groups, {**request, "json": told})
+            body = {name: v for name, v in request["json"].items() if name != "min_confidence"}
+            return handler(node, caller, groups, {**request, "json": body})
 
         return answer
 
@@ -281,9 +281,9 @@ async def test_the_projects_vectors_fail_on_a_node_that_answers_wrongly(
 async def test_a_known_deviation_excuses_nothing_else(double, mutate, status):
     def broken(handler):
         def answer(node, caller, groups, request):
-            told = handler(node, caller, groups, request)
-            told.status = status
-            return told
+            reply = handler(node, caller, groups, request)
+            reply.status = status
+            return reply
 
         return answer
 
@@ -413,9 +413,9 @@ def test_the_command_prints_a_table_and_fails_where_a_vector_does(double):
     )
     double.faults.add("503", times=None)
     failed = command("--json", url=double.url)
-    told = json.loads(failed.stdout)
+    printed = json.loads(failed.stdout)
     assert failed.exit_code == 1
-    assert told["counts"]["failed"] == sum(row["result"] == "failed" for row in told["vectors"]) > 0
+    assert printed["counts"]["failed"] == sum(row["result"] == "failed" for row in printed["vectors"]) > 0
 
 
 @needs_vectors
@@ -423,10 +423,10 @@ def test_the_command_runs_a_given_file_again_and_again(double):
     table = command(str(VECTORS), url=double.url).stdout
     assert table.count("known deviation") == 3 + 1
     for _ in range(2):
-        told = json.loads(command(str(VECTORS), "--json", "--expire-scope", url=double.url).stdout)
-        assert (told["counts"]["failed"], told["counts"]["known deviation"]) == (0, 3)
-        assert [row["id"] for row in told["vectors"]] == [*given_ids(load_vectors(VECTORS)), *OWN]
-        deviation = next(row for row in told["vectors"] if row["id"] == "lint-orphan")
+        printed = json.loads(command(str(VECTORS), "--json", "--expire-scope", url=double.url).stdout)
+        assert (printed["counts"]["failed"], printed["counts"]["known deviation"]) == (0, 3)
+        assert [row["id"] for row in printed["vectors"]] == [*given_ids(load_vectors(VECTORS)), *OWN]
+        deviation = next(row for row in printed["vectors"] if row["id"] == "lint-orphan")
         assert (deviation["set"], deviation["ours"]) == ("LINT_VECTORS", False)
         assert "a retraction does not retract" in deviation["why"]
 

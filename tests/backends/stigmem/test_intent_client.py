@@ -190,7 +190,7 @@ async def test_the_uri_of_a_fact_leads_to_the_fact_unless_it_would_leave_its_sco
 
         by_id, by_cid = await stored("window", "company"), await stored("terrace", "company")
         private = await stored("cellar", "local")
-        refs = [f"stigmem://node/fact/{one}" for one in (by_id.id, by_cid.cid, private.id, "gone")]
+        refs = [f"stigmem://node/fact/{name}" for name in (by_id.id, by_cid.cid, private.id, "gone")]
         envelope = IntentEnvelope(**fields(handoff={"summary": "s", "fact_refs": refs}))
         receipt = await intents.submit(envelope)
         facts = await intents.escalate(receipt.entity, envelope, source=READER, problem="taken")

@@ -39,9 +39,9 @@ def test_the_least_envelope_gets_an_id_and_a_time():
     assert envelope.scope == "company"
     assert envelope.escalation.channel == "stigmem"
     assert IntentEnvelope(**fields()).id != envelope.id
-    told = fields()
-    del told["from"]
-    assert IntentEnvelope(from_=SENDER, **told).from_ == SENDER
+    given_fields = fields()
+    del given_fields["from"]
+    assert IntentEnvelope(from_=SENDER, **given_fields).from_ == SENDER
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ def test_what_section_4_forbids_is_refused_by_name(where, changes):
 
 @pytest.mark.parametrize("missing", ["from", "to", "goal", "escalation"])
 def test_what_section_4_requires_is_required(missing):
-    told = fields()
-    del told[missing]
+    incomplete = fields()
+    del incomplete[missing]
     with pytest.raises(InputError, match=rf"^IntentEnvelope\.{missing}: is required"):
-        IntentEnvelope(**told)
+        IntentEnvelope(**incomplete)
 
 
 @given(st.floats() | st.integers(-2, 2))
@@ -120,10 +120,10 @@ def test_weights_are_from_0_to_1(weight):
 
 
 def test_goals_and_summaries_fill_their_limits_to_the_byte():
-    told = fields(
+    longest = fields(
         goal="é" * (MAX_GOAL_BYTES // 2), handoff={**HANDOFF, "summary": "𝄞" * (MAX_SUMMARY_BYTES // 4)}
     )
-    assert IntentEnvelope(**told).body()["goal"] == told["goal"]
+    assert IntentEnvelope(**longest).body()["goal"] == longest["goal"]
 
 
 def test_expiry_is_told_at_any_moment():
@@ -140,8 +140,8 @@ def test_expiry_is_told_at_any_moment():
 
 
 def test_a_record_says_how_it_departs_from_section_4():
-    told = {**fields(escalation=None), "id": "anything", "created_at": NOW, "to": []}
-    record = IntentRecord(**told, handoff={"summary": "s", "fact_refs": []}, expires_at=NOW)
+    odd_fields = {**fields(escalation=None), "id": "anything", "created_at": NOW, "to": []}
+    record = IntentRecord(**odd_fields, handoff={"summary": "s", "fact_refs": []}, expires_at=NOW)
     assert [violation.partition(":")[0] for violation in record.violations] == [
         "escalation", "handoff.fact_refs", "to", "expires_at",
     ]  # fmt: skip
@@ -188,16 +188,16 @@ def test_an_envelope_comes_back_from_the_nodes_own_body(envelope):
 def test_the_facts_name_the_relations_agents_look_for():
     envelope = full()
     write = envelope_write(envelope, "Node.Example:8765")
-    told = {fact.relation: fact.value.v for fact in write.facts}
+    sent = {fact.relation: fact.value.v for fact in write.facts}
     assert write.entity.startswith("stigmem://node.example:8765/intent/")
     assert {fact.entity for fact in write.facts} == {write.entity}
     assert {(fact.source, fact.scope, fact.confidence) for fact in write.facts} == {(SENDER, "company", 1.0)}
     assert write.facts[-1].relation == GOAL
-    assert (told["intent:from"], told["intent:to"], told["intent:to:1"]) == (SENDER, READER, AGENT + "second")
-    assert (told["intent:handoff_to"], told["intent:handoff_summary"]) == (READER, "half done")
-    assert told["intent:constraint:kind:2"] == "max_calls"
+    assert (sent["intent:from"], sent["intent:to"], sent["intent:to:1"]) == (SENDER, READER, AGENT + "second")
+    assert (sent["intent:handoff_to"], sent["intent:handoff_summary"]) == (READER, "half done")
+    assert sent["intent:constraint:kind:2"] == "max_calls"
     # A policy is no escalation: agents read every intent:escalation fact when they start.
-    assert "intent:escalation" not in told
+    assert "intent:escalation" not in sent
     assert {fact.valid_until for fact in write.facts} == {envelope.expires_at}
 
 
@@ -244,7 +244,9 @@ def test_facts_that_make_no_envelope_are_a_protocol_error(relation, value):
 
 def test_a_goal_and_a_count_alone_make_no_envelope():
     rows = stored(envelope_write(full(), "node.example"))
-    goal, count = (next(row for row in rows if row.relation == one) for one in (GOAL, "intent:fact_count"))
+    goal, count = (
+        next(row for row in rows if row.relation == relation) for relation in (GOAL, "intent:fact_count")
+    )
     count = count.model_copy(update={"value": count.value.model_copy(update={"v": 2})})
     with pytest.raises(BackendProtocolError, match=r"cannot be read: IntentRecord\.from: is required"):
         from_facts([goal, count])
@@ -279,7 +281,7 @@ def test_foreign_envelopes_are_read_as_far_as_they_go():
 
 
 @pytest.mark.parametrize(
-    ("entity", "told"),
+    ("entity", "is_envelope"),
     [
         ("intent:e528c61e", True),
         ("stigmem://node:1/intent/e528c61e", True),
@@ -290,8 +292,8 @@ def test_foreign_envelopes_are_read_as_far_as_they_go():
         ("intent", None),
     ],
 )
-def test_envelopes_are_told_from_escalations(entity, told):
-    assert names_envelope(entity) is told
+def test_envelopes_are_told_from_escalations(entity, is_envelope):
+    assert names_envelope(entity) is is_envelope
 
 
 # -- escalation and timeouts --------------------------------------------------------------------------------
@@ -300,17 +302,17 @@ def test_envelopes_are_told_from_escalations(entity, told):
 def test_an_escalation_carries_the_envelope_only_where_the_policy_says_so():
     brief, whole = full(), IntentEnvelope(**fields())
     fact = Fact(id="f1", entity=AGENT + "f", relation="m:x", value={"type": "text", "v": "seen"})
-    told = {}
+    values = {}
     for envelope in (brief, whole):
         write = escalation_write(envelope, "intent:1", SURFACES, "no table free", {AGENT + "f": [fact]})
-        told = {one.relation: one.value.v for one in write.facts}
+        values = {row.relation: row.value.v for row in write.facts}
         assert write.facts[-1].relation == "intent:escalation"
-        assert told["intent:escalation"] == envelope.escalation.priority
-        assert told["intent:escalate_to"] == BOSS
-        assert told[GOAL] == "no table free"
-        assert told["intent:escalation_of"] == "intent:1"
-        assert {(one.source, one.scope) for one in write.facts} == {(READER, "company")}
-        context = json.loads(told["intent:escalation_context"])
+        assert values["intent:escalation"] == envelope.escalation.priority
+        assert values["intent:escalate_to"] == BOSS
+        assert values[GOAL] == "no table free"
+        assert values["intent:escalation_of"] == "intent:1"
+        assert {(row.source, row.scope) for row in write.facts} == {(READER, "company")}
+        context = json.loads(values["intent:escalation_context"])
         if envelope is brief:
             assert context == {"envelope_id": brief.id, "query": {"entity": "intent:1", "limit": 500}}
         else:

@@ -199,9 +199,11 @@ async def test_the_agent_of_the_examples_acts_asks_or_escalates(
     assert run_example(double, "9.50") == "done: buy a lamp: bought at 9.50 EUR\n"
     assert "nobody answered in time, so I decided" in run_example(double, "12.50")
     assert run_example(double, "30") == "escalated: buy a lamp: budget: 30.0 is not within 20\n"
-    told = {row["relation"]: row["value"]["v"] for row in double.node.facts if row["source"] == "agent:buyer"}
-    assert told["intent:escalate_to"] == BOSS
-    assert "intent:deference_timeout" in told
+    values = {
+        row["relation"]: row["value"]["v"] for row in double.node.facts if row["source"] == "agent:buyer"
+    }
+    assert values["intent:escalate_to"] == BOSS
+    assert "intent:deference_timeout" in values
     (entity,) = await intents.questions(LEGAL)
     await intents.answer(entity, FactValue(type="boolean", v=False), source=LEGAL)
     assert "escalated: buy a lamp: stigmem://node/agent/legal said no" in run_example(double, "12.50")

@@ -31,15 +31,15 @@ def reference(facts: list[Fact], user_entity: str) -> str:
     if not facts:
         return ""
     groups: dict[str, list[Fact]] = {}
-    for one in facts:
-        ns = one.relation.split(":")[0] if ":" in one.relation else one.relation
-        groups.setdefault(ns, []).append(one)
+    for fact in facts:
+        ns = fact.relation.split(":")[0] if ":" in fact.relation else fact.relation
+        groups.setdefault(ns, []).append(fact)
     lines = [f"## Stigmem context — {user_entity}\n"]
     for ns, ns_facts in groups.items():
         lines.append(f"### {ns}")
-        for one in ns_facts:
-            note = f" _(confidence: {one.confidence:.2f})_" if one.confidence < 1.0 else ""
-            lines.append(f"- **{one.relation}** on `{one.entity}`: {one.value.v}{note}")
+        for fact in ns_facts:
+            note = f" _(confidence: {fact.confidence:.2f})_" if fact.confidence < 1.0 else ""
+            lines.append(f"- **{fact.relation}** on `{fact.entity}`: {fact.value.v}{note}")
         lines.append("")
     return "\n".join(lines).rstrip()
 
@@ -194,7 +194,7 @@ def test_harmless_facts_are_rendered_as_the_reference_does(rows: list[tuple[str,
         fact(value, relation=relation, confidence=sure, hlc=f"{clock}.0")
         for value, relation, sure, clock in rows
     ]
-    ordered = sorted(facts, key=lambda one: (-one.confidence, -one.hlc_order[0]))
+    ordered = sorted(facts, key=lambda fact: (-fact.confidence, -fact.hlc_order[0]))
     assert render_context(facts, USER) == reference(ordered, USER)
 
 

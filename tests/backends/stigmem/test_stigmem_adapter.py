@@ -73,7 +73,7 @@ async def ask(memory: MemorySlot, query: str, scope: MemoryScope = ADA, **fields
 
 
 def sent(double: StigmemDouble, path: str, method: str = "POST") -> list[dict[str, Any]]:
-    return [one for one in double.requests if (one.method, one.path) == (method, path)]
+    return [request for request in double.requests if (request.method, request.path) == (method, path)]
 
 
 # -- what goes over the wire ----------------------------------------------------------------------------
@@ -93,9 +93,9 @@ async def test_every_message_is_a_fact_of_its_own(tenant_double: StigmemDouble) 
     assert {(body["relation"], body["scope"], body["confidence"]) for body in bodies} == {
         ("memory:utterance", "company", 0.49)
     }
-    told = bodies[1]["derived_from"][0]
-    assert told.items() >= {"event_id": "e1", "index": 1, "role": "assistant", "context": "work"}.items()
-    assert (told["timestamp"], told["metadata"]) == (NOON.isoformat(), {"n": 1})
+    origin = bodies[1]["derived_from"][0]
+    assert origin.items() >= {"event_id": "e1", "index": 1, "role": "assistant", "context": "work"}.items()
+    assert (origin["timestamp"], origin["metadata"]) == (NOON.isoformat(), {"n": 1})
     assert all(
         re.fullmatch(r"stigmem://memslot/[0-9a-f]{32}/[0-9a-f]{32}", body["entity"]) for body in bodies
     )
@@ -333,9 +333,9 @@ async def test_the_keys_of_a_process_that_was_killed_are_dropped(
 ) -> None:
     keys, scope = tenant_double.node.keys, MemoryScope(run_id="r", persona_id=persona)
     with other_process(tenant_double, "alive") as alive:
-        with other_process(tenant_double, "ada") as one, other_process(tenant_double, "carol") as two:
-            one.kill()
-            two.kill()
+        with other_process(tenant_double, "ada") as ada, other_process(tenant_double, "carol") as carol:
+            ada.kill()
+            carol.kill()
         assert len(keys) == 4
         async with memory_on(tenant_double, scope) as memory:
             await memory.record_event(event("I like oolong.", scope=scope))
@@ -470,9 +470,9 @@ async def test_provenance_by_id_and_by_time(double: StigmemDouble) -> None:
         foreign = await memory.record_event(event("I like tea.", scope=BOB))
         provenance = memory.capability(SupportsProvenance)
         assert provenance is not None
-        one = await provenance.provenance(ProvenanceRequest(scope=ADA, native_id=receipt.native_ids[0]))
-        assert one.event_ids == ("e1",)
-        assert one.raw["fact"]["derived_from"][0]["session_id"] == "s1"
+        answer = await provenance.provenance(ProvenanceRequest(scope=ADA, native_id=receipt.native_ids[0]))
+        assert answer.event_ids == ("e1",)
+        assert answer.raw["fact"]["derived_from"][0]["session_id"] == "s1"
         with pytest.raises(ScopeError):
             await provenance.provenance(ProvenanceRequest(scope=ADA, native_id=foreign.native_ids[0]))
         later = datetime.now(UTC) + timedelta(hours=1)

@@ -118,7 +118,7 @@ async def test_a_lost_answer_is_asked_for_again(double: StigmemDouble) -> None:
     async with node_of(double) as node:
         double.faults.add("reset")
         stored = await node.assert_fact(fact())
-        assert [one["id"] for one in double.node.facts] == [stored.id]
+        assert [row["id"] for row in double.node.facts] == [stored.id]
         double.faults.add("reset", times=None)
         with pytest.raises(BackendUnavailable) as raised:
             await node.assert_fact(fact(2))

@@ -24,8 +24,8 @@ def evidence(report: DoctorReport, name: str) -> tuple[str, str]:
 
 
 async def test_each_persona_is_lent_a_node_and_their_owners_see_nothing_of_it() -> None:
-    with StigmemDouble() as one, StigmemDouble() as two:
-        config = config_of(one, two)
+    with StigmemDouble() as first_node, StigmemDouble() as second_node:
+        config = config_of(first_node, second_node)
         async with open_memory(config) as memory:
             await memory.after_turn(user="My favourite tea at Hakone is sencha.", session_id="s")
             report = await run_doctor(config)
@@ -33,7 +33,7 @@ async def test_each_persona_is_lent_a_node_and_their_owners_see_nothing_of_it() 
             found = await memory.before_turn("Which is my favourite tea at Hakone?", session_id="s")
         assert "sencha" in found
         assert "oolong" not in found
-        for node in (one, two):
+        for node in (first_node, second_node):
             assert any("oolong" in str(request.json) for request in node.requests)
 
 

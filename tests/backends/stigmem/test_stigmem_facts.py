@@ -167,16 +167,16 @@ def test_built_uris_survive_the_node(text):
 
 
 @given(IDS, IDS)
-def test_two_ids_never_share_a_uri(one, other):
-    assert (build_uri("n", "user", one) == build_uri("n", "user", other)) == (one == other)
+def test_two_ids_never_share_a_uri(first_id, second_id):
+    assert (build_uri("n", "user", first_id) == build_uri("n", "user", second_id)) == (first_id == second_id)
 
 
 HOSTILE = st.text(alphabet="aA-_~ .%:/bß\u0301é", min_size=1, max_size=8).filter(str.strip)
 
 
 @given(st.lists(HOSTILE, min_size=1, max_size=3), st.lists(HOSTILE, min_size=1, max_size=3))
-def test_two_lists_of_ids_never_share_a_uri(one, other):
-    assert (encode_uri_part(*one) == encode_uri_part(*other)) == (one == other)
+def test_two_lists_of_ids_never_share_a_uri(first_ids, second_ids):
+    assert (encode_uri_part(*first_ids) == encode_uri_part(*second_ids)) == (first_ids == second_ids)
 
 
 def test_blank_ids_make_no_uri():

@@ -214,9 +214,9 @@ def test_a_slow_node_is_waited_for_and_each_wait_is_told(double: StigmemDouble) 
         ["intent", "show"],
         ["ping"],
     ):
-        told = run(*command, "--help", url=None).stdout
-        assert "--wait" in told, command
-        assert "5.0" in told, command
+        help_text = run(*command, "--help", url=None).stdout
+        assert "--wait" in help_text, command
+        assert "5.0" in help_text, command
 
 
 @pytest.mark.thorough

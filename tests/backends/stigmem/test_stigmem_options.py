@@ -37,7 +37,7 @@ def options(**block: Any) -> StigmemOptions:
 
 
 @pytest.mark.parametrize(
-    ("block", "told"),
+    ("block", "message"),
     [
         ({"api_key": KEY, "url": "localhost:8765"}, "url: must be an http or https URL"),
         ({"api_key": KEY, "url": "http://u:p@host"}, "must not hold credentials"),
@@ -56,11 +56,11 @@ def options(**block: Any) -> StigmemOptions:
         ({"api_key": KEY, "top_kk": 5}, "did you mean top_k"),
     ],
 )
-def test_a_wrong_block_names_field_and_fix(block: dict[str, Any], told: str) -> None:
+def test_a_wrong_block_names_field_and_fix(block: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         options(**block)
     assert "memory.backends.stigmem" in str(raised.value)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert KEY not in str(raised.value)
 
 
@@ -107,9 +107,9 @@ def test_the_registry_knows_it() -> None:
 
 
 def test_a_url_with_the_scope_in_it() -> None:
-    one, two = (MemoryScope(run_id="r", persona_id=name) for name in ("Ada", "ada"))
+    capitalised, lowercase = (MemoryScope(run_id="r", persona_id=name) for name in ("Ada", "ada"))
     found = Scopes(options(isolation="node", url="http://{scope}.mem.internal:8765/"), "x")
-    urls = [found.address(scope).url for scope in (one, two)]
+    urls = [found.address(scope).url for scope in (capitalised, lowercase)]
     assert urls[0] != urls[1]
     assert all(re.fullmatch(r"http://s-[0-9a-f]{40}\.mem\.internal:8765", url) for url in urls)
 
@@ -122,11 +122,11 @@ def test_a_scope_without_a_node() -> None:
 
 
 @given(scopes, scopes)
-def test_two_scopes_never_share_a_tenant_or_a_mark(one: MemoryScope, two: MemoryScope) -> None:
-    both = [ScopeIds(scope_id(scope), 0, marked=True) for scope in (one, two)]
-    assert (both[0].name == both[1].name) == (one == two) == (both[0].mark == both[1].mark)
+def test_two_scopes_never_share_a_tenant_or_a_mark(first: MemoryScope, second: MemoryScope) -> None:
+    both = [ScopeIds(scope_id(scope), 0, marked=True) for scope in (first, second)]
+    assert (both[0].name == both[1].name) == (first == second) == (both[0].mark == both[1].mark)
     assert re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", both[0].name), "what the node accepts as a tenant"
-    assert both[0].mark != ScopeIds(scope_id(one), 1, marked=True).mark
+    assert both[0].mark != ScopeIds(scope_id(first), 1, marked=True).mark
 
 
 texts = st.text(

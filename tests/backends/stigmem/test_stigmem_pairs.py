@@ -26,7 +26,7 @@ OWN = frozenset(
 def comparable(value: Any, own: frozenset[str], name: str = "") -> Any:
     """The value without what is a node's own; of that, only whether it is there."""
     if isinstance(value, dict):
-        return {key: comparable(one, own, key) for key, one in value.items() if key != "ctx"}
+        return {key: comparable(part, own, key) for key, part in value.items() if key != "ctx"}
     if name in own:
         return None
     if name == "id" and isinstance(value, str) and not value.startswith("card:"):
@@ -36,7 +36,7 @@ def comparable(value: Any, own: frozenset[str], name: str = "") -> Any:
     if name in ("loc", "namespaces"):
         return value
     if isinstance(value, list):
-        return [comparable(one, own, name) for one in value]
+        return [comparable(part, own, name) for part in value]
     return value
 
 
