@@ -24,8 +24,8 @@ def session_context(
     asked, workspace = request.params, model.looked_at(workspace_id)
     budget = int(asked.get("tokens", 100_000))
     if budget > 100_000:
-        told = "Input should be less than or equal to 100000"
-        raise invalid("less_than_equal", ["query", "tokens"], told, asked["tokens"])
+        message = "Input should be less than or equal to 100000"
+        raise invalid("less_than_equal", ["query", "tokens"], message, asked["tokens"])
     target = asked.get("peer_target")
     model.touch(workspace, session_id)
     prose, card = None, None
@@ -45,10 +45,12 @@ def session_context(
 def prose_of(
     model: HonchoModel, workspace: Workspace, peer_id: str, asked: Any, session_id: str | None
 ) -> str:
-    top_k, most = (
+    top_k, max_conclusions = (
         int(asked[name]) if name in asked else None for name in ("search_top_k", "max_conclusions")
     )
-    return model.representation(workspace, peer_id, asked.get("search_query"), top_k, most, session_id)
+    return model.representation(
+        workspace, peer_id, asked.get("search_query"), top_k, max_conclusions, session_id
+    )
 
 
 @route("GET", "/{}/peers/{}/context")
@@ -91,7 +93,7 @@ def set_card(model: HonchoModel, request: LoopbackRequest, workspace_id: str, pe
 def chat(model: HonchoModel, request: LoopbackRequest, workspace_id: str, peer_id: str) -> LoopbackAnswer:
     workspace = model.workspace(workspace_id)
     model.peer(workspace, peer_id)
-    about = [one.content for one in workspace.conclusions if one.peer_id == peer_id]
+    about = [conclusion.content for conclusion in workspace.conclusions if conclusion.peer_id == peer_id]
     best = ranked(request.json["query"], about, str)
     return LoopbackAnswer(200, {"content": best[0] if best else "I do not know."})
 
@@ -124,10 +126,10 @@ def queue_status(model: HonchoModel, request: LoopbackRequest, workspace_id: str
 def make_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
     workspace = model.looked_at(workspace_id)
     made = []
-    for one in request.json["conclusions"]:
-        check_peer(workspace, one["observed_id"])
+    for given in request.json["conclusions"]:
+        check_peer(workspace, given["observed_id"])
         conclusion = Conclusion(
-            model.new_id("doc"), one["content"], one["observed_id"], one.get("session_id"), now(), now()
+            model.new_id("doc"), given["content"], given["observed_id"], given.get("session_id"), now(), now()
         )
         workspace.conclusions.append(conclusion)
         made.append(conclusion.row())
@@ -136,10 +138,15 @@ def make_conclusions(model: HonchoModel, request: LoopbackRequest, workspace_id:
 
 def filtered(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> list[dict[str, Any]]:
     filters = check_filters((request.json or {}).get("filters"))
-    found = sorted(model.looked_at(workspace_id).conclusions, key=lambda one: one.created_at, reverse=True)
-    sources = ({"message_ids": list(one.message_ids)} for one in found)
-    rows = [({**one.row(), "metadata": metadata}, one) for one, metadata in zip(found, sources, strict=True)]
-    return [one.row() for row, one in rows if matches(row, filters, _COLUMNS)]
+    found = sorted(
+        model.looked_at(workspace_id).conclusions, key=lambda conclusion: conclusion.created_at, reverse=True
+    )
+    sources = ({"message_ids": list(conclusion.message_ids)} for conclusion in found)
+    rows = [
+        ({**conclusion.row(), "metadata": metadata}, conclusion)
+        for conclusion, metadata in zip(found, sources, strict=True)
+    ]
+    return [conclusion.row() for row, conclusion in rows if matches(row, filters, _COLUMNS)]
 
 
 @route("POST", "/{}/conclusions/list")
@@ -161,9 +168,9 @@ def delete_conclusion(
     model: HonchoModel, request: LoopbackRequest, workspace_id: str, conclusion_id: str
 ) -> LoopbackAnswer:
     workspace = model.looked_at(workspace_id)
-    kept = [one for one in workspace.conclusions if one.id != conclusion_id]
+    kept = [conclusion for conclusion in workspace.conclusions if conclusion.id != conclusion_id]
     if len(kept) == len(workspace.conclusions):
-        told = f"Document {conclusion_id} not found or does not belong to workspace {workspace_id}"
-        raise Refused(404, told)
+        message = f"Document {conclusion_id} not found or does not belong to workspace {workspace_id}"
+        raise Refused(404, message)
     workspace.conclusions[:] = kept
     return LoopbackAnswer(204)

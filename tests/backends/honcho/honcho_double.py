@@ -42,8 +42,8 @@ class HonchoDouble(LoopbackServer):
             return LoopbackAnswer(200, {"status": "ok"})
         if request.path == "/openapi.json":
             return LoopbackAnswer(200, {"openapi": "3.1.0", "info": {"version": "3.0.12"}})
-        if (told := self._not_allowed(request.path)) is not None:
-            return LoopbackAnswer(401, {"detail": told})
+        if (refusal := self._not_allowed(request.path)) is not None:
+            return LoopbackAnswer(401, {"detail": refusal})
         try:
             return self._routed(request)
         except Refused as refused:
@@ -77,9 +77,11 @@ class HonchoDouble(LoopbackServer):
                 workspace.id: {
                     "peers": workspace.peers,
                     "sessions": {
-                        one.id: one.messages for one in workspace.sessions.values() if one.is_active
+                        session.id: session.messages
+                        for session in workspace.sessions.values()
+                        if session.is_active
                     },
-                    "conclusions": [one.row() for one in workspace.conclusions],
+                    "conclusions": [conclusion.row() for conclusion in workspace.conclusions],
                     "cards": workspace.cards,
                 }
                 for workspace in self.model.workspaces.values()
@@ -105,7 +107,7 @@ def shown(workspace: Workspace) -> dict[str, Any]:
 @route("POST", "/list")
 def list_workspaces(model: HonchoModel, request: LoopbackRequest) -> LoopbackAnswer:
     wanted = ((request.json or {}).get("filters") or {}).get("id")
-    rows = [shown(one) for one in model.workspaces.values() if wanted in (None, one.id)]
+    rows = [shown(workspace) for workspace in model.workspaces.values() if wanted in (None, workspace.id)]
     return LoopbackAnswer(200, pages(rows, dict(request.params)))
 
 
@@ -113,11 +115,11 @@ def list_workspaces(model: HonchoModel, request: LoopbackRequest) -> LoopbackAns
 def delete_workspace(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
     if workspace_id not in model.workspaces:
         raise Refused(404, f"Workspace {workspace_id} not found")
-    if any(one.is_active for one in model.workspaces[workspace_id].sessions.values()):
-        told = (
+    if any(session.is_active for session in model.workspaces[workspace_id].sessions.values()):
+        message = (
             f"Cannot delete workspace '{workspace_id}': active session(s) remain. Delete all sessions first."
         )
-        raise Refused(409, told)
+        raise Refused(409, message)
     model.later(model.delete_s, lambda: model.workspaces.pop(workspace_id, None) and None)
     return LoopbackAnswer(202, {"message": "Workspace deletion accepted"})
 
@@ -163,7 +165,7 @@ def listed(workspace: Workspace, session: Any) -> dict[str, Any]:
 @route("POST", "/{}/sessions/list")
 def list_sessions(model: HonchoModel, request: LoopbackRequest, workspace_id: str) -> LoopbackAnswer:
     workspace = model.looked_at(workspace_id)
-    rows = [listed(workspace, one) for one in workspace.sessions.values() if one.is_active]
+    rows = [listed(workspace, session) for session in workspace.sessions.values() if session.is_active]
     return LoopbackAnswer(200, pages(rows, dict(request.params)))
 
 
@@ -200,19 +202,19 @@ def add_messages(
 def check_message(position: int, message: dict[str, Any]) -> None:
     content, where = message["content"], ["body", "messages", position]
     if len(content) > 25_000:
-        told = "String should have at most 25000 characters"
-        raise invalid("string_too_long", [*where, "content"], told, content)
-    if any(one in content for one in SPECIAL):
+        problem = "String should have at most 25000 characters"
+        raise invalid("string_too_long", [*where, "content"], problem, content)
+    if any(token in content for token in SPECIAL):
         raise invalid("value_error", where, f"Value error, Encountered text {content!r}", message)
-    if any(one in content for one in UNFORESEEN):
+    if any(token in content for token in UNFORESEEN):
         raise Failed
     metadata = message.get("metadata") or {}
     if depth(metadata) > 5:
-        told = "Value error, Metadata nesting exceeds maximum depth of 5"
-        raise invalid("value_error", [*where, "metadata"], told, metadata)
+        problem = "Value error, Metadata nesting exceeds maximum depth of 5"
+        raise invalid("value_error", [*where, "metadata"], problem, metadata)
     if len(metadata) > 100:
-        told = "Value error, Metadata exceeds maximum of 100 top-level keys"
-        raise invalid("value_error", [*where, "metadata"], told, metadata)
+        problem = "Value error, Metadata exceeds maximum of 100 top-level keys"
+        raise invalid("value_error", [*where, "metadata"], problem, metadata)
     if not ID.fullmatch(message["peer_id"]):
         raise Refused(422, f"Peer name(s) ['{message['peer_id']}'] must match pattern ^[a-zA-Z0-9_-]+$")
 
@@ -227,7 +229,9 @@ def list_messages(
 ) -> LoopbackAnswer:
     session = model.looked_at(workspace_id).sessions.get(session_id)
     filters = check_filters((request.json or {}).get("filters"))
-    rows = [one for one in (session.messages if session else []) if matches(one, filters, _COLUMNS)]
+    rows = [
+        message for message in (session.messages if session else []) if matches(message, filters, _COLUMNS)
+    ]
     return LoopbackAnswer(200, pages(rows, dict(request.params)))
 
 
@@ -262,7 +266,7 @@ def search(model: HonchoModel, request: LoopbackRequest, workspace_id: str, **on
         message
         for session in model.looked_at(workspace_id).sessions.values()
         for message in session.messages
-        if matches(message, filters, _COLUMNS) and all(message[name] == one for name, one in only.items())
+        if matches(message, filters, _COLUMNS) and all(message[name] == value for name, value in only.items())
     ]
     return LoopbackAnswer(200, ranked(query, rows, lambda row: row["content"])[: body.get("limit", 10)])
 

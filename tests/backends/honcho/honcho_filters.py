@@ -20,7 +20,7 @@ def matches(row: dict[str, Any], filters: dict[str, Any] | None, columns: frozen
     """Honcho's filters on a row."""
     for key, value in (filters or {}).items():
         if key in ("AND", "OR", "NOT"):
-            hits = [matches(row, one, columns) for one in value]
+            hits = [matches(row, branch, columns) for branch in value]
             fits = all(hits) if key == "AND" else any(hits) if key == "OR" else not any(hits)
         elif key not in columns:
             raise Refused(
@@ -53,7 +53,7 @@ def _metadata(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
             continue
         if isinstance(value, dict) and _OPERATORS & value.keys():
             if name not in stored or not all(
-                _compared(_as_text(stored[name]), operator, one) for operator, one in value.items()
+                _compared(_as_text(stored[name]), operator, operand) for operator, operand in value.items()
             ):
                 return False
         elif not _contains(stored, {name: value}):
@@ -63,7 +63,7 @@ def _metadata(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
 
 def _compared(stored: Any, operator: str, value: Any) -> bool:
     if operator == "in":
-        return "*" in value or stored in [one if stored is None else str(one) for one in value]
+        return "*" in value or stored in [choice if stored is None else str(choice) for choice in value]
     if operator in ("contains", "icontains"):
         return str(value).lower() in str(stored).lower()
     if stored is None:
@@ -79,7 +79,7 @@ def _contains(stored: Any, wanted: Any) -> bool:
         )
     if isinstance(wanted, list):
         return isinstance(stored, list) and all(
-            any(_contains(one, part) for one in stored) for part in wanted
+            any(_contains(item, part) for item in stored) for part in wanted
         )
     return type(stored) is type(wanted) and bool(stored == wanted)
 
@@ -92,5 +92,5 @@ def without_nul(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("\x00", "")
     if isinstance(value, dict):
-        return {without_nul(name): without_nul(one) for name, one in value.items()}
-    return [without_nul(one) for one in value] if isinstance(value, list) else value
+        return {without_nul(name): without_nul(part) for name, part in value.items()}
+    return [without_nul(part) for part in value] if isinstance(value, list) else value

@@ -167,17 +167,17 @@ class HonchoModel:
     ) -> list[dict[str, Any]]:
         """Store messages; their rows enter the queue later."""
         stored = []
-        for one in said:
-            self.peer(workspace, one["peer_id"])
-            content = one["content"].replace("\x00", "")
+        for given in said:
+            self.peer(workspace, given["peer_id"])
+            content = given["content"].replace("\x00", "")
             stored.append(
                 {
                     "id": self.new_id("msg"),
                     "content": content,
-                    "peer_id": one["peer_id"],
+                    "peer_id": given["peer_id"],
                     "session_id": session.id,
-                    "metadata": without_nul(one.get("metadata") or {}),
-                    "created_at": one.get("created_at") or now(),
+                    "metadata": without_nul(given.get("metadata") or {}),
+                    "created_at": given.get("created_at") or now(),
                     "workspace_id": workspace.id,
                     "token_count": tokens(content),
                 }
@@ -199,7 +199,9 @@ class HonchoModel:
                 return  # as seen: what another worker derives meanwhile makes it fail, and nobody tries again
             if workspace.sessions.get(session.id) is session:
                 del workspace.sessions[session.id]
-            workspace.conclusions = [one for one in workspace.conclusions if one.session_id != session.id]
+            workspace.conclusions = [
+                conclusion for conclusion in workspace.conclusions if conclusion.session_id != session.id
+            ]
             workspace.queue = [row for row in workspace.queue if row.session is not session]
 
         self.later(self.delete_s, gone)
@@ -218,7 +220,7 @@ class HonchoModel:
     def advance(self, *, to_the_end: bool = False) -> None:
         """Do what is due by now, or all there is to do."""
         moment = float("inf") if to_the_end else time.monotonic()
-        while due := sorted((one for one in self._later if one[0] <= moment), key=lambda one: one[0]):
+        while due := sorted((job for job in self._later if job[0] <= moment), key=lambda job: job[0]):
             self._later.remove(due[0])
             due[0][1]()
         for workspace in self.workspaces.values():
@@ -244,8 +246,8 @@ class HonchoModel:
     def _work(self, workspace: Workspace, moment: float) -> None:
         for summaries in (False, True):  # as seen: a session's summary comes after what is derived of it
             held = self._awaits if summaries else self._held
-            kind = [one for one in workspace.queue if (one.observed is None) == summaries]
-            for row in [one for one in kind if one.state == "pending" and not held(workspace, one)]:
+            kind = [row for row in workspace.queue if (row.observed is None) == summaries]
+            for row in [row for row in kind if row.state == "pending" and not held(workspace, row)]:
                 row.state = "running"
                 row.due = time.monotonic() + self.summarise_s if summaries else row.due
             due = [row for row in kind if row.state == "running" and row.due <= moment]
@@ -265,19 +267,19 @@ class HonchoModel:
 
     def _awaits(self, workspace: Workspace, row: QueueRow) -> bool:
         return any(
-            one.session is row.session and one.observed is not None and one.state == "running"
-            for one in workspace.queue
+            other.session is row.session and other.observed is not None and other.state == "running"
+            for other in workspace.queue
         )
 
     def _held(self, workspace: Workspace, row: QueueRow) -> bool:
         if row.observed is None or not self.batch_tokens:
             return False
         batch = [
-            one
-            for one in workspace.queue
-            if one.state == "pending" and (one.session, one.observed) == (row.session, row.observed)
+            other
+            for other in workspace.queue
+            if other.state == "pending" and (other.session, other.observed) == (row.session, row.observed)
         ]
-        return sum(one.message["token_count"] for one in batch) < self.batch_tokens
+        return sum(other.message["token_count"] for other in batch) < self.batch_tokens
 
     def _derive(self, workspace: Workspace, rows: list[QueueRow]) -> None:
         """From the first row's message to the last one's; the message before it goes along if another peer said it.
@@ -287,10 +289,12 @@ class HonchoModel:
         session, observed = rows[0].session, rows[0].observed
         first, last = (session.messages.index(row.message) for row in (rows[0], rows[-1]))
         assert observed is not None
-        window = [one for one in session.messages[first : last + 1] if one["peer_id"] == observed]
-        names = tuple(self.numbers[one["id"]] for one in window)
+        window = [message for message in session.messages[first : last + 1] if message["peer_id"] == observed]
+        names = tuple(self.numbers[message["id"]] for message in window)
         derived_at, said_at = now(), rows[-1].message["created_at"]
-        own = {one.content for one in workspace.conclusions if one.session_id == session.id}
+        own = {
+            conclusion.content for conclusion in workspace.conclusions if conclusion.session_id == session.id
+        }
         for message in window:
             for content in concluded(observed, message["content"]):
                 if content in own:  # as seen, a session's conclusions are told apart from those of others
@@ -313,16 +317,21 @@ class HonchoModel:
     # -- looking ----------------------------------------------------------------------------------------
 
     def representation(
-        self, workspace: Workspace, peer_id: str, query: str | None, top_k: int | None, most: int | None,
+        self, workspace: Workspace, peer_id: str, query: str | None, top_k: int | None, max_conclusions: int | None,
         session_id: str | None = None,
     ) -> str:  # fmt: skip
         """Prose, whatever its length: no token budget trims it."""
-        about = [one for one in reversed(workspace.conclusions) if one.peer_id == peer_id]
+        about = [
+            conclusion for conclusion in reversed(workspace.conclusions) if conclusion.peer_id == peer_id
+        ]
         if session_id is not None:
-            about = [one for one in about if one.session_id == session_id]
-        chosen = ranked(query, about, lambda one: one.content)[: top_k or 100] if query else []
-        chosen += [one for one in about if one not in chosen]
-        lines = [f"[{moment(one.said_at)}] {one.content}" for one in chosen[: most or 100]]
+            about = [conclusion for conclusion in about if conclusion.session_id == session_id]
+        chosen = ranked(query, about, lambda conclusion: conclusion.content)[: top_k or 100] if query else []
+        chosen += [conclusion for conclusion in about if conclusion not in chosen]
+        lines = [
+            f"[{moment(conclusion.said_at)}] {conclusion.content}"
+            for conclusion in chosen[: max_conclusions or 100]
+        ]
         return "\n".join(("## Explicit Observations\n", *lines, "")) if lines else ""
 
     def context(
@@ -331,21 +340,21 @@ class HonchoModel:
         """The newest messages that fit, in their order, and the summary of those before."""
         if session is None or budget <= 0:
             return [], None
-        told = session.summary if summary else None
-        if told is not None and told["token_count"] > budget * 0.4:
-            told = None
+        summary_row = session.summary if summary else None
+        if summary_row is not None and summary_row["token_count"] > budget * 0.4:
+            summary_row = None
         messages = session.messages
-        if told is not None:
-            budget -= told["token_count"]
-            ids = [one["id"] for one in messages]
-            messages = messages[ids.index(told["message_id"]) + 1 :]
+        if summary_row is not None:
+            budget -= summary_row["token_count"]
+            ids = [message["id"] for message in messages]
+            messages = messages[ids.index(summary_row["message_id"]) + 1 :]
         fitting: list[dict[str, Any]] = []
         for message in reversed(messages):
             budget -= message["token_count"]
             if budget < 0:
                 break
             fitting.insert(0, message)
-        return fitting, told
+        return fitting, summary_row
 
 
 def ranked(query: str, rows: list[Any], text: Callable[[Any], str]) -> list[Any]:

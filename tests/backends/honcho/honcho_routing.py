@@ -53,7 +53,7 @@ def check_filters(filters: Any) -> Any:
 
 
 def check_query(query: str) -> str:
-    if any(one in query for one in SPECIAL + UNFORESEEN) or tokens(query) > 8192:
+    if any(token in query for token in SPECIAL + UNFORESEEN) or tokens(query) > 8192:
         raise Refused(422, "Query exceeds maximum token limit of 8192.")
     return query
 

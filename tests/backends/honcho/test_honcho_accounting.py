@@ -109,7 +109,7 @@ async def test_a_long_session_costs_few_requests_more_for_each_new_message(doubl
         double.model.advance(to_the_end=True)
         before = len(double.requests)
         assert (await _wait(slot)).state == "ready"
-        assert sum(one.startswith("POST conclusions") for one in sent(double, before)) < 12
+        assert sum(call.startswith("POST conclusions") for call in sent(double, before)) < 12
 
 
 async def test_purged_rows_take_nothing_from_what_is_derived(

@@ -91,7 +91,9 @@ def prepared(double: HonchoDouble) -> None:
 async def made(client: Any, double: HonchoDouble, call: Call) -> tuple[list[Any], Any]:
     prepared(double)
     answer = await call(client)
-    return [(one.method, one.path, dict(one.params), one.json) for one in double.requests], answer
+    return [
+        (request.method, request.path, dict(request.params), request.json) for request in double.requests
+    ], answer
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -118,7 +120,7 @@ async def test_a_writer_makes_the_workspace_once_and_a_reader_never(double: Honc
     assert double.model.workspaces == {}
     for _ in range(2):
         await writer.aio.peer("ada")
-    made = [one.path for one in double.requests if one.method == "POST"]
+    made = [request.path for request in double.requests if request.method == "POST"]
     assert made == [routes.workspaces(), routes.peers("w"), routes.peers("w")]
     await connections.aclose()
 

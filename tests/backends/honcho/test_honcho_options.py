@@ -45,7 +45,7 @@ def encoder(**block: Any) -> HonchoIds:
 
 
 @pytest.mark.parametrize(
-    ("block", "told"),
+    ("block", "message"),
     [
         ({}, "base_url is required"),
         ({"base_url": "localhost:8000"}, "base_url: must be an http or https URL"),
@@ -61,10 +61,10 @@ def encoder(**block: Any) -> HonchoIds:
         ({"base_url": URL, "top_kk": 5}, "did you mean top_k"),
     ],
 )
-def test_a_wrong_block_names_field_and_fix(block: dict[str, Any], told: str) -> None:
+def test_a_wrong_block_names_field_and_fix(block: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         options(**block)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_no_server_means_no_public_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,22 +92,24 @@ def test_the_example_configuration_is_valid(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_listing_imports_no_sdk() -> None:
-    told = (
+    script = (
         "import sys; from memory.plugins.registry import MemoryAdapterRegistry as R; "
         "R().info('honcho', 'architecture'); "
         "sys.exit(bool({'honcho', 'httpx'} & set(sys.modules)))"
     )
-    assert subprocess.run([sys.executable, "-c", told], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
     assert MemoryAdapterRegistry().info("honcho", "architecture").install == "pip install 'memslot[honcho]'"
 
 
 @given(scopes, scopes)
 @settings(max_examples=300)
-def test_two_scopes_never_share_a_workspace_and_ids_are_honchos(one: MemoryScope, two: MemoryScope) -> None:
+def test_two_scopes_never_share_a_workspace_and_ids_are_honchos(
+    first: MemoryScope, second: MemoryScope
+) -> None:
     made = encoder()
-    ids = [made.native_scope(scope) for scope in (one, two)]
-    assert (ids[0]["workspace_id"] == ids[1]["workspace_id"]) == (one == two)
-    assert (ids[0]["peer_id"] == ids[1]["peer_id"]) == (one.persona_id == two.persona_id)
+    ids = [made.native_scope(scope) for scope in (first, second)]
+    assert (ids[0]["workspace_id"] == ids[1]["workspace_id"]) == (first == second)
+    assert (ids[0]["peer_id"] == ids[1]["peer_id"]) == (first.persona_id == second.persona_id)
     for native in ids:
         assert native["peer_id"] not in ("assistant", "system")
         for value in native.values():

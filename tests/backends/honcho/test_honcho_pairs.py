@@ -26,14 +26,14 @@ def comparable(value: Any, name: str = "") -> Any:
     if name in OWN:
         return value is not None
     if name == "sessions" and isinstance(value, dict):
-        return [comparable({**one, "session_id": "some id"}) for one in value.values()]
+        return [comparable({**session, "session_id": "some id"}) for session in value.values()]
     if isinstance(value, dict):
         made_there = bool({"peer_id", "observer_id"} & value.keys())
         return {
-            key: "some id" if key == "id" and made_there else comparable(one, key)
-            for key, one in value.items()
+            key: "some id" if key == "id" and made_there else comparable(part, key)
+            for key, part in value.items()
         }
-    return [comparable(one, name) for one in value] if isinstance(value, list) else value
+    return [comparable(part, name) for part in value] if isinstance(value, list) else value
 
 
 def expanded(value: Any) -> Any:
@@ -41,8 +41,8 @@ def expanded(value: Any) -> Any:
     if isinstance(value, dict) and "times" in value:
         return value["repeat"] * value["times"] if "repeat" in value else [value["list"]] * value["times"]
     if isinstance(value, dict):
-        return {name: expanded(one) for name, one in value.items()}
-    return [expanded(one) for one in value] if isinstance(value, list) else value
+        return {name: expanded(part) for name, part in value.items()}
+    return [expanded(part) for part in value] if isinstance(value, list) else value
 
 
 def ask(double: HonchoDouble, step: dict[str, Any]) -> LoopbackAnswer:

@@ -331,10 +331,10 @@ async def test_provenance_of_messages_conclusions_and_the_user(double: HonchoDou
         assert message.raw["message"]["content"] == "Noted."
         assert message.event_ids == ("e1",)
         tea, passport = double.model.workspaces["r_xada"].conclusions[::-1]
-        one = await of(native_id=passport.id)
-        assert one.native_ids == (passport.id,)
-        assert [row["content"] for row in one.raw["said_in_that_session"]] == [FACT]
-        assert one.event_ids == (), "Honcho does not say from which message"
+        conclusion = await of(native_id=passport.id)
+        assert conclusion.native_ids == (passport.id,)
+        assert [row["content"] for row in conclusion.raw["said_in_that_session"]] == [FACT]
+        assert conclusion.event_ids == (), "Honcho does not say from which message"
         user = await of(native_id="ada")
         assert set(user.native_ids) == {tea.id, passport.id}
         assert {row["content"] for row in user.raw["said_in_those_sessions"]} == {FACT, "I like tea."}
@@ -375,7 +375,7 @@ async def test_the_chat_stays_out_of_the_agent_loop(double: HonchoDouble) -> Non
         async with slot_on(double, **block) as slot:
             await slot.record_event(event(1))
             await slot.before_turn("Where is my passport?", session_id="s2")
-    assert not any("chat" in one for one in sent(double))
+    assert not any("chat" in call for call in sent(double))
 
 
 async def test_health_says_what_it_knows(double: HonchoDouble) -> None:

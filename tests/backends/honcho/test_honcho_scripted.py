@@ -26,7 +26,7 @@ def asked(prompt: str, schema: str | None = "PromptRepresentation") -> object:
 
 
 def test_it_derives_what_the_target_said_once_and_nobody_elses() -> None:
-    said = [one["content"] for one in asked(PROMPT)["explicit"]]  # type: ignore[index]
+    said = [conclusion["content"] for conclusion in asked(PROMPT)["explicit"]]  # type: ignore[index]
     assert said == ["ada stated: I keep bees.", "ada stated: My hive is green: 3 floors."]
 
 

@@ -341,9 +341,9 @@ async def test_a_reset_waits_for_readers(double: HonchoDouble) -> None:
                 await _fired(double)
                 tasks.start_soon(slot.reset_scope, ADA)
                 await anyio.sleep(0.1)
-                assert not any(one.startswith("DELETE") for one in sent(double))
+                assert not any(call.startswith("DELETE") for call in sent(double))
                 go_on.set()
-        assert any(one.startswith("DELETE") for one in sent(double))
+        assert any(call.startswith("DELETE") for call in sent(double))
 
 
 async def test_a_worker_that_does_not_run_leaves_the_reset_unverified(double: HonchoDouble) -> None:

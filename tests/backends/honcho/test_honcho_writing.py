@@ -28,7 +28,7 @@ async def test_the_first_write_makes_what_it_needs_and_later_ones_just_write(dou
         before = len(double.requests)
         await slot.record_event(event(1, FACT, Message(role="assistant", content="Noted.")))
         made = sent(double, before)
-        assert [one for one in made if not one.endswith(("/list", "/status"))] == [
+        assert [call for call in made if not call.endswith(("/list", "/status"))] == [
             "POST", "POST peers", "POST peers", "POST sessions", "POST sessions/s1/messages",
         ]  # fmt: skip
         before = len(double.requests)
@@ -82,8 +82,8 @@ async def test_the_assistant_is_observed_only_on_request(double: HonchoDouble) -
     said = Message(role="assistant", content="I recommend that I speak slowly.")
     async with slot_on(double, observe_assistant=True) as slot:
         await slot.record_event(event(1, FACT, said))
-        await _settled(slot)
-    about = {one.peer_id for one in double.model.workspaces["r_xada"].conclusions}
+        await _wait_until_ready(slot)
+    about = {conclusion.peer_id for conclusion in double.model.workspaces["r_xada"].conclusions}
     assert about == {"ada", "assistant"}
 
 
@@ -113,12 +113,12 @@ async def test_long_and_special_texts_are_stored_in_parts_that_give_the_text_aga
             assert receipt.native_ids == tuple(row["id"] for row in rows)
             assert "".join(row["content"] for row in rows) == text.replace("\x00", "")
             parts = [row["metadata"].get("part") for row in rows]
-            expected = [f"{one + 1}/{len(rows)}" for one in range(len(rows))] if len(rows) > 1 else [None]
+            expected = [f"{index + 1}/{len(rows)}" for index in range(len(rows))] if len(rows) > 1 else [None]
             assert parts == expected
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"metadata": {f"k{number}": 1 for number in range(91)}}, "too many keys"),
         ({"metadata": {"a": {"b": {"c": {"d": {"e": {"f": 1}}}}}}}, "nested too deeply"),
@@ -126,11 +126,11 @@ async def test_long_and_special_texts_are_stored_in_parts_that_give_the_text_aga
     ],
 )
 async def test_what_honcho_cannot_keep_is_an_input_error_before_anything_is_sent(
-    double: HonchoDouble, fields: dict[str, Any], told: str
+    double: HonchoDouble, fields: dict[str, Any], message: str
 ) -> None:
     async with slot_on(double) as slot:
         before = len(double.requests)
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             await slot.record_event(event(1, **fields))
         assert len(double.requests) == before
 
@@ -241,7 +241,7 @@ async def test_a_write_that_its_caller_gave_up_and_sends_again_is_stored_once(
         rows = [row["metadata"]["event_id"] for row in stored(double)]
         assert rows == ["e0", "e1", "e2"]
         assert again.native_ids == (stored(double)[1]["id"],)
-        await _settled(slot)
+        await _wait_until_ready(slot)
 
 
 async def test_a_write_that_passed_its_deadline_and_is_sent_again_is_stored_once(
@@ -309,19 +309,23 @@ async def test_bulk_sends_a_hundred_messages_a_call_session_by_session_in_order(
     events = [event(number, f"I am {number}.", "Yes.", session_id=f"s{number % 2}") for number in range(130)]
     async with slot_on(double) as slot:
         receipts = await _bulk(slot).record_events(events)
-    calls = [one for one in sent(double) if one.endswith("/messages")]
+    calls = [call for call in sent(double) if call.endswith("/messages")]
     assert calls == ["POST sessions/s0/messages"] * 2 + ["POST sessions/s1/messages"] * 2
-    sizes = [len(one.json["messages"]) for one in double.requests if one.path.endswith("/messages")]
+    sizes = [
+        len(request.json["messages"]) for request in double.requests if request.path.endswith("/messages")
+    ]
     assert sizes == [100, 30, 100, 30]
     for name in ("s0", "s1"):
         rows = double.model.workspaces["r_xada"].sessions[name].messages
         assert [row["metadata"]["event_id"] for row in rows[::2]] == [
-            one.event_id for one in events if one.session_id == name
+            event.event_id for event in events if event.session_id == name
         ]
     by_event: dict[str, list[str]] = {}
     for row in stored(double):
         by_event.setdefault(row["metadata"]["event_id"], []).append(row["id"])
-    assert [receipt.native_ids for receipt in receipts] == [tuple(by_event[one.event_id]) for one in events]
+    assert [receipt.native_ids for receipt in receipts] == [
+        tuple(by_event[event.event_id]) for event in events
+    ]
 
 
 @pytest.mark.parametrize("fault", ["lost", "reset", "422"])
@@ -336,15 +340,15 @@ async def test_a_bulk_that_failed_says_what_is_stored_and_goes_on_where_it_ended
         with pytest.raises(BackendError) as raised:
             await _bulk(slot).record_events(events)
         done = [receipt.event_id for receipt in raised.value.receipts]
-        assert done == [one.event_id for one in events[: 200 if fault == "lost" else 100]], (
+        assert done == [event.event_id for event in events[: 200 if fault == "lost" else 100]], (
             "looked up if lost"
         )
         left = events[len(done) :]
         receipts = await _bulk(slot).record_events(left)
-        assert [receipt.event_id for receipt in receipts] == [one.event_id for one in left]
+        assert [receipt.event_id for receipt in receipts] == [event.event_id for event in left]
         assert all(len(receipt.native_ids) == 1 for receipt in receipts)
     ids = [row["metadata"]["event_id"] for row in stored(double)]
-    assert ids == ["e999", *(one.event_id for one in events)]
+    assert ids == ["e999", *(event.event_id for event in events)]
 
 
 # -- read-only ------------------------------------------------------------------------------------------
@@ -361,7 +365,7 @@ async def test_scopes_are_workspaces(double: HonchoDouble) -> None:
     assert list(double.model.workspaces) == ["r_xbob"]
 
 
-async def _settled(slot: Any) -> None:
+async def _wait_until_ready(slot: Any) -> None:
     readiness = slot.capability(SupportsReadiness)
     answer = await readiness.wait_until_ready(ADA, 60.0)
     assert answer.state == "ready", answer
