@@ -54,8 +54,8 @@ class MemosDouble(LoopbackServer):
         if name is None:
             return LoopbackAnswer(404, {"detail": "Not Found"})
         if name == self.crash:
-            told = {"code": 500, "message": f"failed on {request.text} (key {FAKE_KEY})", "data": None}
-            return LoopbackAnswer(500, told, drop=True)
+            body = {"code": 500, "message": f"failed on {request.text} (key {FAKE_KEY})", "data": None}
+            return LoopbackAnswer(500, body, drop=True)
         self.sleep(self.latency_s)
         self.model.work()
         status, answer = getattr(self.model, name)(request.json or dict(request.params))
@@ -63,12 +63,12 @@ class MemosDouble(LoopbackServer):
 
     def error(self, status: int, request: LoopbackRequest) -> LoopbackAnswer:
         message = f"refused (key {FAKE_KEY}) while handling: {request.text}"
-        told: dict[str, Any] = {"code": status, "message": message, "data": None}
+        body: dict[str, Any] = {"code": status, "message": message, "data": None}
         if status == 422:
-            told["detail"] = [
+            body["detail"] = [
                 {"type": "missing", "loc": ["body", "query"], "msg": message, "input": request.json}
             ]
-        return LoopbackAnswer(status, told)
+        return LoopbackAnswer(status, body)
 
     def sent(self, path: str) -> list[Any]:
         """Bodies of the requests to a route, in order."""

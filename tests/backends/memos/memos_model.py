@@ -115,12 +115,12 @@ class MemosModel:
             elif self.redis:
                 done = Task(0.0, user_id, lambda: None, body.get("task_id"), "completed")
                 self.tasks.append(done)
-        told = [
+        added = [
             {"memory": row.memory, "memory_id": row.id, "memory_type": row.kind, "cube_id": row.cube_id}
             for row in rows
             if row.memory
         ]
-        return 200, _answer("Memory added successfully", [] if self.answers_nothing else told)
+        return 200, _answer("Memory added successfully", [] if self.answers_nothing else added)
 
     def _row(self, cube_id: str, body: dict[str, Any], *, fast: bool) -> Row:
         messages = [message for message in body["messages"] if message["role"] != "system"]
@@ -189,16 +189,16 @@ class MemosModel:
         for cube in reversed(dict.fromkeys(body.get("readable_cube_ids") or [body["user_id"]])):
             found = self._find(cube, body, wanted)
             for group, bound in _BOUNDS.items():
-                most = (
+                max_items = (
                     int(body.get(bound, _DEFAULTS[bound])) if body.get(_SWITCHES.get(group, ""), True) else 0
                 )
                 show = _rewritten if body.get("mode") == "fine" else _item
-                inside = [one for one in found if GROUP_OF.get(one[0].kind, "text_mem") == group]
+                inside = [hit for hit in found if GROUP_OF.get(hit[0].kind, "text_mem") == group]
                 items = [show(row, score) for row, score in inside]
-                bucket = {"cube_id": cube, "memories": items[:most]}
+                bucket = {"cube_id": cube, "memories": items[:max_items]}
                 if group != "text_mem":
-                    data[group].append({**bucket, "total_nodes": len(items[:most])})
-                elif items[:most]:
+                    data[group].append({**bucket, "total_nodes": len(items[:max_items])})
+                elif items[:max_items]:
                     data[group].append(bucket)
         if any(bucket["memories"] for bucket in data["pref_mem"]):
             data["pref_string"] = "preferences"
@@ -235,8 +235,8 @@ class MemosModel:
             fields = {**info, **fields}
         every = all if "and" in wanted else any
         return every(
-            all(_holds(fields.get(key), condition) for key, condition in one.items())
-            for one in wanted.get("and", wanted.get("or"))
+            all(_holds(fields.get(key), condition) for key, condition in clause.items())
+            for clause in wanted.get("and", wanted.get("or"))
         )
 
     # -- listing and deleting ---------------------------------------------------------------------------
@@ -272,8 +272,8 @@ class MemosModel:
     def delete_memory(self, body: dict[str, Any]) -> tuple[int, Any]:
         by_ids, by_user = body.get("memory_ids"), body.get("user_id")
         if (by_ids is None) == (by_user is None):
-            told = "Exactly one delete mode must be provided: memory_ids, file_ids, or filter/user_id/session_id."
-            return 200, _answer(told, {"status": "failure"})
+            error = "Exactly one delete mode must be provided: memory_ids, file_ids, or filter/user_id/session_id."
+            return 200, _answer(error, {"status": "failure"})
         cubes = body.get("writable_cube_ids")
 
         def stays(row: Row) -> bool:
@@ -317,20 +317,20 @@ class MemosModel:
         waiting = 0 if self.handing_over else len(self.queue)
         self.handing_over = False
         summary = dict.fromkeys(("in_progress", "completed", "failed", "cancelled"), 0)
-        told = {"waiting": waiting, "pending": waiting, **summary, "total": waiting}
-        data = {"scheduler_summary": told, "all_tasks_summary": dict.fromkeys(told, 0)}
+        counts = {"waiting": waiting, "pending": waiting, **summary, "total": waiting}
+        data = {"scheduler_summary": counts, "all_tasks_summary": dict.fromkeys(counts, 0)}
         return 200, _answer("Scheduler status summary retrieved successfully", data)
 
     def task_status(self, params: dict[str, Any]) -> tuple[int, Any]:
         if "user_id" not in params:
             return 422, _invalid("/product/scheduler/status", "user_id", None, method="GET")
         tasks = [task for task in self.tasks if task.user_id == params["user_id"]]
-        told = [{"task_id": task.id, "status": task.status} for task in tasks]
+        states = [{"task_id": task.id, "status": task.status} for task in tasks]
         if event := params.get("task_id"):  # all tasks of a request answer to the id it gave
-            told = [{"task_id": event, "status": task.status} for task in tasks if task.event == event][:1]
-            if not told:
+            states = [{"task_id": event, "status": task.status} for task in tasks if task.event == event][:1]
+            if not states:
                 return 404, _refused(404, f"Task {event} not found for user {params['user_id']}")
-        return 200, _answer("Memory get status successfully", told)
+        return 200, _answer("Memory get status successfully", states)
 
     def health(self, _: dict[str, Any]) -> tuple[int, Any]:
         return 200, {"status": "healthy", "service": "memos", "version": "1.0.1"}
@@ -361,10 +361,10 @@ def _refused(status: int, message: str) -> dict[str, Any]:
 def _invalid(path: str, name: str, body: Any, *, method: str = "POST") -> dict[str, Any]:
     place = "body" if method == "POST" else "query"
     problem = {"type": "missing", "loc": [place, name], "msg": "Field required", "input": body}
-    told = (
+    message = (
         f"Parameter validation error on {method} {path}: [{place} -> {name}] Field required (type: missing)"
     )
-    return {"code": 422, "message": told, "detail": [problem], "data": None}
+    return {"code": 422, "message": message, "detail": [problem], "data": None}
 
 
 def _said(message: dict[str, Any]) -> str:

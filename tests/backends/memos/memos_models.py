@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 
-def main(asked: Path, told: Path) -> None:
+def main(orders_file: Path, answer_file: Path) -> None:
     from memos.api import product_models
     from memos.api.client import MemOSClient
     from memos.memories.textual.item import TreeNodeTextualMemoryMetadata
@@ -24,7 +24,7 @@ def main(asked: Path, told: Path) -> None:
             return {"error": str(error)}
         return {"seen": seen.model_dump(mode="json")}
 
-    orders = json.loads(asked.read_text())
+    orders = json.loads(orders_file.read_text())
     answer = {
         "checked": [check(model, body) for model, body in orders["bodies"]],
         "fields": {
@@ -35,7 +35,7 @@ def main(asked: Path, told: Path) -> None:
         "cloud": list(inspect.signature(MemOSClient.search_memory).parameters),
         "cloud_item": list(product_models.MemoryDetail.model_fields),
     }
-    told.write_text(json.dumps(answer))
+    answer_file.write_text(json.dumps(answer))
 
 
 if __name__ == "__main__":

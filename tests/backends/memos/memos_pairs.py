@@ -70,9 +70,9 @@ class _Names:
         if isinstance(value, dict):
             if value.get("code") == 500:  # the words of a database, with addresses of its machine
                 value = {**value, "message": "<words>"}
-            return {name: self.comparable(one, name) for name, one in value.items()}
+            return {name: self.comparable(part, name) for name, part in value.items()}
         if isinstance(value, list):
-            return [self.comparable(one, key) for one in value]
+            return [self.comparable(part, key) for part in value]
         if key in _FREE:
             return f"<{type(value).__name__}>"
         return self._plain(value) if isinstance(value, str) else value
@@ -107,8 +107,8 @@ def agrees(real: Any, double: Any, where: str = "") -> Iterator[str]:
     elif isinstance(real, list) and isinstance(double, list) and name not in _LOOSE:
         if len(real) != len(double):
             yield f"{where}: {len(double)} in place of {len(real)}"
-        for one, other in zip(real, double, strict=False):
-            yield from agrees(one, other, where)
+        for real_item, double_item in zip(real, double, strict=False):
+            yield from agrees(real_item, double_item, where)
     elif _kind(real) != _kind(double) or (name not in _LOOSE and real != double):
         yield f"{where}: {double!r} in place of {real!r}"
 

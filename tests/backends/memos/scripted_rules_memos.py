@@ -95,7 +95,7 @@ def _read_tool_use(request: ChatRequest) -> Reply | None:
         [
             {
                 "correctness": "success" if use.worked else "failed",
-                "trajectory": use.told,
+                "trajectory": use.trajectory,
                 "experience": f"when asked to {use.task}, then use {', '.join(use.tools)}",
                 "tool_used_status": [
                     {
@@ -122,7 +122,7 @@ class _ToolUse:
         return "error" not in self.result.lower()
 
     @property
-    def told(self) -> str:
+    def trajectory(self) -> str:
         return f"{self.task} -> {', '.join(self.tools)} -> {self.result}"
 
 
@@ -158,7 +158,7 @@ def _read_skill(request: ChatRequest) -> Reply | None:
         "name": " ".join(content_words(use.task)[:3]),
         "description": f"How to {use.task}",
         "trigger": content_words(use.task)[:3],
-        "procedure": use.told,
+        "procedure": use.trajectory,
         "experience": [use.result],
         "preference": [],
         "examples": [],

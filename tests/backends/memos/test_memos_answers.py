@@ -166,8 +166,8 @@ def test_no_envelope_or_one_that_says_failure_is_an_error(answer):
 
 
 def test_what_an_add_made():
-    told = [{"memory": "a", "memory_id": "m1", "memory_type": "UserMemory", "cube_id": "c"}]
-    assert [(one.native_id, one.text) for one in added(envelope(told))] == [("m1", "a")]
+    rows = [{"memory": "a", "memory_id": "m1", "memory_type": "UserMemory", "cube_id": "c"}]
+    assert [(made.native_id, made.text) for made in added(envelope(rows))] == [("m1", "a")]
     assert added(envelope([])) == ()
     for broken in ({}, None, [{}], [{"memory_id": 1, "memory": "a"}], ["x"]):
         with pytest.raises(BackendProtocolError):

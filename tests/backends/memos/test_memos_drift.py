@@ -100,8 +100,8 @@ def native(bodies, tmp_path_factory) -> dict[str, Any]:
         timeout=300,
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    told: dict[str, Any] = json.loads((here / "told").read_text())
-    return told
+    answer: dict[str, Any] = json.loads((here / "told").read_text())
+    return answer
 
 
 @pytest.mark.thorough

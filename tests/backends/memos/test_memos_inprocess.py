@@ -92,7 +92,7 @@ def test_a_missing_setting_is_named(name: str) -> None:
 
 @pytest.mark.usefixtures("everything_installed")
 @pytest.mark.parametrize(
-    ("block", "setting", "told"),
+    ("block", "setting", "message"),
     [
         ({}, {"GRAPH_DB_BACKEND": "neo4j"}, r"graph_db: is postgres, but GRAPH_DB_BACKEND means neo4j"),
         ({}, {"GRAPH_DB_BACKEND": ""}, r"graph_db: is postgres, but GRAPH_DB_BACKEND"),
@@ -111,9 +111,9 @@ def test_a_missing_setting_is_named(name: str) -> None:
     ],
 )
 def test_a_setting_that_contradicts_an_option_is_named(
-    block: dict[str, Any], setting: dict[str, str], told: str
+    block: dict[str, Any], setting: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         check_environment(options(**block), {**ENVIRONMENT, **setting})
 
 
@@ -158,8 +158,8 @@ def test_an_import_of_memos_changes_nothing_outside(tmp_path: Path) -> None:
         check=True,
     )
     (line,) = done.stdout.splitlines()  # nothing but what the script says: stdout may be a protocol
-    told = json.loads(line)
-    assert told == {
+    printed = json.loads(line)
+    assert printed == {
         "logging": True,
         "environment": True,
         "settings": ["mine", None],

@@ -102,43 +102,43 @@ async def test_an_event_sent_again_by_a_later_process_is_stored_once(double):
 
 
 async def test_two_processes_of_one_machine_do_not_disturb_each_other(double):
-    async with opened(double) as one, opened(double) as two:
-        for slot, text in ((one, "I like oolong."), (two, "I like mate."), (one, "I like chai.")):
+    async with opened(double) as first, opened(double) as second:
+        for slot, text in ((first, "I like oolong."), (second, "I like mate."), (first, "I like chai.")):
             assert (await slot.record_event(event(text))).status == "queued"
-        assert (await ready(one)).state == (await ready(two)).state == "ready"
-        await one.reset_scope(ALICE)
-        await two.record_event(event("I like sencha."))
-        assert (await ready(two)).state == "ready"
+        assert (await ready(first)).state == (await ready(second)).state == "ready"
+        await first.reset_scope(ALICE)
+        await second.record_event(event("I like sencha."))
+        assert (await ready(second)).state == "ready"
     async with opened(double) as slot:
         assert (await ready(slot)).state == "ready"
 
 
 async def test_a_process_is_not_ready_over_what_another_sent_and_the_scheduler_lost(double):
-    async with opened(double) as one, opened(double) as two:
+    async with opened(double) as first, opened(double) as second:
         double.model.loses_raw = True
-        await one.record_event(event("I like oolong."))
+        await first.record_event(event("I like oolong."))
         for _ in range(2):
-            assert (await ready(two)).state == (await ready(one)).state == "unknown"
-        assert (await one.reset_scope(ALICE)).verified
-        assert (await ready(two)).state == (await ready(one)).state == "ready"
+            assert (await ready(second)).state == (await ready(first)).state == "unknown"
+        assert (await first.reset_scope(ALICE)).verified
+        assert (await ready(second)).state == (await ready(first)).state == "ready"
 
 
 async def test_two_processes_that_meet_a_new_scope_at_once_lose_no_event(double, monkeypatch):
     listing, met = Native.listing, []
     double.model.loses_raw = True
-    async with open_memory(config(double.url)) as one, open_memory(config(double.url)) as two:
+    async with open_memory(config(double.url)) as first, open_memory(config(double.url)) as second:
 
         async def listed(native, cube, *given):
             found = await listing(native, cube, *given)
-            if cube == one.native_scope(ALICE)["cube_id"] and not met:
+            if cube == first.native_scope(ALICE)["cube_id"] and not met:
                 met.append(cube)
-                await one.setup_scope(ALICE)
-                await one.record_event(event("I like oolong."))
+                await first.setup_scope(ALICE)
+                await first.record_event(event("I like oolong."))
             return found
 
         monkeypatch.setattr(Native, "listing", listed)
-        await two.setup_scope(ALICE)
-        assert (await ready(two)).state == "unknown"
+        await second.setup_scope(ALICE)
+        assert (await ready(second)).state == "unknown"
     async with opened(double) as slot:
         assert (await ready(slot)).state == "unknown"
 

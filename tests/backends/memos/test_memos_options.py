@@ -24,7 +24,7 @@ def refusal(**block: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("block", "told"),
+    ("block", "words"),
     [
         ({"graph_db": "nebula"}, ("graph_db", "postgres", "neo4j-community", "polardb")),
         ({"transport": "cloud"}, ("transport", "cloud is not supported", "product server")),
@@ -46,9 +46,9 @@ def refusal(**block: object) -> str:
         ({"cube": "mine"}, ("cube", "not a known field")),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(block, told):
+def test_what_cannot_work_is_refused_by_name(block, words):
     message = refusal(**block)
-    assert all(word in message for word in told), message
+    assert all(word in message for word in words), message
     assert "secretpw" not in message
 
 

@@ -64,7 +64,7 @@ def test_there_are_pairs_of_every_route() -> None:
 
 
 @pytest.mark.parametrize(
-    ("real", "double", "told"),
+    ("real", "double", "differences"),
     [
         ({"data": 1}, {"data": 1, "more": 2}, [".more: is not in the real answer"]),
         ({"data": 1, "more": 2}, {"data": 1}, [".more: is missing"]),
@@ -76,5 +76,5 @@ def test_there_are_pairs_of_every_route() -> None:
         ({"status": "success"}, {"status": "failure"}, [".status: 'failure' in place of 'success'"]),
     ],
 )
-def test_what_counts_as_a_difference(real: Any, double: Any, told: list[str]) -> None:
-    assert list(agrees(real, double)) == told
+def test_what_counts_as_a_difference(real: Any, double: Any, differences: list[str]) -> None:
+    assert list(agrees(real, double)) == differences

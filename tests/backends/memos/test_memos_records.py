@@ -93,16 +93,16 @@ async def test_deletes_reach_the_scopes_own_memories_only(double):
 
 
 @pytest.mark.parametrize(
-    ("fields", "error", "told"),
+    ("fields", "error", "message"),
     [
         ({"operation": "update", "native_id": "m"}, CapabilityNotSupported, "delete"),
         ({"native_id": None}, InputError, "native_id"),
         ({"native_id": "m", "arguments": {"hard": True}}, InputError, "arguments.hard"),
     ],
 )
-async def test_malformed_mutations_are_refused(double, fields, error, told):
+async def test_malformed_mutations_are_refused(double, fields, error, message):
     async with opened(double) as slot:
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             await delete(slot, **fields)
 
 
@@ -181,8 +181,8 @@ async def test_provenance_names_events_sources_and_times(double):
         assert (await provenance.provenance(before)).native_ids == (native_id,)
         for missed in ({"since": now}, {"until": said.timestamp}):
             assert (await provenance.provenance(ProvenanceRequest(scope=ALICE, **missed))).native_ids == ()
-        for told in ("soon", "2024-03-01T10:00:00"):
-            double.model.rows[-1].metadata.update(created_at=told, updated_at=None)
+        for created_at in ("soon", "2024-03-01T10:00:00"):
+            double.model.rows[-1].metadata.update(created_at=created_at, updated_at=None)
             assert (await provenance.provenance(before)).native_ids == ()
         assert (await provenance.provenance(ProvenanceRequest(scope=ALICE))).native_ids == (native_id,)
 

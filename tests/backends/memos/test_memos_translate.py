@@ -78,7 +78,7 @@ def test_messages_of_every_role_keep_what_memos_can_take():
         ),
     )
     sent = requests().add(said, HOME)["messages"]
-    assert [one["role"] for one in sent] == [
+    assert [message["role"] for message in sent] == [
         "system",
         "system",
         "user",
@@ -89,9 +89,9 @@ def test_messages_of_every_role_keep_what_memos_can_take():
     ]
     assert sent[2]["name"] == "Ada"
     assert (sent[3]["content"], sent[3]["tool_calls"]) == ("", [call])
-    assert [one.get("tool_call_id") for one in sent[4:6]] == ["c1", "e1#5"]
+    assert [message.get("tool_call_id") for message in sent[4:6]] == ["c1", "e1#5"]
     assert "name" not in sent[6], "only user messages have one"
-    assert len({one["message_id"] for one in sent}) == len(sent)
+    assert len({message["message_id"] for message in sent}) == len(sent)
 
 
 def test_every_search_parameter_is_explicit():
@@ -243,7 +243,7 @@ def test_cube_ids_stand_in_any_query_text(run, persona, namespace, agent):
 )
 def test_cube_ids_never_meet(fields):
     names = ("run_id", "persona_id", "backend_namespace", "agent_id")
-    cubes = {cube_of(MemoryScope(**dict(zip(names, one, strict=True)))) for one in fields}
+    cubes = {cube_of(MemoryScope(**dict(zip(names, values, strict=True)))) for values in fields}
     assert len(cubes) == len(fields)
 
 

@@ -29,13 +29,13 @@ async def test_a_server_that_finds_nothing_is_refused_at_setup_and_unavailable_i
         assert "embedder" in health.warnings[0]
 
 
-@pytest.mark.parametrize(("rates", "told"), [(0.0, "reranker"), (0.5, "cosine_local")])
-async def test_a_server_that_ranks_nothing_is_degraded(double, rates, told):
+@pytest.mark.parametrize(("rates", "culprit"), [(0.0, "reranker"), (0.5, "cosine_local")])
+async def test_a_server_that_ranks_nothing_is_degraded(double, rates, culprit):
     async with opened(double) as slot:
         double.model.rates_all = rates
         health = await slot.health()
         assert (health.status, health.details["canary"]) == ("degraded", "found, unranked")
-        assert told in health.warnings[0]
+        assert culprit in health.warnings[0]
 
 
 async def test_a_server_asked_not_to_rank_is_not_blamed(double):
@@ -209,7 +209,7 @@ async def test_a_server_that_mixes_cubes_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("is_really", "said", "told"),
+    ("is_really", "said", "message"),
     [
         ("postgres", "neo4j-community", "ignored a filter"),
         ("postgres", "polardb", "ignored a filter"),
@@ -217,8 +217,8 @@ async def test_a_server_that_mixes_cubes_is_refused():
         ("polardb", "neo4j-community", "found nothing by a filter that matches"),
     ],
 )
-async def test_filters_that_are_not_what_was_promised_are_refused(is_really, said, told):
-    with MemosDouble(graph_db=is_really) as double, pytest.raises(ConfigError, match=told) as raised:
+async def test_filters_that_are_not_what_was_promised_are_refused(is_really, said, message):
+    with MemosDouble(graph_db=is_really) as double, pytest.raises(ConfigError, match=message) as raised:
         async with opened(double, graph_db=said):
             pass
     assert "graph_db" in str(raised.value)

@@ -52,7 +52,7 @@ async def delete(slot: MemorySlot, native_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("block", "told"),
+    ("block", "message"),
     [
         ({"writable_cubes": ["team"]}, "allow_sharing: true"),
         ({"allow_sharing": True}, "writable_cubes"),
@@ -63,8 +63,10 @@ async def delete(slot: MemorySlot, native_id: str) -> None:
         ({**TEAM, "writable_cubes": ["team", "team"]}, "twice"),
     ],
 )
-def test_what_would_share_unasked_or_reach_a_scopes_cube_is_refused(block: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_would_share_unasked_or_reach_a_scopes_cube_is_refused(
+    block: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
         options(**block)
 
 
@@ -142,18 +144,18 @@ async def test_what_is_refused_by_the_first_cube_is_sent_to_no_other(double: Mem
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"), [("422", "not stored there"), ("reset", "may or may not be stored")]
+    ("fault", "message"), [("422", "not stored there"), ("reset", "may or may not be stored")]
 )
 @pytest.mark.parametrize("block", [FAST, TEAM], ids=["sync", "async"])
 async def test_what_one_cube_has_and_another_lacks_is_unknown(
-    double: MemosDouble, block: dict[str, Any], fault: str, told: str
+    double: MemosDouble, block: dict[str, Any], fault: str, message: str
 ) -> None:
     async with opened(double, **{**block, "writable_cubes": ["team", "lab"]}) as slot:
         fail_second_add(double, fault)
         receipt = await slot.record_event(event(TEXT))
         (own,) = rows(double, "run1.alice")
         assert (receipt.status, receipt.native_ids) == ("unknown", (own.id,))
-        assert any(warning.startswith("cube team: ") and told in warning for warning in receipt.warnings)
+        assert any(warning.startswith("cube team: ") and message in warning for warning in receipt.warnings)
         assert "cube lab: not sent to it" in receipt.warnings
     assert rows(double, "lab") == []
 
@@ -185,7 +187,7 @@ async def test_what_one_cube_stores_and_no_search_of_it_finds_is_pending(
         double.model.add = half_blind  # type: ignore[method-assign]
         receipt = await slot.record_event(event(TEXT))
         assert (receipt.status, len(receipt.native_ids)) == ("pending", 2)
-        assert len([one for one in receipt.warnings if "not found again" in one]) == 1
+        assert len([warning for warning in receipt.warnings if "not found again" in warning]) == 1
         assert (await ready(slot)).state == "failed"
 
 
@@ -319,8 +321,8 @@ async def test_a_scope_deletes_its_own_words_in_a_shared_cube_and_nobody_elses(d
         assert provenance is not None
         assert query is not None
         assert (await provenance.provenance(ProvenanceRequest(scope=ALICE))).native_ids == (own,)
-        told = await provenance.provenance(ProvenanceRequest(scope=ALICE, native_id=shared))
-        assert told.raw["memory"]["metadata"]["info"]["written_by"] == "run1.alice"
+        origin = await provenance.provenance(ProvenanceRequest(scope=ALICE, native_id=shared))
+        assert origin.raw["memory"]["metadata"]["info"]["written_by"] == "run1.alice"
         inventory = await query.native_query(NativeQueryRequest(scope=ALICE, operation="inventory"))
         assert inventory.raw == {"UserMemory": 1}
         await delete(slot, shared)
@@ -361,10 +363,10 @@ async def test_the_doctor_passes_what_is_only_written_and_finds_what_is_read_as_
         return {"memory": {"backend": "memos", "scope": scope, "backends": {"memos": block}}}
 
     written = await run_doctor(configured())
-    told = {check.name: (check.status, check.evidence) for check in written.checks}
-    assert written.ok, told
-    assert "allow_sharing" in told["health"][1]
-    assert told["reset"][0] == "passed"
+    outcomes = {check.name: (check.status, check.evidence) for check in written.checks}
+    assert written.ok, outcomes
+    assert "allow_sharing" in outcomes["health"][1]
+    assert outcomes["reset"][0] == "passed"
     assert rows(double, "team") == [], "the doctor leaves nothing where others read"
     read = {
         check.name: check.status for check in (await run_doctor(configured(readable_cubes=["team"]))).checks
