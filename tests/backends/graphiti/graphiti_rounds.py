@@ -104,17 +104,17 @@ class Process:
         self._scope = MemoryScope(run_id="rounds", persona_id=job["scope"])
         self._log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def note(self, what: str, word: str = "-") -> None:
+    def log_line(self, what: str, word: str = "-") -> None:
         os.write(self._log, f"{time.monotonic_ns()} {what} {word}\n".encode())
 
     async def run(self) -> int:
         async with AsyncExitStack() as stack:
             slots = [await self._opened(stack) for _ in range(self._job.get("slots", 1))]
-            self.note("opened")
+            self.log_line("opened")
             for step, word in self._job["steps"]:
                 slot = self._chance.choice(slots)
                 await getattr(self, f"_{step}")(slot, word)
-        self.note("closed")
+        self.log_line("closed")
         return 0
 
     async def _opened(self, stack: AsyncExitStack) -> MemorySlot:
@@ -130,19 +130,19 @@ class Process:
 
     async def _write(self, slot: MemorySlot, word: str) -> None:
         fact = {"source": "Ada", "relation": "KEEPS", "target": "box", "fact": f"Ada keeps the {word}"}
-        self.note("sent", word)
+        self.log_line("sent", word)
         receipt = await slot.record_event(self._event(word, [fact]))
         assert receipt.status == "committed", receipt
-        self.note("stored", word)
+        self.log_line("stored", word)
 
     async def _give_up(self, slot: MemorySlot, word: str) -> None:
         with anyio.move_on_after(self._chance.uniform(0, 0.15)):
             await self._write(slot, word)
 
     async def _reset(self, slot: MemorySlot, _: str) -> None:
-        self.note("resetting")
+        self.log_line("resetting")
         assert (await slot.reset_scope(self._scope)).verified
-        self.note("reset")
+        self.log_line("reset")
 
     async def _look(self, slot: MemorySlot, _: str) -> None:
         health = await slot.health()
@@ -151,7 +151,7 @@ class Process:
         assert query is not None
         found = await query.native_query(NativeQueryRequest(scope=self._scope, operation="edges"))
         for row in found.raw["edges"]:
-            self.note("found", row["fact"].rpartition(" ")[2])
+            self.log_line("found", row["fact"].rpartition(" ")[2])
 
     async def _search(self, slot: MemorySlot, word: str) -> None:
         """By the word alone: a vector would find it without its index."""
@@ -161,7 +161,7 @@ class Process:
                 "CALL QUERY_FTS_INDEX('RelatesToNode_', 'edge_name_and_fact', $word) RETURN node.fact AS fact",
                 word=word,
             )
-        self.note("recalled" if any(row["fact"].endswith(word) for row in rows) else "not_recalled", word)
+        self.log_line("recalled" if any(row["fact"].endswith(word) for row in rows) else "not_recalled", word)
 
     def _event(self, word: str, facts: list[dict[str, str]]) -> MemoryEvent:
         return MemoryEvent(

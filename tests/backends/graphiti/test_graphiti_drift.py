@@ -117,14 +117,15 @@ def test_signature(path: str, positional: str, keywords: str) -> None:
     if parameters[0].name in ("self", "cls"):
         parameters = parameters[1:]
     wanted = positional.split()
-    assert [one.name for one in parameters[: len(wanted)]] == wanted
-    named = {one.name for one in parameters}
+    assert [parameter.name for parameter in parameters[: len(wanted)]] == wanted
+    named = {parameter.name for parameter in parameters}
     assert set(keywords.split()) <= named
     allowed = {*wanted, *keywords.split()}
     required = {
-        one.name
-        for one in parameters
-        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     }
     assert required <= allowed
 

@@ -73,8 +73,8 @@ async def test_triplets_are_added_as_they_are(tmp_path: Path, llm: ScriptedLLM) 
         {"source": "Ada", "relation": "OWNS", "target": "boat", "valid_at": "2020-01-01T00:00:00+00:00"},
     ]
     async with opened(llm, tmp_path, ingest="triplet") as slot:
-        told = event("unused", metadata={"triplets": facts})
-        receipt = await slot.record_event(told)
+        triplet_event = event("unused", metadata={"triplets": facts})
+        receipt = await slot.record_event(triplet_event)
         result = await slot.retrieve(ask("Where does Ada live?"))
         rows = {row["fact"]: row for row in result.raw["edges"]}
         nodes = {row["name"] for row in (await listed(slot, "nodes"))["nodes"]}
@@ -87,9 +87,9 @@ async def test_triplets_are_added_as_they_are(tmp_path: Path, llm: ScriptedLLM) 
     assert "ExtractedEntities" not in asked
     assert nodes == {"Ada", "Paris", "boat"}
     assert len(receipt.native_ids) == 3
-    assert rows["Ada lives in Paris"]["valid_at"] == told.timestamp.isoformat()
+    assert rows["Ada lives in Paris"]["valid_at"] == triplet_event.timestamp.isoformat()
     assert rows["Ada OWNS boat"]["valid_at"] == "2020-01-01T00:00:00+00:00"
-    assert history.event_ids == (told.event_id,)
+    assert history.event_ids == (triplet_event.event_id,)
 
 
 async def test_what_graphiti_learns_nothing_from_is_said(tmp_path: Path, llm: ScriptedLLM) -> None:
@@ -168,36 +168,36 @@ async def test_reset_leaves_no_text_on_disk(tmp_path: Path, llm: ScriptedLLM) ->
 
 
 async def test_memory_outlives_the_process_and_closed_graphs(tmp_path: Path, llm: ScriptedLLM) -> None:
-    told = event("I keep my passport in the drawer.")
+    passport_event = event("I keep my passport in the drawer.")
     async with opened(llm, tmp_path) as slot:
-        await slot.record_event(told)
+        await slot.record_event(passport_event)
     others = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(3)]
     async with opened(llm, tmp_path, *others, open_graphs=2) as slot:
         assert (await slot.health()).details["open_graphs"] == 2
         (entry,) = (await slot.retrieve(ask("passport"))).entries
-    assert entry.event_ids == (told.event_id,)
+    assert entry.event_ids == (passport_event.event_id,)
 
 
 @pytest.mark.thorough
 async def test_many_scopes_at_once_open_few_graphs(tmp_path: Path, llm: ScriptedLLM) -> None:
     scopes = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in range(10)]
-    most = 0
+    max_open = 0
     async with opened(llm, tmp_path, open_graphs=2) as slot:
         adapter: Any = slot._adapter
 
         async def live(number: int) -> None:
-            nonlocal most
+            nonlocal max_open
             scope = scopes[number]
             await slot.setup_scope(scope)
             await slot.record_event(event(f"I own my thing zq{number} gladly.", scope=scope))
-            most = max(most, len(adapter._graphs))
+            max_open = max(max_open, len(adapter._graphs))
             assert await found(slot, "thing", scope=scope) == [f"I own my thing zq{number} gladly."]
-            most = max(most, len(adapter._graphs))
+            max_open = max(max_open, len(adapter._graphs))
 
         async with anyio.create_task_group() as tasks:
             for number in range(len(scopes)):
                 tasks.start_soon(live, number)
-    assert 2 <= most <= 4, "two for writes, two for reads"
+    assert 2 <= max_open <= 4, "two for writes, two for reads"
 
 
 async def test_no_read_waits_for_a_write_of_another_scope(tmp_path: Path, llm: ScriptedLLM) -> None:

@@ -72,7 +72,7 @@ async def test_what_was_written_is_there_again_and_nothing_runs_afterwards(
     for number in range(3):
         async with opened(llm, tmp_path, **LITE) as slot:
             server = server_of(slot)
-            assert await kept(slot) == {f"thing{one}" for one in range(number)}
+            assert await kept(slot) == {f"thing{earlier}" for earlier in range(number)}
             await slot.record_event(keeps(f"thing{number}"))
             assert (await slot.health()).status == "ok"
             sockets = server._sockets

@@ -63,9 +63,11 @@ async def test_a_failing_model_is_one_clear_error_and_stores_nothing(
             await slot.record_event(event("I keep my zqsecret passport in the drawer."))
         assert set((await listed(slot, "count")).values()) == {0}
     ours = [record for record in caplog.records if record.name.split(".")[0] in ("graphiti_core", "memslot")]
-    told = str(raised.value) + str(raised.value.diagnostics) + "".join(one.getMessage() for one in ours)
-    assert "zqsecret" not in told
-    assert FAKE_KEY not in told
+    reported = (
+        str(raised.value) + str(raised.value.diagnostics) + "".join(record.getMessage() for record in ours)
+    )
+    assert "zqsecret" not in reported
+    assert FAKE_KEY not in reported
     assert not raised.value.ambiguous
     if fault == "429":
         assert raised.value.diagnostics["status"] == 429
@@ -77,9 +79,9 @@ async def test_a_batch_that_fails_leaves_no_episode_behind(tmp_path: Path, llm: 
     async with opened(llm, tmp_path, bulk="native", deadlines={"write_s": 2.1}) as slot:
         bulk = slot.capability(SupportsBulkIngest)
         assert bulk is not None
-        told = event("I live in Paris.")
+        first_event = event("I live in Paris.")
         hurried, slot._rules.deadlines = slot.deadlines, Deadlines()
-        await bulk.record_events([told])
+        await bulk.record_events([first_event])
         slot._rules.deadlines = hurried
         before = await listed(slot, "count")
         for fault, delay_s, given_up_by in (
@@ -89,7 +91,7 @@ async def test_a_batch_that_fails_leaves_no_episode_behind(tmp_path: Path, llm: 
         ):
             llm.faults.add(fault, times=None, delay_s=delay_s)
             with pytest.raises((BackendUnavailable, BackendTimeout)) as raised:
-                await bulk.record_events([event("I live in Berlin."), told])
+                await bulk.record_events([event("I live in Berlin."), first_event])
             llm.faults.clear()
             assert ("did not answer" in str(raised.value)) == (given_up_by == "slot")
             await slot.set_mode(AdapterMode(read_only=True))
@@ -179,7 +181,7 @@ async def test_a_search_given_up_at_any_moment_leaves_nothing_unawaited(
                     await search
             gc.collect()
         assert given_up > 10, "or this test proves nothing"
-        assert [str(one.message) for one in warned] == []
+        assert [str(warning.message) for warning in warned] == []
         assert await found(slot, "passport")
 
 
@@ -202,8 +204,8 @@ async def test_a_lost_answer_is_settled_by_a_look_up(
         adapter: Any = slot._adapter
         native = adapter.record_event
 
-        async def slow(told: Any) -> Any:
-            answer = await native(told)
+        async def slow(event: Any) -> Any:
+            answer = await native(event)
             await anyio.sleep_forever()
             return answer
 

@@ -33,7 +33,7 @@ def parsed(**options: Any) -> GraphitiOptions:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({}, "llm is required"),
         ({"llm": {"model": "m"}}, "llm.api_key is missing"),
@@ -63,10 +63,10 @@ def parsed(**options: Any) -> GraphitiOptions:
     ],
 )
 def test_mistakes_are_named_with_their_fix(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], told: str
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ConfigError, match=re.escape(told)):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         parsed(**options)
 
 
@@ -102,18 +102,18 @@ def group_id(scope: MemoryScope) -> str:
 
 
 @given(scopes, scopes)
-def test_group_ids_are_valid_and_injective(one: MemoryScope, two: MemoryScope) -> None:
-    first, second = group_id(one), group_id(two)
+def test_group_ids_are_valid_and_injective(scope: MemoryScope, other: MemoryScope) -> None:
+    first, second = group_id(scope), group_id(other)
     assert re.fullmatch(r"[a-z0-9_]{1,120}", first), "Graphiti's alphabet, without capitals and hyphens"
-    assert (first == second) == (one == two)
+    assert (first == second) == (scope == other)
     assert first.startswith(GROUP_IDS.prefix)
 
 
 @given(ids, ids)
 def test_an_episode_says_which_event_it_was(event_id: str, session_id: str) -> None:
-    told = event("x", event_id=event_id, session_id=session_id, metadata={"k": [1]}, scenario="tea")
-    assert event_id_of(description(told)) == told.event_id
-    assert json.loads(description(told))["metadata"] == {"k": [1]}
+    tea_event = event("x", event_id=event_id, session_id=session_id, metadata={"k": [1]}, scenario="tea")
+    assert event_id_of(description(tea_event)) == tea_event.event_id
+    assert json.loads(description(tea_event))["metadata"] == {"k": [1]}
     plain = json.loads(description(event("x")))
     assert plain.keys() == {"event_id", "session_id", "turn_id", "agent_id"}, "what there is not is left out"
 
@@ -125,10 +125,10 @@ def test_a_foreign_episode_has_no_event(foreign: Any) -> None:
 
 def test_bodies() -> None:
     said = (Message(role="user", content="Hi\nthere", name="Ada"), Message(role="assistant", content="Hello"))
-    told = event(messages=said, scenario="tea")
-    assert episode_body(told, "message", cs_in_body=False)[0] == "Ada: Hi\nthere\nassistant: Hello"
-    assert episode_body(told, "text", cs_in_body=True)[0] == "(scenario: tea)\nHi\nthere\nHello"
-    assert json.loads(episode_body(told, "json", cs_in_body=True)[0]) == {
+    tea_event = event(messages=said, scenario="tea")
+    assert episode_body(tea_event, "message", cs_in_body=False)[0] == "Ada: Hi\nthere\nassistant: Hello"
+    assert episode_body(tea_event, "text", cs_in_body=True)[0] == "(scenario: tea)\nHi\nthere\nHello"
+    assert json.loads(episode_body(tea_event, "json", cs_in_body=True)[0]) == {
         "messages": [
             {"role": "user", "content": "Hi\nthere", "name": "Ada"},
             {"role": "assistant", "content": "Hello"},
@@ -143,7 +143,7 @@ def test_cs_fields_join_the_query() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_", "told"),
+    ("given_", "message"),
     [
         ("x", "give an object"),
         ({"source": "a", "relation": "R"}, "x.target"),
@@ -154,8 +154,8 @@ def test_cs_fields_join_the_query() -> None:
         ({"source": "a", "relation": "R", "target": "b", "invalid_at": 3}, "x.invalid_at"),
     ],
 )
-def test_malformed_triplets_are_named(given_: Any, told: str) -> None:
-    with pytest.raises(InputError, match=re.escape(told)):
+def test_malformed_triplets_are_named(given_: Any, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
         parse_triplet(given_, "x", datetime.now(UTC))
 
 

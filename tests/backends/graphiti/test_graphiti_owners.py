@@ -71,10 +71,10 @@ async def test_two_slots_of_a_process_share_a_graph(
     """Each with a database of its own destroyed it for good, also where the second only read."""
     base = config(llm.base_url, tmp_path, ingest="triplet")
     everything = {"teapot", "violin", "kayak", "lantern", "atlas"}
-    async with open_memory(base, scope=ALICE) as one, open_memory(base, scope=ALICE) as two:
-        slots = (one, two)
-        await one.record_event(keeps("teapot"))
-        assert await kept(two) == {"teapot"}
+    async with open_memory(base, scope=ALICE) as first, open_memory(base, scope=ALICE) as second:
+        slots = (first, second)
+        await first.record_event(keeps("teapot"))
+        assert await kept(second) == {"teapot"}
         async with anyio.create_task_group() as tasks:
             for slot, things in zip(slots, (("violin", "kayak"), ("lantern", "atlas")), strict=True):
                 for thing in things:
@@ -152,7 +152,7 @@ def test_a_graph_removed_and_made_anew_by_another_keeps_their_log(tmp_path: Path
 
 
 async def test_another_event_loop_is_refused(tmp_path: Path, llm: ScriptedLLM) -> None:
-    told: list[str] = []
+    refusals: list[str] = []
 
     def other() -> None:
         async def run() -> None:
@@ -162,7 +162,7 @@ async def test_another_event_loop_is_refused(tmp_path: Path, llm: ScriptedLLM) -
         try:
             asyncio.run(run())
         except BackendUnavailable as error:
-            told.append(str(error))
+            refusals.append(str(error))
 
     async with opened(llm, tmp_path, ingest="triplet") as slot:
         await slot.record_event(keeps("teapot"))
@@ -172,7 +172,7 @@ async def test_another_event_loop_is_refused(tmp_path: Path, llm: ScriptedLLM) -
         assert await kept(slot) == {"teapot"}
         await slot.record_event(keeps("violin"))
         directory = graph_file(tmp_path, slot).parent
-    (message,) = told
+    (message,) = refusals
     assert f"the graph at {directory} is open elsewhere in this process; close the other user" in message
     async with opened(llm, tmp_path, ingest="triplet") as slot:
         assert await kept(slot) == {"teapot", "violin"}
@@ -239,9 +239,9 @@ async def test_two_processes_that_make_the_same_scope_lose_nothing(tmp_path: Pat
         other.stdin.write("go\n")
         other.stdin.flush()
     said = "".join(other.communicate()[0] for other in others)
-    told = {line.removeprefix("kept ") for line in said.splitlines() if line.startswith("kept ")}
-    assert told, said
-    assert set(in_another_process(tmp_path).split()[1:]) == told
+    stored_things = {line.removeprefix("kept ") for line in said.splitlines() if line.startswith("kept ")}
+    assert stored_things, said
+    assert set(in_another_process(tmp_path).split()[1:]) == stored_things
 
 
 # -- a file that was destroyed ------------------------------------------------------------------------------
@@ -581,8 +581,8 @@ async def test_no_write_suffers_from_one_that_was_given_up(
         for at in range(24):
             two = chance.sample(things, 2)
             facts = [
-                {"source": "Ada", "relation": "KEEPS", "target": one, "fact": f"Ada keeps {one}"}
-                for one in two
+                {"source": "Ada", "relation": "KEEPS", "target": thing, "fact": f"Ada keeps {thing}"}
+                for thing in two
             ]
             with anyio.move_on_after(chance.uniform(0, 0.4) if at % 4 else None):
                 receipt = await slot.record_event(event("unused", metadata={"triplets": facts}))
@@ -604,21 +604,21 @@ async def test_what_follows_a_save_that_failed(tmp_path: Path, llm: ScriptedLLM,
             raise RuntimeError("disk full")
         return native(self, query, parameters)
 
-    def told(thing: str) -> Any:
+    def event_about(thing: str) -> Any:
         return keeps(thing) if ingest == "triplet" else event(f"I keep my {thing} at home.")
 
     async with opened(llm, tmp_path, ingest=ingest) as slot:
-        await slot.record_event(told("teapot"))
+        await slot.record_event(event_about("teapot"))
         before = await listed(slot, "count")
         for _ in range(3):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Connection, "rows", fails_late)
                 with pytest.raises(BackendError) as raised:
-                    await slot.record_event(told("violin"))
+                    await slot.record_event(event_about("violin"))
             assert not raised.value.sent
             assert await listed(slot, "count") == before
             assert (await slot.health()).status == "ok"
-        await slot.record_event(told("kayak"))
+        await slot.record_event(event_about("kayak"))
         assert len(await found(slot, "teapot kayak violin")) == 2
     async with opened(llm, tmp_path, ingest=ingest) as slot:
         assert len(await found(slot, "teapot kayak violin")) == 2
@@ -637,18 +637,20 @@ async def test_an_event_of_many_facts_is_stored_whole_or_not_at_all(tmp_path: Pa
                 raise RuntimeError("disk full")
         return native(self, query, parameters)
 
-    facts = [{"source": "Ada", "relation": "KEEPS", "target": one} for one in ("teapot", "violin", "kayak")]
+    facts = [
+        {"source": "Ada", "relation": "KEEPS", "target": thing} for thing in ("teapot", "violin", "kayak")
+    ]
     async with opened(llm, tmp_path, ingest="triplet") as slot:
         await slot.record_event(keeps("teapot"))
         before = await listed(slot, "count")
-        told = event("unused", metadata={"triplets": facts})
+        triplet_event = event("unused", metadata={"triplets": facts})
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Connection, "rows", fails_third)
             with pytest.raises(BackendError) as raised:
-                await slot.record_event(told)
+                await slot.record_event(triplet_event)
         assert not raised.value.sent
         assert await listed(slot, "count") == before
-        receipt = await slot.record_event(told)
+        receipt = await slot.record_event(triplet_event)
         assert len(receipt.native_ids) == 4
 
 
@@ -658,12 +660,12 @@ async def test_a_batch_given_up_is_taken_back_or_whole(tmp_path: Path, llm: Scri
         bulk = slot.capability(SupportsBulkIngest)
         assert bulk is not None
         for at in range(6):
-            told = [event(f"I keep my {thing} in room {at}.") for thing in ("teapot", "violin")]
+            batch = [event(f"I keep my {thing} in room {at}.") for thing in ("teapot", "violin")]
             with anyio.move_on_after(chance.uniform(0, 0.5)):
-                await bulk.record_events(told)
+                await bulk.record_events(batch)
             await bulk.record_events([event(f"I own my boat number {at} gladly.")])
             names = {row["name"] for row in (await listed(slot, "episodes"))["episodes"]}
-            assert len(names & {one.event_id for one in told}) in (0, 2)
+            assert len(names & {event.event_id for event in batch}) in (0, 2)
 
 
 async def test_a_batch_killed_before_its_facts_are_saved_is_found_incomplete_and_a_repeat_stores_it_once(
@@ -681,17 +683,17 @@ async def test_a_batch_killed_before_its_facts_are_saved_is_found_incomplete_and
             shutil.copytree(tmp_path / "open", tmp_path / "left")
         return rows
 
-    told = [event("I keep my passport in the drawer."), event("I own my boat gladly.")]
+    batch = [event("I keep my passport in the drawer."), event("I own my boat gladly.")]
     async with opened(llm, tmp_path / "open", bulk="native") as slot:
         monkeypatch.setattr(Database, "save", copied)
-        await slot.capability(SupportsBulkIngest).record_events(told)
+        await slot.capability(SupportsBulkIngest).record_events(batch)
         monkeypatch.undo()
     async with opened(llm, tmp_path / "left", bulk="native") as slot:
         adapter: Any = slot._adapter
         assert len((await listed(slot, "episodes"))["episodes"]) == 2, "or this test proves nothing"
-        assert [await adapter.find_event(each) for each in told] == [None, None]
-        receipts = await slot.capability(SupportsBulkIngest).record_events(told)
-        assert await adapter.find_event(told[0]) == receipts[0].native_ids
+        assert [await adapter.find_event(each) for each in batch] == [None, None]
+        receipts = await slot.capability(SupportsBulkIngest).record_events(batch)
+        assert await adapter.find_event(batch[0]) == receipts[0].native_ids
         assert await found(slot, "passport") == ["I keep my passport in the drawer."]
         assert len((await listed(slot, "episodes"))["episodes"]) == 2
 

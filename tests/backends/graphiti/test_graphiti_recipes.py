@@ -42,7 +42,8 @@ async def test_every_recipe_finds_the_fact(tmp_path: Path, llm: ScriptedLLM, rec
     assert isinstance(result.raw["edges"][0]["score"], float)
     assert bool(result.raw["nodes"]) == bool(result.raw["episodes"]) == recipe.startswith("combined")
     assert ("[episodes]" in result.formatted_context) == (
-        recipe.startswith("combined") and bool({"episodes"} & {one.group for one in result.context_entries})
+        recipe.startswith("combined")
+        and bool({"episodes"} & {entry.group for entry in result.context_entries})
     )
     assert len(result.included) <= 1
     assert json.loads(json.dumps(result.raw)) == result.raw

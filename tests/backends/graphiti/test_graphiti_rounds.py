@@ -62,7 +62,7 @@ class Rounds:
     def __init__(self, process: subprocess.Popen[str], directory: Path) -> None:
         self._process = process
         self._directory = directory
-        self._told: list[str] = []
+        self._used_words: list[str] = []
         self._words = (f"q{''.join(letters)}x" for letters in itertools.product("abcdefgh", repeat=5))
         self._logs = itertools.count()
 
@@ -94,10 +94,10 @@ class Rounds:
 
     def _word(self, chance: random.Random) -> str:
         """A new one, or one of the last few: a fact told again is updated."""
-        if chance.random() < 0.3 and len(self._told) > 3:
-            return chance.choice(self._told[-3:])
-        self._told.append(next(self._words))
-        return self._told[-1]
+        if chance.random() < 0.3 and len(self._used_words) > 3:
+            return chance.choice(self._used_words[-3:])
+        self._used_words.append(next(self._words))
+        return self._used_words[-1]
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def silent_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def told(error: BackendError) -> str:
+def text_of(error: BackendError) -> str:
     return f"{error} {error.diagnostics}"
 
 
@@ -80,7 +80,7 @@ async def test_nobody_there(tmp_path: Path, closed_port: int, driver: str) -> No
         await slot.aclose()
     assert health.status == "unavailable"
     assert health.versions.keys() == {"graphiti-core", driver}
-    assert FAKE_KEY not in told(raised.value) + health.model_dump_json()
+    assert FAKE_KEY not in text_of(raised.value) + health.model_dump_json()
 
 
 @BOTH
@@ -105,7 +105,7 @@ async def test_nobody_answers(tmp_path: Path, silent_port: int, driver: str) -> 
     with anyio.fail_after(10), pytest.raises((BackendUnavailable, BackendTimeout)) as raised:
         async with open_memory(given(driver, silent_port, tmp_path, deadlines=short), scope=ALICE):
             pass
-    assert FAKE_KEY not in told(raised.value)
+    assert FAKE_KEY not in text_of(raised.value)
 
 
 async def test_neo4js_own_patience_ends_before_the_deadline(tmp_path: Path, silent_port: int) -> None:
@@ -178,12 +178,12 @@ async def test_neo4j_scopes_share_one_client(tmp_path: Path, closed_port: int) -
     }
     settings = load_config(config("http://127.0.0.1:9/v1", tmp_path, driver="neo4j", neo4j=block))
     adapter: Any = MemoryAdapterRegistry().create(settings)
-    one, two = (adapter._store.graph(name) for name in ("a", "b"))
-    assert one.client is two.client is adapter._store.client
-    assert one._database == "mine"
-    assert one.clone("anything") is one, "a group is no database of its own"
-    await one.close()
-    assert two.client is one.client, "closing a scope does not hang up on the others"
+    first, second = (adapter._store.graph(name) for name in ("a", "b"))
+    assert first.client is second.client is adapter._store.client
+    assert first._database == "mine"
+    assert first.clone("anything") is first, "a group is no database of its own"
+    await first.close()
+    assert second.client is first.client, "closing a scope does not hang up on the others"
     await adapter.aclose()
     await adapter.aclose()
 
@@ -237,7 +237,7 @@ async def test_scopes_that_share_a_database_do_not_meet(
             bob = NativeGraph(alice.driver, adapter.native_scope(BOB)["group_id"], *parts)
             receipt = await slot.record_event(event("I keep my passport in the drawer."))
             episode, fact = receipt.native_ids
-            told = event("I keep my passport in the drawer.", event_id=receipt.event_id)
+            same_event = event("I keep my passport in the drawer.", event_id=receipt.event_id)
             assert set((await bob.counts()).values()) == {0}
             assert (await bob.search("passport", 5)).edges == []
             assert await bob.episodes_of_event(receipt.event_id) == []
@@ -247,7 +247,7 @@ async def test_scopes_that_share_a_database_do_not_meet(
                     await bob.find(native_id)
                 with pytest.raises(ScopeError):
                     await bob.remove(native_id)
-            stored = await bob.add_episode(told, "user: I keep my passport in the drawer.")
+            stored = await bob.add_episode(same_event, "user: I keep my passport in the drawer.")
             assert not {episode, fact} & set(stored)
             # A shared file is not replaced.
             monkeypatch.setattr(type(alice.driver), "clear", Neo4jGraph.clear)

@@ -70,14 +70,14 @@ async def test_only_valid_leaves_out_what_no_longer_holds(tmp_path: Path, llm: S
 async def test_a_repeated_fact_is_one_fact_with_two_sources(tmp_path: Path, llm: ScriptedLLM) -> None:
     async with opened(llm, tmp_path) as slot:
         events = [event("I live in Paris."), event("I live in Paris.")]
-        first, second = [await slot.record_event(one) for one in events]
+        first, second = [await slot.record_event(event) for event in events]
         (entry,) = (await slot.retrieve(ask("Paris"))).entries
         history = await sources(slot, native_id=entry.native_id)
         backwards = [second.native_ids[0], first.native_ids[0]]
         async with slot._adapter.graph(ALICE) as graph:
             assert [episode.uuid for episode in await graph.episodes(backwards)] == backwards
     assert first.native_ids[1] == second.native_ids[1] == entry.native_id
-    assert entry.event_ids == history.event_ids == tuple(one.event_id for one in events)
+    assert entry.event_ids == history.event_ids == tuple(event.event_id for event in events)
 
 
 async def test_the_events_time_decides_and_not_its_zone(tmp_path: Path, llm: ScriptedLLM) -> None:

@@ -68,7 +68,7 @@ def parsed(**options: Any) -> GraphitiOptions:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (
             {"entity_types": {"Tea": "test_graphiti_types"}},
@@ -107,8 +107,8 @@ def parsed(**options: Any) -> GraphitiOptions:
         ({"excluded_entity_types": ["Tea"]}, "excluded_entity_types: Tea is not in entity_types"),
     ],
 )
-def test_mistakes_are_named_with_their_fix(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(told)):
+def test_mistakes_are_named_with_their_fix(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
         parsed(**options)
 
 
@@ -117,7 +117,7 @@ HERE = __name__
 
 @NEEDS_GRAPHITI
 @pytest.mark.parametrize(
-    ("kind", "path", "told"),
+    ("kind", "path", "message"),
     [
         ("entity_types", "nowhere_at_all:Tea", "graphiti.entity_types.T: cannot import nowhere_at_all"),
         ("entity_types", f"{HERE}:Coffee", f"{HERE} has no Coffee"),
@@ -132,9 +132,9 @@ HERE = __name__
         ("edge_types", f"{HERE}:Clashing", "edge_types.T.uuid: Graphiti has a field of this name itself"),
     ],
 )
-def test_a_path_that_leads_nowhere_is_named(kind: str, path: str, told: str) -> None:
+def test_a_path_that_leads_nowhere_is_named(kind: str, path: str, message: str) -> None:
     options = parsed(**{kind: {"T": path}})
-    with pytest.raises(ConfigError, match=re.escape(told)):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         ontology(options)
 
 
@@ -162,8 +162,8 @@ def test_both_ways_of_giving_a_type_make_models() -> None:
     assert made["entity_types"]["Tea"].__doc__ == TEA["description"]
     assert made["entity_types"]["Tea"]().model_dump() == dict.fromkeys(TEA["fields"])
     kinds = {
-        name: one["anyOf"][0]["type"]
-        for name, one in made["entity_types"]["Tea"].model_json_schema()["properties"].items()
+        name: schema["anyOf"][0]["type"]
+        for name, schema in made["entity_types"]["Tea"].model_json_schema()["properties"].items()
     }
     assert list(kinds.values()) == ["string", "integer", "number", "boolean", "array"]
     assert made["edge_type_map"] == {("Person", "Tea"): ["DRINKS"]}
