@@ -83,14 +83,14 @@ PEOPLE = [MemoryScope(run_id="run1", persona_id=f"p{number}") for number in rang
 async def lose_nothing(slot: MemorySlot, count: int) -> None:
     """Write and read so many times at once, for all of ``PEOPLE``, and look for what each was told."""
 
-    async def one(number: int) -> None:
+    async def write_and_read(number: int) -> None:
         scope = PEOPLE[number % len(PEOPLE)]
         await slot.record_event(event(f"I have {number} cats.", scope=scope))
         await slot.retrieve(ask("cats", scope=scope))
 
     async with anyio.create_task_group() as group:
         for number in range(count):
-            group.start_soon(one, number)
+            group.start_soon(write_and_read, number)
     for index, scope in enumerate(PEOPLE):
         numbers = {int(row["memory"].split()[2]) for row in await stored(slot, scope)}
         assert numbers == set(range(index, count, len(PEOPLE)))

@@ -26,7 +26,7 @@ SCOPES = dict(zip(("alice", "bob", "agent"), (ALICE, BOB, AGENT), strict=True))
 WORDS = "tea oolong coffee cup red blue green morning evening likes drinks bought sold mug kettle hot".split()  # noqa: SIM905
 
 
-def told(count: int = 120) -> list[Any]:
+def sample_events(count: int = 120) -> list[Any]:
     """Events of three scopes, with every kind of metadata; texts differ, most scores do not."""
     chosen = random.Random(7)
     return [
@@ -59,22 +59,22 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]:
         manager = portal.wrap_async_context_manager(opened(directory / "ours", BOB, AGENT))
         with manager as slot:
             plain = plain_memory(directory / "plain")
-            for one in told():
-                portal.call(slot.record_event, one)
+            for event in sample_events():
+                portal.call(slot.record_event, event)
                 (row,) = [
                     point.payload
-                    for point in native(slot, one.scope).vector_store.list(top_k=1000)[0]
-                    if point.payload["event_id"] == one.event_id
+                    for point in native(slot, event.scope).vector_store.list(top_k=1000)[0]
+                    if point.payload["event_id"] == event.event_id
                 ]
                 plain.vector_store.insert(
-                    [plain.embedding_model.embed(row["data"], "add")], [row], [_id_of(slot, one)]
+                    [plain.embedding_model.embed(row["data"], "add")], [row], [_id_of(slot, event)]
                 )
             yield plain, lambda call, *arguments: portal.call(call, slot, *arguments)
             close_plain(plain)
 
 
-def _id_of(slot: Any, one: Any) -> str:
-    rows = native(slot, one.scope).vector_store.list(filters={"event_id": one.event_id}, top_k=1)[0]
+def _id_of(slot: Any, event: Any) -> str:
+    rows = native(slot, event.scope).vector_store.list(filters={"event_id": event.event_id}, top_k=1)[0]
     return str(rows[0].id)
 
 
@@ -141,13 +141,13 @@ def test_the_same_rows_as_the_plain_library_finds(
     ours = {row["id"]: row for row in result.raw["results"]}
     scores = sorted((row["score"] for row in ours.values()), reverse=True)
     native = [row["score"] for row in wanted]
-    assert [one for one in scores if one > 1e-5] == pytest.approx(
-        [one for one in native if one > 1e-5], abs=1e-5
+    assert [score for score in scores if score > 1e-5] == pytest.approx(
+        [score for score in native if score > 1e-5], abs=1e-5
     )
     cut = scores[-1] + 1e-5 if len(scores) == top_k else -1.0
     for row in wanted:
         if row["score"] > max(cut, 1e-5):
-            assert _told(ours[row["id"]]) == _told(row)
+            assert _without_score(ours[row["id"]]) == _without_score(row)
 
 
 async def _retrieve(slot: Any, request: Any) -> Any:
@@ -159,7 +159,7 @@ async def _ids(slot: Any, scope: MemoryScope) -> Mapping[str, str]:
     return ids
 
 
-def _told(row: Mapping[str, Any]) -> dict[str, Any]:
+def _without_score(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "score"}
 
 

@@ -34,28 +34,28 @@ pytestmark = NEEDS_MEM0
 
 async def test_a_turn_comes_back_with_everything_that_was_said_about_it(tmp_path: Path) -> None:
     async with opened(tmp_path) as slot:
-        told = event(
+        oolong_event = event(
             "I drink oolong.", scenario="tea", context="work", attribute="taste", metadata={"n": [1]}
         )
-        receipt = await slot.record_event(told)
+        receipt = await slot.record_event(oolong_event)
         result = await slot.retrieve(ask("Which oolong?"))
     (entry,), (row,) = result.entries, result.raw["results"]
     assert receipt.status == "committed"
     assert receipt.native_ids == (entry.native_id,)
     assert not receipt.warnings
-    assert entry.timestamp == told.timestamp, "backdated to the event, not to the wall clock"
-    assert entry.event_ids == (told.event_id,)
+    assert entry.timestamp == oolong_event.timestamp, "backdated to the event, not to the wall clock"
+    assert entry.event_ids == (oolong_event.event_id,)
     assert entry.score == row["score"] == result.trace.top_score
     assert row["metadata"] == {
-        "event_id": told.event_id,
-        "session_id": told.session_id,
-        "turn_id": told.turn_id,
+        "event_id": oolong_event.event_id,
+        "session_id": oolong_event.session_id,
+        "turn_id": oolong_event.turn_id,
         "agent": "agent",
         "scenario": "tea",
         "context": "work",
         "attribute": "taste",
-        "timestamp": told.timestamp.isoformat(),
-        "ts_epoch": told.timestamp.timestamp(),
+        "timestamp": oolong_event.timestamp.isoformat(),
+        "ts_epoch": oolong_event.timestamp.timestamp(),
         "meta_n": "[1]",
     }
     assert json.loads(json.dumps(result.raw)) == result.raw

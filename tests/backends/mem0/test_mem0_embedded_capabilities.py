@@ -41,20 +41,20 @@ pytestmark = NEEDS_MEM0
 
 async def test_records_can_be_corrected_and_their_history_told(tmp_path: Path) -> None:
     async with opened(tmp_path, BOB) as slot:
-        told = event("I drink coffee.")
-        (native_id,) = (await slot.record_event(told)).native_ids
+        coffee_event = event("I drink coffee.")
+        (native_id,) = (await slot.record_event(coffee_event)).native_ids
         receipt = await mutate(
             slot, "update", native_id, text="I drink tea.", metadata={"event_id": "forged"}
         )
         assert receipt.native_ids == (native_id,)
         (row,) = await stored(slot)
         assert row["memory"] == "I drink tea."
-        assert row["metadata"]["event_id"] == told.event_id
+        assert row["metadata"]["event_id"] == coffee_event.event_id
         assert row["metadata"]["meta_event_id"] == "forged"
         provenance = slot.capability(SupportsProvenance)
         assert provenance is not None
         source = await provenance.provenance(ProvenanceRequest(scope=ALICE, native_id=native_id))
-        assert source.event_ids == (told.event_id,)
+        assert source.event_ids == (coffee_event.event_id,)
         assert [step["event"] for step in source.raw["history"]] == ["ADD", "UPDATE"]
         await mutate(slot, "delete", native_id)
         assert await stored(slot) == []
@@ -154,12 +154,12 @@ async def test_bulk_is_one_add_per_event_in_order(tmp_path: Path) -> None:
         bulk = slot.capability(SupportsBulkIngest)
         assert bulk is not None
         receipts = await bulk.record_events(events)
-        assert [receipt.event_id for receipt in receipts] == [told.event_id for told in events]
+        assert [receipt.event_id for receipt in receipts] == [event.event_id for event in events]
         by_id = {row["id"]: row for row in await stored(slot)}
-        for told, receipt in zip(events, receipts, strict=True):
+        for written, receipt in zip(events, receipts, strict=True):
             rows = [by_id[native_id] for native_id in receipt.native_ids]
-            assert [row["memory"] for row in rows] == [message.content for message in told.messages]
-            assert {row["metadata"]["event_id"] for row in rows} == {told.event_id}
+            assert [row["memory"] for row in rows] == [message.content for message in written.messages]
+            assert {row["metadata"]["event_id"] for row in rows} == {written.event_id}
 
 
 async def test_a_memory_that_another_program_wrote_without_metadata_has_a_source_too(tmp_path: Path) -> None:

@@ -58,13 +58,13 @@ async def test_memories_survive_a_restart(tmp_path: Path) -> None:
 @pytest.mark.thorough
 async def test_memories_survive_a_process_that_closes_nothing(tmp_path: Path) -> None:
     """It ended by itself, or by an error: SQLite then moves its logs into the files, and nothing is missing."""
-    told = config(tmp_path)
-    told["memory"]["scope"] = {"run_id": "run1", "persona_id": "alice"}
+    settings = config(tmp_path)
+    settings["memory"]["scope"] = {"run_id": "run1", "persona_id": "alice"}
     said = f"""
 import anyio
 from memory.plugins.opening import build_slot
 async def main():
-    slot = build_slot({told!r})
+    slot = build_slot({settings!r})
     await slot.setup_scope(slot.scope)
     await slot.after_turn(user="I like oolong.", session_id="s1")
     raise SystemExit(3)
@@ -73,7 +73,7 @@ anyio.run(main)
     for _ in range(2):
         done = await anyio.run_process([sys.executable, "-c", said], check=False)
         assert done.returncode == 3, done.stderr.decode()
-    async with open_memory(told) as memory:
+    async with open_memory(settings) as memory:
         assert "oolong" in await memory.before_turn("Which tea?", session_id="s2")
 
 
@@ -197,8 +197,8 @@ async def test_mem0_logs_no_memory(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 def test_nothing_is_written_to_the_home_directory_and_no_network_is_touched(tmp_path: Path) -> None:
     """In a fresh process with a home of its own: what mem0 does at import is part of it."""
-    home, data = tmp_path / "home", tmp_path / "data"
-    home.mkdir()
+    home_dir, data = tmp_path / "home", tmp_path / "data"
+    home_dir.mkdir()
     code = f"""
 import asyncio, socket, sys
 def refuse(*arguments, **options): raise AssertionError("network")
@@ -210,7 +210,7 @@ async def main():
         print(await found(slot, "oolong"), (await slot.health()).warnings)
 asyncio.run(main())
 """
-    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "PYTHONPATH": os.environ["PYTHONPATH"]}
+    environment = {"HOME": str(home_dir), "PATH": "/usr/bin:/bin", "PYTHONPATH": os.environ["PYTHONPATH"]}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=environment
     )
@@ -218,7 +218,7 @@ asyncio.run(main())
     assert done.stdout.startswith("['I drink oolong.']")
     assert "telemetry" not in done.stdout
     assert done.stderr == ""
-    assert list(home.iterdir()) == []
+    assert list(home_dir.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -299,8 +299,8 @@ async def test_a_time_out_stops_a_bulk_write(tmp_path: Path) -> None:
 
 def test_event_time_is_kept_to_the_microsecond() -> None:
     moment = datetime(2023, 5, 8, 13, 56, 1, 123457, tzinfo=UTC)
-    told: MemoryEvent = event("x", timestamp=moment)
-    assert told.timestamp == moment
+    dated_event: MemoryEvent = event("x", timestamp=moment)
+    assert dated_event.timestamp == moment
 
 
 async def test_an_event_cut_in_the_middle_leaves_nothing_and_a_repeat_stores_it_once(

@@ -62,13 +62,13 @@ async def inferring(
 async def test_memories_are_extracted_and_dated_by_the_event(tmp_path: Path, llm: ScriptedLLM) -> None:
     """mem0's own Observation Date is always today; the event's goes in with the prompt."""
     async with inferring(tmp_path, llm, custom_instructions="Mind the tea.") as slot:
-        told = event(OOLONG, timestamp=START)
-        receipt = await slot.record_event(told)
+        oolong_event = event(OOLONG, timestamp=START)
+        receipt = await slot.record_event(oolong_event)
         (row,) = await stored(slot)
     assert receipt.native_ids == (row["id"],)
     assert row["memory"] == "I bought oolong tea yesterday (2023-05-07)."
     assert row["created_at"] == START.isoformat()
-    assert row["metadata"]["event_id"] == told.event_id
+    assert row["metadata"]["event_id"] == oolong_event.event_id
     assert row["attributed_to"] == "user"
     prompts = [body["messages"][-1]["content"] for body in llm.bodies("chat/completions")]
     assert len(prompts) == 1, "one call of the model per event"
@@ -223,7 +223,7 @@ async def test_a_bulk_write_that_fails_keeps_the_receipts_before_it(tmp_path: Pa
         with llm_failing_at(llm, 4), pytest.raises(BackendUnavailable) as raised:
             await bulk.record_events(events)
         assert [receipt.event_id for receipt in raised.value.receipts] == [
-            told.event_id for told in events[:3]
+            event.event_id for event in events[:3]
         ]
         written = {native_id for receipt in raised.value.receipts for native_id in receipt.native_ids}
         assert {row["id"] for row in await stored(slot)} == written

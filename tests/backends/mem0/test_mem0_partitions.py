@@ -31,8 +31,8 @@ def partitions(data_dir: Path) -> list[Path]:
 
 
 def partition(data_dir: Path, persona: str = "alice") -> Path:
-    (one,) = data_dir.glob(f"mem0/qdrant/scopes/memslot/{persona}_xrun1")
-    return one
+    (directory,) = data_dir.glob(f"mem0/qdrant/scopes/memslot/{persona}_xrun1")
+    return directory
 
 
 def people(count: int) -> list[MemoryScope]:

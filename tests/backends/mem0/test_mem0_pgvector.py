@@ -254,7 +254,7 @@ async def test_resets_of_several_scopes_at_a_time(tmp_path: Path, block: dict[st
 async def test_closing_leaves_no_thread(tmp_path: Path, block: dict[str, Any]) -> None:
     def running() -> set[threading.Thread]:
         return {
-            one for one in threading.enumerate() if not one.name.startswith("AnyIO")
+            thread for thread in threading.enumerate() if not thread.name.startswith("AnyIO")
         }  # end with the event loop
 
     before = running()

@@ -45,15 +45,15 @@ def scope_ids(**block: Any) -> ScopeIds:
 
 
 @given(SCOPES, SCOPES, PROVIDERS)
-def test_two_scopes_never_share_ids(one: MemoryScope, other: MemoryScope, provider: str) -> None:
+def test_two_scopes_never_share_ids(scope: MemoryScope, other: MemoryScope, provider: str) -> None:
     """Together user_id and run_id tell every scope: a row with an agent_id matches a search without one."""
     ids = scope_ids(vector_store={"provider": provider})
-    first, second = ids.encode(one), ids.encode(other)
+    first, second = ids.encode(scope), ids.encode(other)
     same = (first["user_id"], first["run_id"]) == (second["user_id"], second["run_id"])
-    assert same == (one == other)
+    assert same == (scope == other)
     if provider != "qdrant":
         same = all(first[name].lower() == second[name].lower() for name in ("user_id", "run_id"))
-        assert same == (one == other), "some stores fold case"
+        assert same == (scope == other), "some stores fold case"
 
 
 @given(SCOPES, PROVIDERS)
@@ -94,14 +94,14 @@ def test_templates_are_honoured_and_may_share_only_when_told() -> None:
 @given(st.dictionaries(st.text(min_size=1, max_size=20), st.none() | st.booleans() | st.text(max_size=5)))
 def test_custom_metadata_keeps_out_of_the_way(metadata: dict[str, Any]) -> None:
     names = ["event_id", "created_at", "user_id", "run_id", "data", "role", "meta_x", "ts_epoch"]
-    told = event("hi", metadata={**metadata, **dict.fromkeys(names, "mine")}, context="work")
-    native = event_metadata(told)
-    assert native["event_id"] == told.event_id
+    crowded_event = event("hi", metadata={**metadata, **dict.fromkeys(names, "mine")}, context="work")
+    native = event_metadata(crowded_event)
+    assert native["event_id"] == crowded_event.event_id
     assert native["context"] == "work"
-    assert native["created_at"] == native["timestamp"] == told.timestamp.isoformat()
-    assert native["ts_epoch"] == told.timestamp.timestamp()
+    assert native["created_at"] == native["timestamp"] == crowded_event.timestamp.isoformat()
+    assert native["ts_epoch"] == crowded_event.timestamp.timestamp()
     assert not native.keys() & {"user_id", "run_id", "agent_id", "actor_id", "data", "hash", "role"}
-    assert sum(key.startswith("meta_") for key in native) == len(told.metadata), "no two keys met"
+    assert sum(key.startswith("meta_") for key in native) == len(crowded_event.metadata), "no two keys met"
     assert all(isinstance(value, (str, int, float)) for value in native.values())
 
 
