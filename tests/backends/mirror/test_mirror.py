@@ -84,11 +84,11 @@ class Pair:
         )
         self.slot = MemorySlot(self.adapter, scope=ADA, deadlines=deadlines)
 
-    async def tell(self, *said: str, scope: MemoryScope = ADA) -> None:
+    async def record(self, *said: str, scope: MemoryScope = ADA) -> None:
         for text in said:
             await self.slot.after_turn(user=text, session_id="s1", scope=scope)
 
-    def told(self, store: FakeNativeStore) -> list[str]:
+    def texts(self, store: FakeNativeStore) -> list[str]:
         return [row.text for row in store.rows.values()]
 
     def lines(self, kind: str) -> list[dict[str, Any]]:
@@ -110,12 +110,12 @@ async def test_writes_reach_both_in_order_and_answers_are_compared_without_a_wor
 ) -> None:
     pair = make()
     async with pair.slot:
-        await pair.tell("I like oolong.", "My cat is called Momo.")
+        await pair.record("I like oolong.", "My cat is called Momo.")
         context = await pair.slot.before_turn("What is my cat called?", session_id="s2")
         assert await pair.shadow.drained(PATIENT_S)
     assert 'backend="mirror"' in context
     assert "Momo" in context
-    assert pair.told(pair.theirs) == pair.told(pair.ours) == ["I like oolong.", "My cat is called Momo."]
+    assert pair.texts(pair.theirs) == pair.texts(pair.ours) == ["I like oolong.", "My cat is called Momo."]
     (line,) = pair.lines("difference")
     assert (line["primary"], line["shadow"], line["same_text"], line["same_events"]) == (1, 1, 1, 1)
     assert {call["operation"] for call in pair.lines("call")} >= {"record_event", "retrieve"}
@@ -127,12 +127,12 @@ async def test_a_slow_shadow_delays_no_turn(make: Callable[..., Pair]) -> None:
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
         pair.hold()
-        await pair.tell("one", "two", "three")
+        await pair.record("one", "two", "three")
         assert "one" in await pair.slot.before_turn("one?", session_id="s2")
         assert pair.shadow.behind
         pair.hold(False)
         assert await pair.shadow.drained(PATIENT_S)
-        assert pair.told(pair.theirs) == ["one", "two", "three"]
+        assert pair.texts(pair.theirs) == ["one", "two", "three"]
 
 
 async def test_a_shadow_that_lacks_a_write_is_no_fair_comparison_until_a_reset(
@@ -143,14 +143,14 @@ async def test_a_shadow_that_lacks_a_write_is_no_fair_comparison_until_a_reset(
         await pair.shadow.drained(PATIENT_S)
         assert (await pair.state())["status"] == "ok"
         pair.theirs.faults.add("422", times=1)
-        await pair.tell("lost", "kept")
+        await pair.record("lost", "kept")
         await pair.shadow.drained(PATIENT_S)
         state = await pair.state()
         assert state["unlike_scopes"] == 1
         assert any("record_event failed" in warning for warning in state["warnings"])
         assert (await pair.slot.reset_scope(ADA)).verified
         assert not (await pair.state())["warnings"]
-        assert pair.told(pair.theirs) == pair.told(pair.ours) == []
+        assert pair.texts(pair.theirs) == pair.texts(pair.ours) == []
 
 
 async def test_a_shadow_that_never_answers_is_unavailable_and_the_mirror_is_not(
@@ -169,7 +169,7 @@ async def test_a_queue_that_is_full_leaves_out_and_says_so(make: Callable[..., P
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
         pair.hold()
-        await pair.tell(*(f"number {number}" for number in range(6)))
+        await pair.record(*(f"number {number}" for number in range(6)))
         assert pair.shadow.behind <= 2
         assert pair.shadow.counts["left_out"] >= 3
         pair.hold(False)
@@ -182,19 +182,19 @@ async def test_a_reset_that_fails_in_a_shadow_is_not_verified_and_keeps_the_old_
 ) -> None:
     pair = make()
     async with pair.slot:
-        await pair.tell("old")
+        await pair.record("old")
         await pair.shadow.drained(PATIENT_S)
         pair.theirs.faults.add("500", times=None)
         receipt = await pair.slot.reset_scope(ADA)
         assert not receipt.verified
         assert receipt.left == ("shadow new: BackendUnavailable",)
-        assert pair.told(pair.ours) == []
-        await pair.tell("while it is down")
+        assert pair.texts(pair.ours) == []
+        await pair.record("while it is down")
         await pair.shadow.drained(PATIENT_S)
         pair.theirs.faults.clear()
-        await pair.tell("new")
+        await pair.record("new")
         await pair.shadow.drained(PATIENT_S)
-        assert pair.told(pair.theirs) == ["new"]  # reset first, then written
+        assert pair.texts(pair.theirs) == ["new"]  # reset first, then written
 
 
 async def test_a_reset_comes_after_the_write_under_way_and_before_those_that_wait(
@@ -204,7 +204,7 @@ async def test_a_reset_comes_after_the_write_under_way_and_before_those_that_wai
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
         pair.hold()
-        await pair.tell("one", "two")
+        await pair.record("one", "two")
         await anyio.wait_all_tasks_blocked()
         async with anyio.create_task_group() as tasks:
 
@@ -215,7 +215,7 @@ async def test_a_reset_comes_after_the_write_under_way_and_before_those_that_wai
             await anyio.wait_all_tasks_blocked()
             pair.hold(False)
         await pair.shadow.drained(PATIENT_S)
-        assert pair.told(pair.theirs) == []
+        assert pair.texts(pair.theirs) == []
 
 
 async def test_while_read_only_nothing_is_written_to_a_shadow_that_lags_and_nothing_is_lost(
@@ -225,16 +225,16 @@ async def test_while_read_only_nothing_is_written_to_a_shadow_that_lags_and_noth
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
         pair.hold()
-        await pair.tell("one", "two", "three")
+        await pair.record("one", "two", "three")
         await pair.slot.set_mode(AdapterMode(read_only=True))
         pair.hold(False)
         await pair.slot.before_turn("one?", session_id="s2")
         await anyio.wait_all_tasks_blocked()
-        assert pair.told(pair.theirs) in ([], ["one"])  # one was under way
+        assert pair.texts(pair.theirs) in ([], ["one"])  # one was under way
         assert pair.shadow.behind
         await pair.slot.set_mode(AdapterMode(read_only=False))
         await pair.shadow.drained(PATIENT_S)
-        assert pair.told(pair.theirs) == ["one", "two", "three"]
+        assert pair.texts(pair.theirs) == ["one", "two", "three"]
 
 
 async def test_a_shadow_that_stayed_read_only_is_switched_back_and_lacks_nothing(
@@ -245,9 +245,9 @@ async def test_a_shadow_that_stayed_read_only_is_switched_back_and_lacks_nothing
         await pair.shadow.drained(PATIENT_S)
         await pair.shadow.slot.set_mode(AdapterMode(read_only=True))
         with anyio.fail_after(PATIENT_S):
-            await pair.tell("one", "two")
+            await pair.record("one", "two")
             assert await pair.shadow.drained(PATIENT_S)
-        assert pair.told(pair.theirs) == ["one", "two"]
+        assert pair.texts(pair.theirs) == ["one", "two"]
 
 
 async def test_closing_finishes_what_waits_and_tells_what_it_could_not(
@@ -256,17 +256,17 @@ async def test_closing_finishes_what_waits_and_tells_what_it_could_not(
     pair = make()
     async with pair.slot:
         pair.hold()
-        await pair.tell("one", "two", "three")
+        await pair.record("one", "two", "three")
         assert pair.shadow.behind
         pair.hold(False)
-    assert pair.told(pair.theirs) == ["one", "two", "three"]
+    assert pair.texts(pair.theirs) == ["one", "two", "three"]
     assert not caplog.records
     stuck = make(drain_s=0.05, deadlines=Deadlines(close_s=6.0))
     async with stuck.slot:
         await stuck.shadow.drained(PATIENT_S)
         stuck.hold()
-        await stuck.tell("one", "two", "three")
-    assert stuck.told(stuck.ours) == ["one", "two", "three"]
+        await stuck.record("one", "two", "three")
+    assert stuck.texts(stuck.ours) == ["one", "two", "three"]
     assert "2 writes behind" in caplog.text
 
 
@@ -277,11 +277,11 @@ async def test_what_the_primary_refuses_is_copied_nowhere_and_what_it_may_have_i
     async with pair.slot:
         pair.ours.faults.add("422", times=1)
         with pytest.raises(BackendError):
-            await pair.tell("refused")
+            await pair.record("refused")
         pair.ours.faults.add("lost", times=1)
-        await pair.tell("answer lost")
+        await pair.record("answer lost")
         await pair.shadow.drained(PATIENT_S)
-        assert pair.told(pair.theirs) == ["answer lost"]
+        assert pair.texts(pair.theirs) == ["answer lost"]
 
 
 async def test_an_event_that_is_sent_again_reaches_a_shadow_once(make: Callable[..., Pair]) -> None:
@@ -293,17 +293,17 @@ async def test_an_event_that_is_sent_again_reaches_a_shadow_once(make: Callable[
         await pair.slot.after_turn(user="once", session_id="s1", event_id="e1")
         await pair.shadow.drained(PATIENT_S)
         assert pair.ours.faults.fired
-        assert pair.told(pair.theirs) == ["once"]
+        assert pair.texts(pair.theirs) == ["once"]
         await pair.slot.reset_scope(ADA)
         await pair.slot.after_turn(user="once", session_id="s1", event_id="e1")
         await pair.shadow.drained(PATIENT_S)
-        assert pair.told(pair.theirs) == ["once"]
+        assert pair.texts(pair.theirs) == ["once"]
 
 
 async def test_a_native_mutation_is_told_to_be_missing(make: Callable[..., Pair]) -> None:
     pair = make()
     async with pair.slot:
-        await pair.tell("I like oolong.")
+        await pair.record("I like oolong.")
         result = await pair.slot.before_turn("oolong?", session_id="s2")
         assert result
         mutate = pair.slot.capability(SupportsNativeMutation)

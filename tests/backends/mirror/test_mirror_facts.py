@@ -30,20 +30,20 @@ def _again(make: Make, pair: Pair, **fields: Any) -> Pair:
 async def test_a_shadows_failed_reset_is_known_to_the_next_process(make: Make) -> None:
     pair = make()
     async with pair.slot:
-        await pair.tell("erased")
+        await pair.record("erased")
         await pair.shadow.drained(PATIENT_S)
         pair.theirs.faults.add("500", times=None)
         assert not (await pair.slot.reset_scope(ADA)).verified
-    assert pair.told(pair.theirs) == ["erased"]
+    assert pair.texts(pair.theirs) == ["erased"]
     later = _again(make, pair)
     async with later.slot:
         await later.shadow.drained(PATIENT_S)
         assert (await later.slot.health()).status == "degraded"
         assert any("may hold what was erased" in warning for warning in (await later.state())["warnings"])
         later.theirs.faults.clear()
-        await later.tell("new")
+        await later.record("new")
         await later.shadow.drained(PATIENT_S)
-        assert later.told(later.theirs) == ["new"], "reset first, then written"
+        assert later.texts(later.theirs) == ["new"], "reset first, then written"
         assert (await later.slot.health()).status == "ok"
 
 
@@ -55,7 +55,7 @@ async def test_a_reset_cut_short_is_finished_by_the_next_process(
     pair = make()
     with anyio.CancelScope() as killed:
         async with pair.slot:
-            await pair.tell("erased")
+            await pair.record("erased")
             await pair.shadow.drained(PATIENT_S)
             primary, reset = pair.adapter._primary, pair.adapter._primary.reset_scope
 
@@ -74,8 +74,8 @@ async def test_a_reset_cut_short_is_finished_by_the_next_process(
     async with later.slot:
         await later.slot.setup_scope(ADA)
         await later.shadow.drained(PATIENT_S)
-        assert later.told(later.theirs) == []
-        assert later.told(later.ours) == (["erased"] if at == "before" else [])
+        assert later.texts(later.theirs) == []
+        assert later.texts(later.ours) == (["erased"] if at == "before" else [])
         # Between the two, nobody can know that the primary had ended: then it is said to differ too.
         assert (await later.slot.health()).status == ("ok" if at == "shadow" else "degraded")
         assert (await later.slot.reset_scope(ADA)).verified
@@ -85,14 +85,14 @@ async def test_a_reset_cut_short_is_finished_by_the_next_process(
 async def test_a_reset_that_the_primary_refuses_takes_nothing_from_the_shadow(make: Make) -> None:
     pair = make()
     async with pair.slot:
-        await pair.tell("kept")
+        await pair.record("kept")
         await pair.shadow.drained(PATIENT_S)
         pair.ours.faults.add("422", times=1)
         with pytest.raises(Exception, match="422"):
             await pair.slot.reset_scope(ADA)
-        await pair.tell("more")
+        await pair.record("more")
         await pair.shadow.drained(PATIENT_S)
-        assert pair.told(pair.theirs) == ["kept", "more"]
+        assert pair.texts(pair.theirs) == ["kept", "more"]
 
 
 async def test_a_process_that_was_killed_leaves_its_shadow_in_question(make: Make) -> None:
@@ -100,7 +100,7 @@ async def test_a_process_that_was_killed_leaves_its_shadow_in_question(make: Mak
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
         pair.hold()
-        await pair.tell("one", "two")
+        await pair.record("one", "two")
         left = (pair.log.parent / "new.json").read_bytes()
         pair.hold(False)
     (pair.log.parent / "new.json").write_bytes(left)  # as a kill at that moment leaves it
@@ -125,9 +125,9 @@ async def test_a_process_killed_before_the_shadow_hears_of_a_write_leaves_it_in_
     left: list[bytes] = []
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
-        told = said(ADA, "tea")
+        event = said(ADA, "tea")
         if what == "feedback":
-            await pair.tell("tea")
+            await pair.record("tea")
             await pair.shadow.drained(PATIENT_S)
             pair.shadow.facts.closed()  # as a process before this one left it
         method = {"event": "record_event", "events": "record_events", "feedback": "apply_feedback"}[what]
@@ -140,12 +140,12 @@ async def test_a_process_killed_before_the_shadow_hears_of_a_write_leaves_it_in_
 
         setattr(pair.adapter._primary, method, kill)
         if what == "event":
-            await pair.slot.record_event(told)
+            await pair.slot.record_event(event)
         elif what == "events":
-            await pair.slot.capability(SupportsBulkIngest).record_events([told])
+            await pair.slot.capability(SupportsBulkIngest).record_events([event])
         else:
             feedback = MemoryFeedback(
-                feedback_id="f", scope=ADA, session_id="s", timestamp=told.timestamp, content="It is coffee."
+                feedback_id="f", scope=ADA, session_id="s", timestamp=event.timestamp, content="It is coffee."
             )
             await pair.slot.capability(SupportsFeedback).apply_feedback(feedback)
     facts.write_bytes(left[0]) if left[0] else facts.unlink()
@@ -160,18 +160,18 @@ async def test_feedback_reaches_a_shadow_where_the_primary_may_have_it(
 ) -> None:
     """The answer was lost, or given up."""
     pair = make()
-    told = said(ADA, "tea")
+    event = said(ADA, "tea")
     feedback = MemoryFeedback(
-        feedback_id="f", scope=ADA, session_id="s", timestamp=told.timestamp, content="It is coffee."
+        feedback_id="f", scope=ADA, session_id="s", timestamp=event.timestamp, content="It is coffee."
     )
     async with pair.slot:
-        await pair.slot.record_event(told)
+        await pair.slot.record_event(event)
         pair.ours.faults.add(fault, times=1, delay_s=60)
         with anyio.move_on_after(0.2), suppress(BackendError):
             await pair.slot.capability(SupportsFeedback).apply_feedback(feedback)
         assert pair.ours.faults.fired
         await pair.shadow.drained(PATIENT_S)
-        assert pair.told(pair.theirs) == (["tea", "It is coffee."] if taken else ["tea"])
+        assert pair.texts(pair.theirs) == (["tea", "It is coffee."] if taken else ["tea"])
 
 
 async def test_a_lag_that_was_left_behind_is_known_to_the_next_process(make: Make) -> None:
@@ -179,7 +179,7 @@ async def test_a_lag_that_was_left_behind_is_known_to_the_next_process(make: Mak
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
         pair.hold()
-        await pair.tell("one", "two", "three")
+        await pair.record("one", "two", "three")
     later = _again(make, pair)
     async with later.slot:
         assert any("closed before" in warning for warning in (await later.state())["warnings"])
@@ -189,12 +189,12 @@ async def test_a_shadow_opened_over_a_past_is_no_fair_comparison_also_later(make
     stores = (FakeNativeStore(), FakeNativeStore())
     alone = make(stores=stores)
     async with alone.slot:
-        await alone.tell("I like oolong.")
+        await alone.record("I like oolong.")
     stores[1].rows.clear()
     (alone.log.parent / "new.json").unlink()
     pair = make(stores=stores)
     async with pair.slot:
-        await pair.tell("I like mate.")
+        await pair.record("I like mate.")
         await pair.slot.before_turn("What do I like?", session_id="s2")
         assert any("opened over" in warning for warning in (await pair.state())["warnings"])
     later = _again(make, pair)
@@ -206,16 +206,16 @@ async def test_a_shadow_that_kept_up_is_fair_in_every_process(make: Make) -> Non
     pair = make()
     async with pair.slot:
         await pair.slot.before_turn("What do I like?", session_id="s2")
-        await pair.tell("I like oolong.")
+        await pair.record("I like oolong.")
         await pair.slot.before_turn("What do I like?", session_id="s2")
         await pair.slot.reset_scope(ADA)
-        await pair.tell("I like mate.")
+        await pair.record("I like mate.")
         await pair.slot.before_turn("What do I like?", session_id="s2")
     for _ in range(2):
         pair = _again(make, pair)
         async with pair.slot:
             await pair.slot.before_turn("What do I like?", session_id="s2")
-            await pair.tell("I like mate, too.")
+            await pair.record("I like mate, too.")
             assert (await pair.slot.health()).status == "ok"
 
 
@@ -228,7 +228,7 @@ async def test_facts_that_cannot_be_read_are_said_and_kept(
     file.write_bytes(content)
     pair = make()
     async with pair.slot:
-        await pair.tell("I like oolong.")
+        await pair.record("I like oolong.")
         assert (await pair.slot.health()).status == "degraded"
         assert any("new.json is damaged" in warning for warning in (await pair.state())["warnings"])
     assert file.read_bytes() == content
@@ -237,7 +237,7 @@ async def test_facts_that_cannot_be_read_are_said_and_kept(
 async def test_no_word_that_was_said_is_among_the_facts(make: Make) -> None:
     pair = make()
     async with pair.slot:
-        await pair.tell("I like oolong.")
+        await pair.record("I like oolong.")
     facts = (pair.log.parent / "new.json").read_text(encoding="utf-8")
     assert "oolong" not in facts
     assert set(json.loads(facts)) == {"begun", "open", "primary_unsure", "unlike", "unreset"}
