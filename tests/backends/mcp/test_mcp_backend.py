@@ -181,14 +181,14 @@ async def test_a_scope_has_one_process_at_a_time(tmp_path: Path) -> None:
     ada, bob = (MemoryScope(run_id="r", persona_id=name) for name in ("ada", "bob"))
     block = config(sys.executable, str(SERVER))
     async with (
-        open_memory(block, scope=ada, data_dir=tmp_path) as one,
-        open_memory(block, scope=bob, data_dir=tmp_path) as other,
+        open_memory(block, scope=ada, data_dir=tmp_path) as ada_memory,
+        open_memory(block, scope=bob, data_dir=tmp_path) as bob_memory,
     ):
         with pytest.raises(
             BackendUnavailable, match="is open elsewhere in this process; close the other user"
         ):
-            await other.setup_scope(ada)
-        assert (await one.health()).status == (await other.health()).status == "ok"
+            await bob_memory.setup_scope(ada)
+        assert (await ada_memory.health()).status == (await bob_memory.health()).status == "ok"
     async with open_memory(block, scope=ada, data_dir=tmp_path):
         pass
 
