@@ -341,8 +341,8 @@ async def test_kills_lose_nothing_and_bring_nothing_back(
     with writers(name, data, llm.base_url) as started:
         for round_ in range(max(5, ROUNDS * KILLED[name].share // 1000)):
             start = max((*expected.kept, *expected.maybe, *expected.erased, -1)) + 1
-            most, pause_s = chance.randrange(1, 60), chance.random() * 0.02
-            said = await anyio.to_thread.run_sync(started.killed, start, round_, most, pause_s)
+            lines_before_kill, pause_s = chance.randrange(1, 60), chance.random() * 0.02
+            said = await anyio.to_thread.run_sync(started.killed, start, round_, lines_before_kill, pause_s)
             lines = [line.strip() for line in said if line.endswith("\n")]
             assert lines[0] == "open", "the store a kill left could not be opened"
             figures.kills += 1
