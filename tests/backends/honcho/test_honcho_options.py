@@ -13,10 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memory import ConfigError, MemoryScope, ScopeError
-from memory.adapter import ContextEntry, render_section
+from memory.adapter import ContextEntry
 from memory.backends.honcho.client import Connections
 from memory.backends.honcho.options import HonchoOptions
 from memory.backends.honcho.translate import MAX_CONTENT, HonchoIds, about_entries, prose_entries, split_text
+from memory.contract.formatting import render_section
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memory.adapter import BackendProtocolError, render_section
+from memory.adapter import BackendProtocolError
 from memory.backends.memos.answers import (
     added,
     count_busy,
@@ -18,6 +18,7 @@ from memory.backends.memos.answers import (
     to_entries,
     unextracted,
 )
+from memory.contract.formatting import render_section
 
 
 def envelope(data: Any, code: int = 200) -> dict[str, Any]:
