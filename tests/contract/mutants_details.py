@@ -200,7 +200,9 @@ class StripsBlanks(ChangesMessages):
     """Trims what was said."""
 
     def changed(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        return tuple(one.model_copy(update={"content": (one.content or "").strip()}) for one in messages)
+        return tuple(
+            message.model_copy(update={"content": (message.content or "").strip()}) for message in messages
+        )
 
 
 class JoinsBlanks(ChangesMessages):
@@ -208,7 +210,8 @@ class JoinsBlanks(ChangesMessages):
 
     def changed(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         return tuple(
-            one.model_copy(update={"content": " ".join((one.content or "").split())}) for one in messages
+            message.model_copy(update={"content": " ".join((message.content or "").split())})
+            for message in messages
         )
 
 

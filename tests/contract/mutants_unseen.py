@@ -83,7 +83,8 @@ class Truncates(FakeBackend):
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         cut = [
-            one.model_copy(update={"content": one.content and one.content[:500]}) for one in event.messages
+            message.model_copy(update={"content": message.content and message.content[:500]})
+            for message in event.messages
         ]
         return await super().record_event(event.model_copy(update={"messages": tuple(cut)}))
 
@@ -173,7 +174,9 @@ class _Filters(FakeBackend):
         for key, condition in request.filters.items():
             clauses = condition.items() if isinstance(condition, dict) else [("eq", condition)]
             made = {
-                name: one for operator, value in clauses for name, one in self.clause(operator, value).items()
+                name: operand
+                for operator, value in clauses
+                for name, operand in self.clause(operator, value).items()
             }
             if made:
                 filters[key] = made

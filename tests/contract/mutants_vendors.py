@@ -89,8 +89,8 @@ class EscapesMarkup(ChangesMessages):
 
     def changed(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         return tuple(
-            one.model_copy(update={"content": html.escape(one.content or "", quote=False)})
-            for one in messages
+            message.model_copy(update={"content": html.escape(message.content or "", quote=False)})
+            for message in messages
         )
 
 
@@ -141,7 +141,9 @@ class TakesOneOperator(_Requests):
     """Sends the last operator of each key."""
 
     def changed(self, request: RetrieveRequest) -> dict[str, Any]:
-        return {"filters": {key: dict(list(one.items())[-1:]) for key, one in request.where.items()}}
+        return {
+            "filters": {key: dict(list(operators.items())[-1:]) for key, operators in request.where.items()}
+        }
 
 
 class FiltersAfterTheLimit(FakeBackend):

@@ -84,7 +84,7 @@ class TestMirrorFromConfig(MemoryContract):
     @pytest.fixture
     def described(self) -> PluginInfo:
         """A mirror of a control is one."""
-        told = memslot_describe()
+        info = memslot_describe()
         return PluginInfo(
-            name=told.name, kind="control", summary=told.summary, capabilities=told.capabilities
+            name=info.name, kind="control", summary=info.summary, capabilities=info.capabilities
         )

@@ -50,7 +50,7 @@ async def examine(provider: str, tmp_path: Path, options: dict[str, Any]) -> Doc
 
 
 def check(report: DoctorReport, name: str) -> Any:
-    return next(one for one in report.checks if one.name == name)
+    return next(check for check in report.checks if check.name == name)
 
 
 async def test_models_that_answer_pass(provider: str, llm: ScriptedLLM, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ async def test_an_address_where_nobody_answers_is_named(
     options = options_of(provider, llm)
     options["llm"] = {**options["llm"], "base_url": "http://127.0.0.1:9/v1"}
     report = await examine(provider, tmp_path, options)
-    failed = next(one for one in report.checks if one.status == "failed")
+    failed = next(check for check in report.checks if check.status == "failed")
     assert failed.name == ("health" if provider == "rolling_summary" else "models")
     if failed.name == "models":
         assert ".llm.base_url (http://127.0.0.1:9/v1)" in failed.fix

@@ -72,7 +72,7 @@ def configured(name: str, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"memory": {"backend": name, "backends": {name: options}}}
 
 
-def told(count: int) -> list[MemoryEvent]:
+def repetitive_events(count: int) -> list[MemoryEvent]:
     """Events of few words, so that many facts are alike and many scores equal."""
     chosen = random.Random(11)
     events = []
@@ -126,7 +126,7 @@ async def test_equal_questions_get_equal_answers(tmp_path: Path, name: str, opti
 
         for store in ("one", "other"):
             async with opened(data_dir=tmp_path / store) as slot:
-                for event in told(16):
+                for event in repetitive_events(16):
                     assert (await slot.record_event(event)).status in ("committed", "pending")
                 await ask(slot, f"in the {store} store")
                 if store == "one":

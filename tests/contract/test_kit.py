@@ -151,20 +151,20 @@ def test_green_without_faults_is_not_full_and_says_what_is_missing(tmp_path: Pat
     (tmp_path / "test_mine.py").write_text(GIVEN.format(body=""))
     run = _pytest(tmp_path)
     assert run.returncode == 0
-    told = summary(run)
-    assert "TestMine: BELOW CORE: " in told
-    assert "failures 1 passed, 10 not tested" in told
-    assert "not tested: native_fault: without it nothing can be made to fail (10)" in told
-    assert "not tested: fingerprint" in told
-    assert "isolation " in told
+    printed = summary(run)
+    assert "TestMine: BELOW CORE: " in printed
+    assert "failures 1 passed, 10 not tested" in printed
+    assert "not tested: native_fault: without it nothing can be made to fail (10)" in printed
+    assert "not tested: fingerprint" in printed
+    assert "isolation " in printed
 
 
 @pytest.mark.thorough
 def test_a_part_of_the_kit_is_not_full(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(GIVEN.format(body=""))
-    told = summary(_pytest(tmp_path, "-k", "test_is_an_adapter"))
-    assert re.search(r"TestMine: BELOW CORE: 1 passed, \d+ not run, of \d+ promises", told)
-    assert "lifecycle 1 passed" in told
+    printed = summary(_pytest(tmp_path, "-k", "test_is_an_adapter"))
+    assert re.search(r"TestMine: BELOW CORE: 1 passed, \d+ not run, of \d+ promises", printed)
+    assert "lifecycle 1 passed" in printed
 
 
 @pytest.mark.thorough

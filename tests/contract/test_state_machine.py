@@ -102,7 +102,7 @@ class SlotOverNativeStore(RuleBasedStateMachine):
                 continue
             result = self.run(self.slot.retrieve, request)
             assert (unique_word(name) in result.formatted_context) == (name in self.written[scope])
-            found = {one for one in NAMES if unique_word(one) in str(result.raw)}
+            found = {name for name in NAMES if unique_word(name) in str(result.raw)}
             assert found == set(self.written[scope])
         assert self.store.fingerprint() == before
 
@@ -138,7 +138,7 @@ class SlotOverNativeStore(RuleBasedStateMachine):
         mutate = self.slot.capability(SupportsNativeMutation)
         row = data.draw(st.sampled_from(sorted(self.store.rows.values(), key=lambda row: row.id)))
         request = NativeMutationRequest(scope=scope, operation="delete", native_id=row.id)
-        owner = next(one for one in self.written if self.space(one) == row.space)
+        owner = next(writer for writer in self.written if self.space(writer) == row.space)
         if scope == owner and not self.read_only:
             name = next(name for name in self.written[owner] if unique_word(name) in row.text)
             assert self.run(mutate.native_mutation, request).status == "committed"

@@ -105,8 +105,8 @@ def test_one_whose_library_is_missing_says_how_to_install_it(
     assert (rows[name]["distribution"], rows[name]["missing"]) == (f"memslot-{name}", modules)
     (tmp_path / "stranger.yaml").write_text(f"memory: {{backend: {name}}}", encoding="utf-8")
     refused = memslot("config", "show", "stranger.yaml")
-    told = memslot("doctor", "stranger.yaml")
-    assert f"pip install memslot-{name}" in told.stdout + refused.stderr
+    examined = memslot("doctor", "stranger.yaml")
+    assert f"pip install memslot-{name}" in examined.stdout + refused.stderr
 
 
 def test_the_broken_one_is_shown_and_breaks_nothing(memslot: Run) -> None:
