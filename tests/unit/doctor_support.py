@@ -46,7 +46,7 @@ class Unlabelled(FakeBackend):
     async def retrieve(self, request):
         result = await super().retrieve(request)
         return result.model_copy(
-            update={"entries": tuple(replace(one, scope_ids=None) for one in result.entries)}
+            update={"entries": tuple(replace(entry, scope_ids=None) for entry in result.entries)}
         )
 
 

@@ -48,7 +48,7 @@ class Everything(Obedient):
 
     async def record_events(self, events):
         await self.native("record_events")
-        return [WriteReceipt(event_id=one.event_id, status="committed") for one in events]
+        return [WriteReceipt(event_id=event.event_id, status="committed") for event in events]
 
     async def retrieve(self, request):
         await self.native("retrieve")

@@ -18,7 +18,7 @@ PIECES = (
 )  # fmt: skip
 SMALLEST, LARGEST = 1_000, 128_000
 _QUICK_S = 0.004
-_MOST = 3.0  # doubling a text at most triples the time
+_MAX_RATIO = 3.0  # doubling a text at most triples the time
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ def assert_growth(
     *,
     smallest: int = SMALLEST,
     largest: int = LARGEST,
-    most: float = _MOST,
+    max_ratio: float = _MAX_RATIO,
 ) -> None:
-    """``prepare(size)`` gives the work of that size; twice the size takes at most ``most`` times as long.
+    """``prepare(size)`` gives the work of that size; twice the size takes at most ``max_ratio`` times as long.
 
     Too quick to be measured is quick enough. A ratio that is too large counts only if it stays so: what else the
     machine does can slow one call down, not every one.
@@ -61,7 +61,7 @@ def assert_growth(
     while 2 * size <= largest:
         if _cpu_s(prepare(2 * size)) > _QUICK_S:
             ratios = []
-            while (ratio := _ratio(prepare, size)) > most:
+            while (ratio := _ratio(prepare, size)) > max_ratio:
                 ratios.append(ratio)
                 assert len(ratios) < 5, f"from {size} to {2 * size}: {min(ratios):.1f} times as long"
         size *= 2
@@ -69,7 +69,7 @@ def assert_growth(
 
 def _ratio(prepare: Callable[[int], Callable[[], object]], size: int) -> float:
     once, twice = (min(_cpu_s(prepare(many)) for _ in range(3)) for many in (size, 2 * size))
-    return twice / max(once, _QUICK_S / _MOST)
+    return twice / max(once, _QUICK_S / _MAX_RATIO)
 
 
 def _cpu_s(work: Callable[[], object]) -> float:

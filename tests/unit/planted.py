@@ -33,14 +33,14 @@ class Planted:
     def model(self, kind: type[BaseModel], where: str = "") -> BaseModel:
         """An instance whose validators were not asked, with something planted in every field."""
         values: dict[str, Any] = {}
-        for name, one in kind.model_fields.items():
-            mark = next((mark.what for mark in one.metadata if hasattr(mark, "what")), None)
-            values[name] = self.value(one.annotation, mark, f"{where}.{name}" if where else name)
+        for name, field_info in kind.model_fields.items():
+            mark = next((mark.what for mark in field_info.metadata if hasattr(mark, "what")), None)
+            values[name] = self.value(field_info.annotation, mark, f"{where}.{name}" if where else name)
         return kind.model_construct(**values)
 
     def value(self, annotation: Any, mark: str | None, where: str) -> Any:
         """The most private value the annotation allows."""
-        options = sorted(_alternatives(annotation, mark), key=_most_private)
+        options = sorted(_alternatives(annotation, mark), key=_privacy_order)
         annotation, mark = options[0]
         if annotation is MemoryScope:  # ids are in every trace and receipt
             return MemoryScope(run_id="r", persona_id="p")
@@ -50,8 +50,10 @@ class Planted:
         if origin is dict:
             return self._mapping(get_args(annotation) or (str, Any), mark, where)
         if origin in (list, tuple, set, frozenset):
-            inside = [one for one in get_args(annotation) if one is not Ellipsis] or [Any]
-            return origin(self.value(one, mark, f"{where}.{at}") for at, one in enumerate(inside))
+            inside = [argument for argument in get_args(annotation) if argument is not Ellipsis] or [Any]
+            return origin(
+                self.value(element_type, mark, f"{where}.{at}") for at, element_type in enumerate(inside)
+            )
         return self._leaf(annotation, mark, where)
 
     def _mapping(self, arguments: tuple[Any, ...], mark: str | None, where: str) -> dict[str, Any]:
@@ -59,8 +61,8 @@ class Planted:
         if arguments[1] is not Any:
             every = list(_alternatives(arguments[1], mark))
             return {
-                f"{SENTENCE} {at}": self.value(one, its, f"{where}.{at}")
-                for at, (one, its) in enumerate(every)
+                f"{SENTENCE} {at}": self.value(allowed, its, f"{where}.{at}")
+                for at, (allowed, its) in enumerate(every)
             }
         secret = ("X-Api-Key", "Ocp-Apim-Subscription-Key", "pwd", "passphrase", "http_auth")
         return {
@@ -105,16 +107,16 @@ def _alternatives(annotation: Any, mark: str | None) -> Iterator[tuple[Any, str 
         yield Any, mark
     elif get_origin(annotation) is Annotated:
         inner, *metadata = get_args(annotation)
-        marks = [one.what for one in metadata if hasattr(one, "what")]
+        marks = [extra.what for extra in metadata if hasattr(extra, "what")]
         yield from _alternatives(inner, marks[0] if marks else mark)
     elif get_origin(annotation) in (Union, UnionType):
-        for one in get_args(annotation):
-            yield from _alternatives(one, mark)
+        for member in get_args(annotation):
+            yield from _alternatives(member, mark)
     elif annotation is not type(None):
         yield annotation, mark
 
 
-def _most_private(option: tuple[Any, str | None]) -> int:
+def _privacy_order(option: tuple[Any, str | None]) -> int:
     annotation = get_origin(option[0]) or option[0]
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return 0

@@ -110,7 +110,7 @@ class Host:
         await self.slot.aclose()
 
     async def write(self, *events: MemoryEvent) -> list[WriteReceipt]:
-        return [await self.slot.record_event(one) for one in events]
+        return [await self.slot.record_event(event) for event in events]
 
     async def ready(self, scope: MemoryScope = ALICE, timeout_s: float = 5) -> BackendReadiness:
         readiness = self.slot.capability(SupportsReadiness)

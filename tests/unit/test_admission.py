@@ -114,11 +114,11 @@ class TwoCalls(Obedient):
         if self.queue == "worker":
             await self.worker.run(lambda: self.rows.append(event))
         else:
-            await self.shielded.run("first", self.note)
-        await self.shielded.run("second", self.note)
+            await self.shielded.run("first", self.native)
+        await self.shielded.run("second", self.native)
         return WriteReceipt(event_id=event.event_id, status="committed")
 
-    async def note(self):
+    async def native(self):
         self.rows.append("noted")
 
 

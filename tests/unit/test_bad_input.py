@@ -134,7 +134,9 @@ MODELS: list[tuple[type, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("model", "fields", "complaint"), MODELS, ids=lambda one: one if isinstance(one, str) else ""
+    ("model", "fields", "complaint"),
+    MODELS,
+    ids=lambda parameter: parameter if isinstance(parameter, str) else "",
 )
 def test_a_bad_field_is_named(model: type, fields: dict[str, Any], complaint: str) -> None:
     with pytest.raises(MemslotError) as caught:
@@ -271,7 +273,7 @@ YAMLS: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"), YAMLS, ids=lambda one: one[-30:].encode("unicode_escape").decode()
+    ("text", "complaint"), YAMLS, ids=lambda parameter: parameter[-30:].encode("unicode_escape").decode()
 )
 def test_bad_yaml_is_one_line_with_file_field_and_fix(tmp_path, text: str, complaint: str) -> None:
     path = tmp_path / "memory.yaml"
@@ -342,7 +344,7 @@ MAPPINGS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("source", "complaint"), MAPPINGS, ids=lambda one: one if isinstance(one, str) else ""
+    ("source", "complaint"), MAPPINGS, ids=lambda parameter: parameter if isinstance(parameter, str) else ""
 )
 def test_a_bad_source_is_named(source: Any, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -362,7 +364,7 @@ memory: backend:_ mem0 backends: { } [ ] , :_ -_ &a_ *a <<:_ !!int_ !!bool_ !!ti
 max_tokens:_ write_s:_ -1 token_counter:_ condition:_ 99999999999999999999999999999999
 """
 GRAMMAR = st.lists(
-    st.sampled_from(["\n", "  ", "\t", "0x_", *(one.replace("_", " ") for one in TOKENS.split())])
+    st.sampled_from(["\n", "  ", "\t", "0x_", *(token.replace("_", " ") for token in TOKENS.split())])
     | st.text(max_size=3),
     max_size=25,
 ).map("".join)

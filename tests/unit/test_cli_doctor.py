@@ -46,9 +46,9 @@ def test_a_module_that_hides_the_package_is_named(
     own.touch()
     result = invoke("doctor", path)
     assert result.exit_code == 0
-    told = result.stdout.splitlines()[0]
-    assert told.startswith("passed   config")
-    assert f"{name} beside it hides this package from scripts there" in told
+    config_line = result.stdout.splitlines()[0]
+    assert config_line.startswith("passed   config")
+    assert f"{name} beside it hides this package from scripts there" in config_line
 
 
 def test_json_has_every_check(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ def config(tmp_path: Path) -> Path:
 
 def shell(instruction: str, words: str = "") -> Any:
     """What the command answers the shell's completion."""
-    told = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
-    return invoke(env={"_MEMSLOT_COMPLETE": instruction, **told}, prog_name="memslot")
+    typed = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    return invoke(env={"_MEMSLOT_COMPLETE": instruction, **typed}, prog_name="memslot")
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_a_report_as_json_is_what_the_run_said(config: Path, tmp_path: Path) -> 
 
 
 def test_init_as_json_says_what_is_next(tmp_path: Path) -> None:
-    told = json.loads(invoke("init", tmp_path / "new.yaml", "--json").stdout)
-    assert told == {"wrote": str(tmp_path / "new.yaml"), "next": f"memslot doctor {tmp_path / 'new.yaml'}"}
+    printed = json.loads(invoke("init", tmp_path / "new.yaml", "--json").stdout)
+    assert printed == {"wrote": str(tmp_path / "new.yaml"), "next": f"memslot doctor {tmp_path / 'new.yaml'}"}
 
 
 # -- the demo ---------------------------------------------------------------------------------------------

@@ -168,8 +168,8 @@ def test_a_module_that_hides_the_package_is_named(beside: bool, tmp_path: Path, 
     ((tmp_path if beside else Path.cwd()) / "memory.py").touch()
     result = invoke("init", tmp_path / "two.yaml")
     assert (result.exit_code, (tmp_path / "two.yaml").exists()) == (0, True)
-    (told,) = (line for line in result.stdout.splitlines() if "rename yours" in line)
-    assert told.startswith("hidden: memory.py beside it hides this package from scripts there")
+    (warning,) = (line for line in result.stdout.splitlines() if "rename yours" in line)
+    assert warning.startswith("hidden: memory.py beside it hides this package from scripts there")
 
 
 def test_an_unwritable_place_is_one_line(tmp_path: Path) -> None:

@@ -157,18 +157,18 @@ async def test_all_take_turns_in_an_order_that_changes() -> None:
     asked: list[str] = []
 
     def call(name: str) -> Any:
-        async def go() -> None:
+        async def operation() -> None:
             asked.append(name)
 
-        return lambda number: go
+        return lambda number: operation
 
     names = ["a", "b", "c"]
     times = await _in_turns({(name, "x"): call(name) for name in names}, 5, lambda done: None, inner=1)
     assert {name: len(values) for (name, _), values in times.items()} == dict.fromkeys(names, 5), "no warm-up"
     rounds = ["".join(asked[start : start + 3]) for start in range(0, len(asked), 3)]
     assert len(rounds) == 6
-    assert all(sorted(one) == names for one in rounds)
+    assert all(sorted(turns) == names for turns in rounds)
     for first, second in ("ab", "bc", "ac"):
-        before = sum(one.index(first) < one.index(second) for one in rounds)
+        before = sum(turns.index(first) < turns.index(second) for turns in rounds)
         assert 2 <= before <= 4, f"{first} runs before {second} about half of the time"
     assert "".join(_alternating(names, 0)) != "".join(_alternating(names, 1))

@@ -44,9 +44,9 @@ def test_the_list_of_commands_is_not_cut() -> None:
 
 def test_a_plugins_help_looks_like_ours(add_command) -> None:
     add_command("wave", WAVE)
-    told = invoke("wave", "--help").stdout
-    assert told.startswith("Usage: ")
-    assert "completion" not in told
+    help_text = invoke("wave", "--help").stdout
+    assert help_text.startswith("Usage: ")
+    assert "completion" not in help_text
 
 
 def test_stigmem_comes_by_the_same_door() -> None:

@@ -263,12 +263,12 @@ async def test_the_last_call_of_a_worker_runs_after_one_that_hung_past_the_closi
 
 
 async def test_three_calls_of_one_key_never_run_at_a_time():
-    shielded, running, most = ShieldedCalls(), 0, 0
+    shielded, running, peak = ShieldedCalls(), 0, 0
 
     async def call():
-        nonlocal running, most
+        nonlocal running, peak
         running += 1
-        most = max(most, running)
+        peak = max(peak, running)
         await anyio.sleep(0.002)
         running -= 1
 
@@ -276,7 +276,7 @@ async def test_three_calls_of_one_key_never_run_at_a_time():
         async with anyio.create_task_group() as group:
             for _ in range(5):
                 group.start_soon(shielded.run, "key", call)
-    assert most == 1
+    assert peak == 1
 
 
 async def test_a_read_only_slot_closes_like_any_other():

@@ -35,7 +35,7 @@ async def ask(slot: MemorySlot, scope: MemoryScope = ALICE, **fields: Any) -> An
     )
 
 
-async def tell(slot: MemorySlot, when: str, scope: MemoryScope = ALICE) -> None:
+async def say_oolong(slot: MemorySlot, when: str, scope: MemoryScope = ALICE) -> None:
     await slot.setup_scope(scope)
     await slot.after_turn(
         session_id="s1", user="I like oolong.", scope=scope, timestamp=datetime.fromisoformat(when)
@@ -158,7 +158,7 @@ async def test_a_small_budget_cuts_the_profile_at_a_line() -> None:
         whole = await ask(slot)
         small = await ask(slot, budget=ContextBudget(max_tokens=60))
         tiny = await ask(slot, budget=ContextBudget(max_tokens=2))
-        one = await ask(slot, budget=ContextBudget(max_items=1))
+        single = await ask(slot, budget=ContextBudget(max_items=1))
     assert len(whole.entries) == 2
     assert whole.raw["lines_left_out"] == 0
     shown = small.formatted_context.splitlines()[1:-1]
@@ -168,7 +168,7 @@ async def test_a_small_budget_cuts_the_profile_at_a_line() -> None:
     assert small.raw["lines_left_out"] == 51 - len(shown)
     assert small.trace.warnings == (f"the budget leaves out {51 - len(shown)} lines of the profile",)
     assert tiny.formatted_context == ""
-    assert [entry.text for entry in one.entries] == ["First things first."]
+    assert [entry.text for entry in single.entries] == ["First things first."]
 
 
 # -- oracle_ipas ----------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ async def test_the_truth_of_the_moment(now: str, value: str, clock: str) -> None
     if clock == "as_of":
         options["as_of"] = now
     async with open_memory(config("oracle_ipas", options), scope=ALICE) as slot:
-        await tell(slot, now if clock == "event" else "2020-01-01T00:00:00+00:00")
+        await say_oolong(slot, now if clock == "event" else "2020-01-01T00:00:00+00:00")
         result = await ask(slot, attribute="confirmation")
     assert cells(result) == [("work", f"confirmation: {value}")]
     assert datetime.fromisoformat(result.raw["as_of"]) == datetime.fromisoformat(now)
@@ -251,9 +251,9 @@ async def test_the_clock_is_the_newest_event_of_the_scope() -> None:
     late, early = "2026-05-02T00:00:00+00:00", "2026-01-01T00:00:00+00:00"
     other_run = MemoryScope(run_id="other", persona_id="alice")
     async with open_memory(config("oracle_ipas", {"matrix": MATRIX}), scope=ALICE) as slot:
-        await tell(slot, late)
-        await tell(slot, early)
-        await tell(slot, early, other_run)
+        await say_oolong(slot, late)
+        await say_oolong(slot, early)
+        await say_oolong(slot, early, other_run)
         assert (await ask(slot)).raw["as_of"] == datetime(2026, 5, 2, tzinfo=UTC).isoformat()
         assert (await ask(slot, other_run)).raw["as_of"] == datetime(2026, 1, 1, tzinfo=UTC).isoformat()
         await slot.reset_scope(ALICE)
@@ -263,9 +263,9 @@ async def test_the_clock_is_the_newest_event_of_the_scope() -> None:
 
 async def test_a_test_session_does_not_move_the_clock() -> None:
     async with open_memory(config("oracle_ipas", {"matrix": MATRIX}), scope=ALICE) as slot:
-        await tell(slot, "2026-01-01T00:00:00+00:00")
+        await say_oolong(slot, "2026-01-01T00:00:00+00:00")
         await slot.set_mode(AdapterMode(read_only=True))
-        await tell(slot, "2026-05-02T00:00:00+00:00")
+        await say_oolong(slot, "2026-05-02T00:00:00+00:00")
         result = await ask(slot, attribute="confirmation")
     assert cells(result) == [("work", "confirmation: confirm every step")]
 

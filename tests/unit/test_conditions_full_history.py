@@ -62,8 +62,8 @@ async def written(adapter: FullHistory, events: Sequence[MemoryEvent], **service
     slot = MemorySlot(adapter, **services)
     for scope in (ALICE, BOB):
         await slot.setup_scope(scope)
-    for one in events:
-        await slot.record_event(one)
+    for event in events:
+        await slot.record_event(event)
     return slot
 
 

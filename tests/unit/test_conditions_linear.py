@@ -91,7 +91,7 @@ def test_a_models_answer_of_many_lines() -> None:
 def test_any_message(run: Run) -> None:
     def work(text: str) -> None:
         draft = ExtractiveSummariser(10_000_000, COUNTER).draft("", {}, [line(1, text)])
-        sources = {one: (Source("e1"),) for one in draft.memory.splitlines()}
+        sources = {kept: (Source("e1"),) for kept in draft.memory.splitlines()}
         ExtractiveSummariser(10_000, COUNTER).draft(draft.memory, sources, [line(1, "x")])
         pack_document(text, ContextBudget(max_tokens=len(text) // 8), COUNTER, overhead=10)
 
@@ -129,8 +129,8 @@ def test_one_more_write_costs_the_same_however_many_messages_wait(policy: str) -
     ]
 
     async def write(adapter: RollingSummary, some: list[MemoryEvent]) -> None:
-        for one in some:
-            await adapter.record_event(one)
+        for turn in some:
+            await adapter.record_event(turn)
 
     def prepare(count: int) -> Callable[[], object]:
         if count not in adapters:
@@ -141,7 +141,7 @@ def test_one_more_write_costs_the_same_however_many_messages_wait(policy: str) -
         assert count <= start <= count + 30 * SOME
         return lambda: anyio.run(write, adapters[count], events[start : start + SOME])
 
-    assert_growth(prepare, smallest=12_000, largest=24_000, most=1.5)
+    assert_growth(prepare, smallest=12_000, largest=24_000, max_ratio=1.5)
 
 
 @pytest.mark.thorough
@@ -166,4 +166,4 @@ def test_one_more_turn_costs_the_same_however_long_the_history_is(tmp_path: Path
             anyio.run(turns, count, count)
         return lambda: anyio.run(turns, count, SOME)
 
-    assert_growth(prepare, smallest=10_000, largest=20_000, most=1.5)
+    assert_growth(prepare, smallest=10_000, largest=20_000, max_ratio=1.5)

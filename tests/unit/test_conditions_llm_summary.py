@@ -156,9 +156,11 @@ async def test_three_faults_archive_the_messages_and_say_why(
     assert state.detail == f"1 messages went into the history unsummarised ({FAULTS[fault]})"
     assert len(entries) == 1
     assert entries[0].endswith("USER: Marzipan is my secret.")
-    told = " ".join((state.detail, caplog.text, json.dumps(result.raw), result.trace.model_dump_json()))
-    assert "Marzipan" not in told
-    assert FAKE_KEY not in told
+    everything_shown = " ".join(
+        (state.detail, caplog.text, json.dumps(result.raw), result.trace.model_dump_json())
+    )
+    assert "Marzipan" not in everything_shown
+    assert FAKE_KEY not in everything_shown
 
 
 async def test_health_asks_the_endpoint(llm: ScriptedLLM) -> None:

@@ -46,10 +46,10 @@ class Batches(Obedient):
         self.lookups = []
 
     async def record_events(self, events):
-        self.batches.append([one.event_id for one in events])
+        self.batches.append([event.event_id for event in events])
         self.rows.extend(events[: self.stores])
         await self._obey(self.next_write)
-        return [WriteReceipt(event_id=one.event_id, status="committed") for one in events]
+        return [WriteReceipt(event_id=event.event_id, status="committed") for event in events]
 
     async def find_event(self, event):
         await self._obey(self.lookups)
@@ -155,10 +155,10 @@ async def test_a_write_that_a_retry_was_refused_for_is_looked_up_once_more():
 
 
 def wrong_receipts():
-    yield lambda one: None
-    yield lambda one: WriteReceipt(event_id="another", status="committed")
-    yield lambda one: WriteReceipt(event_id=one.event_id, status="stored")
-    yield lambda one: WriteReceipt(event_id=one.event_id, status="committed", native_ids=(1,))
+    yield lambda event: None
+    yield lambda event: WriteReceipt(event_id="another", status="committed")
+    yield lambda event: WriteReceipt(event_id=event.event_id, status="stored")
+    yield lambda event: WriteReceipt(event_id=event.event_id, status="committed", native_ids=(1,))
 
 
 @pytest.mark.parametrize("receipt", list(wrong_receipts()))
@@ -169,9 +169,9 @@ async def test_a_receipt_that_is_none_says_nothing_of_the_write(receipt):
             return receipt(event)
 
     async with MemorySlot(Odd(), scope=ALICE) as slot:
-        told = await slot.record_event(event())
-    assert told.status == "unknown"
-    assert "BackendProtocolError" not in told.warnings[0], "a warning is a sentence"
+        returned = await slot.record_event(event())
+    assert returned.status == "unknown"
+    assert "BackendProtocolError" not in returned.warnings[0], "a warning is a sentence"
 
 
 @pytest.mark.parametrize("found", [ScopeError("x"), InputError("x"), RuntimeError("x"), (1, 2), 7], ids=repr)
@@ -199,7 +199,7 @@ def bulk_of(slot):
 
 
 def ids(receipts):
-    return [one.event_id for one in receipts]
+    return [receipt.event_id for receipt in receipts]
 
 
 async def test_events_go_out_as_many_at_a_time_as_declared():
@@ -233,8 +233,8 @@ async def test_a_batch_without_an_answer_that_is_stored_goes_as_written():
     async with MemorySlot(adapter, scope=ALICE, deadlines=QUICK, trace_sink=sink) as slot:
         receipts = await bulk_of(slot)([event(number) for number in range(5)])
     assert adapter.batches == [["e0", "e1"], ["e2", "e3"], ["e4"]], "nothing is sent twice"
-    assert [one.native_ids for one in receipts[:4]] == [("n-e0",), ("n-e1",), ("n-e2",), ("n-e3",)]
-    assert all("look-up" in one.warnings[0] for one in receipts[:4])
+    assert [receipt.native_ids for receipt in receipts[:4]] == [("n-e0",), ("n-e1",), ("n-e2",), ("n-e3",)]
+    assert all("look-up" in receipt.warnings[0] for receipt in receipts[:4])
     assert not receipts[4].warnings
     assert sink[-1].native_ids == ("n-e0", "n-e1", "n-e2", "n-e3")
 

@@ -61,7 +61,7 @@ def test_what_is_spelt_otherwise_is_refused_by_an_option_there_is(
     section, _, option = named.rpartition(".")
     owner = MemorySettings.model_fields[section].annotation if section else model
     if section:
-        owner = next(one for one in getattr(owner, "__args__", (owner,)) if one is not type(None))
+        owner = next(allowed for allowed in getattr(owner, "__args__", (owner,)) if allowed is not type(None))
     assert option in owner.model_fields
 
 

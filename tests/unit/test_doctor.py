@@ -113,8 +113,8 @@ async def test_a_failed_write_is_a_failed_write_and_no_leak(fault: str, said: st
     check = found(report, "write")
     assert check.status == "failed"
     assert said in check.evidence
-    assert {"isolation", "write_read"} <= {one.name for one in report.checks if one.status == "skipped"}
-    assert not any(LEAK in (one.fix or "") for one in report.checks)
+    assert {"isolation", "write_read"} <= {check.name for check in report.checks if check.status == "skipped"}
+    assert not any(LEAK in (check.fix or "") for check in report.checks)
     hint = {"500": "own log", "401": "key in memory.backends.fake", "429": "quota"}[fault]
     assert hint in (check.fix or "")
 
@@ -339,12 +339,12 @@ async def test_a_cancelled_doctor_leaves_nothing() -> None:
 async def test_no_long_wait_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memory.doctor.report._FIRST_NOTICE_S", 0.04)
     monkeypatch.setattr("memory.doctor.report._NEXT_NOTICE_S", 0.05)
-    told: list[Any] = []
+    notices: list[Any] = []
     store = FakeNativeStore(derivation_s=60)
     store.faults.add("slow", endpoint="delete_rows", delay_s=0.2)
-    await examine(on(store), ready_timeout_s=1.5, on_wait=told.append)
-    waits = {(one.check, one.what, one.limit_s) for one in told}
+    await examine(on(store), ready_timeout_s=1.5, on_wait=notices.append)
+    waits = {(notice.check, notice.what, notice.limit_s) for notice in notices}
     assert any((check, what) == ("reset", "a reset") and limit <= 10 for check, what, limit in waits)
-    assert ("readiness", "what was written to be processed") in {one[:2] for one in waits}
-    assert len([one for one in told if one.check == "readiness"]) > 2
-    assert all(0 < one.elapsed_s <= one.limit_s + 30 for one in told)
+    assert ("readiness", "what was written to be processed") in {wait[:2] for wait in waits}
+    assert len([notice for notice in notices if notice.check == "readiness"]) > 2
+    assert all(0 < notice.elapsed_s <= notice.limit_s + 30 for notice in notices)

@@ -15,7 +15,9 @@ from memory.bench.scores.figures import FIGURES
 
 def fields(kind):
     names = (
-        kind.model_fields if issubclass(kind, BaseModel) else [one.name for one in dataclasses.fields(kind)]
+        kind.model_fields
+        if issubclass(kind, BaseModel)
+        else [field.name for field in dataclasses.fields(kind)]
     )
     return {name for name in names if not name.startswith("_")}
 
@@ -33,7 +35,7 @@ TYPES = {
 @pytest.mark.parametrize("name", TYPES)
 def test_every_field_of_a_public_type_is_documented(name):
     listed = re.findall(r"^    ([\w, ]+): ", inspect.getdoc(TYPES[name]), re.MULTILINE)
-    assert {one for names in listed for one in names.split(", ")} >= fields(TYPES[name])
+    assert {field for names in listed for field in names.split(", ")} >= fields(TYPES[name])
 
 
 @pytest.mark.parametrize("name", [figure.name for figure in FIGURES])

@@ -445,11 +445,11 @@ async def test_what_had_not_had_its_turn_when_its_slot_was_closed_is_delivered_b
 async def test_two_slots_of_one_process_share_a_journal(tmp_path):
     path = tmp_path / "j.db"
     first, second = Journal.shared(path), Journal.shared(path)
-    async with MemorySlot(Obedient(), scope=ALICE, journal=first) as one:
-        async with MemorySlot(Obedient(), scope=BOB, journal=second) as two:
-            await one.record_event(event(1))
-            await two.record_event(event(1, BOB))
-        assert (await one.record_event(event(2))).status == "committed"
+    async with MemorySlot(Obedient(), scope=ALICE, journal=first) as alice_slot:
+        async with MemorySlot(Obedient(), scope=BOB, journal=second) as bob_slot:
+            await alice_slot.record_event(event(1))
+            await bob_slot.record_event(event(1, BOB))
+        assert (await alice_slot.record_event(event(2))).status == "committed"
     with Journal(path) as again:
         assert [(scope.persona_id, count) for scope, count in again.scopes()] == [("alice", 2), ("bob", 1)]
 
@@ -536,7 +536,9 @@ async def test_of_a_bulk_only_what_was_skipped_is_delivered_later(tmp_path):
     class Turns(Bulk):
         async def record_events(self, events):
             first, *others = await super().record_events(events[:1])
-            skipped = [WriteReceipt(event_id=one.event_id, status="skipped_read_only") for one in events[1:]]
+            skipped = [
+                WriteReceipt(event_id=event.event_id, status="skipped_read_only") for event in events[1:]
+            ]
             return [first, *others, *skipped]
 
     adapter = Turns()

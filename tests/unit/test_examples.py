@@ -104,5 +104,5 @@ def test_the_notebook_runs() -> None:
     notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     nbclient.NotebookClient(notebook, timeout=120).execute(env=environment)
-    shown = "".join(one.get("text", "") for cell in notebook.cells for one in cell.get("outputs", []))
+    shown = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
     assert "I drink oolong." in shown

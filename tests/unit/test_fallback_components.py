@@ -131,8 +131,8 @@ def test_config_show_and_doctor_say_control(tmp_path):
     assert json.loads(shown.stdout)["kind"] == "control"
     text = invoke("config", "show", file).stdout
     assert "control mem0 (control, the same as simple_rag; lexical embedder)" in text
-    told = invoke("doctor", file, "--json", env={"HOME": str(tmp_path)})
-    report = json.loads(told.stdout)
+    examined = invoke("doctor", file, "--json", env={"HOME": str(tmp_path)})
+    report = json.loads(examined.stdout)
     assert (report["kind"], report["label"]) == (
         "control", "mem0 (control, the same as simple_rag; lexical embedder)",
     )  # fmt: skip

@@ -56,20 +56,20 @@ def test_objects_keep_their_age_and_their_owner(tmp_path: Path, each_store: Any)
 
 def test_of_two_who_read_the_same_one_puts_in_its_place(tmp_path: Path, each_store: Any) -> None:
     place = each_store or tmp_path / "hosts.db"
-    with HostStore("fake", place) as one, HostStore("fake", place) as two:
+    with HostStore("fake", place) as store, HostStore("fake", place) as rival:
         first = {"by": "one", "said": "ö \U0001f375"}
-        assert one.swap(StoredObject("note", ADA, "a", first), None)
-        assert not two.swap(StoredObject("note", ADA, "a", {"by": "two"}), None)
-        assert two.swap(StoredObject("note", ADA, "a", {"by": "two"}), two.get("note", ADA, "a"))
-        assert not one.swap(StoredObject("note", ADA, "a", {"by": "again"}), first)
-        assert one.get("note", ADA, "a") == {"by": "two"}
+        assert store.swap(StoredObject("note", ADA, "a", first), None)
+        assert not rival.swap(StoredObject("note", ADA, "a", {"by": "two"}), None)
+        assert rival.swap(StoredObject("note", ADA, "a", {"by": "two"}), rival.get("note", ADA, "a"))
+        assert not store.swap(StoredObject("note", ADA, "a", {"by": "again"}), first)
+        assert store.get("note", ADA, "a") == {"by": "two"}
 
 
 def test_the_oldest_go_first(each_store: Any) -> None:
     store = HostStore("fake", each_store, max_objects=10)
     for number in range(300):
         store.put(StoredObject("note", ADA, str(number), {"n": number}))
-    left = [one["n"] for one in store.all("note", ADA)]
+    left = [stored["n"] for stored in store.all("note", ADA)]
     assert left == sorted(left, reverse=True)
     assert left[0] == 299
     assert len(left) == 10 + 300 - 256, "they are looked for at every 256th"
@@ -107,9 +107,9 @@ def test_what_was_kept_outlives_a_kill(tmp_path: Path) -> None:
             process.stdout.readline()
             time.sleep(0.05)
             process.send_signal(signal.SIGKILL)
-            told = [int(line) for line in process.stdout.read().splitlines() if line.isdigit()]
+            acknowledged = [int(line) for line in process.stdout.read().splitlines() if line.isdigit()]
         store = HostStore("fake", path)
-        for number in told[:-1]:  # the last line may be torn
+        for number in acknowledged[:-1]:  # the last line may be torn
             assert store.get("note", ADA, f"w{turn}-{number}") == {"n": number}
         store.close()
 

@@ -79,7 +79,7 @@ async def test_nothing_on_the_way_of_an_event_goes_through_the_whole_journal(jou
 async def test_an_unknown_write_still_waits(journal: Journal) -> None:
     await keep(journal, event("a"))
     await journal.record(key(ADA), [WriteReceipt(event_id="a", status="unknown")])
-    assert [one.status for one in await journal.waiting(key(ADA))] == ["unknown"]
+    assert [entry.status for entry in await journal.waiting(key(ADA))] == ["unknown"]
 
 
 async def test_the_same_event_again_is_not_new(journal: Journal) -> None:
@@ -98,7 +98,7 @@ async def test_an_event_id_used_for_other_words_is_refused_and_keeps_none_of_the
     await keep(journal, event("a"))
     with pytest.raises(InputError, match="'a' stands in the journal for other messages"):
         await keep(journal, event("new"), event("a", text="coffee"))
-    assert [one.event.event_id for one in journal.entries()] == ["a"]
+    assert [entry.event.event_id for entry in journal.entries()] == ["a"]
     assert backlog(journal) == 1
 
 
@@ -126,7 +126,7 @@ async def test_a_reset_ends_what_waits_and_what_is_replayed(journal: Journal) ->
         1,
         0,
     )
-    assert [one.event.scope for one in journal.entries()] == [BOB]
+    assert [entry.event.scope for entry in journal.entries()] == [BOB]
     assert len(list(journal.entries(everything=True))) == 2
     assert await keep(journal, event("a")) == [None], "after a reset the id is free again"
 
@@ -135,8 +135,8 @@ async def test_entries_come_in_order_and_in_pages(journal: Journal) -> None:
     names = [f"e{number}" for number in range(25)]
     for start in range(0, 25, 5):
         await keep(journal, *[event(name) for name in names[start : start + 5]])
-    assert [one.event.event_id for one in journal.entries(size=4)] == names
-    assert [one.event.event_id for one in journal.entries(after=20, size=4)] == names[20:]
+    assert [entry.event.event_id for entry in journal.entries(size=4)] == names
+    assert [entry.event.event_id for entry in journal.entries(after=20, size=4)] == names[20:]
 
 
 def bytes_below(directory: Path) -> bytes:
@@ -175,7 +175,7 @@ async def test_a_full_journal_drops_what_is_delivered_and_never_what_waits(tmp_p
             await fill()
         waiting = backlog(journal)
         assert waiting > 20
-        assert [one.event.event_id for one in await journal.waiting(key(ADA))] == [
+        assert [entry.event.event_id for entry in await journal.waiting(key(ADA))] == [
             f"w{n}" for n in range(waiting)
         ]
         with pytest.raises(JournalError, match="max_mb is reached"):
@@ -321,7 +321,7 @@ async def test_a_cancelled_append_is_whole_or_not_at_all(journal: Journal) -> No
     for number in range(20):
         with anyio.move_on_after(0.0002 * number):
             await keep(journal, event(f"x{number}"), event(f"y{number}"))
-    names = {one.event.event_id[1:] + one.event.event_id[0] for one in journal.entries()}
+    names = {entry.event.event_id[1:] + entry.event.event_id[0] for entry in journal.entries()}
     assert all(
         {f"{number}x", f"{number}y"} <= names or not {f"{number}x", f"{number}y"} & names
         for number in range(20)
@@ -340,7 +340,7 @@ def test_any_text_comes_back_as_it_was(tmp_path_factory, texts: list[str]) -> No
     with Journal(path) as journal:
         anyio.run(keep, journal, *given_events)
     with Journal(path) as journal:
-        assert [one.event for one in journal.entries()] == given_events
+        assert [entry.event for entry in journal.entries()] == given_events
 
 
 CHILD = """
@@ -429,7 +429,7 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path)
                 word, name = line.split()
                 {"kept": kept, "done": done}[word].add(name)
     with Journal(path) as journal:
-        found = {one.event.event_id: one for one in journal.entries()}
+        found = {entry.event.event_id: entry for entry in journal.entries()}
     assert kept, "the children must have got as far as one event"
     assert kept <= found.keys()
     assert all(found[name].delivered for name in done)

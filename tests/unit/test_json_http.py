@@ -34,9 +34,9 @@ async def http(server):
 
 def sockets(server):
     return [
-        one
-        for one in psutil.Process().net_connections("tcp")
-        if one.raddr and one.raddr.port == server.port and one.status == "ESTABLISHED"
+        connection
+        for connection in psutil.Process().net_connections("tcp")
+        if connection.raddr and connection.raddr.port == server.port and connection.status == "ESTABLISHED"
     ]
 
 

@@ -25,7 +25,7 @@ class Sink:
         self.traces.append(trace)
 
     def of(self, operation):
-        return [(one.llm_calls, one.llm_tokens) for one in self.traces if one.operation == operation]
+        return [(trace.llm_calls, trace.llm_tokens) for trace in self.traces if trace.operation == operation]
 
 
 class Asking(FakeBackend):
@@ -92,16 +92,16 @@ async def test_an_sdk_s_answers_are_counted_once_and_embeddings_are_not():
         options = {"api_key": "k", "base_url": model.base_url}
         use = LlmUse()
         with use.counting(), OpenAI(**options) as bare, counted_openai(bare) as client:
-            told = client.chat.completions.create(**asked).usage.total_tokens
+            reported = client.chat.completions.create(**asked).usage.total_tokens
             client.embeddings.create(model="m", input="tea")
-        assert asdict(use) == {"calls": 1, "tokens": told}
+        assert asdict(use) == {"calls": 1, "tokens": reported}
         use = LlmUse()
         with use.counting():
             async with AsyncOpenAI(**options) as bare, counted_openai(bare) as client:
-                told = (await client.chat.completions.create(**asked)).usage.total_tokens
+                reported = (await client.chat.completions.create(**asked)).usage.total_tokens
                 await client.embeddings.create(model="m", input="tea")
-        assert asdict(use) == {"calls": 1, "tokens": told}
-        assert told > 0
+        assert asdict(use) == {"calls": 1, "tokens": reported}
+        assert reported > 0
 
 
 async def test_an_answer_nested_too_deep_says_no_tokens():

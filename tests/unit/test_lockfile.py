@@ -146,5 +146,7 @@ def test_what_cannot_be_made_or_locked_names_the_file(tmp_path, monkeypatch):
         lock(tmp_path / "lock").acquire()
     assert raised.value.filename == str(tmp_path / "lock")
     if os.path.isdir("/proc/self/fd"):
-        opened = {os.path.realpath(f"/proc/self/fd/{one}") for one in os.listdir("/proc/self/fd")}
+        opened = {
+            os.path.realpath(f"/proc/self/fd/{descriptor}") for descriptor in os.listdir("/proc/self/fd")
+        }
         assert str(tmp_path / "lock") not in opened

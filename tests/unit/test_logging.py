@@ -51,12 +51,12 @@ async def test_every_call_is_a_line_without_what_was_said(caplog, fails):
         await slot.record_event(event(7).model_copy(update={"messages": (said,), "metadata": {SAID: SAID}}))
         await slot.retrieve(ask().model_copy(update={"query": SAID}))
         await slot.set_mode(AdapterMode(read_only=True, reason=SAID))
-    told = ours(caplog)
-    assert {line.split()[1].rstrip(":") for line in told} == {*NAMES, "set_mode", "closed"}
-    failed = {line.split()[1] for line in told if "failed (BackendError)" in line}
+    messages = ours(caplog)
+    assert {line.split()[1].rstrip(":") for line in messages} == {*NAMES, "set_mode", "closed"}
+    failed = {line.split()[1] for line in messages if "failed (BackendError)" in line}
     unknown = {"record_event", "apply_feedback", "native_mutation"}  # it may have been carried out
     assert failed == ({*NAMES} - unknown - {"health"} if fails else set())
-    assert told[-1] == "obedient: closed"
+    assert messages[-1] == "obedient: closed"
     assert SAID not in caplog.text
 
 
@@ -74,8 +74,8 @@ async def test_what_happens_seldom_is_told_at_info_and_nothing_by_default(caplog
             await slot.set_mode(AdapterMode(read_only=True))
             await slot.set_mode(AdapterMode(read_only=False))
             await slot.reset_scope(ALICE)
-        told = [line.split()[1].rstrip(":") for line in ours(caplog, logging.INFO)]
-        assert sorted(set(told)) == sorted(expected)
+        operations = [line.split()[1].rstrip(":") for line in ours(caplog, logging.INFO)]
+        assert sorted(set(operations)) == sorted(expected)
         assert ours(caplog, logging.DEBUG) == []
 
 

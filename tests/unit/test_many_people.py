@@ -46,9 +46,9 @@ def person(number: int) -> str:
 async def test_a_hundred_people_share_a_slot_and_see_their_own():
     async with MemorySlot(Counting(), scope=ALICE) as slot:
         people = [slot.for_scope(persona_id=person(number)) for number in range(100)]
-        for one in people:
-            await one.after_turn(session_id="s", user=f"I am {one.scope.persona_id}.")
-        sections = [await one.before_turn("who am I?", session_id="s") for one in people]
+        for memory in people:
+            await memory.after_turn(session_id="s", user=f"I am {memory.scope.persona_id}.")
+        sections = [await memory.before_turn("who am I?", session_id="s") for memory in people]
     assert all(f"I am {person(number)}." in section for number, section in enumerate(sections))
     assert all(section.count("I am") == 1 for section in sections)
 
@@ -68,9 +68,9 @@ async def test_idle_people_are_released_and_come_back():
     adapter = Counting()
     async with MemorySlot(adapter, scope=ALICE, idle_scopes=2) as slot:
         people = [slot.for_scope(persona_id=person(number)) for number in range(4)]
-        for one in people:
-            await one.after_turn(session_id="s", user="tea")
-        assert [slot.is_set_up(one.scope) for one in people] == [False, False, True, True]
+        for memory in people:
+            await memory.after_turn(session_id="s", user="tea")
+        assert [slot.is_set_up(memory.scope) for memory in people] == [False, False, True, True]
         assert slot.is_set_up(ALICE), "what the host set up is the host's to release"
         assert "tea" in await people[0].before_turn("tea", session_id="s")
     assert adapter.set_up == ["alice", "p0", "p1", "p2", "p3", "p0"]
@@ -79,9 +79,9 @@ async def test_idle_people_are_released_and_come_back():
 async def test_two_hundred_and_fifty_six_idle_people_stay_where_nothing_is_said():
     async with MemorySlot(Counting()) as slot:
         people = [slot.for_scope(ALICE.model_copy(update={"persona_id": person(at)})) for at in range(257)]
-        for one in people:
-            await one.before_turn("tea", session_id="s")
-        assert [slot.is_set_up(one.scope) for one in people] == [False] + [True] * 256
+        for memory in people:
+            await memory.before_turn("tea", session_id="s")
+        assert [slot.is_set_up(memory.scope) for memory in people] == [False] + [True] * 256
 
 
 async def test_a_person_in_use_is_never_released():
@@ -110,7 +110,7 @@ async def test_the_person_used_longest_ago_is_released_first():
         people = [slot.for_scope(persona_id=f"p{number}") for number in range(3)]
         for number in (0, 1, 0, 2):
             await people[number].after_turn(session_id="s", user="tea")
-        assert [slot.is_set_up(one.scope) for one in people] == [True, False, True]
+        assert [slot.is_set_up(memory.scope) for memory in people] == [True, False, True]
 
 
 async def test_what_the_host_set_up_is_not_released_by_a_view_of_it():

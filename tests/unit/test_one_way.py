@@ -37,25 +37,25 @@ class Busy(Everything):
 
     def __init__(self, **traits):
         super().__init__(**traits)
-        self.running = self.most = 0
+        self.running = self.peak = 0
 
     async def native(self, name):
         self.running += 1
-        self.most = max(self.most, self.running)
+        self.peak = max(self.peak, self.running)
         await anyio.sleep(0.002)
         self.running -= 1
 
 
-@pytest.mark.parametrize("most", [1, 3])
-async def test_declared_concurrency_is_kept_by_every_kind_of_call(most):
-    adapter = Busy(max_concurrency=most)
+@pytest.mark.parametrize("limit", [1, 3])
+async def test_declared_concurrency_is_kept_by_every_kind_of_call(limit):
+    adapter = Busy(max_concurrency=limit)
     async with MemorySlot(adapter, scope=ALICE) as slot:
         await slot.setup_scope(BOB)
         async with anyio.create_task_group() as group:
             for scope in (ALICE, BOB):
                 for call in calls(slot, scope).values():
                     group.start_soon(call)
-    assert adapter.most == most
+    assert adapter.peak == limit
 
 
 async def test_declared_concurrency_of_a_scope_is_kept_by_every_kind_of_call():
@@ -64,7 +64,7 @@ async def test_declared_concurrency_of_a_scope_is_kept_by_every_kind_of_call():
         for name, call in calls(slot).items():
             if name != "health":  # it asks for no scope
                 group.start_soon(call)
-    assert adapter.most == 1
+    assert adapter.peak == 1
 
 
 class Held(Everything):
@@ -114,8 +114,8 @@ async def test_waiting_for_a_turn_is_no_latency_of_the_backend(monkeypatch):
         await settle()
         clock.now = 7.0
         adapter.release.set()
-    told = {trace.operation: trace.latency_ms for trace in sink}
-    assert (told["record_event"], told["retrieve"]) == (7000, 0)
+    latencies = {trace.operation: trace.latency_ms for trace in sink}
+    assert (latencies["record_event"], latencies["retrieve"]) == (7000, 0)
 
 
 async def test_a_bulk_write_gives_others_a_turn_between_its_pieces():
@@ -234,8 +234,8 @@ async def test_refusals_of_what_was_said_or_asked_are_traced():
         await slot.set_mode(AdapterMode(read_only=True))
         with pytest.raises(ReadOnlyError):
             await slot.reset_scope(ALICE)
-    told = [(trace.operation, trace.error, trace.attempts) for trace in sink]
-    assert told == [
+    traced = [(trace.operation, trace.error, trace.attempts) for trace in sink]
+    assert traced == [
         ("record_event", "InputError", 0),
         ("record_events", "InputError", 0),
         ("record_events", "InputError", 0),

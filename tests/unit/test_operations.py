@@ -111,7 +111,7 @@ async def test_health_says_what_is_declared_also_where_the_probe_fails() -> None
 
 
 @pytest.mark.parametrize(
-    ("told", "hour"),
+    ("written", "hour"),
     [
         ("2024-01-01T12:00:00+02:00", 10),
         ("2024-01-01T12:00:00", None),
@@ -121,8 +121,8 @@ async def test_health_says_what_is_declared_also_where_the_probe_fails() -> None
         (7, None),
     ],
 )
-def test_a_time_is_read_in_utc_or_not_at_all(told: Any, hour: int | None) -> None:
-    moment = parse_time(told)
+def test_a_time_is_read_in_utc_or_not_at_all(written: Any, hour: int | None) -> None:
+    moment = parse_time(written)
     assert (moment.hour if moment else None) == hour
 
 

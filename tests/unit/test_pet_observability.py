@@ -36,8 +36,8 @@ async def test_health_says_what_the_traits_declare():
 
 
 def test_listings_say_it_of_every_memory_of_our_own():
-    told = json.loads(invoke("backends", "--json").stdout)
-    found = {row["name"]: row["pet_observability"] for row in told}
+    rows = json.loads(invoke("backends", "--json").stdout)
+    found = {row["name"]: row["pet_observability"] for row in rows}
     assert found | DECLARED == found
 
 
@@ -71,8 +71,8 @@ def test_honcho_is_weak_where_it_answers_in_prose(tmp_path, options, seen):
 def test_the_doctor_says_it(tmp_path):
     file = tmp_path / "memslot.yaml"
     file.write_text(json.dumps({"memory": {"condition": "full_history"}}), encoding="utf-8")
-    told = invoke("doctor", file, "--json", env={"HOME": str(tmp_path)})
-    checks = {check["name"]: check for check in json.loads(told.stdout)["checks"]}
+    examined = invoke("doctor", file, "--json", env={"HOME": str(tmp_path)})
+    checks = {check["name"]: check for check in json.loads(examined.stdout)["checks"]}
     assert "PET dated" in checks["capabilities"]["evidence"]
 
 

@@ -48,9 +48,9 @@ def as_written(value: Any) -> Any:
             for name, field in type(value).model_fields.items()
         }
     if isinstance(value, dict):
-        return {key: as_written(one) for key, one in value.items()}
+        return {key: as_written(element) for key, element in value.items()}
     if isinstance(value, (list, tuple)):
-        return [as_written(one) for one in value]
+        return [as_written(element) for element in value]
     return str(value) if isinstance(value, Path) else value
 
 
@@ -62,8 +62,8 @@ class Talkative(FakeBackend):
         self.said, self.fails = said, fails
 
     async def health(self) -> BackendHealth:
-        told: dict[str, Any] = {"details": {"said": self.said}, "warnings": tuple(self.said)}
-        return (await super().health()).model_copy(update=told)
+        answer: dict[str, Any] = {"details": {"said": self.said}, "warnings": tuple(self.said)}
+        return (await super().health()).model_copy(update=answer)
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         if self.fails:

@@ -169,7 +169,7 @@ def test_what_is_harmless_is_shown(field: str, value: Any, expected: Any) -> Non
 def test_what_may_be_secret_is_hidden(field: str, value: Any) -> None:
     text = json.dumps(shown(Options(**{field: value}))[field])
     assert HIDDEN in text
-    assert not [one for one in (SECRET, SENTENCE, str(NUMBER)) if one in text]
+    assert not [leaked for leaked in (SECRET, SENTENCE, str(NUMBER)) if leaked in text]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_names_of_credentials(name: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("options", "other", "same"),
     [
         ({"native": {"partition_key": "a"}}, {"native": {"partition_key": "b"}}, False),
         ({"native": {"n": 1}}, {"native": {"n": 2}}, False),
@@ -250,9 +250,9 @@ def test_names_of_credentials(name: str, expected: bool) -> None:
     ],
 )
 def test_what_differs_hashes_apart_and_what_means_the_same_alike(
-    one: dict[str, Any], other: dict[str, Any], same: bool
+    options: dict[str, Any], other: dict[str, Any], same: bool
 ) -> None:
-    hashes = {known(Options(**given)) for given in (one, other)}
+    hashes = {known(Options(**given)) for given in (options, other)}
     assert len(hashes) == (1 if same else 2)
 
 
@@ -319,19 +319,19 @@ def test_a_guess_costs_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_relative_paths_anywhere_in_options_move_below_the_base() -> None:
     class Nested(PluginOptions):
-        one: Path
+        single: Path
         many: tuple[Path, ...] = ()
         named: dict[str, list[Path]] = Field(default_factory=dict)
         block: Options = Options()
 
     given = Nested(
-        one=Path("a"),
+        single=Path("a"),
         many=(Path("/b"), Path("c")),
         named={"x": [Path("~/d")]},
         block=Options(store=Path("e")),
     )
     moved = resolve_paths(given, Path("/base"))
-    assert moved.one == Path("/base/a")
+    assert moved.single == Path("/base/a")
     assert moved.many == (Path("/b"), Path("/base/c"))
     assert moved.named == {"x": [Path.home() / "d"]}
     assert moved.block.store == Path("/base/e")

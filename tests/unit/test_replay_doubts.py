@@ -22,8 +22,8 @@ async def journal(tmp_path):
 async def moved(journal, adapter, **more):
     async with MemorySlot(adapter) as slot:
         report = await replay(journal, slot, "target", **more)
-    (one,) = report.scopes
-    return report.complete, one.earlier, one.written, len(one.unknown)
+    (moved_scope,) = report.scopes
+    return report.complete, moved_scope.earlier, moved_scope.written, len(moved_scope.unknown)
 
 
 async def test_an_event_without_an_answer_stays_unknown_whoever_asks_again(journal):
@@ -43,14 +43,20 @@ async def test_the_event_in_doubt_is_named_and_sent_again_only_where_that_is_ask
     adapter = Obedient()
     adapter.next_write = [LOST]
     async with MemorySlot(adapter) as slot:
-        (one,) = (await replay(journal, slot, "target")).scopes
-        assert (one.unknown, one.resolved) == (("e0",), 0)
+        (scope,) = (await replay(journal, slot, "target")).scopes
+        assert (scope.unknown, scope.resolved) == (("e0",), 0)
         adapter.next_write = [LOST]
-        (one,) = (await replay(journal, slot, "target", retry_unknown=True)).scopes
-        assert (one.unknown, one.resolved) == (("e0",), 0), "again without an answer"
+        (scope,) = (await replay(journal, slot, "target", retry_unknown=True)).scopes
+        assert (scope.unknown, scope.resolved) == (("e0",), 0), "again without an answer"
         report = await replay(journal, slot, "target", retry_unknown=True)
-    (one,) = report.scopes
-    assert (report.complete, one.unknown, one.resolved, one.earlier, one.written) == (True, (), 1, 4, 0)
+    (scope,) = report.scopes
+    assert (report.complete, scope.unknown, scope.resolved, scope.earlier, scope.written) == (
+        True,
+        (),
+        1,
+        4,
+        0,
+    )
     assert [row.event_id for row in adapter.rows] == ["e1", "e2", "e3", "e0"]
 
 
@@ -146,11 +152,13 @@ async def test_only_events_with_words_are_asked_for(journal):
         async def retrieve(self, request):
             found = await super().retrieve(request)
             rows = tuple(
-                ContextEntry(one.messages[0].content, event_ids=(one.event_id,), scope_ids={"id": "r:alice"})
-                for one in self.rows
+                ContextEntry(
+                    event.messages[0].content, event_ids=(event.event_id,), scope_ids={"id": "r:alice"}
+                )
+                for event in self.rows
             )
             return found.model_copy(update={"entries": rows})
 
     async with MemorySlot(Labels()) as slot:
-        (one,) = (await replay(journal, slot, "target")).scopes
-    assert (one.asked, one.recalled) == (4, 4)
+        (scope,) = (await replay(journal, slot, "target")).scopes
+    assert (scope.asked, scope.recalled) == (4, 4)

@@ -182,19 +182,19 @@ async def test_two_backends_over_one_journal_each_have_what_was_sent_to_them(tmp
 
 
 async def test_what_was_kept_is_delivered_without_being_looked_for(tmp_path):
-    class Asked(OnDisk):
+    class CountsLookups(OnDisk):
         looked_up = 0
 
         async def find_event(self, event):
             self.looked_up += 1
             return await super().find_event(event)
 
-    adapter = Asked(tmp_path)
+    adapter = CountsLookups(tmp_path)
     async with MemorySlot(adapter, journal=open_journal(tmp_path / "j.db")) as slot:
         for number in range(3):
             assert await slot.keep_event(event(number))
         assert (adapter.rows, slot.delivery.waiting_scopes(), slot.delivery.waiting()) == ([], [ALICE], 3)
-    adapter = Asked(tmp_path)
+    adapter = CountsLookups(tmp_path)
     async with MemorySlot(adapter, scope=ALICE, journal=open_journal(tmp_path / "j.db")) as slot:
         assert [row.event_id for row in adapter.rows] == ["e0", "e1", "e2"], "the next process delivers"
         assert adapter.looked_up == 0, "what was never sent is not looked for, whichever process kept it"

@@ -39,18 +39,18 @@ def unchecked(fields: tuple[str | None, ...]) -> MemoryScope:
 
 
 @pytest.mark.parametrize("alphabet", ALPHABETS.values(), ids=ALPHABETS)
-@given(one=FIELDS, other=FIELDS)
-@example(one=("a_b", "c", None, None), other=("a", "b_c", None, None))
-@example(one=("acme", "x", None, None), other=("acme-corp", "x", None, None))
-@example(one=("User_A", "x", None, None), other=("user_a", "x", None, None))
-@example(one=("r", "p", None, None), other=("r", "p", "", None))
-@example(one=("r", "p", None, "x"), other=("r", "p", "x", None))
-@example(one=("r", "p", None, "x"), other=("r", "p", "", "x"))
-@example(one=("a" * 511 + "b", "p", None, None), other=("a" * 512, "p", None, None))
-def test_different_scopes_never_share_a_native_id(alphabet, one, other):
-    assume(one != other)
+@given(identity=FIELDS, other=FIELDS)
+@example(identity=("a_b", "c", None, None), other=("a", "b_c", None, None))
+@example(identity=("acme", "x", None, None), other=("acme-corp", "x", None, None))
+@example(identity=("User_A", "x", None, None), other=("user_a", "x", None, None))
+@example(identity=("r", "p", None, None), other=("r", "p", "", None))
+@example(identity=("r", "p", None, "x"), other=("r", "p", "x", None))
+@example(identity=("r", "p", None, "x"), other=("r", "p", "", "x"))
+@example(identity=("a" * 511 + "b", "p", None, None), other=("a" * 512, "p", None, None))
+def test_different_scopes_never_share_a_native_id(alphabet, identity, other):
+    assume(identity != other)
     encoder = ScopeEncoder(alphabet)
-    first, second = (encoder.encode(unchecked(fields))["id"] for fields in (one, other))
+    first, second = (encoder.encode(unchecked(fields))["id"] for fields in (identity, other))
     assert first != second
     # Backends that fold case must not bring them together either, unless upper case is declared safe.
     if "A" not in alphabet.safe:
@@ -69,11 +69,11 @@ def test_native_ids_keep_to_alphabet_and_length(alphabet, fields):
     assert native.startswith(alphabet.prefix)
 
 
-@given(one=st.tuples(HOSTILE, HOSTILE), other=st.tuples(HOSTILE, HOSTILE))
-def test_templates_are_injective_too(one, other):
-    assume(one != other)
+@given(identity=st.tuples(HOSTILE, HOSTILE), other=st.tuples(HOSTILE, HOSTILE))
+def test_templates_are_injective_too(identity, other):
+    assume(identity != other)
     encoder = ScopeEncoder(ALPHABETS["graphiti"], {"group_id": "{run_id}:{persona_id}"})
-    ids = {encoder.encode(unchecked((*fields, None, None)))["group_id"] for fields in (one, other)}
+    ids = {encoder.encode(unchecked((*fields, None, None)))["group_id"] for fields in (identity, other)}
     assert len(ids) == 2
 
 

@@ -205,8 +205,10 @@ def test_a_schema_in_the_prompt_is_answered_as_one_in_the_request(client: OpenAI
         for end in (f"\n\nAnswer so:\n\n{json.dumps(schema)}", '\n\n{"properties": ', "\n\n{}")
     ]
     assert answers[0] == answers[1]
-    assert [one["name"] for one in json.loads(answers[0])["extracted_entities"]] == ["user", "Paris"]
-    assert [list(json.loads(one)) for one in answers[2:]] == [["text"], ["text"]], "no schema, no entities"
+    assert [entity["name"] for entity in json.loads(answers[0])["extracted_entities"]] == ["user", "Paris"]
+    assert [list(json.loads(reply)) for reply in answers[2:]] == [["text"], ["text"]], (
+        "no schema, no entities"
+    )
 
 
 @pytest.mark.parametrize(("query", "odds"), [("green tea", 0.99), ("green coffee", 0.5), ("shoes", 0.01)])
@@ -216,8 +218,8 @@ def test_relevance_is_told_by_logprobs(client: OpenAI, query: str, odds: float) 
         model="m", messages=[{"role": "user", "content": prompt}], max_tokens=1, logprobs=True, top_logprobs=2
     )
     (word,) = reply.choices[0].logprobs.content
-    told = {one.token: math.exp(one.logprob) for one in word.top_logprobs}
-    assert told == pytest.approx({"True": odds, "False": 1 - odds})
+    odds_of = {alternative.token: math.exp(alternative.logprob) for alternative in word.top_logprobs}
+    assert odds_of == pytest.approx({"True": odds, "False": 1 - odds})
     assert word.token == word.top_logprobs[0].token == reply.choices[0].message.content
     assert math.exp(word.logprob) == pytest.approx(max(odds, 1 - odds))
     assert bytes(word.bytes).decode() == word.token
@@ -232,8 +234,8 @@ def test_what_is_no_choice_is_said_with_certainty(client: OpenAI) -> None:
         return client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}], **more)
 
     words = answer(logprobs=True, top_logprobs=1).choices[0].logprobs.content
-    assert {(one.logprob, len(one.top_logprobs)) for one in words} == {(0.0, 1)}
-    assert [one.top_logprobs for one in answer(logprobs=True).choices[0].logprobs.content] == [[]]
+    assert {(word.logprob, len(word.top_logprobs)) for word in words} == {(0.0, 1)}
+    assert [word.top_logprobs for word in answer(logprobs=True).choices[0].logprobs.content] == [[]]
     assert answer().choices[0].logprobs is None
     with pytest.raises(openai.BadRequestError):
         answer(top_logprobs=2)

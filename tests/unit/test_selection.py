@@ -28,30 +28,30 @@ def run(folder: Path, *arguments: str) -> str:
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
     (folder / "test_suite.py").write_text(SUITE)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = thorough: takes long\n")
-    told = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist", *arguments],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
-    assert told.returncode == 0, told.stdout + told.stderr
-    return told.stdout
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
 def test_the_fast_selection_says_how_much_it_leaves_out_and_how_to_run_it(
     tmp_path: Path, processes: str
 ) -> None:
-    told = run(tmp_path, "--fast", "-n", processes)
-    assert "2 passed" in told
-    assert "2 tests were left out: " in told
-    assert "`make test-all` runs them too" in told
-    assert told.splitlines()[-1].startswith("2 passed"), "the closing line comes last"
+    output = run(tmp_path, "--fast", "-n", processes)
+    assert "2 passed" in output
+    assert "2 tests were left out: " in output
+    assert "`make test-all` runs them too" in output
+    assert output.splitlines()[-1].startswith("2 passed"), "the closing line comes last"
 
 
 def test_without_it_everything_runs(tmp_path: Path) -> None:
-    told = run(tmp_path)
-    assert "4 passed" in told
-    assert "left out" not in told
+    output = run(tmp_path)
+    assert "4 passed" in output
+    assert "left out" not in output
 
 
 def test_every_make_target_that_the_readme_names_is_there_and_ci_runs_all() -> None:

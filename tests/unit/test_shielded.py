@@ -32,24 +32,24 @@ async def test_a_call_that_was_given_up_goes_on_and_holds_back_the_next_of_its_k
         await go_on.wait()
         seen.append("slow")
 
-    async def note(name):
+    async def remember(name):
         seen.append(name)
 
     await given_up(calls.run, "a", slow)
     assert calls.busy("a")
-    await calls.run("b", lambda: note("other key"))
+    await calls.run("b", lambda: remember("other key"))
     go_on.set()
-    await calls.run("a", lambda: note("next"))
+    await calls.run("a", lambda: remember("next"))
     assert seen == ["other key", "slow", "next"]
 
 
 async def test_a_call_given_up_while_waiting_never_starts():
     calls, seen, go_on = ShieldedCalls(), [], anyio.Event()
 
-    async def note():
+    async def start():
         seen.append("started")
 
-    for call in (go_on.wait, note):
+    for call in (go_on.wait, start):
         await given_up(calls.run, "a", call)
     go_on.set()
     await calls.idle()
@@ -88,7 +88,7 @@ async def test_idle_waits_for_one_key_or_for_all():
             await anyio.wait_all_tasks_blocked()
             assert waited == []
             ends[key].set()
-        assert [one for one in ends if calls.busy(one)] == ["long"] * (key == "short")
+        assert [name for name in ends if calls.busy(name)] == ["long"] * (key == "short")
 
 
 class SlowWriter(BaseAdapter):

@@ -332,12 +332,12 @@ async def test_writes_of_a_scope_keep_their_order_and_reads_pass_by(adapter):
 
 async def test_declared_concurrency_is_kept():
     adapter = Obedient(max_concurrency=2, max_scope_concurrency=1)
-    running, most = 0, 0
+    running, peak = 0, 0
 
     async def busy():
-        nonlocal running, most
+        nonlocal running, peak
         running += 1
-        most = max(most, running)
+        peak = max(peak, running)
         await anyio.sleep(0.005)
         running -= 1
 
@@ -348,7 +348,7 @@ async def test_declared_concurrency_is_kept():
             await slot.setup_scope(scope)
             group.start_soon(slot.retrieve, ask(scope))
             group.start_soon(slot.retrieve, ask(scope))
-    assert most == 2
+    assert peak == 2
 
 
 class Starts(Obedient):

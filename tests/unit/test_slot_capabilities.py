@@ -32,9 +32,9 @@ async def test_capabilities_are_offered_only_where_they_exist(slot):
 class Bulk(Obedient):
     async def record_events(self, events):
         receipts = []
-        for one in events:
+        for incoming in events:
             try:
-                receipts.append(await self.record_event(one))
+                receipts.append(await self.record_event(incoming))
             except ConnectionRefusedError as error:
                 failure = BackendUnavailable("down", sent=False)
                 failure.receipts = tuple(receipts)
@@ -63,7 +63,7 @@ async def test_bulk_goes_scope_by_scope_and_answers_in_order(sink):
         with pytest.raises(InputError, match="share an event_id"):
             await bulk.record_events([event(4), event(4)])
         await slot.set_mode(AdapterMode(read_only=True))
-        assert [one.status for one in await bulk.record_events([event(5), event(6, BOB)])] == [
+        assert [receipt.status for receipt in await bulk.record_events([event(5), event(6, BOB)])] == [
             "skipped_read_only"
         ] * 2
     assert adapter.calls == ["e1", "e3", "e2"]
@@ -111,11 +111,14 @@ async def test_a_sequential_preload_that_fails_keeps_its_receipts_and_stops(nati
 
     async with MemorySlot(adapter, scope=ALICE) as slot:
         bulk = slot.capability(SupportsBulkIngest)
-        assert [one.event_id for one in await bulk.record_events([event(1), event(2)])] == ["e1", "e2"]
+        assert [receipt.event_id for receipt in await bulk.record_events([event(1), event(2)])] == [
+            "e1",
+            "e2",
+        ]
         adapter.next_write = [go_on, native]
         with pytest.raises(BackendUnavailable) as raised:
             await bulk.record_events([event(3), event(4), event(5)])
-        assert [one.event_id for one in raised.value.receipts] == ["e3"]
+        assert [receipt.event_id for receipt in raised.value.receipts] == ["e3"]
         assert adapter.calls == ["e1", "e2", "e3", "e4"]
         adapter.next_write = [InputError("metadata: too deep")]
         with pytest.raises(InputError, match="too deep"):

@@ -51,7 +51,7 @@ class Server(Obedient):
         return WriteReceipt(event_id=event.event_id, status="committed")
 
 
-class Asked(Server):
+class SearchableServer(Server):
     """Can be asked for an event, unless that fails as well."""
 
     def __init__(self, attempts, retries, looks):
@@ -71,7 +71,7 @@ class Asked(Server):
 @settings(max_examples=examples(150))
 @given(attempts=ATTEMPTS, looks=st.none() | LOOKS, retries=st.integers(0, 3))
 def test_a_receipt_is_true_whatever_the_server_does(loop, attempts, looks, retries):
-    adapter = Server(attempts, retries) if looks is None else Asked(attempts, retries, looks)
+    adapter = Server(attempts, retries) if looks is None else SearchableServer(attempts, retries, looks)
     sink, raised, receipt = Sink(), False, None
 
     async def write():
@@ -155,9 +155,9 @@ async def play(steps):
             for number, (what, which) in enumerate(steps):
                 scope = anyio.CancelScope()
                 if what == "write":
-                    one = event(number, which)
-                    written[one.event_id] = one, scope
-                    group.start_soon(task, scope, slot.record_event, one)
+                    sent = event(number, which)
+                    written[sent.event_id] = sent, scope
+                    group.start_soon(task, scope, slot.record_event, sent)
                 elif what == "switch":
                     group.start_soon(task, scope, slot.set_mode, AdapterMode(read_only=which))
                 elif what == "answer":
@@ -171,14 +171,14 @@ async def play(steps):
             for _ in steps:
                 adapter.answers.release()
         assert adapter.breaches == 0, "a write began or ended while read-only"
-        for one, scope in written.values():
-            status = receipts.get(one.event_id)
+        for sent, scope in written.values():
+            status = receipts.get(sent.event_id)
             assert status in ("committed", "skipped_read_only") or scope.cancel_called
-            assert (status == "committed") <= (one in adapter.done)
-            assert (status == "skipped_read_only") <= (one.event_id not in adapter.begun)
+            assert (status == "committed") <= (sent in adapter.done)
+            assert (status == "skipped_read_only") <= (sent.event_id not in adapter.begun)
         for scope in (ALICE, BOB):
             begun = [written[event_id][0] for event_id in adapter.begun]
-            numbers = [int(one.turn_id) for one in begun if one.scope == scope]
+            numbers = [int(sent.turn_id) for sent in begun if sent.scope == scope]
             assert numbers == sorted(numbers)
         health = await slot.health()
         assert health.details["slot"]["writes_in_flight"] == 0

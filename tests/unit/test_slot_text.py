@@ -158,9 +158,9 @@ async def test_an_adapters_own_rendering_keeps_as_many_entries_as_fit(slot, adap
         return f"<memory-context>\n{lines}\n</memory-context>"
 
     adapter.format_context = wide
-    for most in (1000, 2000):
-        found = await slot.retrieve(ask(budget=ContextBudget(max_tokens=most)))
-        assert most - 30 < found.trace.token_count <= most
+    for max_tokens in (1000, 2000):
+        found = await slot.retrieve(ask(budget=ContextBudget(max_tokens=max_tokens)))
+        assert max_tokens - 30 < found.trace.token_count <= max_tokens
         assert found.included == tuple(range(len(found.included)))
     assert len(drawn) < 30
 
@@ -179,7 +179,7 @@ async def test_a_turn_that_is_no_text_is_an_input_error(slot, adapter, user):
 
 async def test_one_event_id_in_two_scopes_is_two_events(slot, adapter):
     async def record_events(events):
-        return [await adapter.record_event(one) for one in events]
+        return [await adapter.record_event(event) for event in events]
 
     adapter.record_events = record_events
     same = [event(1, ALICE), event(1, BOB), event(2, ALICE)]

@@ -42,20 +42,20 @@ def opened(url: str) -> SharedJournal:
 
 async def test_one_process_at_a_time_delivers_a_scope(state_url: str) -> None:
     before = set(threading.enumerate())
-    with opened(state_url) as one, opened(state_url) as two:
-        assert await one.lease(key(ALICE))
-        assert await one.lease(key(ALICE)), "it may ask again"
-        assert not await two.lease(key(ALICE))
-        assert await two.lease(key(ALICE, "other")), "of each destination"
-        await keep(two, event(1))
+    with opened(state_url) as holder, opened(state_url) as other:
+        assert await holder.lease(key(ALICE))
+        assert await holder.lease(key(ALICE)), "it may ask again"
+        assert not await other.lease(key(ALICE))
+        assert await other.lease(key(ALICE, "other")), "of each destination"
+        await keep(other, event(1))
         with anyio.CancelScope() as given_up:
             given_up.cancel()
-            await one.release(key(ALICE))
-        assert one.backlog(key(ALICE)) == 1, "what others recorded meanwhile is seen"
-        assert await two.lease(key(ALICE))
-        two.close()
-        assert await one.lease(key(ALICE)), "what is closed holds nothing"
-        assert one.forget("alice") == [key(ALICE)]
+            await holder.release(key(ALICE))
+        assert holder.backlog(key(ALICE)) == 1, "what others recorded meanwhile is seen"
+        assert await other.lease(key(ALICE))
+        other.close()
+        assert await holder.lease(key(ALICE)), "what is closed holds nothing"
+        assert holder.forget("alice") == [key(ALICE)]
         assert ask(state_url, "SELECT scope FROM memslot.leases WHERE destination LIKE 'obedient:%'") == []
     assert "memslot-leases" not in {thread.name for thread in set(threading.enumerate()) - before}
 
@@ -65,42 +65,42 @@ async def test_a_lease_is_kept_by_who_lives_and_lost_by_who_died(
 ) -> None:
     monkeypatch.setattr(journal_shared, "_LEASE_S", 0.6)
     monkeypatch.setattr(journal_shared, "_UNTIL", "clock_timestamp() + interval '0.6 s'")
-    with opened(state_url) as one, opened(state_url) as two:
-        assert await one.lease(key(ALICE))
-        assert await one.lease(key(ALICE, "other"))
-        await one.release(key(ALICE, "other"))
+    with opened(state_url) as holder, opened(state_url) as other:
+        assert await holder.lease(key(ALICE))
+        assert await holder.lease(key(ALICE, "other"))
+        await holder.release(key(ALICE, "other"))
         await anyio.sleep(1.2)  # the time is what this is about
-        assert not await two.lease(key(ALICE))
-        assert await two.lease(key(ALICE, "other")), "what was given back is not kept"
-        one._ended.set()  # as if it was killed: nobody makes it longer
+        assert not await other.lease(key(ALICE))
+        assert await other.lease(key(ALICE, "other")), "what was given back is not kept"
+        holder._ended.set()  # as if it was killed: nobody makes it longer
         with anyio.fail_after(5):
-            while not await two.lease(key(ALICE)):  # noqa: ASYNC110
+            while not await other.lease(key(ALICE)):  # noqa: ASYNC110
                 await anyio.sleep(0.05)
 
 
 async def test_who_was_stopped_for_long_sends_nothing_that_another_may_have_sent(state_url: str) -> None:
-    with opened(state_url) as one, opened(state_url) as two:
-        await one.append(key(ALICE), [event(1)], sent=False)
-        assert await one.lease(key(ALICE))
+    with opened(state_url) as holder, opened(state_url) as other:
+        await holder.append(key(ALICE), [event(1)], sent=False)
+        assert await holder.lease(key(ALICE))
         ask(state_url, "UPDATE memslot.leases SET until = '-infinity'")
-        assert not await one.mark_sent(key(ALICE), "e1")
-        assert await two.lease(key(ALICE))
-        assert not await one.mark_sent(key(ALICE), "e1")
-        assert await two.mark_sent(key(ALICE), "e1")
+        assert not await holder.mark_sent(key(ALICE), "e1")
+        assert await other.lease(key(ALICE))
+        assert not await holder.mark_sent(key(ALICE), "e1")
+        assert await other.mark_sent(key(ALICE), "e1")
 
 
 async def test_what_others_record_and_reset_is_seen_by_who_looks(state_url: str) -> None:
-    with opened(state_url) as one, opened(state_url) as two:
-        await keep(one, event(1))
-        assert (backlog(two), two.resetting(key(ALICE))) == (0, False)
-        await two.refresh()
-        assert backlog(two) == 1
-        await one.begin_reset(key(ALICE))
-        assert await two.lease(key(ALICE))
-        assert (two.resetting(key(ALICE)), two.backlog(key(ALICE))) == (True, 0)
-        await one.cancel_reset(key(ALICE))
-        assert await two.lease(key(ALICE))
-        assert (two.resetting(key(ALICE)), two.backlog(key(ALICE))) == (False, 1)
+    with opened(state_url) as writer, opened(state_url) as reader:
+        await keep(writer, event(1))
+        assert (backlog(reader), reader.resetting(key(ALICE))) == (0, False)
+        await reader.refresh()
+        assert backlog(reader) == 1
+        await writer.begin_reset(key(ALICE))
+        assert await reader.lease(key(ALICE))
+        assert (reader.resetting(key(ALICE)), reader.backlog(key(ALICE))) == (True, 0)
+        await writer.cancel_reset(key(ALICE))
+        assert await reader.lease(key(ALICE))
+        assert (reader.resetting(key(ALICE)), reader.backlog(key(ALICE))) == (False, 1)
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])

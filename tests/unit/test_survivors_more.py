@@ -475,7 +475,7 @@ def test_a_neutral_section_stays_neutral_and_another_gets_the_scope() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("word", "other"),
     [
         ("painted", "painting"),
         ("painted", "paint"),
@@ -484,8 +484,8 @@ def test_a_neutral_section_stays_neutral_and_another_gets_the_scope() -> None:
         ("classes", "class"),
     ],
 )
-def test_forms_of_a_word_meet(one: str, other: str) -> None:
-    assert _stem(one) == _stem(other)
+def test_forms_of_a_word_meet(word: str, other: str) -> None:
+    assert _stem(word) == _stem(other)
 
 
 @pytest.mark.parametrize("word", ["glass", "status", "is", "tea"])

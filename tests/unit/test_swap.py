@@ -42,7 +42,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the YAML file lies; the working directory is another."""
     (tmp_path / "home" / "truth").mkdir(parents=True)
     (tmp_path / "home" / "truth" / "profile.md").write_text("Alice likes oolong.", encoding="utf-8")
@@ -52,8 +52,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def write(home: Path, line: str, more: str = BLOCKS) -> Path:
-    path = home / "memory.yaml"
+def write(directory: Path, line: str, more: str = BLOCKS) -> Path:
+    path = directory / "memory.yaml"
     path.write_text(
         f"memory:\n  {line}\n  scope: {{run_id: swap, persona_id: alice}}\n{more}", encoding="utf-8"
     )
@@ -77,38 +77,40 @@ async def asked(path: Path) -> str:
         return await memory.before_turn("Which tea do I like?", session_id="s2")
 
 
-async def test_one_word_walks_through_every_memory_and_back(home: Path) -> None:
+async def test_one_word_walks_through_every_memory_and_back(directory: Path) -> None:
     for name in KEEPING:
-        receipt = await one_turn(write(home, f"backend: {name}"), f"I like {name} tea. I prefer it always.")
+        receipt = await one_turn(
+            write(directory, f"backend: {name}"), f"I like {name} tea. I prefer it always."
+        )
         assert receipt.status in ("committed", "pending"), name
         assert not [text for text in receipt.warnings if "volatile" in text]
     for name in KEEPING:
-        path = write(home, f"backend: {name}")
+        path = write(directory, f"backend: {name}")
         assert f"{name} tea" in await asked(path), f"{name} forgot"
-    assert not list((home.parent / "elsewhere").iterdir()), "nothing lies in the working directory"
-    assert {one.name for one in (home / ".memslot").iterdir()} >= set(KEEPING)
+    assert not list((directory.parent / "elsewhere").iterdir()), "nothing lies in the working directory"
+    assert {file.name for file in (directory / ".memslot").iterdir()} >= set(KEEPING)
 
 
-async def test_what_keeps_nothing_says_volatile(home: Path) -> None:
+async def test_what_keeps_nothing_says_volatile(directory: Path) -> None:
     for name in FIXED:
-        receipt = await one_turn(write(home, f"backend: {name}"), "I like tea.")
+        receipt = await one_turn(write(directory, f"backend: {name}"), "I like tea.")
         assert receipt.status == "committed"
         assert receipt.warnings[0].startswith("volatile: ")
-        report = await run_doctor(write(home, f"backend: {name}"))
+        report = await run_doctor(write(directory, f"backend: {name}"))
         assert report.ok
         assert "volatile" in next(check.evidence for check in report.checks if check.name == "write")
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(LACKING)))
-def test_an_absent_block_means_its_defaults(name: str, home: Path) -> None:
-    config = load_config(write(home, f"backend: {name}", ""))
+def test_an_absent_block_means_its_defaults(name: str, directory: Path) -> None:
+    config = load_config(write(directory, f"backend: {name}", ""))
     model = REGISTRY.selected(config).options
     assert config.parse_options(model) == model()
 
 
 @pytest.mark.parametrize("name", LACKING)
-def test_what_has_no_default_is_asked_for_with_an_example(name: str, home: Path) -> None:
-    path = write(home, f"backend: {name}", "")
+def test_what_has_no_default_is_asked_for_with_an_example(name: str, directory: Path) -> None:
+    path = write(directory, f"backend: {name}", "")
     config = load_config(path)
     with pytest.raises(ConfigError) as caught:
         config.parse_options(REGISTRY.selected(config).options)
@@ -119,9 +121,9 @@ def test_what_has_no_default_is_asked_for_with_an_example(name: str, home: Path)
     assert not [other for other in named if other in message]
 
 
-def test_a_control_under_either_word_is_the_same(home: Path) -> None:
+def test_a_control_under_either_word_is_the_same(directory: Path) -> None:
     def known(line: str, more: str) -> tuple[str, str]:
-        config = load_config(write(home, line, more))
+        config = load_config(write(directory, line, more))
         info = REGISTRY.selected(config)
         return info.kind, config.config_hash(config.parse_options(info.options))
 
@@ -131,18 +133,22 @@ def test_a_control_under_either_word_is_the_same(home: Path) -> None:
     assert next(iter(seen))[0] == "control"
 
 
-async def test_a_run_under_either_word_is_recorded_alike(home: Path) -> None:
+async def test_a_run_under_either_word_is_recorded_alike(directory: Path) -> None:
     manifests = []
     for word in ("backend", "condition"):
         path = write(
-            home, f"{word}: no_memory", "run: {game: {users: 1, sessions: 10, tests: 2}, output: out}\n"
+            directory, f"{word}: no_memory", "run: {game: {users: 1, sessions: 10, tests: 2}, output: out}\n"
         )
         manifests.append((await run(path)).manifest.variants[0])
-    one, other = manifests
-    assert one.provider == other.provider
-    assert (one.provider.backend, one.provider.condition, one.provider.kind) == (None, "no_memory", "control")
-    assert one.config_hash == other.config_hash
-    assert len(list((home / "out").iterdir())) == 2
+    first, second = manifests
+    assert first.provider == second.provider
+    assert (first.provider.backend, first.provider.condition, first.provider.kind) == (
+        None,
+        "no_memory",
+        "control",
+    )
+    assert first.config_hash == second.config_hash
+    assert len(list((directory / "out").iterdir())) == 2
 
 
 # -- messages ---------------------------------------------------------------------------------------------
@@ -183,19 +189,19 @@ async def test_a_run_under_either_word_is_recorded_alike(home: Path) -> None:
         ),
     ],
 )
-def test_every_message_names_the_place_and_the_fix(home: Path, line: str, complaint: str) -> None:
-    path = write(home, line, "")
+def test_every_message_names_the_place_and_the_fix(directory: Path, line: str, complaint: str) -> None:
+    path = write(directory, line, "")
     result = invoke("doctor", path)
     assert result.exit_code == 2
     failed = next(text for text in result.stdout.splitlines() if text.startswith("failed"))
     assert f"{path}{complaint}" in failed
 
 
-def test_messages_do_not_lead_in_a_circle(home: Path) -> None:
+def test_messages_do_not_lead_in_a_circle(directory: Path) -> None:
     """Whoever writes what a message says gets on."""
-    path = write(home, "condition: mem0", "  conditions: {mem0: {top_k: 3}}\n")
+    path = write(directory, "condition: mem0", "  conditions: {mem0: {top_k: 3}}\n")
     assert "write backend: mem0" in error_line(invoke("config", "show", path), 2)
-    path = write(home, "backend: mem0", "  conditions: {mem0: {top_k: 3}}\n")
+    path = write(directory, "backend: mem0", "  conditions: {mem0: {top_k: 3}}\n")
     shown = json.loads(invoke("config", "show", path, "--json").stdout)
     assert shown["label"] == "mem0 (control, the same as simple_rag; lexical embedder)"
     assert shown["config"]["memory"]["conditions"]["mem0"]["top_k"] == 3
@@ -204,26 +210,26 @@ def test_messages_do_not_lead_in_a_circle(home: Path) -> None:
 # -- paths ------------------------------------------------------------------------------------------------
 
 
-async def test_paths_in_a_file_are_relative_to_it(home: Path) -> None:
-    await one_turn(write(home, "backend: full_history", "  data_dir: data\n"), "I like tea.")
-    assert (home / "data" / "full_history").is_dir()
+async def test_paths_in_a_file_are_relative_to_it(directory: Path) -> None:
+    await one_turn(write(directory, "backend: full_history", "  data_dir: data\n"), "I like tea.")
+    assert (directory / "data" / "full_history").is_dir()
     blocks = "  conditions: {full_history: {path: mine}}\n"
-    await one_turn(write(home, "condition: full_history", blocks), "I like tea.")
-    assert len(list((home / "mine").iterdir())) >= 1
-    assert "oolong" in await asked(write(home, "backend: static_profile"))
-    assert "oolong" in await asked(write(home, "backend: oracle_ipas"))
+    await one_turn(write(directory, "condition: full_history", blocks), "I like tea.")
+    assert len(list((directory / "mine").iterdir())) >= 1
+    assert "oolong" in await asked(write(directory, "backend: static_profile"))
+    assert "oolong" in await asked(write(directory, "backend: oracle_ipas"))
 
 
-async def test_a_journal_lies_where_the_file_says(home: Path) -> None:
+async def test_a_journal_lies_where_the_file_says(directory: Path) -> None:
     for word, expected in (("true", ".memslot/journal.db"), ("mine.db", "mine.db")):
-        await one_turn(write(home, "backend: full_history", f"  journal: {word}\n"), "I like tea.")
-        assert (home / expected).is_file()
-        assert json.loads(invoke("journal", "list", home / "memory.yaml", "--json").stdout)
+        await one_turn(write(directory, "backend: full_history", f"  journal: {word}\n"), "I like tea.")
+        assert (directory / expected).is_file()
+        assert json.loads(invoke("journal", "list", directory / "memory.yaml", "--json").stdout)
 
 
-def test_two_places_are_two_targets_though_their_hashes_are_alike(home: Path) -> None:
+def test_two_places_are_two_targets_though_their_hashes_are_alike(directory: Path) -> None:
     def of(more: str) -> tuple[str, str]:
-        config = load_config(write(home, "backend: mem0", more))
+        config = load_config(write(directory, "backend: mem0", more))
         options = config.parse_options(REGISTRY.selected(config).options)
         return config.config_hash(options), config.place(options)
 
@@ -231,39 +237,39 @@ def test_two_places_are_two_targets_though_their_hashes_are_alike(home: Path) ->
     places = [of(more) for more in ("  data_dir: other\n", "  backends: {mem0: {path: other}}\n")]
     assert {known for known, _ in (default, *places)} == {default[0]}
     assert len({place for _, place in (default, *places)}) == 3
-    assert of(f"  data_dir: {home}/.memslot\n") == default
+    assert of(f"  data_dir: {directory}/.memslot\n") == default
 
 
-async def test_paths_in_a_mapping_are_relative_to_the_working_directory(home: Path) -> None:
+async def test_paths_in_a_mapping_are_relative_to_the_working_directory(directory: Path) -> None:
     async with open_memory({"memory": {"backend": "full_history"}}, scope=ALICE) as memory:
         await memory.after_turn(user="I like tea.", assistant="Noted.", session_id="s")
-    assert (home.parent / "elsewhere" / ".memslot" / "full_history").is_dir()
+    assert (directory.parent / "elsewhere" / ".memslot" / "full_history").is_dir()
 
 
-def test_paths_of_a_run_are_relative_to_the_file_but_for_those_of_the_command_line(home: Path) -> None:
-    (home / "talks.json").write_text("[]", encoding="utf-8")
+def test_paths_of_a_run_are_relative_to_the_file_but_for_those_of_the_command_line(directory: Path) -> None:
+    (directory / "talks.json").write_text("[]", encoding="utf-8")
     run = "run: {timeline: locomo, data: talks.json, output: out}\n"
-    path = write(home, "backend: full_history", run)
-    (home / "talks.json").write_text(json.dumps([locomo_sample()]), encoding="utf-8")
+    path = write(directory, "backend: full_history", run)
+    (directory / "talks.json").write_text(json.dumps([locomo_sample()]), encoding="utf-8")
     settings = load_experiment(path, block="run", selected=True).settings
-    assert (settings.data, settings.directory) == (home / "talks.json", home / "out")
-    (home / "other.json").write_text(json.dumps([locomo_sample()]), encoding="utf-8")
-    given = {"data": home / "other.json", "output": Path("here")}
+    assert (settings.data, settings.directory) == (directory / "talks.json", directory / "out")
+    (directory / "other.json").write_text(json.dumps([locomo_sample()]), encoding="utf-8")
+    given = {"data": directory / "other.json", "output": Path("here")}
     settings = load_experiment(path, block="run", selected=True, **given).settings
-    assert (settings.data, settings.directory) == (home / "other.json", Path("here"))
+    assert (settings.data, settings.directory) == (directory / "other.json", Path("here"))
 
 
-def test_what_is_wrong_with_one_of_several_is_told_with_the_file(home: Path) -> None:
+def test_what_is_wrong_with_one_of_several_is_told_with_the_file(directory: Path) -> None:
     path = write(
-        home, "backend: mem0", "  backends: {mem0: {top_q: 1}}\nrun: {providers: [full_history, mem0]}\n"
+        directory, "backend: mem0", "  backends: {mem0: {top_q: 1}}\nrun: {providers: [full_history, mem0]}\n"
     )
     result = invoke("compare", path)
     assert "memory.backends.mem0.top_q" in error_line(result, 2)
     assert str(path) in error_line(result, 2)
 
 
-def test_init_takes_any_provider(home: Path) -> None:
+def test_init_takes_any_provider(directory: Path) -> None:
     for name in NAMES:
-        result = invoke("init", home / f"{name}.yaml", "--backend", name)
+        result = invoke("init", directory / f"{name}.yaml", "--backend", name)
         assert result.exit_code == 0, result.output
-        assert load_config(home / f"{name}.yaml").provider == name
+        assert load_config(directory / f"{name}.yaml").provider == name

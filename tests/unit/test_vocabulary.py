@@ -73,7 +73,7 @@ def refused(source: str) -> list[tuple[int, str]]:
     ]
 
 
-@pytest.mark.parametrize("room", ["memory", "conditions", "examples", "docs", "."])
+@pytest.mark.parametrize("room", ["memory", "conditions", "examples", "docs", "tests", "."])
 def test_no_refused_word_names_anything(room):
     files = sorted((ROOT / room).glob("*.py" if room == "." else "**/*.py"))
     found = []

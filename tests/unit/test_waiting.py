@@ -22,7 +22,7 @@ class Told(BaseAdapter):
 
 
 @pytest.mark.parametrize(
-    ("doubts", "states", "answer", "left"),
+    ("max_unclear_looks", "states", "answer", "left"),
     [
         (1, ["pending", "pending", "ready", "failed"], "ready", 1),
         (1, ["pending", "unknown", "ready"], "unknown", 1),
@@ -31,10 +31,10 @@ class Told(BaseAdapter):
     ],
 )
 async def test_it_asks_until_the_answer_stands(
-    doubts: int, states: list[str], answer: str, left: int
+    max_unclear_looks: int, states: list[str], answer: str, left: int
 ) -> None:
     adapter = Told(*states)
-    adapter.max_unclear_looks = doubts
+    adapter.max_unclear_looks = max_unclear_looks
     assert (await adapter.wait_until_ready(SCOPE, 5)).state == answer
     assert len(adapter.left) == left
 
