@@ -9,11 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memory import ContextBudget
-from memory.adapter import ContextEntry, Utf8TokenCounter, clean_text, render_section, section_overhead
+from memory.adapter import ContextEntry, Utf8TokenCounter, clean_text, section_overhead
 from memory.contract.formatting import (
     fit_entries,
     is_well_formed,
     render_entry,
+    render_section,
     strip_context,
     strip_json,
     wrap_section,

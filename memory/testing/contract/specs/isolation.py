@@ -254,17 +254,17 @@ async def a_reset_reaches_what_is_still_being_derived(kit: Kit) -> None:
 )
 async def a_reset_outlives_the_adapter(kit: Kit) -> None:
     """Spec 9.6: it removes natively, and does not just hide."""
-    await kit.remember("old")
+    await kit.remember("erased")
     receipt = await kit.reset()
     if kit.sees_native_state and not receipt.left:
         left = str(await kit.observe())
-        assert unique_word("old") not in left, "what was reset is hidden, and still stored"
+        assert unique_word("erased") not in left, "what was reset is hidden, and still stored"
     await kit.slot.aclose()
     again = kit.another()
     async with again.slot:
         await again.setup(kit.scope)
-        shown = await again.shown("old", scope=kit.scope)
-    assert unique_word("old") not in shown, "another adapter still finds what was reset"
+        shown = await again.shown("erased", scope=kit.scope)
+    assert unique_word("erased") not in shown, "another adapter still finds what was reset"
 
 
 def calls_of(kit: Kit, scope: MemoryScope) -> Calls:
