@@ -155,5 +155,5 @@ def rows(outcome: Outcome, name="results.jsonl") -> list:
 
 def figure(outcome: Outcome, name: str, label=None):
     """A figure of a provider."""
-    provider = next(one for one in outcome.metrics.providers if label in (None, one.label))
-    return next(one.estimate for one in provider.measures if one.name == name)
+    provider = next(provider for provider in outcome.metrics.providers if label in (None, provider.label))
+    return next(measure.estimate for measure in provider.measures if measure.name == name)

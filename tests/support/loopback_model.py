@@ -32,7 +32,9 @@ class Model(HttpServer):
             {"index": 0, "delta": message},
             {"index": 0, "delta": {}, "finish_reason": end},
         ]
-        lines = [json.dumps({**head, "object": "chat.completion.chunk", "choices": [one]}) for one in chunks]
+        lines = [
+            json.dumps({**head, "object": "chat.completion.chunk", "choices": [choice]}) for choice in chunks
+        ]
         sse = "".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"])
         return LoopbackAnswer(200, sse.encode(), {"content-type": "text/event-stream"})
 

@@ -56,18 +56,18 @@ class Servers:
 
     def cpu_s(self) -> float:
         """What they have taken of the processor so far."""
-        times = [psutil.Process(one[0].pid).cpu_times() for one in self._running if one is not None]
+        times = [psutil.Process(server[0].pid).cpu_times() for server in self._running if server is not None]
         return sum(spent.user + spent.system for spent in times)
 
     @property
     def numbers(self) -> list[int]:
         """Those that answer."""
-        return [number for number, one in enumerate(self._running) if one is not None]
+        return [number for number, server in enumerate(self._running) if server is not None]
 
     @property
     def urls(self) -> list[str]:
         """Where they answer."""
-        return [one[1] for one in self._running if one is not None]
+        return [server[1] for server in self._running if server is not None]
 
     def ask(self, path: str, body: dict[str, Any], choose: random.Random) -> httpx.Response | None:
         """The answer; None where the process that was asked died over it, so that nobody knows."""
@@ -80,8 +80,8 @@ class Servers:
                 return None
 
     def close(self) -> None:
-        for number, one in enumerate(self._running):
-            if one is not None:
+        for number, server in enumerate(self._running):
+            if server is not None:
                 self.kill(number)
         self._http.close()
 

@@ -86,8 +86,8 @@ def message_events(*pieces: str, stop: str = "end_turn") -> list[dict[str, Any]]
         {"type": "message_start", "message": start},
         {"type": "content_block_start", "index": 0, "content_block": text("")},
         *(
-            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": one}}
-            for one in pieces
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}}
+            for piece in pieces
         ),
         {"type": "content_block_stop", "index": 0},
         {

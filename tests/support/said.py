@@ -33,7 +33,8 @@ def said(
         "turn_id": f"t{number}",
         "timestamp": start + timedelta(minutes=number),
         "messages": tuple(
-            Message(role="user", content=one) if isinstance(one, str) else one for one in messages
+            Message(role="user", content=message) if isinstance(message, str) else message
+            for message in messages
         ),
     }
     return MemoryEvent(scope=scope, **{**made_up, **fields})

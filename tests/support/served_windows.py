@@ -63,25 +63,25 @@ class Windows:
         return done.status_code, done.json()
 
     async def hook(self, name: str, key: str, headers: Any, who: str = "ada", **body: Any) -> dict[str, Any]:
-        status, told = await self.send(
+        status, reply = await self.send(
             "POST", f"/api/hooks/{name}", {"harness": "h", "sessionKey": key, **body}, headers, who
         )
-        assert status == 200, told
-        return dict(told)
+        assert status == 200, reply
+        return dict(reply)
 
     async def recalled(self, thing: str, who: str = "ada", **fields: Any) -> list[dict[str, Any]]:
         """By the tool of a plugin; those rows that tell the thing's code."""
         body = {"query": f"What code has my {thing}?", "limit": 50, **fields}
-        status, told = await self.send("POST", "/api/memory/recall", body, OPENCODE, who)
-        assert status == 200, told
-        return [row for row in told["results"] if CODE[thing] in row["content"]]
+        status, reply = await self.send("POST", "/api/memory/recall", body, OPENCODE, who)
+        assert status == 200, reply
+        return [row for row in reply["results"] if CODE[thing] in row["content"]]
 
     async def injected(self, thing: str, key: str, headers: Any = PLUGIN, **fields: Any) -> bool:
-        told = await self.hook(
+        reply = await self.hook(
             "user-prompt-submit", key, headers, userMessage=f"What code has my {thing}?", **fields
         )
-        assert not told.get("warnings"), told
-        return CODE[thing] in told["inject"]
+        assert not reply.get("warnings"), reply
+        return CODE[thing] in reply["inject"]
 
     async def by_mcp(self, thing: str) -> list[bool]:
         """Whether each of the two MCP clients finds it."""
@@ -167,28 +167,30 @@ async def windows(memory: dict[str, Any], directory: Path) -> AsyncIterator[Wind
             signal.signal(number, handler)
 
 
-async def store_in_every_way(one: Windows) -> None:
+async def store_in_every_way(served: Windows) -> None:
     """Eight facts, by eight ways in; two windows at work at once."""
     for project, key in (("/tea", "o1"), ("/coffee", "o2")):
-        await one.hook("session-start", key, PLUGIN, project=project)
-    await one.hook("user-prompt-submit", "o1", PLUGIN, project="/tea", userMessage=said("teapot"))
+        await served.hook("session-start", key, PLUGIN, project=project)
+    await served.hook("user-prompt-submit", "o1", PLUGIN, project="/tea", userMessage=said("teapot"))
     legacy = {"harness": "h", "sessionKey": "o1", "project": "/tea", "userMessage": said("teapot")}
-    status, told = await one.send("POST", "/api/hooks/user-prompt-submit", legacy, LEGACY)
-    assert (status, told["error"]) == (409, "session claimed by plugin path"), (
+    status, reply = await served.send("POST", "/api/hooks/user-prompt-submit", legacy, LEGACY)
+    assert (status, reply["error"]) == (409, "session claimed by plugin path"), (
         "plugin and legacy hooks on one key"
     )
     for _ in range(2):
-        status, told = await one.send("POST", "/api/memory/remember", {"content": said("kettle")}, OPENCODE)
-        assert status == 200, told
-    assert told["deduped"] is True
+        status, reply = await served.send(
+            "POST", "/api/memory/remember", {"content": said("kettle")}, OPENCODE
+        )
+        assert status == 200, reply
+    assert reply["deduped"] is True
     body = {"content": said("grinder"), "project": "/coffee"}
-    assert (await one.send("POST", "/api/memory/remember", body, OPENCODE))[0] == 200
-    await use(one.mcp[1], "memory_store", content=said("cupboard"))
-    await one.hook("session-start", "c1", LEGACY, project="/coffee")
-    await one.hook("user-prompt-submit", "c1", LEGACY, project="/coffee", userMessage=said("bean"))
+    assert (await served.send("POST", "/api/memory/remember", body, OPENCODE))[0] == 200
+    await use(served.mcp[1], "memory_store", content=said("cupboard"))
+    await served.hook("session-start", "c1", LEGACY, project="/coffee")
+    await served.hook("user-prompt-submit", "c1", LEGACY, project="/coffee", userMessage=said("bean"))
     for agent in ("first", "second"):
-        await one.hook("session-start", f"claw-{agent}", OPENCLAW, project="/tea", agentId=agent)
-    await one.hook(
+        await served.hook("session-start", f"claw-{agent}", OPENCLAW, project="/tea", agentId=agent)
+    await served.hook(
         "user-prompt-submit",
         "claw-first",
         OPENCLAW,
@@ -197,10 +199,10 @@ async def store_in_every_way(one: Windows) -> None:
         userMessage=said("tray"),
     )
     body = {"harness": "claude-code", "content": said("spoon"), "project": "/tea"}
-    assert (await one.send("POST", "/api/hooks/remember", body, LEGACY))[0] == 200
+    assert (await served.send("POST", "/api/hooks/remember", body, LEGACY))[0] == 200
     transcript = f"User: {said('lamp')}\n\nAssistant: I see.\n"
-    await one.hook("session-end", "c2", LEGACY, project="/tea", transcript=transcript)
-    await one.written()
+    await served.hook("session-end", "c2", LEGACY, project="/tea", transcript=transcript)
+    await served.written()
 
 
 WHERE = {
@@ -210,49 +212,51 @@ WHERE = {
 """What a prompt in a project is given: what is the project's, and what is outside of projects."""
 
 
-async def look_everywhere(one: Windows, there: Iterable[str], again: str) -> None:
+async def look_everywhere(served: Windows, there: Iterable[str], again: str) -> None:
     """Whatever is there is found by tools, MCP and prompts, and nothing else is; ``again`` begins new sessions."""
     there = frozenset(there)
     for thing in THINGS:
-        assert bool(await one.recalled(thing)) is (thing in there), f"a tool, {thing}"
-        assert await one.by_mcp(thing) == [thing in there] * 2, f"MCP, {thing}"
-        assert await one.recalled(thing, who="eve") == [], f"another user finds the {thing}"
+        assert bool(await served.recalled(thing)) is (thing in there), f"a tool, {thing}"
+        assert await served.by_mcp(thing) == [thing in there] * 2, f"MCP, {thing}"
+        assert await served.recalled(thing, who="eve") == [], f"another user finds the {thing}"
         for project, shown in WHERE.items():
             for way, headers in (("plugin", PLUGIN), ("legacy", LEGACY)):
                 key = f"{again}-{way}-{project}-{thing}"
                 fields = {"project": project, "agentId": "second", "who": "ada-who-looks"}
-                found = await one.injected(thing, key, headers, **fields)
+                found = await served.injected(thing, key, headers, **fields)
                 assert found is (thing in there and thing in shown), (
                     f"a prompt by {way} in {project}, {thing}"
                 )
 
 
-async def play(one: Windows) -> None:
+async def play(served: Windows) -> None:
     """Store, find, correct, forget, find no more."""
-    await store_in_every_way(one)
-    await look_everywhere(one, THINGS, "before")
-    assert await one.injected("teapot", "o2", PLUGIN, project="/coffee") is False
-    if "native_mutation" not in one.slot.capabilities():
-        row = (await one.recalled("grinder"))[0]
-        status, told = await one.send("DELETE", f"/api/memory/{row['id']}?reason=r")
-        assert (status, bool(told["error"])) == (501, True), "what a backend cannot forget is said, and stays"
-        await look_everywhere(one, THINGS, "after")
+    await store_in_every_way(served)
+    await look_everywhere(served, THINGS, "before")
+    assert await served.injected("teapot", "o2", PLUGIN, project="/coffee") is False
+    if "native_mutation" not in served.slot.capabilities():
+        row = (await served.recalled("grinder"))[0]
+        status, reply = await served.send("DELETE", f"/api/memory/{row['id']}?reason=r")
+        assert (status, bool(reply["error"])) == (501, True), (
+            "what a backend cannot forget is said, and stays"
+        )
+        await look_everywhere(served, THINGS, "after")
         return
     for thing in ("grinder", "lamp"):  # by a tool that names no project, while another project is open
-        for row in await one.recalled(thing):
-            status, told = await one.send("DELETE", f"/api/memory/{row['id']}?reason=r", headers=OPENCODE)
-            assert status == 200, told
-    for row in await one.recalled("teapot"):  # from a session of the other project
+        for row in await served.recalled(thing):
+            status, reply = await served.send("DELETE", f"/api/memory/{row['id']}?reason=r", headers=OPENCODE)
+            assert status == 200, reply
+    for row in await served.recalled("teapot"):  # from a session of the other project
         body = {"ids": [row["id"]], "mode": "execute", "reason": "r", "sessionKey": "o2"}
-        status, told = await one.send("POST", "/api/memory/forget", body, PLUGIN)
-        assert (status, told["deleted"]) == (200, 1), told
-    for row in await one.recalled("tray"):
-        await use(one.mcp[1], "memory_forget", id=row["id"])
-    for row in await one.recalled("kettle"):
-        await use(one.mcp[0], "memory_forget", id=row["id"])
-        assert (await one.send("GET", f"/api/memory/{row['id']}"))[0] == 404
-    await one.written()
-    await look_everywhere(one, {"cupboard", "bean", "spoon"}, "after")
-    await one.send("POST", "/api/memory/remember", {"content": said("kettle")}, OPENCODE)  # after all
-    await one.written()
-    assert await one.recalled("kettle"), "what was forgotten can be stored again"
+        status, reply = await served.send("POST", "/api/memory/forget", body, PLUGIN)
+        assert (status, reply["deleted"]) == (200, 1), reply
+    for row in await served.recalled("tray"):
+        await use(served.mcp[1], "memory_forget", id=row["id"])
+    for row in await served.recalled("kettle"):
+        await use(served.mcp[0], "memory_forget", id=row["id"])
+        assert (await served.send("GET", f"/api/memory/{row['id']}"))[0] == 404
+    await served.written()
+    await look_everywhere(served, {"cupboard", "bean", "spoon"}, "after")
+    await served.send("POST", "/api/memory/remember", {"content": said("kettle")}, OPENCODE)  # after all
+    await served.written()
+    assert await served.recalled("kettle"), "what was forgotten can be stored again"

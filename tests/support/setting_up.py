@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 
-def set_up(home: Path, host: str) -> str:
+def set_up(directory: Path, host: str) -> str:
     """Answer what ``memslot setup`` asks in an empty home, in a process of its own; what it printed."""
     usual = {name: value for name, value in os.environ.items() if not name.endswith(("_HOME", "_CONFIG_DIR"))}
     done = subprocess.run(
         [Path(sys.executable).with_name("memslot"), "setup"], input=f"{host}\nfull_history\ndata\n",
-        env={**usual, "HOME": str(home)}, cwd=home, capture_output=True, text=True, timeout=300, check=False,
+        env={**usual, "HOME": str(directory)}, cwd=directory,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "to be done" not in done.stdout
