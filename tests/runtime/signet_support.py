@@ -53,7 +53,7 @@ class Daemon:
         assert status == 200, answer
         return dict(answer)
 
-    async def settled(self) -> None:
+    async def drain(self) -> None:
         assert await self.memory.drain(20)
 
 

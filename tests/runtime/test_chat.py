@@ -47,47 +47,47 @@ def config(directory: Path, provider: str, agent: Any = None, **options: Any) ->
 
 async def talk(file: Path, *lines: str) -> tuple[str, list[str]]:
     """What was answered, and what was said beside it."""
-    left, out, told = [f"{line}\n" for line in lines], io.StringIO(), []
+    left, out, notices = [f"{line}\n" for line in lines], io.StringIO(), []
 
     def read() -> str:
         if not left:
             raise EOFError
         return left.pop(0)
 
-    await chat(load_config(file), channel=CommandLine(read, out), say=told.append)
-    return out.getvalue(), told
+    await chat(load_config(file), channel=CommandLine(read, out), say=notices.append)
+    return out.getvalue(), notices
 
 
 @pytest.mark.parametrize("provider", REMEMBERS)
 async def test_a_memory_that_needs_no_key_remembers_the_next_time(tmp_path: Path, provider: str) -> None:
     file = config(tmp_path, provider)
-    said, told = await talk(file, "My favourite tea is oolong.", "/memory")
+    said, notices = await talk(file, "My favourite tea is oolong.", "/memory")
     assert said == "Understood.\n"
-    assert told[0].startswith(f"scripted with {provider}")
-    said, told = await talk(file, "Which tea is my favourite?", "/memory")
+    assert notices[0].startswith(f"scripted with {provider}")
+    said, notices = await talk(file, "Which tea is my favourite?", "/memory")
     assert "oolong" in said
-    assert "My favourite tea is oolong." in told[1]
-    assert "memories, " in told[1]
+    assert "My favourite tea is oolong." in notices[1]
+    assert "memories, " in notices[1]
 
 
 @pytest.mark.parametrize("provider", CONTROLS)
 async def test_a_control_holds_a_conversation_too(tmp_path: Path, provider: str) -> None:
-    said, told = await talk(
+    said, notices = await talk(
         config(tmp_path, provider, **CONTROLS[provider]),
         "My bike is red.",
         "Which tea is my favourite?",
         "/memory",
     )
     assert said.startswith("Understood.\n") or "oolong" in said
-    assert told[1].startswith("recall took")
+    assert notices[1].startswith("recall took")
 
 
 async def test_read_only_keeps_nothing_and_a_switch_keeps_it_so(tmp_path: Path) -> None:
     file = config(tmp_path, "mem0")
-    _, told = await talk(
+    _, notices = await talk(
         file, "/mode read-only", "I hate coffee.", "/switch full_history", "I hate milk.", "/quit"
     )
-    assert told[1:] == ["mem0 is read-only", "now with full_history"]
+    assert notices[1:] == ["mem0 is read-only", "now with full_history"]
     for name in ("mem0", "full_history"):
         said, _ = await talk(config(tmp_path, name), "What do I hate, coffee or milk?")
         assert "coffee." not in said
@@ -96,12 +96,12 @@ async def test_read_only_keeps_nothing_and_a_switch_keeps_it_so(tmp_path: Path) 
 
 async def test_a_switch_that_fails_leaves_the_memory_as_it_was(tmp_path: Path) -> None:
     file = config(tmp_path, "full_history")
-    said, told = await talk(
+    said, notices = await talk(
         file, "My bike is red.", "/switch grafiti", "/switch", "Which bike is red?", "/switch full_history"
     )
-    assert told[1].endswith("/switch: no plugin is named 'grafiti'; did you mean graphiti?")
-    assert told[2].startswith("/switch is not understood\n/memory")
-    assert told[3] == "it is full_history already"
+    assert notices[1].endswith("/switch: no plugin is named 'grafiti'; did you mean graphiti?")
+    assert notices[2].startswith("/switch is not understood\n/memory")
+    assert notices[3] == "it is full_history already"
     assert said.count("\n") == 2
 
 
@@ -136,24 +136,24 @@ async def test_what_cannot_be_written_is_kept_for_the_next_chat(
         down.setattr(MemorySlot, "record_accepted", refuse)
         await talk(file, "My favourite tea is oolong.")
     await talk(file, "Good morning.")
-    _, told = await talk(file, "Which tea is my favourite?", "/memory")
-    assert "My favourite tea is oolong." in told[1]
+    _, notices = await talk(file, "Which tea is my favourite?", "/memory")
+    assert "My favourite tea is oolong." in notices[1]
 
 
 async def test_forgetting_asks_first(tmp_path: Path) -> None:
     file = config(tmp_path, "full_history")
     await talk(file, "My favourite tea is oolong.")
-    _, told = await talk(file, "/forget", "no", "/forget", "/memory", "yes it is me")
-    assert told[1] == "delete everything full_history keeps of r:ada? Type yes"
-    assert told[2] == "nothing was deleted"
-    assert told[4] == "nothing was asked yet"
+    _, notices = await talk(file, "/forget", "no", "/forget", "/memory", "yes it is me")
+    assert notices[1] == "delete everything full_history keeps of r:ada? Type yes"
+    assert notices[2] == "nothing was deleted"
+    assert notices[4] == "nothing was asked yet"
     turns = spool_directory(tmp_path / "kept")
     turns.mkdir()
     (turns / "1.json").write_text("{}")
     (turns / "1.json.7.part").write_text("{}")  # of one that was killed over it
     (turns / "hooks.sock").write_text("")
-    said, told = await talk(file, "/forget", "yes", "Which tea is my favourite?")
-    assert told[2].startswith("deleted")
+    said, notices = await talk(file, "/forget", "yes", "Which tea is my favourite?")
+    assert notices[2].startswith("deleted")
     assert "oolong" not in said
     assert [left.name for left in turns.iterdir()] == ["hooks.sock"], "turns of hooks are of this scope, too"
 
@@ -213,9 +213,9 @@ async def test_a_failure_that_is_passed_on_ends_the_turn_and_not_the_chat(
         return await retrieve(self, request)
 
     monkeypatch.setattr(MemorySlot, "retrieve", fails)
-    said, told = await talk(file, "My bike is red.", "My bike is green.")
+    said, notices = await talk(file, "My bike is red.", "My bike is green.")
     assert said == "Understood.\n"
-    assert told[1:] == ["error: gone"]
+    assert notices[1:] == ["error: gone"]
 
 
 async def test_a_name_no_memory_takes_is_refused_before_anything_is_said(tmp_path: Path) -> None:
@@ -235,13 +235,13 @@ async def test_without_standard_input_it_ends(tmp_path: Path, monkeypatch: pytes
 
 
 async def test_an_unknown_command_is_named(tmp_path: Path) -> None:
-    _, told = await talk(config(tmp_path, "full_history"), "/forgt", "/mode on", "/switch", "/help")
-    assert [one.partition("\n")[0] for one in told[1:4]] == [
+    _, notices = await talk(config(tmp_path, "full_history"), "/forgt", "/mode on", "/switch", "/help")
+    assert [notice.partition("\n")[0] for notice in notices[1:4]] == [
         "/forgt is not understood",
         "/mode on is not understood",
         "/switch is not understood",
     ]
-    assert told[4].startswith("/memory ")
+    assert notices[4].startswith("/memory ")
 
 
 async def test_an_answer_that_cannot_be_written_is_no_fault_of_the_model(

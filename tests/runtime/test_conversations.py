@@ -37,14 +37,14 @@ class Halting(ScriptedProvider):
 
     def __init__(self) -> None:
         super().__init__()
-        self.go = anyio.Event()
+        self.resume = anyio.Event()
 
     async def stream(
         self, messages: Sequence[Message], options: CompletionOptions | None = None
     ) -> AsyncIterator[CompletionChunk]:
         async for chunk in super().stream(messages, options):
             yield chunk
-            await self.go.wait()
+            await self.resume.wait()
 
 
 class Talk:
@@ -61,13 +61,13 @@ class Talk:
         answer = await self.http.post("/api/chat", json={"content": content, **body}, headers=headers)
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"].startswith("text/event-stream")
-        lines = [one for one in answer.text.split("\n\n") if one]
-        return answer.headers["x-session-key"], [json.loads(one.removeprefix("data: ")) for one in lines]
+        lines = [line for line in answer.text.split("\n\n") if line]
+        return answer.headers["x-session-key"], [json.loads(line.removeprefix("data: ")) for line in lines]
 
-    async def told(self, content: str, token: str = "", **body: Any) -> str:
+    async def ask(self, content: str, token: str = "", **body: Any) -> str:
         """The whole answer."""
         _, events = await self.say(content, token, **body)
-        assert [one["streaming"] for one in events] == [True] * (len(events) - 1) + [False]
+        assert [event["streaming"] for event in events] == [True] * (len(events) - 1) + [False]
         assert not events[-1]["error"], events
         return str(events[-1]["content"])
 
@@ -96,39 +96,39 @@ async def talking(
 async def test_an_answer_streams_and_the_conversation_goes_on() -> None:
     async with talking() as talk:
         key, events = await talk.say("My favourite tea is oolong.")
-        assert [one["content"] for one in events] == ["Understood.", "Understood."]
-        assert [one["streaming"] for one in events] == [True, False]
-        assert "oolong" in await talk.told("Which tea is my favourite?", sessionKey="another")
+        assert [event["content"] for event in events] == ["Understood.", "Understood."]
+        assert [event["streaming"] for event in events] == [True, False]
+        assert "oolong" in await talk.ask("Which tea is my favourite?", sessionKey="another")
         assert len(key) == 32
 
 
 async def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
     native, file, model = FakeNativeStore(), tmp_path / "hosts.db", ScriptedProvider()
     async with talking(model, native, file) as talk:
-        await talk.told("My bike is red.", sessionKey="s")
+        await talk.ask("My bike is red.", sessionKey="s")
     async with talking(model, native, file) as talk:
-        await talk.told("What did I say?", sessionKey="s")
+        await talk.ask("What did I say?", sessionKey="s")
         shown, _ = model.requests[-1]
-        assert [one.content for one in shown] == ["My bike is red.", "Understood.", "What did I say?"]
+        assert [message.content for message in shown] == ["My bike is red.", "Understood.", "What did I say?"]
 
 
 async def test_what_a_reset_erased_is_shown_and_kept_by_no_conversation(tmp_path: Path) -> None:
     model = Halting()
     async with talking(model, host_file=tmp_path / "hosts.db") as talk:
         slot, store = talk.server.endpoints.memory.slot, talk.server.store
-        model.go.set()
-        await talk.told("My bike is red.", sessionKey="s")
+        model.resume.set()
+        await talk.ask("My bike is red.", sessionKey="s")
         await slot.reset_scope(BASE)
-        await talk.told("What did I say?", sessionKey="s")
+        await talk.ask("What did I say?", sessionKey="s")
         shown, _ = model.requests[-1]
-        assert [one.content for one in shown] == ["What did I say?"]
+        assert [message.content for message in shown] == ["What did I say?"]
         assert "bike" not in str(store.get("conversation", BASE, "s"))
-        model.go = anyio.Event()
+        model.resume = anyio.Event()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(talk.told, "My boat is blue.", sessionKey="s"))
+            tasks.start_soon(partial(talk.ask, "My boat is blue.", sessionKey="s"))
             await until(lambda: "boat" in str(model.requests[-1]))
             await slot.reset_scope(BASE)
-            model.go.set()
+            model.resume.set()
         assert "boat" not in str(store.get("conversation", BASE, "s"))
 
 
@@ -136,11 +136,11 @@ async def test_idle_conversations_and_too_many_go_on_from_what_is_kept() -> None
     model = ScriptedProvider()
     async with talking(model, agent={"idle_s": 0.01, "max_open": 1}) as talk:
         for text in ("one.", "two.", "three."):
-            await talk.told(text, sessionKey="s")
-            await talk.told(text, sessionKey="t")
+            await talk.ask(text, sessionKey="s")
+            await talk.ask(text, sessionKey="t")
             await anyio.sleep(0.03)
         shown, _ = model.requests[-2]
-        assert [one.content for one in shown if one.role == "user"] == ["one.", "two.", "three."]
+        assert [message.content for message in shown if message.role == "user"] == ["one.", "two.", "three."]
 
 
 async def test_a_client_that_leaves_in_mid_answer_leaves_the_turn_recorded() -> None:
@@ -171,11 +171,11 @@ async def test_a_client_that_leaves_in_mid_answer_leaves_the_turn_recorded() -> 
         }  # fmt: skip
         with anyio.fail_after(30):
             await talk.server.app(scope, receive, send)
-        assert not any(b'"streaming":false' in one.get("body", b"") for one in sent)
-        model.go.set()
+        assert not any(b'"streaming":false' in message.get("body", b"") for message in sent)
+        model.resume.set()
         # A second turn waits for the first, which is whole in the conversation and in the memory.
-        await talk.told("And now?", sessionKey="s")
-        assert [one.content for one in model.requests[-1][0]] == [
+        await talk.ask("And now?", sessionKey="s")
+        assert [message.content for message in model.requests[-1][0]] == [
             "My bike is red.",
             "Understood.",
             "And now?",
@@ -189,19 +189,19 @@ async def test_two_turns_of_one_conversation_come_one_after_the_other() -> None:
     model = ScriptedProvider()
     async with talking(model) as talk, anyio.create_task_group() as tasks:
         for text in ("one.", "two.", "three."):
-            tasks.start_soon(lambda text: talk.told(text, sessionKey="s"), text)
+            tasks.start_soon(lambda text: talk.ask(text, sessionKey="s"), text)
     assert [len(shown) for shown, _ in model.requests] == [1, 3, 5]
 
 
 async def test_a_token_reaches_no_other_conversation() -> None:
     model = ScriptedProvider()
     async with talking(model, tokens=TOKENS) as talk:
-        await talk.told("the iguana Rex", "of-ada", sessionKey="s")
-        answer = await talk.told("What was the iguana called?", "of-eve", sessionKey="s")
+        await talk.ask("the iguana Rex", "of-ada", sessionKey="s")
+        answer = await talk.ask("What was the iguana called?", "of-eve", sessionKey="s")
         shown, options = model.requests[-1]
         assert len(shown) == 1
         assert "Rex" not in f"{options.system_prompt} {answer}"
-        await talk.told("What was the iguana called?", "of-ada", sessionKey="s", project="/p")
+        await talk.ask("What was the iguana called?", "of-ada", sessionKey="s", project="/p")
         shown, options = model.requests[-1]
         assert (len(shown), "Rex" in str(options.system_prompt)) == (1, False), "a project has its own"
         status = (await talk.http.post("/api/chat", json={"content": "x"})).status_code
@@ -212,8 +212,8 @@ async def test_a_model_that_fails_is_an_error_in_the_stream_and_the_conversation
     model = ScriptedProvider([RuntimeError("secret words"), "Here again."])
     async with talking(model) as talk:
         _, events = await talk.say("My bike is red.", sessionKey="s")
-        assert [one["error"] for one in events] == ["the model gave no answer: RuntimeError"]
-        assert await talk.told("Hello?", sessionKey="s") == "Here again."
+        assert [event["error"] for event in events] == ["the model gave no answer: RuntimeError"]
+        assert await talk.ask("Hello?", sessionKey="s") == "Here again."
 
 
 async def test_a_conversation_that_cannot_be_kept_says_so(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ async def test_a_conversation_that_cannot_be_kept_says_so(tmp_path: Path) -> Non
             tasks.start_soon(ask)
             await until(lambda: bool(model.requests))
             file.unlink()
-            model.go.set()
+            model.resume.set()
         assert heard[-1]["error"].startswith("the conversation cannot go on: hosts.db: removed")
         answer = await talk.http.post("/api/chat", json={"content": "Hello?", "sessionKey": "s"})
         assert (answer.status_code, "hosts.db: removed" in answer.json()["error"]) == (503, True)
@@ -250,11 +250,11 @@ async def test_limits_and_malformed_turns_are_answered_before_the_stream() -> No
             answer = await talk.http.post("/api/chat", json=body)
             assert (answer.status_code, set(answer.json())) == (wanted, {"error"}), body
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(talk.told, "hi")
+            tasks.start_soon(talk.ask, "hi")
             await until(lambda: bool(model.requests))
             answer = await talk.http.post("/api/chat", json={"content": "hi"})
             assert answer.status_code == 503, "an answer being streamed is a request in work"
-            model.go.set()
+            model.resume.set()
 
 
 async def test_without_an_agent_it_is_said() -> None:

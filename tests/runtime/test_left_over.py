@@ -84,7 +84,7 @@ def begun(directory: Path, name: str, pause_s: float) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def go(*processes: subprocess.Popen[str]) -> None:
+def proceed(*processes: subprocess.Popen[str]) -> None:
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("\n")
@@ -99,9 +99,9 @@ def said(process: subprocess.Popen[str]) -> str:
 async def test_two_that_begin_at_once_deliver_what_was_left_once(tmp_path: Path) -> None:
     await leave(tmp_path)
     with begun(tmp_path, "first", 0.05) as first, begun(tmp_path, "second", 0.05) as second:
-        go(first, second)
+        proceed(first, second)
         assert [said(first), said(second)] == ["begun", "begun"]
-        go(first, second)
+        proceed(first, second)
         assert [first.wait(60), second.wait(60)] == [0, 0]
     stored = Counter((tmp_path / "stored").read_text(encoding="utf-8").split("\n")[:-1])
     assert {name: count for name, count in stored.items() if count > 1} == {}
@@ -115,9 +115,9 @@ async def test_one_that_dies_over_it_leaves_it_to_another(
     """Its lock is lost with it. What it had sent a moment before may go out a second time."""
     await leave(tmp_path)
     with begun(tmp_path, "first", 0.05) as first, begun(tmp_path, "second", 0.05) as second:
-        go(first)
+        proceed(first)
         assert said(first) == "begun"
-        go(second)
+        proceed(second)
         assert said(second) == "begun"
         with anyio.fail_after(30):
             while not (tmp_path / "stored").exists():  # noqa: ASYNC110
@@ -125,7 +125,7 @@ async def test_one_that_dies_over_it_leaves_it_to_another(
         first.kill()
         first.wait()
         await anyio.sleep(5.1)  # until it looks again
-        go(second)
+        proceed(second)
         assert second.wait(60) == 0
     stored = Counter((tmp_path / "stored").read_text(encoding="utf-8").split("\n")[:-1])
     assert {f"e{number}" for number in range(EVENTS)} <= stored.keys()

@@ -74,14 +74,16 @@ async def test_a_turn_goes_in_the_contracts_order(memory: TurnMemory, backend: O
     assert (report.output.content, report.rounds, report.recorded) == ("Oolong.", 2, True)
     (first, options), (second, _) = asked(now)
     assert options.system_prompt is not None
-    places = [options.system_prompt.index(one) for one in ("Ada's agent", "Be terse.", "I like oolong tea.")]
+    places = [
+        options.system_prompt.index(part) for part in ("Ada's agent", "Be terse.", "I like oolong tea.")
+    ]
     assert places == sorted(places)
-    assert [one.role for one in first] == ["user"]
-    assert [one.role for one in second] == ["user", "assistant", "tool"]
+    assert [message.role for message in first] == ["user"]
+    assert [message.role for message in second] == ["user", "assistant", "tool"]
     assert "I like oolong tea." in second[2].content
     assert [tool.name for tool in options.tools] == ["memory_search", "memory_store"]
     await now.end()
-    said = [[one.content for one in row.messages] for row in backend.rows]
+    said = [[message.content for message in row.messages] for row in backend.rows]
     assert said == [["I like oolong tea.", "Noted."], ["Which tea?", "Oolong."]]
 
 
@@ -97,7 +99,7 @@ async def test_research_runs_before_the_model_and_beside_recall(memory: TurnMemo
     now = AgentSession(ScriptedProvider(["Yes."]), memory, ToolRegistry([Library()]))
     report = await now.turn(UserTurn(content="tea"))
     assert "Result of library:\na book on tea" in (asked(now)[0][1].system_prompt or "")
-    assert [one.content for one in report.research] == ["a book on tea"]
+    assert [result.content for result in report.research] == ["a book on tea"]
 
 
 async def test_the_loop_keeps_the_conversation_and_the_memory_leaves_it_out(memory: TurnMemory) -> None:
@@ -107,7 +109,7 @@ async def test_the_loop_keeps_the_conversation_and_the_memory_leaves_it_out(memo
         await now.end()
     await say(now, "third")
     messages, options = asked(now)[2]
-    assert [one.content for one in messages] == ["first", "One.", "second", "Two.", "third"]
+    assert [message.content for message in messages] == ["first", "One.", "second", "Two.", "third"]
     assert "<memory-context" not in (options.system_prompt or "")
 
 
@@ -163,7 +165,7 @@ async def test_a_model_that_gives_no_answer_ends_no_session(
     assert output.error
     assert "planted" not in output.error
     assert (await say(now, "again")).content == "Better."
-    assert [one.content for one in asked(now)[1][0]] == ["hi", "again"]
+    assert [message.content for message in asked(now)[1][0]] == ["hi", "again"]
     await now.end()
     assert [row.messages[0].content for row in backend.rows] == ["hi", "again"]
 
@@ -180,8 +182,8 @@ async def test_a_model_that_only_calls_tools_is_stopped(memory: TurnMemory) -> N
     now = session(memory, many, "Done.")
     output = await say(now, "tea?")
     assert output.content == "Done."
-    assert sum("too many" in one.content for one in output.tool_results) == 4
-    assert len([one for one in asked(now)[1][0] if one.role == "tool"]) == 20
+    assert sum("too many" in result.content for result in output.tool_results) == 4
+    assert len([message for message in asked(now)[1][0] if message.role == "tool"]) == 20
 
 
 async def test_a_call_that_was_cut_off_leaves_no_open_call(memory: TurnMemory) -> None:
@@ -189,7 +191,7 @@ async def test_a_call_that_was_cut_off_leaves_no_open_call(memory: TurnMemory) -
     now = session(memory, cut, "Fine.")
     assert (await say(now, "tea?")).content == "Let me"
     await say(now, "well?")
-    assert all(not one.tool_calls for one in asked(now)[1][0])
+    assert all(not message.tool_calls for message in asked(now)[1][0])
 
 
 async def test_what_does_not_fit_is_summarised_and_recalled(memory: TurnMemory) -> None:
@@ -211,7 +213,7 @@ async def test_without_a_summary_the_oldest_turns_go(memory: TurnMemory) -> None
     now = session(memory, *lines, tools=False, settings=SessionSettings(window_tokens=100))
     await say(now, "word " * 60)
     assert (await say(now, "again " * 20)).content == "fine"
-    assert [one.role for one in asked(now)[-1][0]] == ["user"]
+    assert [message.role for message in asked(now)[-1][0]] == ["user"]
 
 
 async def test_without_a_window_all_of_it_is_shown(memory: TurnMemory) -> None:
@@ -219,7 +221,7 @@ async def test_without_a_window_all_of_it_is_shown(memory: TurnMemory) -> None:
     long = "oolong " * 3000
     await say(now, long)
     await say(now, "and now?")
-    assert [one.content for one in asked(now)[-1][0]] == [long, "ok", "and now?"]
+    assert [message.content for message in asked(now)[-1][0]] == [long, "ok", "and now?"]
 
 
 async def test_a_session_is_resumed_from_its_checkpoint(memory: TurnMemory) -> None:
@@ -229,7 +231,7 @@ async def test_a_session_is_resumed_from_its_checkpoint(memory: TurnMemory) -> N
     second = session(memory, "Ada.", checkpoint=kept)
     assert second.session_key == first.session_key
     await say(second, "Who am I?")
-    assert [one.content for one in asked(second)[0][0]] == ["I am Ada.", "Hello Ada.", "Who am I?"]
+    assert [message.content for message in asked(second)[0][0]] == ["I am Ada.", "Hello Ada.", "Who am I?"]
     with pytest.raises(InputError):
         session(memory, checkpoint=Checkpoint(session_key="s", history=({"role": "nobody"},)))
 
@@ -307,7 +309,9 @@ async def test_a_command_line_session_runs_to_its_end(memory: TurnMemory, backen
 
 
 async def events(channel: HttpChannel, text: str) -> list[Any]:
-    return [json.loads(one.removeprefix("data: ")) async for one in channel.exchange(UserTurn(content=text))]
+    return [
+        json.loads(line.removeprefix("data: ")) async for line in channel.exchange(UserTurn(content=text))
+    ]
 
 
 async def test_http_turns_are_streams_of_events(memory: TurnMemory) -> None:
@@ -316,8 +320,8 @@ async def test_http_turns_are_streams_of_events(memory: TurnMemory) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run_session, session(memory, "Hello, you.", "Bye."), channel)
         first = await events(channel, "hi")
-        assert [one["content"] for one in first] == ["Hello,", " you.", "Hello, you."]
-        assert [one["streaming"] for one in first] == [True, True, False]
+        assert [event["content"] for event in first] == ["Hello,", " you.", "Hello, you."]
+        assert [event["streaming"] for event in first] == [True, True, False]
         assert (await events(channel, "bye"))[-1]["content"] == "Bye."
         channel.close()
     with pytest.raises(ChannelClosed):
@@ -336,7 +340,7 @@ async def test_a_client_that_goes_away_mid_stream_stops_nothing(
         with anyio.fail_after(30):
             assert (await events(channel, "bye"))[-1]["content"] == "Bye."
         channel.close()
-    assert [[one.content for one in row.messages] for row in backend.rows] == [
+    assert [[message.content for message in row.messages] for row in backend.rows] == [
         ["hi", "one two three four five"],
         ["bye", "Bye."],
     ]
@@ -405,7 +409,7 @@ async def test_a_model_that_never_ends_its_answer_is_cut_off(memory: TurnMemory,
     assert report.output.error == "the answer did not end within 1 s"
     assert shown
     await memory.drain(20)
-    assert [[one.content for one in row.messages] for row in backend.rows] == [["My bike is red."]]
+    assert [[message.content for message in row.messages] for row in backend.rows] == [["My bike is red."]]
     talk.provider, talk.settings = ScriptedProvider(["Here."]), SessionSettings()
     assert (await talk.turn(UserTurn(content="Still there?"), emit)).output.content == "Here."
 
@@ -414,7 +418,7 @@ async def test_a_prompt_that_the_model_refuses_for_its_length_is_an_error_of_one
     memory: TurnMemory,
 ) -> None:
     def refuses(messages: Sequence[Message], options: CompletionOptions) -> Any:
-        if sum(len(one.content) for one in messages) > 10_000:
+        if sum(len(message.content) for message in messages) > 10_000:
             raise BackendRejected("too long", backend_name="model")
         return "Fine."
 

@@ -111,40 +111,45 @@ def started(state_url: str) -> Any:
 
 @NEEDS_POSTGRES
 async def test_a_session_goes_on_at_whichever_server_is_asked(started: Any) -> None:
-    async with started() as one, started() as two:
-        await one.hook("session-start", sessionKey="s", project="/p")
-        await one.hook("user-prompt-submit", sessionKey="s", userMessage="My bike is red.", project="/p")
-        await one.settled()
-        found = await two.hook("user-prompt-submit", sessionKey="t", userMessage="red bike?", project="/p")
+    async with started() as first, started() as second:
+        await first.hook("session-start", sessionKey="s", project="/p")
+        await first.hook("user-prompt-submit", sessionKey="s", userMessage="My bike is red.", project="/p")
+        await first.drain()
+        found = await second.hook("user-prompt-submit", sessionKey="t", userMessage="red bike?", project="/p")
         assert "My bike is red." in found["inject"]
-        again = await one.hook("user-prompt-submit", sessionKey="t", userMessage="red bike?", project="/p")
+        again = await first.hook("user-prompt-submit", sessionKey="t", userMessage="red bike?", project="/p")
         assert "My bike is red." not in again["inject"], "said once, whichever of them said it"
-        assert [row["key"] for row in (await two.send("GET", "/api/sessions"))[1]["sessions"]] == ["s", "t"]
-        await two.post("/api/sessions/s/bypass", {"enabled": True})
-        assert (await one.hook("session-start", sessionKey="s", project="/p"))["bypassed"]
-        await two.post("/api/sessions/s/bypass", {"enabled": False})
-        assert not (await one.hook("session-start", sessionKey="s", project="/p"))["sessionKnown"]
-        await two.hook("session-end", sessionKey="s")
-        resumed = await one.hook("session-start", sessionKey="s", project="/p")
+        assert [row["key"] for row in (await second.send("GET", "/api/sessions"))[1]["sessions"]] == [
+            "s",
+            "t",
+        ]
+        await second.post("/api/sessions/s/bypass", {"enabled": True})
+        assert (await first.hook("session-start", sessionKey="s", project="/p"))["bypassed"]
+        await second.post("/api/sessions/s/bypass", {"enabled": False})
+        assert not (await first.hook("session-start", sessionKey="s", project="/p"))["sessionKnown"]
+        await second.hook("session-end", sessionKey="s")
+        resumed = await first.hook("session-start", sessionKey="s", project="/p")
         assert resumed["sessionKnown"]
         assert "My bike is red." in resumed["inject"]
-        assert not (await two.hook("session-start", sessionKey="s", project="/p"))["sessionKnown"]
-        stored = await one.post("/api/memory/remember", {"content": "[tea]: I like oolong.", "pinned": True})
-        row = (await two.send("GET", f"/api/memory/{stored[1]['id']}"))[1]
+        assert not (await second.hook("session-start", sessionKey="s", project="/p"))["sessionKnown"]
+        stored = await first.post(
+            "/api/memory/remember", {"content": "[tea]: I like oolong.", "pinned": True}
+        )
+        row = (await second.send("GET", f"/api/memory/{stored[1]['id']}"))[1]
         assert (row["tags"], row["pinned"]) == ("tea", 1)
-        assert (await two.post("/api/memory/remember", {"content": "I like oolong."}))[1]["deduped"]
+        assert (await second.post("/api/memory/remember", {"content": "I like oolong."}))[1]["deduped"]
 
 
 @NEEDS_POSTGRES
 async def test_a_conversation_goes_on_at_whichever_server_is_asked(state_url: str) -> None:
     server = PostgresServer(SecretStr(state_url))
-    async with talking(host_file=server) as one, talking(host_file=server) as two:
-        key, _ = await one.say("My favourite tea is oolong.")
+    async with talking(host_file=server) as first, talking(host_file=server) as second:
+        key, _ = await first.say("My favourite tea is oolong.")
         await anyio.sleep(0.5)  # until it is forgotten there
-        await two.say("And my cat is grey.", sessionKey=key)
+        await second.say("And my cat is grey.", sessionKey=key)
         await anyio.sleep(0.5)
-        await one.say("What did I say?", sessionKey=key)
-        scope = one.server.endpoints.sessions.scope(Caller(BASE))
-        kept = one.server.store.get("conversation", scope, key)
+        await first.say("What did I say?", sessionKey=key)
+        scope = first.server.endpoints.sessions.scope(Caller(BASE))
+        kept = first.server.store.get("conversation", scope, key)
     words = [message["content"] for message in kept["history"] if message["role"] == "user"]
     assert words == ["My favourite tea is oolong.", "And my cat is grey.", "What did I say?"]

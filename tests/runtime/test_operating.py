@@ -119,7 +119,7 @@ async def test_figures_are_told_to_callers_and_hold_no_text() -> None:
         headers = {"authorization": f"Bearer {ADA}"}
         body = {"harness": "t", "sessionKey": "s", "userMessage": "an unspeakable word"}
         await signet.http.post("/api/hooks/user-prompt-submit", json=body, headers=headers)
-        await signet.settled()
+        await signet.drain()
         assert (await signet.http.get("/metrics")).status_code == 401
         answer = await signet.http.get("/metrics", headers=headers)
     assert answer.headers["content-type"].startswith("text/plain")

@@ -112,8 +112,8 @@ async def test_recall_ends_at_its_deadline_whatever_the_memory_does(
         recall = await memory.recall("tea?", session_id="s")
         assert isinstance(recall.failure, BackendTimeout)
         assert recall.section == ""
-        told = [one for one in sink if one.operation == "recall"]
-        assert [(one.error, one.scope) for one in told] == [("BackendTimeout", ADA)]
+        recalls = [trace for trace in sink if trace.operation == "recall"]
+        assert [(trace.error, trace.scope) for trace in recalls] == [("BackendTimeout", ADA)]
         assert "recall" in memory.status()["last_recall_failure"]
         gate.set()
         memory.policy = TurnPolicy(recall_s=20)
@@ -192,7 +192,7 @@ async def test_a_cancelled_turn_gives_its_recall_up(slot: MemorySlot, adapter: O
     async with TurnMemory(slot, TurnPolicy(recall_s=20, open_after=1)) as memory:
         with anyio.move_on_after(0.01):
             await memory.recall("tea?", session_id="s")
-        await until(lambda: any(one.operation == "retrieve" for one in sink))
+        await until(lambda: any(trace.operation == "retrieve" for trace in sink))
         assert memory.status()["recall_circuit"] == "closed"
         assert (await memory.recall("tea?", session_id="s")).failure is None
 
@@ -337,8 +337,8 @@ async def test_the_order_of_a_scope_is_that_of_handing_over(slot: MemorySlot, ad
         assert order == handed
 
 
-async def _recorded(memory: TurnMemory, one: MemoryEvent) -> None:
-    assert await memory.record(one)
+async def _recorded(memory: TurnMemory, memory_event: MemoryEvent) -> None:
+    assert await memory.record(memory_event)
 
 
 async def test_what_was_certainly_not_sent_goes_again_in_its_place(
@@ -719,6 +719,6 @@ async def test_no_user_text_stands_in_status_or_log(
         await memory.recall(secret, session_id="s")
         await memory.record_turn(user=secret, session_id="s")
         await memory.drain(20)
-        told = f"{memory.status()} {await memory.health()}"
-    assert secret not in told
+        report = f"{memory.status()} {await memory.health()}"
+    assert secret not in report
     assert secret not in caplog.text

@@ -53,7 +53,7 @@ async def opened(kind: str, url: str) -> AsyncIterator[Provider]:
 
 
 async def pieces(of: Provider, said: Sequence[Message] = SAID, **options: Any) -> list[CompletionChunk]:
-    return [one async for one in of.stream(said, CompletionOptions(**options))]
+    return [chunk async for chunk in of.stream(said, CompletionOptions(**options))]
 
 
 # -- what holds for all -----------------------------------------------------------------------------------
@@ -113,10 +113,10 @@ async def test_failures_are_ours_and_tell_no_secret(
         with pytest.raises(BackendError):
             await pieces(model)
         await model.aclose()
-    told = f"{caught.value} {caught.value.diagnostics}"
+    error_text = f"{caught.value} {caught.value.diagnostics}"
     assert caught.value.backend_name == kind
-    assert "sk-planted" not in told
-    assert "oolong" not in told
+    assert "sk-planted" not in error_text
+    assert "oolong" not in error_text
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -162,7 +162,7 @@ async def test_openai_is_sent_the_whole_conversation() -> None:
             await model.complete(CALLED, options)
         assert server.body["max_completion_tokens"] == 5
         assert "max_tokens" not in server.body
-    assert [one["role"] for one in body["messages"]] == ["system", "user", "assistant", "tool"]
+    assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "tool"]
     assert body["messages"][2]["tool_calls"] == [call("search", '{"query": "tea"}')]
     assert body["messages"][3]["tool_call_id"] == "c1"
     assert (body["max_tokens"], body["temperature"], body["stop"]) == (5, 0, ["END"])
@@ -213,7 +213,7 @@ async def test_openai_streams_text_and_calls() -> None:
         async with opened("openai", server.url) as model:
             chunks = await pieces(model)
         assert server.body["stream_options"] == {"include_usage": True}
-    assert [one.text for one in chunks[:-1]] == ["Let me ", "see."]
+    assert [chunk.text for chunk in chunks[:-1]] == ["Let me ", "see."]
     result = chunks[-1].result
     assert result is not None
     assert (result.content, result.stop_reason) == ("Let me see.", "tool_use")
@@ -230,7 +230,7 @@ async def test_a_stream_that_breaks_off_is_no_answer() -> None:
         with ModelServer(events(stream, cut=True)) as server:
             async with opened(kind, server.url) as model:
                 with pytest.raises(BackendError):
-                    got.extend([one async for one in model.stream(SAID)])
+                    got.extend([chunk async for chunk in model.stream(SAID)])
         assert not got
 
 
@@ -277,8 +277,8 @@ async def test_anthropic_is_sent_turns_that_alternate() -> None:
         body = server.body
     assert result.stop_reason == "tool_use"
     assert result.tool_calls == (ToolCall(id="c2", name="search", arguments={"query": "x"}),)
-    assert [one["role"] for one in body["messages"]] == ["user", "assistant", "user"]
-    assert [one["type"] for one in body["messages"][2]["content"]] == ["tool_result", "text"]
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
+    assert [block["type"] for block in body["messages"][2]["content"]] == ["tool_result", "text"]
     assert (body["system"], body["max_tokens"], body["temperature"]) == ("Be terse.", 5, 0.5)
     assert (body["stop_sequences"], body["tools"][0]["input_schema"]) == (["END"], SEARCH.input_schema)
 
@@ -287,7 +287,7 @@ async def test_anthropic_streams_text() -> None:
     with ModelServer(events(message_events("Ool", "ong."))) as server:
         async with opened("anthropic", server.url) as model:
             chunks = await pieces(model)
-    assert [one.text for one in chunks[:-1]] == ["Ool", "ong."]
+    assert [chunk.text for chunk in chunks[:-1]] == ["Ool", "ong."]
     assert chunks[-1].result is not None
     assert (chunks[-1].result.content, chunks[-1].result.stop_reason) == ("Oolong.", "end_turn")
 
@@ -307,16 +307,18 @@ async def test_scripted_says_its_lines_and_then_what_memory_knows() -> None:
 
 async def test_scripted_knows_what_it_was_told_in_the_conversation() -> None:
     model = ScriptedProvider()
-    told = [Message(role="user", content=text) for text in ("My tea is sencha.", "My tea is oolong.", "Bye.")]
+    statements = [
+        Message(role="user", content=text) for text in ("My tea is sencha.", "My tea is oolong.", "Bye.")
+    ]
     again = Message(role="user", content="Which tea is mine?")
-    assert (await model.complete([*told, again])).content == "My tea is oolong.", "the later one"
-    assert (await model.complete([told[2], again])).content == "I do not know."
+    assert (await model.complete([*statements, again])).content == "My tea is oolong.", "the later one"
+    assert (await model.complete([statements[2], again])).content == "I do not know."
 
 
 async def test_scripted_streams_what_it_completes() -> None:
     for line in ("a  b\nc", "aa aa aa", "", " x"):
         chunks = await pieces(ScriptedProvider([line]))
-        assert "".join(one.text for one in chunks) == line
+        assert "".join(chunk.text for chunk in chunks) == line
         assert chunks[-1].result == CompletionResult(
             content=line, usage={"input_tokens": 0, "output_tokens": 0}
         )

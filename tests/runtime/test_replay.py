@@ -126,10 +126,10 @@ async def test_a_replay_goes_on_where_it_was_interrupted(files, tmp_path: Path, 
     monkeypatch.setattr(Journal, "replayed", stops)
     await memslot("journal", "replay", first, "--to", second, code=130)
     monkeypatch.setattr(Journal, "replayed", note)
-    told = await memslot("journal", "replay", first, "--to", second, "--json")
-    assert '"earlier": 4' in told
-    assert '"found_written": 2' in told
-    assert '"complete": true' in told
+    printed = await memslot("journal", "replay", first, "--to", second, "--json")
+    assert '"earlier": 4' in printed
+    assert '"found_written": 2' in printed
+    assert '"complete": true' in printed
     async with build_slot(second) as slot:
         context = await slot.before_turn("trip", session_id="later")
     assert all(context.count(f"Trip number {number} ") == 1 for number in range(7))
@@ -150,7 +150,7 @@ async def test_one_person_moves_alone_and_is_forgotten_alone(files, tmp_path: Pa
         said.parent.mkdir(parents=True, exist_ok=True)
         said.write_text("Trip number 2, of a hook")
     await memslot("journal", "forget", first, "--persona", "ada", "--yes")
-    assert [one.scope for one in kept(tmp_path / "first" / "journal.db")] == [BOB]
+    assert [event.scope for event in kept(tmp_path / "first" / "journal.db")] == [BOB]
     left = bytes_below(tmp_path)
     assert b"Trip number 2" not in left
     assert b"Trip number 0" in left, "bob's own"
@@ -166,8 +166,8 @@ async def test_another_store_of_the_same_backend_is_named_by_whoever_forgets(fil
     first.write_text(config.replace("HISTORY", str(tmp_path / "before")), encoding="utf-8")
     await recorded(first, 3)
     first.write_text(config.replace("HISTORY", str(tmp_path / "now")), encoding="utf-8")
-    told = await memslot("journal", "forget", first, "--persona", "ada", "--yes")
-    assert "left in the backend: what was delivered to another store of full_history" in told
+    printed = await memslot("journal", "forget", first, "--persona", "ada", "--yes")
+    assert "left in the backend: what was delivered to another store of full_history" in printed
     assert kept(tmp_path / "first" / "journal.db")
     assert b"Trip number 2" in bytes_below(tmp_path / "before")
 
@@ -211,15 +211,15 @@ async def test_an_export_goes_through_a_pipe_and_leaves_no_half_of_a_file(
 async def test_a_person_nobody_recorded_is_not_called_forgotten(files) -> None:
     first = files("first", "full_history", journal="  journal: true\n", group="conditions")
     await recorded(first, 1)
-    told = await memslot("journal", "forget", first, "--persona", "adda", "--yes")
-    assert "nothing was recorded of 'adda'" in told
+    printed = await memslot("journal", "forget", first, "--persona", "adda", "--yes")
+    assert "nothing was recorded of 'adda'" in printed
 
 
 async def test_an_export_that_is_no_utf8_is_refused(files, tmp_path: Path) -> None:
     config = files("first", "full_history", journal="  journal: true\n", group="conditions")
     (tmp_path / "past.jsonl").write_bytes(b'{"format": "memslot-journal-1"}\n\xff\xfe\n')
-    told = await memslot("journal", "import", config, tmp_path / "past.jsonl", code=2)
-    assert ":2: not a line of JSON" in told
+    printed = await memslot("journal", "import", config, tmp_path / "past.jsonl", code=2)
+    assert ":2: not a line of JSON" in printed
 
 
 async def test_nobody_there_is_said(files) -> None:

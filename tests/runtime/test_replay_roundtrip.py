@@ -42,18 +42,18 @@ def killed_half_way(source: Path, target: Path, enough: Callable[[], bool]) -> N
         while process.poll() is None and not enough():
             time.sleep(0.005)
         process.kill()
-        _, told = process.communicate()
+        _, errors = process.communicate()
         if process.returncode == -signal.SIGKILL:
             return
-        assert process.returncode == 0, told
+        assert process.returncode == 0, errors
         shutil.rmtree(target.with_suffix(""))  # it was through before this looked: once more
     raise AssertionError("it was never caught at work")
 
 
 async def goes_on(source: Path, target: Path) -> dict[str, Any]:
     """Replay to the end; what is said of Ada's scope."""
-    told = await memslot("journal", "replay", source, "--to", target, "--json")
-    report = json.loads(told[told.index("{") :])  # behind the lines of progress
+    printed = await memslot("journal", "replay", source, "--to", target, "--json")
+    report = json.loads(printed[printed.index("{") :])  # behind the lines of progress
     assert report["complete"]
     ada, bob = report["scopes"]
     assert (bob["events"], bob["earlier"] + bob["written"]) == (1, 1)
@@ -77,10 +77,14 @@ async def test_every_event_goes_to_graphiti_and_back_though_both_replays_are_kil
         there = await goes_on(first, graph)
         assert 0 < there["earlier"] + there["found_written"] < COUNT, "it went on in the middle"
         async with build_slot(graph) as slot:
-            episodes = sorted(await rows(slot, "episodes", "episodes"), key=lambda one: one["created_at"])
-        assert [one["name"] for one in episodes] == [one.event_id for one in said], "once, and in order"
-        assert [datetime.fromisoformat(one["valid_at"]) for one in episodes] == [
-            one.timestamp for one in said
+            episodes = sorted(
+                await rows(slot, "episodes", "episodes"), key=lambda episode: episode["created_at"]
+            )
+        assert [episode["name"] for episode in episodes] == [event.event_id for event in said], (
+            "once, and in order"
+        )
+        assert [datetime.fromisoformat(episode["valid_at"]) for episode in episodes] == [
+            event.timestamp for event in said
         ]
 
         # Its own journal is the past that it was given.
@@ -96,13 +100,16 @@ async def test_every_event_goes_to_graphiti_and_back_though_both_replays_are_kil
             question = f"Where did trip number {number} take me?"
             assert CITIES[number % len(CITIES)] in await slot.before_turn(question, session_id="later")
     arrived = {
-        (one["metadata"]["event_id"], one["role"]): (one["memory"], datetime.fromisoformat(one["created_at"]))
-        for one in records
+        (record["metadata"]["event_id"], record["role"]): (
+            record["memory"],
+            datetime.fromisoformat(record["created_at"]),
+        )
+        for record in records
     }
     wanted = {
-        (one.event_id, message.role): (message.content, one.timestamp)
-        for one in said
-        for message in one.messages
+        (event.event_id, message.role): (message.content, event.timestamp)
+        for event in said
+        for message in event.messages
     }
     assert arrived == wanted
     assert len(records) == len(wanted), "nothing twice"

@@ -38,8 +38,8 @@ def opened(**more: Any) -> Any:
 
 @pytest.fixture
 async def signet() -> AsyncIterator[Daemon]:
-    async with opened() as one:
-        yield one
+    async with opened() as served:
+        yield served
 
 
 async def run(signet: Daemon, command: Any, secrets: Any = None, token: str = TOKEN) -> tuple[int, Any]:
@@ -135,22 +135,22 @@ async def test_a_flood_is_stopped(stream: str) -> None:
 
 @pytest.mark.thorough
 async def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
-    told = tmp_path / "pids"
+    pid_file = tmp_path / "pids"
     child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     code = (
         "import os, subprocess, sys\n"
         f"child = subprocess.Popen([sys.executable, '-c', {child!r}])\n"
-        f"open({str(told)!r} + '.new', 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
-        f"os.rename({str(told)!r} + '.new', {str(told)!r})\n"
+        f"open({str(pid_file)!r} + '.new', 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
+        f"os.rename({str(pid_file)!r} + '.new', {str(pid_file)!r})\n"
         "if sys.argv[1:] == ['wait']: child.wait()"
     )
     async with opened(timeout_s=2) as signet:
         for words in (["wait"], []):  # the second leaves its child behind, which holds the pipes
             status, answer = await run(signet, python(code, *words))
             assert (status, answer["error"]) == (504, "the command did not end within 2 s; it was killed")
-            if told.exists():  # on a slow machine it was killed before it wrote
-                assert all(gone(int(pid)) for pid in told.read_text().split())
-                told.unlink()
+            if pid_file.exists():  # on a slow machine it was killed before it wrote
+                assert all(gone(int(pid)) for pid in pid_file.read_text().split())
+                pid_file.unlink()
 
 
 def gone(pid: int) -> bool:

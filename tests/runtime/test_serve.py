@@ -50,9 +50,9 @@ def served(config: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
         yield line.split()[-1], process
     finally:
         process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=300)
-    assert process.returncode == 0, told
-    assert told == ""
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert errors == ""
 
 
 def prompt(http: httpx.Client, number: int) -> int:
@@ -114,7 +114,7 @@ def test_no_answered_prompt_is_lost_at_sigterm(tmp_path: Path) -> None:
         found = http.post("/api/memory/recall", json={"query": "fact number", "limit": 1000}).json()[
             "results"
         ]
-    assert len({one["content"] for one in found}) == 100
+    assert len({row["content"] for row in found}) == 100
 
 
 async def test_a_signal_as_soon_as_it_says_that_it_serves_ends_it(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_client_that_hangs_up_unanswered_is_recorded_all_the_same(tmp_path: Pa
                 break
             time.sleep(0.05)
             found = http.post("/api/memory/recall", json={"query": "bike"}).json()["results"]
-        assert [one["content"] for one in found] == ["My bike is red."]
+        assert [row["content"] for row in found] == ["My bike is red."]
 
 
 def test_each_token_opens_its_own_memory(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_what_was_said_of_a_memory_outlives_a_restart(tmp_path: Path) -> None:
         assert {name: row[name] for name in wanted} == wanted
         assert http.post("/api/memory/remember", json=body).json()["id"] == kept, "its key is known"
         found = http.post("/api/memory/recall", json={"query": "pot", "tags": "tea"}).json()["results"]
-        assert [one["id"] for one in found] == [kept]
+        assert [row["id"] for row in found] == [kept]
         wrong = http.patch(f"/api/memory/{kept}", json={**patch, "if_version": 1})
         assert wrong.status_code == 409
 
@@ -240,14 +240,14 @@ def test_an_agent_answers_in_pieces_and_remembers_over_a_restart(tmp_path: Path)
 
     with served(config) as (url, _):
         events = say(url, "My favourite tea is oolong.", "s")
-        assert [one["streaming"] for one in events] == [True, False]
+        assert [event["streaming"] for event in events] == [True, False]
     with served(config) as (url, _):
         assert "oolong" in say(url, "Which tea is my favourite?", "another")[-1]["content"]
         with httpx.stream("POST", f"{url}/api/chat", json={"content": "Bye."}, timeout=60) as answer:
             next(answer.iter_raw())  # and away, in the middle
         for _ in range(600):
             found = httpx.post(f"{url}/api/memory/recall", json={"query": "Bye."}, timeout=60).json()
-            if any(one["content"] == "Bye." for one in found["results"]):
+            if any(row["content"] == "Bye." for row in found["results"]):
                 break
             time.sleep(0.05)
         else:

@@ -58,8 +58,8 @@ def submit(http: httpx.Client, number: int) -> dict[str, Any]:
     body = {"harness": "t", "sessionKey": f"s{number % 3}", "userMessage": f"I bought tea number {number}x."}
     answer = http.post("/api/hooks/user-prompt-submit", json=body)
     assert answer.status_code == 200
-    told: dict[str, Any] = answer.json()
-    return told
+    result: dict[str, Any] = answer.json()
+    return result
 
 
 def found(http: httpx.Client, wanted: set[str]) -> set[str]:

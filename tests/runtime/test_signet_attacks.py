@@ -84,7 +84,7 @@ async def test_hostile_ids_are_kept_apart_or_refused(signet: Daemon, key: str) -
         status, answer = await signet.post("/api/hooks/user-prompt-submit", body)
         assert status in (200, 400)
         assert not answer.get("warnings")
-    await signet.settled()
+    await signet.drain()
     assert signet.memory.status()["not_recorded"] == 0
     status, _ = await signet.send("GET", f"/api/memory/{key.encode().hex() or 'x'}")
     assert status == 404
@@ -175,16 +175,16 @@ async def test_what_a_backend_refuses_to_delete_is_not_called_gone(signet: Daemo
         async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
             raise BackendRejected("no conclusion has this id", diagnostics={"status": 404})
 
-    async with daemon(Keeps()) as keeping:
-        _, stored = await keeping.post("/api/memory/remember", {"content": "tea"})
+    async with daemon(Keeps()) as refusing:
+        _, stored = await refusing.post("/api/memory/remember", {"content": "tea"})
         path = f"/api/memory/{stored['id']}"
-        status, answer = await keeping.send("DELETE", f"{path}?reason=r")
+        status, answer = await refusing.send("DELETE", f"{path}?reason=r")
         assert (status, answer["status"]) == (501, "not_supported")
         assert "keeps this memory as it is" in answer["error"]
-        status, answer = await keeping.send("PATCH", path, {"content": "x", "reason": "r"})
+        status, answer = await refusing.send("PATCH", path, {"content": "x", "reason": "r"})
         assert (status, answer["status"]) == (501, "not_supported")
-        assert (await keeping.send("GET", path))[1]["content"] == "tea"
-        assert (await keeping.send("DELETE", "/api/memory/none?reason=r"))[0] == 404
+        assert (await refusing.send("GET", path))[1]["content"] == "tea"
+        assert (await refusing.send("DELETE", "/api/memory/none?reason=r"))[0] == 404
 
 
 async def test_read_only_stores_and_changes_nothing(signet: Daemon) -> None:
@@ -197,21 +197,21 @@ async def test_read_only_stores_and_changes_nothing(signet: Daemon) -> None:
     assert (await signet.send("DELETE", f"{path}?reason=r"))[0] == 403
     answer = await signet.hook("user-prompt-submit", userMessage="tea?")
     assert answer["memoryCount"] == 1
-    await signet.settled()
+    await signet.drain()
     assert signet.backend.store.fingerprint() == before  # type: ignore[attr-defined]
 
 
 async def test_no_error_or_log_holds_what_was_said(signet: Daemon, caplog: pytest.LogCaptureFixture) -> None:
     secret = "planted-sentence"
-    told = []
+    answers = []
     for path, body in (
         ("/api/hooks/user-prompt-submit", {"harness": "t", "userMessage": secret, "sessionKey": secret * 60}),
         ("/api/memory/modify", {"patches": [{"id": "x", "content": secret, "reason": secret}]}),
         ("/api/memory/recall", {"query": secret, "limit": secret}),
         ("/api/memory/forget", {"mode": secret}),
     ):
-        told.append(await signet.post(path, body))
-    assert secret not in json.dumps([answer for _, answer in told])
+        answers.append(await signet.post(path, body))
+    assert secret not in json.dumps([answer for _, answer in answers])
     assert secret not in caplog.text
 
 
@@ -305,7 +305,7 @@ async def test_a_prompt_of_recalled_context_alone_is_no_failure(signet: Daemon) 
     section = '<memory-context backend="fake" scope="r:ada">\n- tea\n</memory-context>'
     answer = await signet.hook("user-prompt-submit", sessionKey="s", userMessage=section)
     assert answer["warnings"] == []
-    await signet.settled()
+    await signet.drain()
     assert signet.memory.status()["not_recorded"] == 0
     assert (await signet.send("GET", "/health/ready"))[1]["status"] == "ok"
 
@@ -345,13 +345,13 @@ async def test_a_summary_that_was_not_stored_is_listed_nowhere(signet: Daemon) -
 
 async def test_what_is_mounted_beside_has_the_same_limits() -> None:
     heard: list[bytes] = []
-    go = anyio.Event()
+    gate = anyio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         message = await receive()
         heard.append(message["body"])
         if message["body"] == b"wait":
-            await go.wait()
+            await gate.wait()
         await JSONResponse({})(scope, receive, send)
 
     async def pieces(count: int) -> AsyncIterator[bytes]:
@@ -375,7 +375,7 @@ async def test_what_is_mounted_beside_has_the_same_limits() -> None:
             busy = await signet.http.post("/beside", content=b"one more")
             assert (busy.status_code, busy.headers["retry-after"]) == (503, "1")
             assert (await signet.send("GET", "/api/memories"))[0] == 503
-            go.set()
+            gate.set()
         assert (await signet.send("GET", "/api/memories"))[0] == 200
 
 

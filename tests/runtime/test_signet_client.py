@@ -32,7 +32,7 @@ PROJECT, KEY = "/home/user/proj", "sess-1"
 HELIX = "41d677da-93ab-4828-8d8c-8d11ef60dd90"
 
 
-class Played(HttpServer):
+class ScriptedServer(HttpServer):
     """Answers each request with the next answer it was given."""
 
     def __init__(self, *answers: LoopbackAnswer | None) -> None:
@@ -104,28 +104,28 @@ CALLS: dict[str, Call] = {
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_call_sends_what_was_recorded_and_reads_the_answer(name: str) -> None:
     asked = pair(name)["request"]
-    with Played(recorded(name)) as server:
+    with ScriptedServer(recorded(name)) as server:
         async with AdapterClient(server.url, harness="nanobot") as client:
             result = await CALLS[name](client)
         request = server.asked[0]
     assert (request.method, request.path) == (asked["method"], asked["path"])
     assert request.json == asked["body"]
     assert request.headers["x-signet-runtime-path"] == "plugin"
-    told = pair(name)["response"]["body"]
+    expected = pair(name)["response"]["body"]
     if name == "01":
-        assert (result.identity, result.inject) == (told["identity"], told["inject"])
+        assert (result.identity, result.inject) == (expected["identity"], expected["inject"])
     if name == "06":
-        assert (result.memory_count, result.query_terms) == (1, told["queryTerms"])
+        assert (result.memory_count, result.query_terms) == (1, expected["queryTerms"])
     if name == "08":
-        assert result.guidelines == told["guidelines"]
+        assert result.guidelines == expected["guidelines"]
     if name == "09":
-        assert (result.success, result.memory_id) == (True, told["memoryId"])
+        assert (result.success, result.memory_id) == (True, expected["memoryId"])
     if name == "03":
-        assert result == told["id"]
+        assert result == expected["id"]
     if name in ("04", "07"):
-        assert result == told["results"]
+        assert result == expected["results"]
     if name in ("00", "05", "11b", "13"):
-        assert result == told
+        assert result == expected
     if name == "31c":
         assert result is True
 
@@ -134,7 +134,7 @@ async def test_a_checkpoint_says_whether_anything_was_new() -> None:
     """As documented by later daemons; 0.58.1 has no such endpoint."""
     answers = LoopbackAnswer(200, {"queued": True, "jobId": "j"}), LoopbackAnswer(200, {"skipped": True})
     params = SessionEndParams(session_key=KEY, transcript="User: hi\n")
-    with Played(*answers) as server:
+    with ScriptedServer(*answers) as server:
         async with AdapterClient(server.url, harness="nanobot") as client:
             assert [await client.checkpoint(params), await client.checkpoint(params)] == [True, False]
             with pytest.raises(InputError, match="session_key"):
@@ -145,7 +145,7 @@ async def test_a_checkpoint_says_whether_anything_was_new() -> None:
 
 
 async def test_an_empty_recall_is_known_by_its_count_not_its_text() -> None:
-    with Played(recorded("02")) as server:
+    with ScriptedServer(recorded("02")) as server:
         async with AdapterClient(server.url, harness="t") as client:
             result = await client.on_user_prompt_submit(PromptSubmitParams(user_message="which editor?"))
     assert result.inject
@@ -153,7 +153,7 @@ async def test_an_empty_recall_is_known_by_its_count_not_its_text() -> None:
 
 
 async def test_a_failed_item_is_told_in_its_row_and_a_missing_memory_is_none() -> None:
-    with Played(recorded("07b"), recorded("10d"), recorded("05b"), recorded("05c")) as server:
+    with ScriptedServer(recorded("07b"), recorded("10d"), recorded("05b"), recorded("05c")) as server:
         async with AdapterClient(server.url, harness="t") as client:
             assert (await client.modify([{"id": "x"}], "r"))[0]["status"] == "version_conflict"
             assert (await client.forget(["x"], "r"))[0]["status"] == "pinned_requires_force"
@@ -163,7 +163,7 @@ async def test_a_failed_item_is_told_in_its_row_and_a_missing_memory_is_none() -
 
 
 async def test_a_session_of_the_other_path_is_a_409() -> None:
-    with Played(recorded("01d")) as server:
+    with ScriptedServer(recorded("01d")) as server:
         async with AdapterClient(server.url, harness="t", runtime_path="legacy") as client:
             with pytest.raises(BackendRejected) as caught:
                 await client.on_session_start(SessionStartParams(session_key=KEY))
@@ -173,11 +173,11 @@ async def test_a_session_of_the_other_path_is_a_409() -> None:
 async def test_a_job_is_asked_for_until_it_is_done() -> None:
     done = {"status": "completed", "stdout": "ok", "stderr": "", "code": 0}
     answers = [LoopbackAnswer(202, {"jobId": "j/1"}), LoopbackAnswer(200, {"status": "running"})]
-    with Played(*answers, LoopbackAnswer(200, done)) as server:
+    with ScriptedServer(*answers, LoopbackAnswer(200, done)) as server:
         async with AdapterClient(server.url, harness="t") as client:
             assert await client.run_with_secrets("true", {}) == done
         assert server.asked[-1].raw_path == "/api/secrets/exec/j%2F1"
-    with Played(answers[0], *[answers[1]] * 50) as server:
+    with ScriptedServer(answers[0], *[answers[1]] * 50) as server:
         async with AdapterClient(server.url, harness="t") as client:
             with pytest.raises(BackendTimeout):
                 await client.run_with_secrets("true", {}, within_s=0.05)
@@ -199,7 +199,7 @@ async def test_a_job_is_asked_for_until_it_is_done() -> None:
     ],
 )
 async def test_a_daemon_that_answers_nonsense_is_a_clear_error(answer: LoopbackAnswer | None) -> None:
-    with Played(answer) as server:
+    with ScriptedServer(answer) as server:
         async with AdapterClient(server.url, harness="t", timeout_s=20) as client:
             with pytest.raises(BackendError) as caught:
                 await client.recall("planted secret")
@@ -268,7 +268,7 @@ async def test_a_daemon_that_never_comes_to_an_end_is_given_up_in_time() -> None
 
 async def test_half_a_character_of_a_daemons_is_replaced() -> None:
     odd = b'{"inject": "tea \\ud83d", "jobId": "\\ud83d"}'
-    with Played(
+    with ScriptedServer(
         LoopbackAnswer(200, odd), LoopbackAnswer(202, odd), LoopbackAnswer(200, {"code": 0})
     ) as server:
         async with AdapterClient(server.url, harness="t") as client:
@@ -279,7 +279,9 @@ async def test_half_a_character_of_a_daemons_is_replaced() -> None:
 
 async def test_fields_of_another_kind_count_as_absent() -> None:
     odd = {"inject": 5, "memoryCount": "many", "queryTerms": ["x"], "warnings": "w", "later": {"a": 1}}
-    with Played(LoopbackAnswer(200, odd), LoopbackAnswer(200, {"memoryId": None, "success": True})) as server:
+    with ScriptedServer(
+        LoopbackAnswer(200, odd), LoopbackAnswer(200, {"memoryId": None, "success": True})
+    ) as server:
         async with AdapterClient(server.url, harness="t") as client:
             result = await client.on_user_prompt_submit(PromptSubmitParams(user_message="x"))
             assert (result.inject, result.memory_count) == ("", 0)
@@ -288,7 +290,7 @@ async def test_fields_of_another_kind_count_as_absent() -> None:
 
 
 async def test_saved_is_said_by_the_daemon_alone() -> None:
-    with Played(
+    with ScriptedServer(
         LoopbackAnswer(200, {"saved": False}), LoopbackAnswer(200, {"id": "m", "type": "fact"})
     ) as server:
         async with AdapterClient(server.url, harness="t") as client:
@@ -298,7 +300,7 @@ async def test_saved_is_said_by_the_daemon_alone() -> None:
 
 
 async def test_nobody_there_is_unavailable() -> None:
-    with Played() as server, server.down():
+    with ScriptedServer() as server, server.down():
         url = f"http://127.0.0.1:{server._address[1]}"
         async with AdapterClient(url, harness="t") as client:
             assert not await client.available()
@@ -314,14 +316,14 @@ async def test_the_token_stays_on_this_machine_or_goes_where_it_is_told() -> Non
     with pytest.raises(ConfigError, match="trusted_origins"):
         AdapterClient(remote, harness="t", token="sk-1", trusted_origins=["http://memory.example:3850"])
     assert AdapterClient(remote, harness="t", token="sk-1", trusted_origins=[remote])
-    with Played(recorded("00")) as server:
+    with ScriptedServer(recorded("00")) as server:
         async with AdapterClient(server.url, harness="t", token="sk-1") as client:
             await client.health()
         assert server.asked[0].headers["authorization"] == "Bearer sk-1"
 
 
 async def test_mistakes_are_refused_before_anything_is_sent() -> None:
-    with Played() as server:
+    with ScriptedServer() as server:
         async with AdapterClient(server.url, harness="t") as client:
             with pytest.raises(InputError, match="user_message"):
                 await client.on_user_prompt_submit(PromptSubmitParams(user_message=" "))

@@ -40,8 +40,8 @@ async def test_a_second_project_takes_nothing_from_the_tools(signet: Daemon) -> 
     await signet.post("/api/hooks/session-start", {**start, "project": "/coffee"}, **OPENCODE)
     assert await found(signet, "pot") == {"the pot is blue"}
     for project in ("/tea", "/coffee", "/new"):
-        told = await prompt(signet, "the pot?", f"in {project}", project=project)
-        assert (told["memoryCount"], "the pot is blue" in told["inject"]) == (1, True)
+        answer = await prompt(signet, "the pot?", f"in {project}", project=project)
+        assert (answer["memoryCount"], "the pot is blue" in answer["inject"]) == (1, True)
     assert (await signet.send("GET", f"/api/memory/{stored['id']}"))[0] == 200
 
 
@@ -49,14 +49,14 @@ async def test_a_project_is_recalled_in_itself_and_by_tools_alone(signet: Daemon
     await signet.post("/api/memory/remember", {"content": "alpha builds with make", "project": "/alpha"})
     assert "alpha builds with make" in (await prompt(signet, "builds?", "a", project="/alpha"))["inject"]
     assert (await prompt(signet, "builds?", "b", project="/beta"))["memoryCount"] == 0
-    await signet.settled()
+    await signet.drain()
     assert "alpha builds with make" in await found(signet, "builds")
     assert "alpha builds with make" not in await found(signet, "builds", project="/beta")
 
 
 async def test_hooks_and_the_mcp_server_see_each_others_memories(signet: Daemon) -> None:
     await prompt(signet, "My bike is red.", project="/p")
-    await signet.settled()
+    await signet.drain()
     _, answer = await signet.post("/api/memory/recall", {"query": "bike"}, **MCP)
     assert [row["content"] for row in answer["results"]] == ["My bike is red."]
     await signet.post("/api/memory/remember", {"content": "the lock is new"}, **MCP)
@@ -65,7 +65,7 @@ async def test_hooks_and_the_mcp_server_see_each_others_memories(signet: Daemon)
 
 async def test_a_second_agent_loses_nothing_of_the_first(signet: Daemon) -> None:
     await prompt(signet, "My bike is red.", "one", project="/p", agentId="first")
-    await signet.settled()
+    await signet.drain()
     assert (
         "My bike is red." in (await prompt(signet, "bike?", "two", project="/p", agentId="second"))["inject"]
     )
@@ -120,11 +120,11 @@ async def test_one_budget_and_short_labels_for_both_parts(signet: Daemon) -> Non
         )
         await signet.post("/api/memory/remember", {"content": f"pot number {number} of the user"})
     signet.memory.slot.budget = ContextBudget(max_tokens=200)
-    told = await prompt(signet, "pot number", project="/p")
-    assert signet.memory.slot.token_counter.count(told["inject"]) <= 201
-    assert told["inject"].count('scope="project"') == told["inject"].count('scope="user"') == 1
-    assert "ada" not in told["inject"]
-    assert told["memoryCount"] == told["inject"].count("pot number") > 2
+    answer = await prompt(signet, "pot number", project="/p")
+    assert signet.memory.slot.token_counter.count(answer["inject"]) <= 201
+    assert answer["inject"].count('scope="project"') == answer["inject"].count('scope="user"') == 1
+    assert "ada" not in answer["inject"]
+    assert answer["memoryCount"] == answer["inject"].count("pot number") > 2
 
 
 async def test_strict_walls_hold_for_every_way_in() -> None:
@@ -163,14 +163,14 @@ async def test_plugin_and_legacy_hooks_of_one_session_record_it_once(signet: Dae
     assert (status, answer["error"]) == (409, "session claimed by plugin path")
     status, answer = await signet.post(hook, body)  # and one that says no path
     assert status == 200
-    await signet.settled()
+    await signet.drain()
     assert [row.text for row in signet.backend.store.rows.values()] == ["My bike is red."]  # type: ignore[attr-defined]
 
 
 async def test_a_prompt_said_twice_by_one_client_is_two(signet: Daemon) -> None:
     for _ in range(2):
         await prompt(signet, "Go on.")
-    await signet.settled()
+    await signet.drain()
     assert len(signet.backend.store.rows) == 2  # type: ignore[attr-defined]
 
 
@@ -198,8 +198,8 @@ async def test_what_the_host_still_shows_is_not_injected_again(signet: Daemon) -
     assert "the pot is blue" in start["inject"]
     assert [(await prompt(signet, "the pot?"))["memoryCount"] for _ in range(3)] == [0, 0, 0]
     await signet.post("/api/memory/remember", {"content": "the pot is old"})
-    told = await prompt(signet, "the pot?")
-    assert ("the pot is old" in told["inject"], "the pot is blue" in told["inject"]) == (True, False)
+    answer = await prompt(signet, "the pot?")
+    assert ("the pot is old" in answer["inject"], "the pot is blue" in answer["inject"]) == (True, False)
     await signet.hook("compaction-complete", sessionKey="s", summary="About tea.")
     assert "the pot is blue" in (await prompt(signet, "the pot?"))["inject"], "the host has cut it away"
     await signet.hook("session-end", sessionKey="s")
@@ -226,7 +226,7 @@ async def test_a_compaction_that_names_no_session_is_of_each_of_its_client(signe
     for key in ("one", "two"):
         body = {"harness": "opencode", "sessionKey": key, "userMessage": f"The pot of {key} is blue."}
         await signet.post(hook, body, **OPENCODE)
-    await signet.settled()
+    await signet.drain()
     body = {"harness": "opencode", "summary": "About pots."}
     assert (await signet.post("/api/hooks/compaction-complete", body, **OPENCODE))[0] == 200
     for key in ("one", "two"):
@@ -247,8 +247,8 @@ async def test_a_session_that_begins_again_is_shown_it_again(signet: Daemon) -> 
 async def test_odd_values_are_read_as_the_daemon_reads_them(signet: Daemon) -> None:
     await signet.post("/api/memory/remember", {"content": "the pot is blue"})
     for limit, rows in ((0, 0), ("0", 0), ("5", 1), (2.5, 1), (5000, 1), (None, 1)):
-        status, told = await signet.post("/api/memory/recall", {"query": "pot", "limit": limit})
-        assert (status, len(told["results"])) == (200, rows), limit
+        status, answer = await signet.post("/api/memory/recall", {"query": "pot", "limit": limit})
+        assert (status, len(answer["results"])) == (200, rows), limit
     assert (await signet.post("/api/hooks/pre-compaction", {"sessionKey": "s"}))[0] == 400
     start = {"harness": "t", "sessionKey": "t"}
     assert (await signet.post("/api/hooks/session-start", start, x_signet_runtime_path="other"))[0] == 200
@@ -304,7 +304,7 @@ async def test_a_read_only_token_plays_a_whole_session_and_leaves_nothing() -> N
         assert (await signet.send("DELETE", f"/api/memory/{stored['id']}?reason=r", headers=test))[0] == 403
         patch = {"content": "x", "reason": "r"}
         assert (await signet.send("PATCH", f"/api/memory/{stored['id']}", patch, test))[0] == 403
-        await signet.settled()
+        await signet.drain()
         assert signet.backend.store.rows == before  # type: ignore[attr-defined]
         _, start = await signet.post("/api/hooks/session-start", hooks, **full)
         assert not start["sessionKnown"]

@@ -49,7 +49,7 @@ def on_disk(directory: Path) -> bytes:
 async def spoken(signet: Daemon, key: str, *texts: str) -> None:
     for text in texts:
         await signet.hook("user-prompt-submit", sessionKey=key, userMessage=text, project="/p")
-    await signet.settled()
+    await signet.drain()
 
 
 async def test_a_session_that_ended_is_resumed_where_it_left_off(signet: Daemon) -> None:
@@ -104,7 +104,7 @@ async def test_a_tool_without_a_project_finds_what_a_project_keeps_after_a_resta
         await signet.post("/api/memory/remember", {"content": "the pot is blue", "project": "/tea"})
     async with started() as signet:
         _, found = await signet.post("/api/memory/recall", {"query": "pot"})
-        assert [one["content"] for one in found["results"]] == ["the pot is blue"]
+        assert [row["content"] for row in found["results"]] == ["the pot is blue"]
 
 
 async def test_a_checkpoint_on_the_way_records_what_is_new_in_the_transcript(signet: Daemon) -> None:
@@ -114,7 +114,7 @@ async def test_a_checkpoint_on_the_way_records_what_is_new_in_the_transcript(sig
     assert await extract(transcript=first) == {"skipped": True}
     assert (await extract(transcript=f"{first}User: My car is blue.\n"))["queued"]
     await signet.hook("session-end", sessionKey="s", transcript=f"{first}User: My car is blue.\n")
-    await signet.settled()
+    await signet.drain()
     texts = [row.text for row in signet.backend.store.rows.values()]  # type: ignore[attr-defined]
     assert texts == ["My bike is red.", "Noted, red.", "My car is blue."]
     status, answer = await signet.post("/api/hooks/session-checkpoint-extract", {"harness": "t"})
@@ -130,7 +130,7 @@ async def test_a_forgotten_memory_leaves_no_word_beside_it(signet: Daemon, tmp_p
     await signet.post("/api/memory/recall", {"query": WORD})
     assert WORD.encode() in on_disk(tmp_path)
     _, found = await signet.post("/api/memory/recall", {"query": WORD})
-    forget = {"ids": [one["id"] for one in found["results"]], "mode": "execute", "reason": "asked"}
+    forget = {"ids": [row["id"] for row in found["results"]], "mode": "execute", "reason": "asked"}
     assert (await signet.post("/api/memory/forget", forget))[1]["deleted"] == 2
     assert stored["id"] in forget["ids"]
     assert WORD.encode() not in on_disk(tmp_path)
@@ -165,7 +165,7 @@ async def test_a_memory_whose_forgetting_ended_in_its_middle_is_forgotten_by_the
 async def test_what_is_kept_goes_with_the_reset_of_its_scope(signet: Daemon, tmp_path: Path) -> None:
     await signet.post("/api/memory/remember", {"content": f"{WORD} trip"})
     await signet.hook("user-prompt-submit", sessionKey="s", userMessage=f"I sailed to {WORD}.")
-    await signet.settled()
+    await signet.drain()
     receipt = await signet.memory.slot.reset_scope(BASE)
     assert receipt.left == ()
     assert WORD.encode() not in on_disk(tmp_path)
@@ -193,12 +193,12 @@ async def test_an_answer_from_before_a_reset_is_not_recorded_after_it(signet: Da
         )
 
     await say(f"I sailed to {WORD}.")
-    await signet.settled()
+    await signet.drain()
     await signet.memory.slot.reset_scope(BASE)
     await say("My bike is red.", f"{WORD} is far.")
     await say("My boat is blue.", "A red bike.")
     await signet.hook("session-end", sessionKey="s", transcript="User: My boat is blue.\nAssistant: A boat.")
-    await signet.settled()
+    await signet.drain()
     stored = [row.text for row in signet.backend.store.rows.values()]  # type: ignore[attr-defined]
     assert stored == ["My bike is red.", "A red bike.", "My boat is blue.", "A boat."]
 
@@ -295,18 +295,18 @@ async def test_two_servers_at_once_store_the_same_words_once(
     started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memory.runtime.signet.memories._STORING_S", 600)
-    async with started() as one, started() as two:
+    async with started() as first, started() as second:
         answers: list[dict[str, Any]] = []
 
         async def remember(signet: Daemon) -> None:
             answers.append((await signet.post("/api/memory/remember", {"content": f"a {WORD}"}))[1])
 
         async with anyio.create_task_group() as tasks:
-            for signet in (one, two, one, two):
+            for signet in (first, second, first, second):
                 tasks.start_soon(remember, signet)
         assert len({answer["id"] for answer in answers}) == 1
         assert sum("deduped" in answer for answer in answers) == 3
-        assert len(one.backend.store.rows) == 1
+        assert len(first.backend.store.rows) == 1
 
 
 async def test_words_that_a_killed_server_was_storing_are_stored_all_the_same(
@@ -324,10 +324,10 @@ async def test_words_that_could_not_be_stored_are_at_once_when_they_come_again(
     started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memory.runtime.signet.memories._STORING_S", 600)
-    async with started() as one, started() as two:
-        one.backend.store.faults.add("500", endpoint="insert", times=5)
-        assert (await one.post("/api/memory/remember", {"content": f"a {WORD}"}))[0] == 503
-        one.backend.store.faults.clear()
+    async with started() as first, started() as second:
+        first.backend.store.faults.add("500", endpoint="insert", times=5)
+        assert (await first.post("/api/memory/remember", {"content": f"a {WORD}"}))[0] == 503
+        first.backend.store.faults.clear()
         with anyio.fail_after(60):
-            answer = (await two.post("/api/memory/remember", {"content": f"a {WORD}"}))[1]
+            answer = (await second.post("/api/memory/remember", {"content": f"a {WORD}"}))[1]
         assert "deduped" not in answer

@@ -51,7 +51,7 @@ OTHERWISE = {
 
 async def test_the_daemons_recorded_requests_are_answered_in_their_shape(signet: Daemon) -> None:
     ids: dict[str, str] = {}
-    for file in sorted(PAIRS.glob("*.json"), key=lambda one: one.name.replace("05c", "10cz")):
+    for file in sorted(PAIRS.glob("*.json"), key=lambda file: file.name.replace("05c", "10cz")):
         recorded = json.loads(file.read_text("utf-8"))
         asked = recorded["request"]
         text = json.dumps([asked["path"], asked["body"]])
@@ -86,10 +86,12 @@ def _missing(theirs: Any, ours: Any, at: str = "") -> list[str]:
         if not isinstance(ours, dict):
             return [at]
         return [
-            one
+            field
             for name, value in theirs.items()
             if name not in _OPTIONAL
-            for one in ([f"{at}.{name}"] if name not in ours else _missing(value, ours[name], f"{at}.{name}"))
+            for field in (
+                [f"{at}.{name}"] if name not in ours else _missing(value, ours[name], f"{at}.{name}")
+            )
         ]
     if isinstance(theirs, list):
         return _missing(theirs[0], ours[0], f"{at}[0]") if theirs and ours else []
@@ -120,7 +122,7 @@ async def test_a_session_is_heard_and_remembered_in_the_next(signet: Daemon) -> 
     await signet.hook(
         "user-prompt-submit", sessionKey="s1", userMessage="Bye.", lastAssistantMessage="Oolong it is."
     )
-    await signet.settled()
+    await signet.drain()
     same = await signet.hook("user-prompt-submit", sessionKey="s1", userMessage="oolong tea?")
     assert same["memoryCount"] == 0  # the host still shows this session
     await signet.hook("session-end", sessionKey="s1", reason="exit")
@@ -150,7 +152,7 @@ async def test_a_blank_name_is_an_absent_one(signet: Daemon, blank: str) -> None
         body = {"harness": "claude-code", "sessionKey": blank, "project": blank, "agentId": blank}
         status, answer = await signet.post(f"/api/hooks/{path}", {**body, "userPrompt": "I drink oolong."})
         assert status == 200, (path, answer)
-    await signet.settled()
+    await signet.drain()
     start = await signet.hook("session-start", sessionKey="later", context="oolong")
     assert "I drink oolong." in start["inject"]
 
@@ -195,7 +197,7 @@ async def test_the_list_pages_through_what_was_stored(signet: Daemon) -> None:
     for number in range(5):
         await signet.post("/api/memory/remember", {"content": f"critical: tea {number}", "type": "rule"})
     _, page = await signet.send("GET", "/api/memories?limit=2&offset=1&type=rule")
-    assert [one["content"] for one in page["memories"]] == ["tea 3", "tea 2"]
+    assert [row["content"] for row in page["memories"]] == ["tea 3", "tea 2"]
     assert page["stats"] == {"total": 5, "withEmbeddings": 0, "critical": 5}
     for query in ("limit=x", "limit=0", "offset=-1"):
         assert (await signet.send("GET", f"/api/memories?{query}"))[0] == 400
@@ -239,7 +241,7 @@ async def test_a_transcript_is_recorded_where_its_prompts_were_not_heard(
     text = "User: My bike is red.\nAssistant: Noted, red.\nUser: Bye.\nAssistant: Bye."
     answer = await signet.hook("session-end", sessionKey="s", transcript=text)
     assert answer["queued"]
-    await signet.settled()
+    await signet.drain()
     found = await signet.hook("user-prompt-submit", sessionKey="t", userMessage="red bike?")
     assert "My bike is red." in found["inject"]
     file = tmp_path / "t.txt"
@@ -260,13 +262,13 @@ async def test_transcripts_are_read_below_their_directory_alone(tmp_path: Path) 
             assert not answer["queued"]
         answer = await signet.hook("session-end", sessionKey="s", transcriptPath=str(kept / "t.txt"))
         assert answer["queued"]
-        await signet.settled()
+        await signet.drain()
         assert [row.text for row in signet.backend.store.rows.values()] == ["My bike is red."]  # type: ignore[attr-defined]
 
 
 async def test_after_a_compaction_what_was_said_before_it_is_recalled(signet: Daemon) -> None:
     await signet.hook("user-prompt-submit", sessionKey="s", userMessage="My bike is red.")
-    await signet.settled()
+    await signet.drain()
     assert (await signet.hook("user-prompt-submit", sessionKey="s", userMessage="red bike?"))[
         "memoryCount"
     ] == 0
@@ -280,7 +282,7 @@ async def test_a_bypassed_session_neither_recalls_nor_records(signet: Daemon) ->
     assert (await signet.post("/api/sessions/s/bypass", {"enabled": True}))[1]["bypassed"]
     answer = await signet.hook("user-prompt-submit", sessionKey="s", userMessage="secret tea")
     assert answer == {"inject": "", "memoryCount": 0, "bypassed": True}
-    await signet.settled()
+    await signet.drain()
     assert not signet.backend.store.rows  # type: ignore[attr-defined]
     assert (await signet.post("/api/sessions/nobody/bypass", {"enabled": True}))[0] == 404
 
@@ -308,8 +310,8 @@ async def _apart(signet: Daemon) -> None:
         status, answer = await signet.post(asked["path"], asked["body"])
         assert status == 200
     assert answer["memoryCount"] == 0
-    one = {"harness": "t", "project": "a|b", "agentId": "c"}
-    await signet.post("/api/hooks/remember", {**one, "content": "the iguana Rex"})
+    agent = {"harness": "t", "project": "a|b", "agentId": "c"}
+    await signet.post("/api/hooks/remember", {**agent, "content": "the iguana Rex"})
     for other in ({"project": "a", "agentId": "b|c"}, {"project": "a%7Cb|c"}, {"agentId": "a|b|c"}):
         _, found = await signet.post("/api/memory/recall", {"query": "iguana Rex", **other})
         assert found["results"] == []
@@ -351,7 +353,7 @@ async def test_a_token_of_one_scope_reaches_no_other_on_any_route() -> None:
             ADA, "POST", "/api/hooks/remember", {**hooks, "content": "iguana Rex", "idempotencyKey": "k"}
         )
         await as_(ADA, "POST", "/api/hooks/compaction-complete", {**hooks, "summary": "iguana Rex"})
-        await signet.settled()
+        await signet.drain()
         item = stored["id"]
 
         for body in (
@@ -383,7 +385,7 @@ async def test_a_token_of_one_scope_reaches_no_other_on_any_route() -> None:
             EVE, "POST", "/api/hooks/pre-compaction", {**hooks, "sessionContext": "iguana Rex"}
         )
         assert "iguana" not in flush["summaryPrompt"]
-        await signet.settled()
+        await signet.drain()
         rows = signet.backend.store.rows.values()  # type: ignore[attr-defined]
         evil = [row.id for row in rows if row.text == "iguana Rex?"]
         assert len(evil) == 1
@@ -404,10 +406,14 @@ async def test_every_route_but_health_asks_for_the_token() -> None:
 
 
 async def test_openapi_describes_every_path_and_body(signet: Daemon) -> None:
-    _, told = await signet.send("GET", "/openapi.json")
-    for path, methods in told["paths"].items():
+    _, schema = await signet.send("GET", "/openapi.json")
+    for path, methods in schema["paths"].items():
         for method, operation in methods.items():
-            named = {one["name"] for one in operation.get("parameters", ()) if one["in"] == "path"}
+            named = {
+                parameter["name"]
+                for parameter in operation.get("parameters", ())
+                if parameter["in"] == "path"
+            }
             assert named == set(re.findall(r"{(.*?)}", path)), path
             assert ("requestBody" in operation) == (method in ("post", "patch")), path
 
