@@ -49,16 +49,16 @@ print("\\n".join(script.shown))
 class Reader:
     """Who follows a page, in an empty home with an empty environment."""
 
-    def __init__(self, name: str, home: Path, wheel: Path) -> None:
-        self.name, self.home, self.wheel = name, home, wheel
+    def __init__(self, name: str, workspace: Path, wheel: Path) -> None:
+        self.name, self.workspace, self.wheel = name, workspace, wheel
         page = (ROOT / "docs" / "hosts" / f"{name}.md").read_text("utf-8")
         self.blocks = BLOCK.findall(page)[:2]
-        subprocess.run([sys.executable, "-m", "venv", home / "venv"], check=True)
+        subprocess.run([sys.executable, "-m", "venv", workspace / "venv"], check=True)
         kept = {key: os.environ[key] for key in os.environ if key.startswith(("PIP_", "SSL_", "LANG"))}
         self.environment = {
             **kept,
-            "PATH": f"{home / 'venv' / 'bin'}:{os.environ['PATH']}",
-            "HOME": str(home),
+            "PATH": f"{workspace / 'venv' / 'bin'}:{os.environ['PATH']}",
+            "HOME": str(workspace),
             "OPENAI_AGENTS_DISABLE_TRACING": "1",
             "CREWAI_DISABLE_TELEMETRY": "true",
             "OTEL_SDK_DISABLED": "true",
@@ -67,7 +67,7 @@ class Reader:
     def run(self, *command: str | Path) -> str:
         """What a command prints; raises where it fails."""
         done = subprocess.run(
-            command, cwd=self.home, env=self.environment, stdin=subprocess.DEVNULL,
+            command, cwd=self.workspace, env=self.environment, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=1200, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{command[-1]}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
@@ -113,8 +113,8 @@ class Reader:
             ("tools/call", {"name": "memory_search", "arguments": {"query": ASKS}}),
         ]
         with subprocess.Popen(
-            [str(self.home / "venv" / "bin" / server["command"]), *server["args"]],
-            cwd=self.home, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [str(self.workspace / "venv" / "bin" / server["command"]), *server["args"]],
+            cwd=self.workspace, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
             assert process.stdin is not None
             assert process.stdout is not None
@@ -130,7 +130,7 @@ class Reader:
         return answer
 
     def _folder(self, commands: str) -> str:
-        directory = self.home / {"claude-code": ".claude", "cursor": ".cursor"}[self.name]
+        directory = self.workspace / {"claude-code": ".claude", "cursor": ".cursor"}[self.name]
         directory.mkdir()
         self.copy(commands.removesuffix("claude\n"))
         folder: Any = FOLDERS[self.name](directory)
@@ -165,9 +165,9 @@ class Reader:
 
     def _configure(self, model: Model) -> None:
         if self.name == "codex":
-            (self.home / ".codex").mkdir()
+            (self.workspace / ".codex").mkdir()
             provider = f'name = "scripted"\nbase_url = "{model.url}/v1"\nwire_api = "responses"\n'
-            (self.home / ".codex" / "config.toml").write_text(
+            (self.workspace / ".codex" / "config.toml").write_text(
                 f'model = "scripted"\nmodel_provider = "scripted"\n[model_providers.scripted]\n{provider}'
             )
             codex = os.environ.get("MEMSLOT_CODEX")
@@ -180,12 +180,12 @@ class Reader:
                 "api_key": "unused",
             }
             settings = {"model": named, "memory": {"memory_enabled": False, "user_profile_enabled": False}}
-            (self.home / ".hermes").mkdir()
-            (self.home / ".hermes" / "config.yaml").write_text(json.dumps(settings))
+            (self.workspace / ".hermes").mkdir()
+            (self.workspace / ".hermes" / "config.yaml").write_text(json.dumps(settings))
         else:
             from nanobot_support import nanobot_config
 
-            nanobot_config(self.home / ".nanobot", model)
+            nanobot_config(self.workspace / ".nanobot", model)
 
 
 def main(names: list[str]) -> int:
@@ -206,9 +206,9 @@ def main(names: list[str]) -> int:
         (wheel,) = Path(directory).glob("*.whl")
         for name in names or HOSTS:
             began = time.monotonic()
-            with tempfile.TemporaryDirectory() as home:
+            with tempfile.TemporaryDirectory() as workspace:
                 try:
-                    shown = Reader(name, Path(home), wheel).follow()
+                    shown = Reader(name, Path(workspace), wheel).follow()
                     followed = "followed, by the JSON it documents" if name in DRIVEN else "followed"
                     result = followed if "oolong" in shown else f"FAILED: nothing remembered\n{shown[-3000:]}"
                 except Exception as error:

@@ -192,13 +192,13 @@ async def test_over_stdio_stdout_carries_the_protocol_alone_and_the_memory_lasts
                 stdio_client(server, errlog=errors) as (incoming, outgoing),
                 ClientSession(incoming, outgoing) as session,
             ):
-                told = await session.initialize()
-                assert told.serverInfo.name == "memslot"
+                initialized = await session.initialize()
+                assert initialized.serverInfo.name == "memslot"
                 assert [tool.name for tool in (await session.list_tools()).tools] == ALL[:2]
                 if turn == 0:
                     await use(session, "memory_store", content="I like oolong.")
                 found = await use(session, "memory_search", query="What do I like?")
-                assert [one["content"] for one in found] == ["I like oolong."]
+                assert [row["content"] for row in found] == ["I like oolong."]
         errors.seek(0)
         printed = errors.read()
     assert "printed by a library" in printed
@@ -245,14 +245,14 @@ def over_http(tmp_path: Path) -> Callable[..., Any]:
     async def serving(**options: Any) -> AsyncIterator[str]:
         config, urls, ready = load_config(configured(tmp_path)), list[str](), anyio.Event()
 
-        def told(url: str) -> None:
+        def listening(url: str) -> None:
             urls.append(url)
             ready.set()
 
         async with anyio.create_task_group() as tasks:
 
             async def serve() -> None:
-                await running.serve_http(config, 0, told, **options)
+                await running.serve_http(config, 0, listening, **options)
 
             tasks.start_soon(serve)
             await ready.wait()
@@ -273,7 +273,7 @@ async def test_over_http_many_clients_share_one_memory(over_http: Callable[..., 
                 if turn == 0:
                     await use(session, "memory_store", content="I like oolong.")
                 found = await use(session, "memory_search", query="What do I like?")
-                assert [one["content"] for one in found] == ["I like oolong."]
+                assert [row["content"] for row in found] == ["I like oolong."]
 
 
 async def test_over_http_read_only_writes_nothing(over_http: Callable[..., Any]) -> None:

@@ -31,7 +31,7 @@ async def served(**settings: Any) -> AsyncIterator[str]:
     urls: list[str] = []
     ready = anyio.Event()
 
-    def told(url: str) -> None:
+    def listening(url: str) -> None:
         urls.append(url)
         ready.set()
 
@@ -40,7 +40,7 @@ async def served(**settings: Any) -> AsyncIterator[str]:
     try:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             async with MemorySlot(FakeBackend(), scope=scope) as slot, anyio.create_task_group() as tasks:
-                tasks.start_soon(answer, slot, ServeSettings(**settings), listener, told)
+                tasks.start_soon(answer, slot, ServeSettings(**settings), listener, listening)
                 await ready.wait()
                 yield urls[0]
                 tasks.cancel_scope.cancel()
@@ -97,8 +97,8 @@ async def test_without_an_mcp_that_can_be_used_everything_else_is_served(
     async with served(tokens=tokens) as url, httpx.AsyncClient(base_url=url, headers=headers) as http:
         assert (await http.get("/health/ready")).status_code == 200
         assert (await http.post("/mcp", json=ASK)).status_code == 404
-    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert ["mcp 99.0 is installed" in line for line in told] == ([True] if why == "not tested" else [])
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert ["mcp 99.0 is installed" in line for line in warnings] == ([True] if why == "not tested" else [])
 
 
 async def test_a_session_of_one_token_is_none_of_anothers() -> None:

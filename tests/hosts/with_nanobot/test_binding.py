@@ -142,7 +142,7 @@ async def test_the_entry_point_cleans_what_a_killed_process_left_and_leaves_bloc
         bot._loop.sessions.save(session)
         await bot.run("Which tea do I like?", session_key="sdk:one")
         assert "old" not in model.sections[-1]
-        assert all("memory-context" not in str(one.get("content")) for one in model.asked[-1][1:-1])
+        assert all("memory-context" not in str(message.get("content")) for message in model.asked[-1][1:-1])
         assert "It is raining." in files(tmp_path)
         assert "<memory-context" not in files(tmp_path)
         await bot.run("Which tea do I like?", session_key="sdk:two")
@@ -172,9 +172,9 @@ def test_a_turn_is_what_was_said_and_nothing_else() -> None:
         {"role": "tool", "content": "10,000 lines"},
         {"role": "assistant", "content": f"seen {section}"},
     ]
-    assert [one.content.strip() for one in said(messages, 1)] == ["look", "seen"]
-    assert [one.content.strip() for one in said(messages, None)] == ["look", "seen"]
-    assert [one.content.strip() for one in said(messages, 99)] == ["look", "seen"]
+    assert [message.content.strip() for message in said(messages, 1)] == ["look", "seen"]
+    assert [message.content.strip() for message in said(messages, None)] == ["look", "seen"]
+    assert [message.content.strip() for message in said(messages, 99)] == ["look", "seen"]
     assert said([], None) == []
     kept = {"role": "user", "content": f"said {section}"}  # by the user, who may
     assert without_section(kept) is None
@@ -186,5 +186,5 @@ def test_a_turn_is_what_was_said_and_nothing_else() -> None:
     }
     cleaned = without_section(listed)
     assert cleaned is not None
-    assert [one["text"] for one in cleaned["content"]] == ["said", "other"]
+    assert [block["text"] for block in cleaned["content"]] == ["said", "other"]
     assert without_section(cleaned) is None

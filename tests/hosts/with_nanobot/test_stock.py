@@ -21,11 +21,11 @@ def model() -> Iterator[Model]:
         yield model
 
 
-def agent(home: Path, model: Model, said: str, session: str) -> str:
+def agent(directory: Path, model: Model, said: str, session: str) -> str:
     """One answer of a process of its own."""
-    environment = {**os.environ, "HOME": str(home), "MEMSLOT_CONFIG": str(home / "memslot.yaml")}
+    environment = {**os.environ, "HOME": str(directory), "MEMSLOT_CONFIG": str(directory / "memslot.yaml")}
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("nanobot")), "agent", "-c", str(nanobot_config(home, model)),
+        [str(Path(sys.executable).with_name("nanobot")), "agent", "-c", str(nanobot_config(directory, model)),
          "-m", said, "-s", session, "--no-markdown", "--logs"],
         env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip

@@ -31,7 +31,7 @@ class Scripted(FunctionInvocationLayer, BaseChatClient):
         self.script = script
 
     def _inner_get_response(self, *, messages: Any, stream: bool, options: Any, **kwargs: Any) -> Any:
-        prompt = f"{[one.text for one in messages]} {options.get('instructions')}"
+        prompt = f"{[message.text for message in messages]} {options.get('instructions')}"
         after_tool = any(content.type == "function_result" for content in messages[-1].contents)
 
         async def answer() -> ChatResponse:

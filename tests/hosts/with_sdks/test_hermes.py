@@ -32,8 +32,8 @@ class Managers(HostUnderTest):
     def __init__(self, memory: Any, model: HostModel) -> None:
         self._memory, self._model = memory, model
         self._managers: dict[str, MemoryManager] = {}
-        self._home = Path("/nowhere")
-        self._config = self._home / "memslot.yaml"
+        self._hermes_home = Path("/nowhere")
+        self._config = self._hermes_home / "memslot.yaml"
         if memory:
             _shared._open[self._config] = _shared.SharedMemory(self._config, memory, ExitStack(), users=1)
 
@@ -43,7 +43,7 @@ class Managers(HostUnderTest):
             if self._memory:
                 manager.add_provider(SlotProvider())
             given = {"platform": "cli"} if who == "ada" else {"platform": "telegram", "user_id": who}
-            manager.initialize_all(conversation, hermes_home=str(self._home), **given)
+            manager.initialize_all(conversation, hermes_home=str(self._hermes_home), **given)
             self._managers[conversation] = manager
         return self._managers[conversation]
 
@@ -112,16 +112,16 @@ async def test_tools_sessions_and_who_may_write() -> None:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    home = tmp_path / "hermes"
-    plugin = home / "plugins" / "memslot"
+def hermes_home(tmp_path: Path) -> Path:
+    hermes_home = tmp_path / "hermes"
+    plugin = hermes_home / "plugins" / "memslot"
     plugin.mkdir(parents=True)
     shutil.copy(PLUGIN / "plugin.py.txt", plugin / "__init__.py")
     shutil.copy(PLUGIN / "plugin.yaml", plugin)
-    return home
+    return hermes_home
 
 
-def chat(home: Path, model: Model, said: str) -> str:
+def chat(hermes_home: Path, model: Model, said: str) -> str:
     """One answer of a ``hermes`` process of its own, with what it printed."""
     settings = {
         "model": {
@@ -132,12 +132,12 @@ def chat(home: Path, model: Model, said: str) -> str:
         },
         "memory": {"memory_enabled": False, "user_profile_enabled": False, "provider": "memslot"},
     }
-    (home / "config.yaml").write_text(json.dumps(settings), encoding="utf-8")
-    environment = {**os.environ, "HOME": str(home.parent), "HERMES_HOME": str(home)}
+    (hermes_home / "config.yaml").write_text(json.dumps(settings), encoding="utf-8")
+    environment = {**os.environ, "HOME": str(hermes_home.parent), "HERMES_HOME": str(hermes_home)}
     environment.pop("MEMSLOT_CONFIG", None)
     done = subprocess.run(
         [str(Path(sys.executable).with_name("hermes")), "chat", "-Q", "-q", said],
-        env=environment, cwd=home.parent, capture_output=True, text=True, timeout=300,
+        env=environment, cwd=hermes_home.parent, capture_output=True, text=True, timeout=300,
         stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -145,33 +145,35 @@ def chat(home: Path, model: Model, said: str) -> str:
 
 
 def test_a_real_process_remembers_across_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = tmp_path / ".hermes"
-    home.mkdir()
+    hermes_home = tmp_path / ".hermes"
+    hermes_home.mkdir()
     assert "hermes config set memory.provider memslot" in set_up(tmp_path, "hermes")  # as in chat's settings
     with Model() as model:
-        chat(home, model, "I like oolong tea.")
-        assert "You like oolong." in chat(home, model, "Which tea do I like?")
+        chat(hermes_home, model, "I like oolong tea.")
+        assert "You like oolong." in chat(hermes_home, model, "Which tea do I like?")
     monkeypatch.delenv("HERMES_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert SlotProvider().backup_paths() == [str(tmp_path / "memslot.yaml"), str(tmp_path / "data")]
 
 
-def test_a_memory_that_cannot_be_opened_is_told_to_the_user_and_to_the_model(home: Path) -> None:
+def test_a_memory_that_cannot_be_opened_is_told_to_the_user_and_to_the_model(hermes_home: Path) -> None:
     with Model() as model:
-        printed = chat(home, model, "I like oolong tea.")
+        printed = chat(hermes_home, model, "I like oolong tea.")
         assert "long-term memory is NOT working" in printed
         assert "memslot init" in printed
         assert "Long-term memory is NOT working" in model.prompts[0]
 
 
-def test_a_folder_whose_memslot_is_gone_says_so_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_whose_memslot_is_gone_says_so_too(
+    hermes_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from plugins.memory import _load_provider_from_dir  # Hermes' own loader
 
     monkeypatch.setitem(sys.modules, "memory.hosts.hermes", None)
-    provider = _load_provider_from_dir(home / "plugins" / "memslot")
+    provider = _load_provider_from_dir(hermes_home / "plugins" / "memslot")
     assert provider is not None
     assert provider.is_available()
     warned: list[str] = []
-    provider.initialize("one", hermes_home=str(home), warning_callback=warned.append)
+    provider.initialize("one", hermes_home=str(hermes_home), warning_callback=warned.append)
     assert "cannot be imported" in warned[0]
     assert "NOT working" in provider.system_prompt_block()
