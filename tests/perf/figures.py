@@ -140,10 +140,10 @@ class Thin(BaseAdapter):
     def native_scope(self, scope: MemoryScope) -> dict[str, str]:
         return {"space": scope.label}
 
-    async def record_event(self, one: MemoryEvent) -> WriteReceipt:
-        native_id = await self.call(lambda: self.native.add(one.messages[0].content))
-        trace = self.trace(one.scope, "add")
-        return WriteReceipt(event_id=one.event_id, status="committed", native_ids=(native_id,), trace=trace)
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        native_id = await self.call(lambda: self.native.add(event.messages[0].content))
+        trace = self.trace(event.scope, "add")
+        return WriteReceipt(event_id=event.event_id, status="committed", native_ids=(native_id,), trace=trace)
 
     async def retrieve(self, asked: RetrieveRequest) -> RetrieveResult:
         rows = await self.call(lambda: self.native.search(asked.query, asked.budget.max_items))
@@ -176,17 +176,17 @@ async def overhead_sync_native() -> None:
 
 async def _overhead(label: str, worker: NativeWorker | None, target_ms: float) -> None:
     native = Native()
-    one, asked = event(1), request(max_items=20, max_tokens=2000)
+    turn, asked = event(1), request(max_items=20, max_tokens=2000)
 
     async def bare_search() -> object:
         return native.search(asked.query, 20)
 
     async def bare_add() -> object:
-        return native.add(one.messages[0].content)
+        return native.add(turn.messages[0].content)
 
     async with MemorySlot(Thin(native, worker), scope=SCOPE) as slot:
         for name, bare, wrapped in (
-            ("record_event", bare_add, lambda: slot.record_event(one)),
+            ("record_event", bare_add, lambda: slot.record_event(turn)),
             ("retrieve of 20 rows", bare_search, lambda: slot.retrieve(asked)),
         ):
             await paired(bare, wrapped, 200)
@@ -282,7 +282,7 @@ async def controls() -> None:
     """What a turn of 100,000 costs the two conditions that keep them, in CPU time: disks and neighbours differ."""
     turns = 100_000
     events = [event(number) for number in range(turns)]
-    at_once = [one.model_copy(update={"session_id": "s"}) for one in events]
+    at_once = [turn.model_copy(update={"session_id": "s"}) for turn in events]
     for name, said, how, target in (
         ("rolling_summary", events, "sessions of 50", 0.2),
         ("rolling_summary", at_once, "one session", 0.2),
@@ -294,8 +294,8 @@ async def controls() -> None:
             config = {"memory": {"condition": name, "conditions": {name: options}}}
             async with build_slot(config, scope=SCOPE) as slot:
                 started = time.process_time()
-                for one in said:
-                    await slot.record_event(one)
+                for turn in said:
+                    await slot.record_event(turn)
                 per_write = (time.process_time() - started) / turns * 1000
         show(
             f"{name}, {turns:,} turns, {how}: a write",
@@ -312,7 +312,7 @@ async def controls() -> None:
         gc.collect()
         held = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
-    text = sum(len(message.content.encode()) for one in events for message in one.messages)
+    text = sum(len(message.content.encode()) for turn in events for message in turn.messages)
     kept = (held - text) / turns / 1024
     show(
         f"full_history, {turns:,} turns: memory beyond the text, a turn",
@@ -417,10 +417,10 @@ def _kit_run() -> str:
 @figure
 async def kit() -> None:
     """Pytest's own start is left out."""
-    told = re.search(r"TestFake: (\w+): (\d+) passed.*\(([\d.]+) s\)", _kit_run())
-    assert told is not None, "the kit said nothing"
-    name = f"kit over the in-memory backend: {told[1]}, {told[2]} promises"
-    show(name, f"{told[3]} s", "< 5 s", float(told[3]) < 5)
+    summary = re.search(r"TestFake: (\w+): (\d+) passed.*\(([\d.]+) s\)", _kit_run())
+    assert summary is not None, "the kit said nothing"
+    name = f"kit over the in-memory backend: {summary[1]}, {summary[2]} promises"
+    show(name, f"{summary[3]} s", "< 5 s", float(summary[3]) < 5)
 
 
 async def main(wanted: list[str]) -> None:

@@ -30,8 +30,8 @@ logging.disable(logging.WARNING)
 
 
 def experiment(out: str, **given: Any) -> Experiment:
-    one = {"budgets": [600], "seeds": [7], "providers": CONTROLS}
-    return load_experiment(CONFIG, output=Path(out), doctor=False, **{**one, **given})
+    defaults = {"budgets": [600], "seeds": [7], "providers": CONTROLS}
+    return load_experiment(CONFIG, output=Path(out), doctor=False, **{**defaults, **given})
 
 
 def timed(matrix: Experiment) -> tuple[float, Outcome]:
@@ -152,13 +152,13 @@ def report() -> None:
                     row, time_ = rows[number % len(rows)], number // len(rows)
                     whole.write(json.dumps({**row, "probe_id": f"{row['probe_id']}.{time_}"}) + "\n")
         started = time.perf_counter()
-        told = subprocess.run(
+        printed = subprocess.run(
             [sys.executable, "-c", MEASURED, str(outcome.directory)],
             capture_output=True,
             text=True,
             check=True,
         ).stdout
-        took, peak = time.perf_counter() - started, float(told)
+        took, peak = time.perf_counter() - started, float(printed)
     show("100,000 judged requests of 3 providers reported", f"{took:.1f} s", "< 30 s", took < 30)
     show("  its memory at most", f"{peak:.0f} MB", "< 500 MB", peak < 500, failed=peak > 500)
 

@@ -123,12 +123,12 @@ def by_hand(graphiti: Any, group_id: str) -> tuple[Callable[..., Any], Callable[
                     setattr(edge, name, moment.replace(tzinfo=UTC))
         return found
 
-    async def add(told: MemoryEvent) -> Any:
+    async def add(event: MemoryEvent) -> Any:
         return await graphiti.add_episode(
-            name=told.event_id,
-            episode_body="\n".join(f"{one.role}: {one.content}" for one in told.messages),
-            source_description=f"session {told.session_id}, turn {told.turn_id}",
-            reference_time=told.timestamp.astimezone(UTC),
+            name=event.event_id,
+            episode_body="\n".join(f"{message.role}: {message.content}" for message in event.messages),
+            source_description=f"session {event.session_id}, turn {event.turn_id}",
+            reference_time=event.timestamp.astimezone(UTC),
             source=EpisodeType.message,
             group_id=group_id,
         )
@@ -185,15 +185,16 @@ def report(name: str, times: Sequence[Rounds], target: float) -> None:
     extra = statistics.median(added)
     extras = [b - a for a, b in pairs]
     low, middle, high = statistics.quantiles(extras, n=4)
-    doubt = 157 * (high - low) / math.sqrt(len(extras)) / bare  # of the median, as box plots are notched
+    # Of the median, as box plots are notched.
+    uncertainty = 157 * (high - low) / math.sqrt(len(extras)) / bare
     show(
         f"{name}: by hand {bare:.2f} ms, by memslot {ours:.2f} ms",
-        f"{100 * middle / bare:+.1f} ± {doubt:.1f} %",
+        f"{100 * middle / bare:+.1f} ± {uncertainty:.1f} %",
         f"< {target:g} %",
         100 * middle / bare < target,
     )
     each = [100 * statistics.median(b - a for a, b in seen) / bare for seen, _ in times]
-    show("    pair by pair", "  ".join(f"{one:+.1f}" for one in each) + " %")
+    show("    pair by pair", "  ".join(f"{percent:+.1f}" for percent in each) + " %")
     show(
         "    outside the native call: median, p95",
         f"{extra:.3f} ms = {100 * extra / bare:.2f} %, {percentile(added, 95):.3f} ms",
@@ -272,7 +273,7 @@ async def compared(llm: ScriptedLLM, rounds: int, where: str, *, ours_first: boo
                 request(scope, max_items=10).model_copy(update={"query": f"the {thing} in room {at}?"})
                 for at, thing in enumerate(THINGS)
             ]
-            told = [event(number, scope, said(1000 + number)) for number in range(8 * rounds + 20)]
+            turns = [event(number, scope, said(1000 + number)) for number in range(8 * rounds + 20)]
             searches = await abba(
                 lambda at: search(asked[at % len(asked)]),
                 lambda at: slot.retrieve(asked[at % len(asked)]),
@@ -280,8 +281,8 @@ async def compared(llm: ScriptedLLM, rounds: int, where: str, *, ours_first: boo
                 8 * rounds // PAIRS,
             )
             adds = await abba(
-                lambda at: add(told[at]),
-                lambda at: slot.record_event(told[at]),
+                lambda at: add(turns[at]),
+                lambda at: slot.record_event(turns[at]),
                 (Inside(bare, "add_episode"), Inside(ours, "add_episode")),
                 4 * rounds // PAIRS,
             )
@@ -296,18 +297,18 @@ async def preloaded(llm: ScriptedLLM, mode: str, *, ours_first: bool) -> tuple[f
             assert preload is not None
             bare, group_id = await native(slot, "bare")
             _, add = by_hand(bare, group_id)
-            told = [event(at, slot.scope, said(at)) for at in range(BULK)]
+            turns = [event(at, slot.scope, said(at)) for at in range(BULK)]
             adapter: Any = slot._adapter
             async with adapter.graph(slot.scope) as graph:
                 call = "add_episode" if mode == "sequential" else "add_episode_bulk"
                 inside = Inside(graph.graphiti, call)
 
             async def loop() -> None:
-                for one in told:
-                    await add(one)
+                for turn in turns:
+                    await add(turn)
 
             async def ours() -> None:
-                await preload.record_events(told)
+                await preload.record_events(turns)
 
             took: dict[Any, float] = {}
             for each in (ours, loop) if ours_first else (loop, ours):
@@ -432,7 +433,7 @@ class Waits:
         patch(Database, "check", timed_check)
 
 
-async def keeping(llm: ScriptedLLM, rounds: int) -> None:
+async def locking(llm: ScriptedLLM, rounds: int) -> None:
     """Of a write: its turn among others, a task that a caller who gives up does not end, a look at the file."""
     with pytest.MonkeyPatch.context() as patches, tempfile.TemporaryDirectory() as directory:
         waits, shares = Waits(patches.setattr), []
@@ -503,14 +504,14 @@ async def footprint(llm: ScriptedLLM) -> None:
         ]
         done = await anyio.run_process(program, stderr=None)
     start, *visited, closed = json.loads(done.stdout)
-    most, left = max(visited) - start, closed - start
+    peak, left = max(visited) - start, closed - start
     kept = 4
     show(
         f"{count} scopes of {facts} facts visited, {kept} kept open",
-        f"{most:+.0f} MB",
+        f"{peak:+.0f} MB",
         "<= +350 MB",
-        most <= 350,
-        failed=most > 500,
+        peak <= 350,
+        failed=peak > 500,
     )
     show("    after closing", f"{left:+.0f} MB", "<= +60 MB", left <= 60, failed=left > 150)
     show(
@@ -531,7 +532,7 @@ async def main(rounds: int, *drivers: str) -> None:
                 await overhead(llm, rounds, where)
             await footprint(llm)
             await bulk(llm, rounds)
-            await keeping(llm, rounds)
+            await locking(llm, rounds)
             await growth(llm)
             await scopes(llm)
     finish()

@@ -66,22 +66,24 @@ async def in_turns(
 def report(name: str, pairs: list[tuple[float, float]]) -> bool:
     bare, ours = ([percentile(list(side), at) for at in (50, 95)] for side in zip(*pairs, strict=True))
     added = ours[1] - bare[1]
-    told = f"p50 {ours[0] - bare[0]:+.3f} ms, p95 {added:+.3f} ms"
+    measured = f"p50 {ours[0] - bare[0]:+.3f} ms, p95 {added:+.3f} ms"
     show(
         f"{name}: bare SDK {bare[0]:.2f} ms, with adapter and slot {ours[0]:.2f} ms",
-        told,
+        measured,
         f"p95 < {ADDED_MS} ms",
         added < ADDED_MS,
     )
     return added < ADDED_MS
 
 
-def by_hand(told: MemoryEvent, peers: dict[str, Any]) -> list[Any]:
+def by_hand(event: MemoryEvent, peers: dict[str, Any]) -> list[Any]:
     """The messages of an event, as one would write them with the SDK."""
-    known = {"event_id": told.event_id, "session_id": told.session_id, "turn_id": told.turn_id}
+    known = {"event_id": event.event_id, "session_id": event.session_id, "turn_id": event.turn_id}
     return [
-        peers[one.role].message(one.content, created_at=told.timestamp, metadata={**known, "role": one.role})
-        for one in told.messages
+        peers[message.role].message(
+            message.content, created_at=event.timestamp, metadata={**known, "role": message.role}
+        )
+        for message in event.messages
     ]
 
 
@@ -171,7 +173,7 @@ async def bulk(url: str) -> None:
             async def loop(client: Any = client, events: Any = events, size: int = size) -> None:
                 peers = {name: await client.aio.peer(name) for name in ("user", "assistant")}
                 session = await client.aio.session("s")
-                said = [message for one in events for message in by_hand(one, peers)]
+                said = [message for event in events for message in by_hand(event, peers)]
                 for start in range(0, len(said), size):
                     await session.aio.add_messages(said[start : start + size])
 

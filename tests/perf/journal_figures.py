@@ -42,10 +42,10 @@ async def cost(durability: Durability, target_ms: float) -> None:
             for first in range(0, WRITES, WRITES // ROUNDS):
                 took: dict[MemorySlot, list[float]] = {bare: [], kept: []}
                 for number in range(first, first + WRITES // ROUNDS):
-                    told = event(number)
+                    turn = event(number)
                     for slot in (bare, kept) if number % 2 else (kept, bare):
                         started = time.perf_counter()
-                        await slot.record_event(told)
+                        await slot.record_event(turn)
                         took[slot].append((time.perf_counter() - started) * 1000)
                 rounds.append([at(took[kept], share) - at(took[bare], share) for share in (0.5, 0.95)])
     p50, p95 = (statistics.median(column) for column in zip(*rounds, strict=True))

@@ -40,15 +40,15 @@ def figure(function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[No
     return function
 
 
-def ratio(name: str, ratios: list[float], most: float) -> None:
+def ratio(name: str, ratios: list[float], limit: float) -> None:
     """A row: the median of the rounds' ratios is judged, the least is what the machine allows when it is quiet."""
     median = statistics.median(ratios)
     show(
         name,
         f"{median:.2f} (least {min(ratios):.2f})",
-        f"<= {most}",
-        median <= most,
-        failed=median > most * MARGIN,
+        f"<= {limit}",
+        median <= limit,
+        failed=median > limit * MARGIN,
     )
 
 
@@ -119,7 +119,7 @@ async def many_scopes() -> None:
                 scope = MemoryScope(run_id="perf", persona_id=f"user{number}")
                 await slot.setup_scope(scope)
                 events = [event(turn, scope) for turn in range(each)]
-                text += sum(len(one.messages[0].content) for one in events)
+                text += sum(len(event.messages[0].content) for event in events)
                 await bulk.record_events(events)
         program = [sys.executable, "-c", MANY, str(Path(__file__).parent), folder, str(count)]
         done = await anyio.run_process(program, stderr=None)

@@ -40,8 +40,8 @@ class Bare:
         self.http = httpx.AsyncClient(base_url=url, trust_env=False)
         self.build = Requests(MemosOptions.model_validate({**block, "url": url}))
 
-    async def add(self, one: MemoryEvent) -> Any:
-        answer = await self.http.post("/product/add", json=self.build.add(one, cube_of(one.scope)))
+    async def add(self, event: MemoryEvent) -> Any:
+        answer = await self.http.post("/product/add", json=self.build.add(event, cube_of(event.scope)))
         return answer.raise_for_status().json()["data"]
 
     async def search(self, asked: Any) -> Any:
@@ -69,8 +69,8 @@ async def overhead(slot: MemorySlot, bare: Bare, rounds: int) -> None:
             before, after = (percentile(list(side), 95) for side in zip(*pairs, strict=True))
             high.append(after - before)
         p50, p95 = statistics.median(middle), statistics.median(high)
-        told = f"p50 {p50:+.3f}  p95 {p95:+.3f} ms"
-        show(f"slot + adapter over an httpx client: {name}", told, "p95 < 0.5 ms", p95 < 0.5)
+        measured = f"p50 {p50:+.3f}  p95 {p95:+.3f} ms"
+        show(f"slot + adapter over an httpx client: {name}", measured, "p95 < 0.5 ms", p95 < 0.5)
 
 
 async def bulk(slot: MemorySlot, bare: Bare, server: LoopbackProcess) -> None:
@@ -87,8 +87,8 @@ async def bulk(slot: MemorySlot, bare: Bare, server: LoopbackProcess) -> None:
             if name == "bulk":
                 await capability.record_events(events)
             else:
-                for one in events:
-                    await bare.add(one)
+                for turn in events:
+                    await bare.add(turn)
             took[name] = time.perf_counter() - began
         ratios.append(took["loop"] / took["bulk"])
     server.set(latency_s=0.0)

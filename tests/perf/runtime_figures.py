@@ -108,10 +108,10 @@ async def attached() -> None:
                 both = psutil.Process(), psutil.Process(process.pid)
                 took_ms: list[float] = []
                 for slot in (own, other):
-                    before = sum(sum(one.cpu_times()[:2]) for one in both)
+                    before = sum(sum(process.cpu_times()[:2]) for process in both)
                     for _ in range(1000):
                         await slot.before_turn("Which tea?", session_id="t")
-                    took_ms.append(sum(sum(one.cpu_times()[:2]) for one in both) - before)
+                    took_ms.append(sum(sum(process.cpu_times()[:2]) for process in both) - before)
             process.stdin.close()
     added = took_ms[1] - took_ms[0]
     show("attaching adds to a call, CPU of both processes", f"{added:.2f} ms", "< 2 ms", added < 2)
@@ -185,9 +185,9 @@ async def load(url: str, seconds: float) -> tuple[list[float], int]:
         }
         started = time.perf_counter()
         async with http.post(f"{url}/api/hooks/user-prompt-submit", json=body) as done:
-            told = await done.json()
+            answer = await done.json()
         took.append((time.perf_counter() - started) * 1000)
-        refused += done.status != 200 or ("warnings" in told and bool(told["warnings"]))
+        refused += done.status != 200 or ("warnings" in answer and bool(answer["warnings"]))
 
     connector = aiohttp.TCPConnector(limit=SESSIONS)
     async with aiohttp.ClientSession(connector=connector) as http:
@@ -200,7 +200,7 @@ async def load(url: str, seconds: float) -> tuple[list[float], int]:
 
 
 def serving(name: str, seconds: float) -> None:
-    _, most_cpu_ms = CONFIGURATIONS[name]
+    _, max_cpu_ms = CONFIGURATIONS[name]
     command = [sys.executable, __file__, "--child", name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -218,14 +218,14 @@ def serving(name: str, seconds: float) -> None:
         f"serve {name}: {RATE} prompts/s for {seconds:g} s, {SESSIONS} sessions, p50/p99",
         f"{p50:.1f} / {p99:.1f} ms", "< 100 ms p99", p99 < 100,
     )  # fmt: skip
-    target = f"<= {most_cpu_ms} ms" if most_cpu_ms else ""
-    measured = most_cpu_ms and not refused  # what was refused costs less than an answer
+    target = f"<= {max_cpu_ms} ms" if max_cpu_ms else ""
+    measured = max_cpu_ms and not refused  # what was refused costs less than an answer
     show(
         f"serve {name}: CPU per prompt", f"{cpu_ms:.2f} ms", target,
-        cpu_ms <= most_cpu_ms if measured else None,
+        cpu_ms <= max_cpu_ms if measured else None,
     )  # fmt: skip
     show(f"serve {name}: prompts refused, or recalled too late", f"{refused} of {sent:,}", "0", refused == 0)
-    if most_cpu_ms is None:
+    if max_cpu_ms is None:
         lost = sent - refused - kept
         show(f"serve {name}: writes lost at SIGTERM", f"{lost}", "0 lost", lost == 0, failed=lost != 0)
 

@@ -126,7 +126,7 @@ def surfaces(name: str) -> None:
     """What one call costs the agent, spread over time as an agent's calls are, and then as a flood."""
     with NODES[name]() as url:
         abi = StigmemAbi(url, None, AGENT + "perf", timeout_s=2.0, retry_pause_s=0.05)
-        surface, spread, flood, most = calls(abi), [], [], 0
+        surface, spread, flood, peak = calls(abi), [], [], 0
         for number in range(CALLS):
             began = time.perf_counter()
             surface[number % len(surface)](number)
@@ -136,19 +136,19 @@ def surfaces(name: str) -> None:
             began = time.perf_counter()
             surface[number % len(surface)](CALLS + number)
             flood.append(time.perf_counter() - began)
-            most = max(most, abi.queued_facts)
+            peak = max(peak, abi.queued_facts)
         report = abi.report()
         began = time.perf_counter()
         ended = abi.close(0.5)
         closing = time.perf_counter() - began
     met = p95(spread) < 0.001 and p95(flood) < 0.001
-    told = f"p95 {p95(spread) * 1e6:.0f} us, in a flood {p95(flood) * 1e6:.0f} us"
-    show(f"write surface, node {name}", told, "p95 < 1 ms", met)
-    bounded, target = most <= MAX_QUEUED_FACTS, f"<= {MAX_QUEUED_FACTS:,}"
-    show(f"  queue in a flood of {FLOOD:,}", f"{most:,} facts at most", target, bounded, failed=not bounded)
+    measured = f"p95 {p95(spread) * 1e6:.0f} us, in a flood {p95(flood) * 1e6:.0f} us"
+    show(f"write surface, node {name}", measured, "p95 < 1 ms", met)
+    bounded, target = peak <= MAX_QUEUED_FACTS, f"<= {MAX_QUEUED_FACTS:,}"
+    show(f"  queue in a flood of {FLOOD:,}", f"{peak:,} facts at most", target, bounded, failed=not bounded)
     counted = ended.accepted == ended.written + ended.failed + ended.abandoned and not ended.waiting
-    told = f"{ended.accepted:,} taken, {report.dropped:,} dropped, {ended.abandoned:,} abandoned"
-    show(f"  closed in {closing:.2f} s", told, "all accounted for", counted, failed=not counted)
+    measured = f"{ended.accepted:,} taken, {report.dropped:,} dropped, {ended.abandoned:,} abandoned"
+    show(f"  closed in {closing:.2f} s", measured, "all accounted for", counted, failed=not counted)
 
 
 def hooks() -> None:
