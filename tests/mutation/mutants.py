@@ -251,7 +251,9 @@ class Runner:
         items = list(self._items.values())
         # What an earlier test has left in one would keep the code behind it from being seen in a later test.
         caches = [thing for thing in gc.get_objects() if isinstance(thing, _lru_cache_wrapper)]
-        ours = [one for one in caches if str(one.__module__).partition(".")[0] in ("memory", "conditions")]
+        ours = [
+            cache for cache in caches if str(cache.__module__).partition(".")[0] in ("memory", "conditions")
+        ]
         for item, following in zip(items, [*items[1:], None], strict=True):
             for kept in ours:
                 kept.cache_clear()
@@ -377,13 +379,13 @@ class Runner:
         reached = [
             test for (module, _), tests in self._reach.items() if module == mutant.module for test in tests
         ]
-        most = [test for test, _ in Counter(reached).most_common(400)]
+        frequent = [test for test, _ in Counter(reached).most_common(400)]
         # A class is looked at by tests that run none of its module's lines.
         name = mutant.module.removesuffix(".py").replace("/", ".")
         named = [test for test in self._took if name in _text_of(self._items[test].path)]
         tests = [
             test
-            for some in (named, most)
+            for some in (named, frequent)
             for test in self._within(sorted({*some} - self._unsound, key=self._took.__getitem__), _FIRST_S)
         ]
         tests = list(dict.fromkeys(tests))
