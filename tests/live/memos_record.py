@@ -50,8 +50,8 @@ class Asker:
 
 def _wait_until_idle(client: httpx.Client) -> None:
     for _ in range(200):
-        told = client.get("/product/scheduler/allstatus").json()["data"].values()
-        if not any(summary["waiting"] + summary["in_progress"] for summary in told):
+        summaries = client.get("/product/scheduler/allstatus").json()["data"].values()
+        if not any(summary["waiting"] + summary["in_progress"] for summary in summaries):
             return
         time.sleep(0.05)
     raise TimeoutError("the scheduler is not done after 10 s")

@@ -158,11 +158,11 @@ def _redis(directory: Path) -> Iterator[dict[str, str]]:
 @contextlib.contextmanager
 def _server(settings: Mapping[str, str], port: int) -> Iterator[str]:
     directory = Path(settings["MEMOS_BASE_PATH"])
-    told, log = directory / "port", directory / "server.log"
-    command = [sys.executable, str(Path(__file__).with_name("memos_server.py")), str(told), str(port)]
+    port_file, log = directory / "port", directory / "server.log"
+    command = [sys.executable, str(Path(__file__).with_name("memos_server.py")), str(port_file), str(port)]
     with _process(command, log, {"TMPDIR": str(directory), **settings}) as server:
-        _until(lambda: told.exists() and bool(told.read_text()), server, "the MemOS server", log)
-        url = f"http://127.0.0.1:{told.read_text()}"
+        _until(lambda: port_file.exists() and bool(port_file.read_text()), server, "the MemOS server", log)
+        url = f"http://127.0.0.1:{port_file.read_text()}"
         _until(lambda: _healthy(url), server, "the MemOS server", log)
         yield url
 

@@ -199,14 +199,14 @@ async def test_recipes(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any],
 
 async def test_each_session_is_a_saga(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
     async with live(llm, tmp_path, server, saga="session", bulk="native") as slot:
-        told = [
+        events = [
             event(f"I own my thing number {number}.", session_id=f"s{number // 2}") for number in range(4)
         ]
-        await slot.record_event(told[0])
+        await slot.record_event(events[0])
         bulk = slot.capability(SupportsBulkIngest)
         assert bulk is not None
-        assert [one.event_id for one in await bulk.record_events(told[1:])] == [
-            one.event_id for one in told[1:]
+        assert [receipt.event_id for receipt in await bulk.record_events(events[1:])] == [
+            event.event_id for event in events[1:]
         ]
         adapter: Any = slot._adapter
         async with adapter.graph(ALICE) as graph:
@@ -228,9 +228,11 @@ async def test_each_session_is_a_saga(tmp_path: Path, llm: ScriptedLLM, server: 
         "s0": "I own my thing number 0. I own my thing number 1.",
         "s1": "I own my thing number 2. I own my thing number 3.",
     }
-    assert {(row["saga"], row["event"]) for row in rows} == {(one.session_id, one.event_id) for one in told}
+    assert {(row["saga"], row["event"]) for row in rows} == {
+        (event.session_id, event.event_id) for event in events
+    }
     assert {(row["one"], row["next"]) for row in follows} == {
-        (told[at].event_id, told[at + 1].event_id) for at in (0, 2)
+        (events[at].event_id, events[at + 1].event_id) for at in (0, 2)
     }
 
 

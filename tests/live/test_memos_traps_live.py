@@ -223,10 +223,10 @@ async def test_feedback_replaces_what_it_names(memos_rig_process: MemosProcess) 
     ]
     async with opened(memos_rig_process, **FINE) as memory:
         receipt = await memory.after_turn(session_id="s", user="I live in Berlin.")
-        told = await able(memory, SupportsFeedback).apply_feedback(
+        applied = await able(memory, SupportsFeedback).apply_feedback(
             feedback(memory, "No, I live in Paris.", receipt.native_ids, metadata={"history": history})
         )
-        assert told.status == "committed"
+        assert applied.status == "committed"
         assert texts(await ask(memory, "Where do I live?")) == ["No, I live in Paris."]
         assert (await ready(memory))[0] in ("ready", "unknown")
 

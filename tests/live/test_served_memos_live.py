@@ -9,5 +9,5 @@ from test_memos_live import config
 
 
 async def test_two_projects_two_agents_hooks_and_mcp(memos_url: str, tmp_path: Path) -> None:
-    async with windows(config(memos_url)["memory"], tmp_path) as one:
-        await play(one)
+    async with windows(config(memos_url)["memory"], tmp_path) as served:
+        await play(served)

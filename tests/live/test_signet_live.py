@@ -71,7 +71,7 @@ async def test_a_memory_from_storing_to_forgetting(client: AdapterClient) -> Non
     row = await client.get(memory_id)
     assert row is not None
     assert row["content"] == f"the {word} drinks sencha"
-    assert memory_id in {one["id"] for one in await client.memories(limit=500)}
+    assert memory_id in {row["id"] for row in await client.memories(limit=500)}
     assert (await client.delete(memory_id, "done"))["status"] == "deleted"
     assert await client.get(memory_id) is None
 

@@ -60,41 +60,42 @@ def served(tmp_path: Path) -> Iterator[str]:
             process.kill()
 
 
-def played(kind: str, plugin: str, url: str, home: Path) -> dict[str, Any]:
+def played(kind: str, plugin: str, url: str, directory: Path) -> dict[str, Any]:
     done = subprocess.run(
         ["node", str(DRIVER), kind, plugin, url],
-        capture_output=True, text=True, timeout=300, cwd=home, env={**os.environ, "HOME": str(home)}, check=False,
+        capture_output=True, text=True, timeout=300, cwd=directory,
+        env={**os.environ, "HOME": str(directory)}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return outcome
 
 
 def test_opencode_remembers_across_sessions(plugin: str, url: str, tmp_path: Path) -> None:
-    told = played("opencode", plugin, url, tmp_path)
-    assert told["warnings"] == []
-    assert told["first"] == ""
-    assert "The pot is blue" in told["searched"]
-    assert told["got"] == "The pot is blue"
-    assert "The pot is blue" in told["listed"]
-    assert told["modified"] == "Memory updated."
-    assert told["compacting"].startswith("Summarize this session")
+    outcome = played("opencode", plugin, url, tmp_path)
+    assert outcome["warnings"] == []
+    assert outcome["first"] == ""
+    assert "The pot is blue" in outcome["searched"]
+    assert outcome["got"] == "The pot is blue"
+    assert "The pot is blue" in outcome["listed"]
+    assert outcome["modified"] == "Memory updated."
+    assert outcome["compacting"].startswith("Summarize this session")
     for remembered in ("My favourite tea is oolong.", "The pot is green", "We spoke of tea."):
-        assert remembered in told["second"]
-    assert "The pot is green" in told["again"], "it was shown to one request"
-    assert "The pot is green" in told["elsewhere"], "from a second project"
-    assert told["forgotten"] == "Memory forgotten."
-    assert "The pot is green" not in told["third"]
+        assert remembered in outcome["second"]
+    assert "The pot is green" in outcome["again"], "it was shown to one request"
+    assert "The pot is green" in outcome["elsewhere"], "from a second project"
+    assert outcome["forgotten"] == "Memory forgotten."
+    assert "The pot is green" not in outcome["third"]
 
 
 def test_openclaw_remembers_across_sessions(plugin: str, url: str, tmp_path: Path) -> None:
-    told = played("openclaw", plugin, url, tmp_path)
-    assert all("/api/marketplace/" in one for one in told["warnings"])
-    assert told["first"] == ""
-    assert "The pot is blue" in told["searched"]
-    assert "My favourite tea is oolong." in told["second"]
-    assert "The pot is green" in told["second"]
-    assert "<signet-memory" in told["second"]
+    outcome = played("openclaw", plugin, url, tmp_path)
+    assert all("/api/marketplace/" in warning for warning in outcome["warnings"])
+    assert outcome["first"] == ""
+    assert "The pot is blue" in outcome["searched"]
+    assert "My favourite tea is oolong." in outcome["second"]
+    assert "The pot is green" in outcome["second"]
+    assert "<signet-memory" in outcome["second"]
 
 
 async def test_signets_mcp_server_stores_finds_and_forgets(tmp_path: Path, served: str) -> None:
