@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["SSL_CERT_DIR"] = certificates
     if config.pluginmanager.hasplugin("hypothesispytest"):
         choose_examples(config)
-    shared = [str(config.rootpath / one) for one in config.getini("pythonpath")]
+    shared = [str(config.rootpath / folder) for folder in config.getini("pythonpath")]
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [*shared, *before])))
 

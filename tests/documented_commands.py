@@ -103,8 +103,8 @@ def run(block: Block, directory: str) -> str:
 
 def main(names: list[str]) -> int:
     names = names or pages()
-    if wrong := [one for name in names for one in unmarked(name)]:
-        sys.stderr.write("".join(f"error: {one}\n" for one in wrong))
+    if wrong := [problem for name in names for problem in unmarked(name)]:
+        sys.stderr.write("".join(f"error: {problem}\n" for problem in wrong))
         return 1
     found = {name: marked for name in names if (marked := list(blocks(name)))}
     if not found:

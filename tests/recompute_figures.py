@@ -94,10 +94,10 @@ def recomputed(rows):
     def right(row):
         return bool(row["fit_first"] if row["judged"] else row["shows_current"])
 
-    told_apart = {"current": 1.0, "other": 0.0}
+    distinguished = {"current": 1.0, "other": 0.0}
     return {
         "style fit": over(rows, own, lambda row: row["fit_first"], 0),
-        "discrimination": over(rows, differing, lambda row: told_apart.get(row["first"], 0.5), 0),
+        "discrimination": over(rows, differing, lambda row: distinguished.get(row["first"], 0.5), 0),
         "contamination": over(rows, differing, lambda row: row["first"] == "other", 1),
         "detection": share(((who, name), first is not None) for (who, _, name), _, first in changes_of(rows)),
         "stale reversion": later(rows, stale),
@@ -134,7 +134,7 @@ def differences(directory):
     found, wrong = records(directory), []
     compared = 0
     for provider in published:
-        values = {one["name"]: one["estimate"] for one in provider["measures"]}
+        values = {measure["name"]: measure["estimate"] for measure in provider["measures"]}
         for name, value in recomputed(found[provider["label"]]).items():
             if values[name]["missing"]:
                 continue  # bounds, no share
