@@ -17,7 +17,15 @@ import anyio
 import pytest
 from live_control import model_fails, needs_control, restart
 
-from memory import BackendReadiness, MemoryScope, MemorySlot, SupportsReadiness, open_memory
+from memory import (
+    BackendReadiness,
+    MemoryEvent,
+    MemoryScope,
+    MemorySlot,
+    Message,
+    SupportsReadiness,
+    open_memory,
+)
 
 URL = os.environ.get("MEMOS_URL")
 
@@ -77,12 +85,36 @@ async def test_what_another_machine_wrote_is_unknown(scope: MemoryScope, tmp_pat
         await elsewhere.reset_scope(scope)
 
 
+async def test_what_another_process_lost_is_told_to_one_that_was_ready(
+    scope: MemoryScope, tmp_path: Path
+) -> None:
+    async with _opened(scope, tmp_path) as reader, _opened(scope, tmp_path) as writer:
+        await writer.after_turn(session_id="1", user="I like sencha tea.")
+        assert (await _ready(writer, scope)).state == "ready"
+        assert (await _ready(reader, scope)).state == "ready"
+        with model_fails("empty"):
+            await writer.after_turn(session_id="1", user="I like oolong tea.")
+            assert (await _ready(writer, scope)).state in ("unknown", "failed")
+        assert (await _ready(reader, scope)).state in ("unknown", "failed")
+        assert (await writer.reset_scope(scope)).verified
+        assert (await _ready(reader, scope)).state == "ready"
+
+
 async def test_an_event_is_found_by_its_id_and_sent_again_once(scope: MemoryScope, tmp_path: Path) -> None:
+    event = MemoryEvent(
+        event_id="e1",
+        scope=scope,
+        session_id="1",
+        turn_id="1",
+        timestamp="2024-05-06T09:00:00Z",
+        messages=(Message(role="user", content="I like sencha tea."),),
+    )
     async with _opened(scope, tmp_path, async_mode="sync", mode="fast") as memory:
-        receipt = await memory.after_turn(session_id="1", user="I like sencha tea.", event_id="e1")
-        adapter: Any = memory._adapter
-        asked = memory.scope
-        assert asked is not None
-        found = await adapter._native.rows_of("e1", *[memory.native_scope(asked)["cube_id"]] * 2)
-        assert set(found) == set(receipt.native_ids)
+        first = await memory.record_event(event)
+        assert first.native_ids
+        assert await memory.find_event(event) == first.native_ids
+        again = await memory.record_event(event)
+        assert set(again.native_ids) == set(first.native_ids)
+        assert await memory.find_event(event) == first.native_ids
         await memory.reset_scope(scope)
+        assert await memory.find_event(event) is None
