@@ -135,7 +135,7 @@ class LlmSummariser:
         }
         if self._options.temperature is not None:
             body["temperature"] = self._options.temperature
-        answer = await self._http.request("POST", "/chat/completions", json=body, headers=self._key)
+        answer: Any = await self._http.request("POST", "/chat/completions", json=body, headers=self._key)
         try:
             count_llm_call(int(answer["usage"]["total_tokens"]))
         except (KeyError, TypeError, ValueError):

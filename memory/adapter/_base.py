@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
@@ -140,7 +140,7 @@ class BaseAdapter:
     def close_native(self) -> None:
         """Release what a synchronous SDK holds: clients, locks, files. Runs on the worker."""
 
-    def trace(self, scope: MemoryScope, native_operation: str, **fields: Any) -> Trace:
+    def trace(self, scope: MemoryScope, native_operation: str, **fields: object) -> Trace:
         """A trace naming the native call; the slot completes it."""
         named = {"backend_name": self.backend_name, "scope": scope, "native_operation": native_operation}
         try:
@@ -170,14 +170,18 @@ class BaseAdapter:
         )
 
     def health_of(
-        self, status: Literal["ok", "degraded", "unavailable"] = "ok", **seen: Any
+        self,
+        status: Literal["ok", "degraded", "unavailable"] = "ok",
+        *,
+        versions: Mapping[str, str] | None = None,
+        **seen: object,
     ) -> BackendHealth:
         """Health with what the traits declare; what a probe raises the slot makes ``unavailable``.
 
         Args:
-            seen: ``versions``, ``details``, ``warnings``.
+            versions, seen: beside it ``details`` and ``warnings``, as in :class:`BackendHealth`.
         """
-        return declared_health(self.backend_name, self.traits, status=status, **seen)
+        return declared_health(self.backend_name, self.traits, status=status, versions=versions, **seen)
 
     @staticmethod
     @contextmanager

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import anyio
 import httpx
-from pydantic import SecretStr
+from pydantic import JsonValue, SecretStr
 
 from memory.adapter._bounded import MAX_ANSWER_BYTES, http_client, server_address
 from memory.adapter._sdk import warnings_only
@@ -69,7 +69,7 @@ def bearer(api_key: str | SecretStr | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"}
 
 
-def expect(kind: type[T], answer: Any, where: str) -> T:
+def expect(kind: type[T], answer: object, where: str) -> T:
     """An answer, or a part of it, known to be of a JSON type: ``dict``, ``list``, ``str`` or ``int``.
 
     Raises:
@@ -140,12 +140,12 @@ class JsonHttp:
         method: str,
         path: str,
         *,
-        params: Mapping[str, Any] | None = None,
-        json: Any = None,
+        params: Mapping[str, object] | None = None,
+        json: object = None,
         headers: Mapping[str, str] | None = None,
         operation: str | None = None,
         retry_pause_s: float | None = None,
-    ) -> Any:
+    ) -> JsonValue:
         """One request: the answer's JSON, or None for an empty answer.
 
         Args:
@@ -182,7 +182,7 @@ class JsonHttp:
             error.after(earlier)
             raise
 
-    async def _send(self, operation: str, method: str, path: str, **given: Any) -> Any:
+    async def _send(self, operation: str, method: str, path: str, **given: Any) -> JsonValue:
         try:
             async with self._connections() as pool:
                 try:
@@ -204,7 +204,8 @@ class JsonHttp:
         if not response.content:
             return None
         try:
-            return json.loads(response.content, parse_constant=_no_constant)
+            answer: JsonValue = json.loads(response.content, parse_constant=_no_constant)
+            return answer
         except (ValueError, RecursionError) as error:
             raise BackendProtocolError(
                 f"{self._backend}: {operation} answered HTTP {response.status_code}, but not with JSON",

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import Any, Protocol, get_args, runtime_checkable
+from typing import Protocol, get_args, runtime_checkable
 
 from memory.contract.errors import CapabilityNotSupported, InputError
 from memory.contract.events import MemoryEvent
@@ -137,7 +137,7 @@ def label_of(name: str, equivalent_control: str | None, fallback_components: Seq
 
 
 def declared_health(
-    backend_name: str, traits: AdapterTraits, *, versions: Mapping[str, str] | None = None, **seen: Any
+    backend_name: str, traits: AdapterTraits, *, versions: Mapping[str, str] | None = None, **seen: object
 ) -> BackendHealth:
     """Health with what the traits declare; ``versions`` go beside those of ``traits.packages``."""
     installed = {}

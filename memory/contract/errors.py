@@ -28,7 +28,7 @@ type, HTTP status, error code, request id) is in ``BackendError.diagnostics``; t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
 
 class MemslotError(Exception):
@@ -109,13 +109,13 @@ class BackendError(MemslotError):
         *,
         backend_name: str = "",
         operation: str = "",
-        diagnostics: Mapping[str, Any] | None = None,
+        diagnostics: Mapping[str, object] | None = None,
         sent: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.backend_name = backend_name
         self.operation = operation
-        self.diagnostics: dict[str, Any] = dict(diagnostics or {})
+        self.diagnostics: dict[str, object] = dict(diagnostics or {})
         if sent is not None:
             self.sent = sent
 
@@ -132,12 +132,12 @@ class BackendError(MemslotError):
     @property
     def status(self) -> int | None:
         """The HTTP status of the answer, or None where there was none."""
-        return self.diagnostics.get("status")
+        return cast("int | None", self.diagnostics.get("status"))
 
     @property
     def retry_after_s(self) -> float | None:
         """Seconds the backend asks us to wait, or None where it does not say."""
-        value = self.diagnostics.get("retry_after_s")
+        value = cast("float | None", self.diagnostics.get("retry_after_s"))
         return float(value) if value is not None else None
 
 

@@ -257,7 +257,7 @@ class BackendHealth(_Answer):
     native_ingest_modes: tuple[str, ...] | None = None
     native_query_modes: tuple[str, ...] | None = None
     versions: dict[str, str] = Field(default_factory=dict)
-    details: dict[str, Any] = Field(default_factory=dict)
+    details: dict[str, object] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 

@@ -239,8 +239,8 @@ class Operation:
         native_id: whether it works on the one record that ``native_id`` names.
     """
 
-    optional: Mapping[str, Any] = field(default_factory=dict)
-    required: Mapping[str, Any] = field(default_factory=dict)
+    optional: Mapping[str, object] = field(default_factory=dict)
+    required: Mapping[str, object] = field(default_factory=dict)
     native_id: bool = False
 
     @cached_property
@@ -249,7 +249,7 @@ class Operation:
         fields |= {name: (kind, None) for name, kind in self.optional.items()}
         return create_model("Arguments", __config__=ConfigDict(extra="forbid", strict=True), **fields)
 
-    def problem(self, arguments: Mapping[str, Any]) -> str | None:
+    def problem(self, arguments: Mapping[str, object]) -> str | None:
         """``name: what is wrong`` of the first argument that is; None where all are as declared."""
         try:
             self._model.model_validate_json(json.dumps(arguments))  # strict, and a time is text

@@ -79,7 +79,7 @@ class Hints:
         if "module" in error.diagnostics:
             return self.install
         if "disk" in error.diagnostics:
-            return self._disk(error.diagnostics["disk"])
+            return self._disk(str(error.diagnostics["disk"]))
         if isinstance(error, BackendAuthError):
             return self._key(model)
         if isinstance(error, BackendRateLimited):

@@ -127,9 +127,9 @@ class MemslotConfig:
     chosen: tuple[str, ...]
     group: Group
     blocks: tuple[tuple[str, str], ...]
-    options: dict[str, Any] = field(repr=False)
-    run: dict[str, Any] | None = field(repr=False)
-    sections: Mapping[str, Any] = field(repr=False)
+    options: dict[str, object] = field(repr=False)
+    run: dict[str, object] | None = field(repr=False)
+    sections: Mapping[str, object] = field(repr=False)
     resolver: Resolver = field(repr=False)
     problem: Problems = field(repr=False)
     base: Path
@@ -258,7 +258,7 @@ class MemslotConfig:
 
 
 def load_config(
-    source: str | Path | Mapping[str, Any] | MemslotConfig,
+    source: str | Path | Mapping[str, object] | MemslotConfig,
     *,
     env: Mapping[str, str] | None = None,
     provider: str | None = None,
@@ -317,7 +317,7 @@ def load_config(
     )
 
 
-def _read(source: str | Path | Mapping[str, Any]) -> tuple[dict[str, Any], Problems, Path]:
+def _read(source: str | Path | Mapping[str, object]) -> tuple[dict[str, Any], Problems, Path]:
     if isinstance(source, Mapping):
         return dict(source), Problems("config"), Path()
     if isinstance(source, (str, os.PathLike)) and str(source):

@@ -43,7 +43,7 @@ class PluginOptions(BaseModel):
     FORMER: ClassVar[Mapping[str, str]] = {}
     """Key that is none any more -> what to write in its place, such as ``is called recipe``."""
 
-    def effective(self) -> Mapping[str, Any]:
+    def effective(self) -> Mapping[str, object]:
         """Fields by name whose default depends on other fields or on the environment, as they really apply.
 
         For the configuration hash: two configurations that come to the same hash alike.
@@ -93,7 +93,7 @@ class PluginInfo:
     options: type[BaseModel] = PluginOptions
     alphabet: IdAlphabet = IdAlphabet()
     made_of: str | None = None
-    fixed: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = self.capabilities - CAPABILITIES.keys()
@@ -117,7 +117,11 @@ class CreateProvider(Protocol):
     """Builds another installed provider, for one that is made of others."""
 
     def __call__(
-        self, name: str, options: Mapping[str, Any] | BaseModel, where: str = "", data_dir: Path | None = None
+        self,
+        name: str,
+        options: Mapping[str, object] | BaseModel,
+        where: str = "",
+        data_dir: Path | None = None,
     ) -> MemoryAdapter:
         """The adapter of the backend or condition ``name``, as it is written in YAML; raises PluginNotFound,
         PluginLoadError or ConfigError as for a configuration that selects it. ``options`` is its block, not yet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory.contract.errors import ConfigError
 from memory.contract.formatting import TokenCounter
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def build_slot(
-    config: str | Path | Mapping[str, Any] | MemslotConfig,
+    config: str | Path | Mapping[str, object] | MemslotConfig,
     *,
     scope: MemoryScope | None = None,
     token_counter: TokenCounter | None = None,
@@ -98,7 +98,7 @@ def recorded_journal(config: Path) -> Iterator[Journal]:
 
 @asynccontextmanager
 async def open_memory(
-    config: str | Path | Mapping[str, Any] | MemslotConfig,
+    config: str | Path | Mapping[str, object] | MemslotConfig,
     *,
     scope: MemoryScope | None = None,
     token_counter: TokenCounter | None = None,
@@ -128,7 +128,7 @@ async def open_memory(
 
 @contextmanager
 def open_memory_sync(
-    config: str | Path | Mapping[str, Any] | MemslotConfig,
+    config: str | Path | Mapping[str, object] | MemslotConfig,
     *,
     scope: MemoryScope | None = None,
     token_counter: TokenCounter | None = None,

@@ -198,7 +198,7 @@ def _attached(native: MemoryAdapter, owner: Owner) -> Any:
 
 @asynccontextmanager
 async def open_shared(
-    config: str | Path | Mapping[str, Any] | MemslotConfig,
+    config: str | Path | Mapping[str, object] | MemslotConfig,
     *,
     scope: MemoryScope | None = None,
     setup: bool = True,

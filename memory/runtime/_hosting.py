@@ -32,7 +32,7 @@ from memory.slot.turns import RecallFields, TurnFields, event_from_turn
 log = logging.getLogger("memslot.hosts")
 
 T = TypeVar("T")
-Config = str | Path | Mapping[str, Any] | MemslotConfig
+Config = str | Path | Mapping[str, object] | MemslotConfig
 
 _MAX_OPEN_TURNS = 1000
 _OPEN_SO = "open the memory with open_turn_memory_sync"
@@ -249,7 +249,7 @@ def _blocked(sent: Future[Any]) -> LifecycleError:
     return LifecycleError(why)
 
 
-def answer_text(output: Any) -> str:
+def answer_text(output: object) -> str:
     """What to record of an agent's answer: text, in which halves of surrogate pairs are replaced, or JSON."""
     return (
         encodable(output) if isinstance(output, str) else pydantic_core.to_json(output, fallback=str).decode()

@@ -96,7 +96,7 @@ class MemoryItems:
         session_id: str = "tools",
         event_id: str | None = None,
         agent_id: str = "agent",
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> WriteReceipt:
         """Write one memory, as something the user said.
 

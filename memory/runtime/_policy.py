@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, Self, Unpack
+from typing import Annotated, Literal, Self, Unpack
 
 import anyio
 from pydantic import BeforeValidator, Field
@@ -263,7 +263,7 @@ class TurnMemory:
                     await self._writes.close(self.policy.drain_s)
                     self._closed = True
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, int | str | None]:
         """JSON-ready: counts of recalls and writes, how many wait, and whether the memory is left alone."""
         return {
             "recalls": self._recalls,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 from pydantic import BeforeValidator, Field, JsonValue
 
@@ -44,7 +44,7 @@ class ToolCall(Frozen):
     arguments: JsonObject = Field(default_factory=dict)
     problem: Text | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonValue]:
         """As it stands in ``Message.tool_calls``."""
         return {"id": self.id, "name": self.name, "arguments": self.arguments}
 

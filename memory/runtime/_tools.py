@@ -58,11 +58,11 @@ class Tool(Protocol):
     @property
     def description(self) -> str: ...
     @property
-    def input_schema(self) -> Mapping[str, Any]: ...
+    def input_schema(self) -> Mapping[str, object]: ...
     @property
     def run_before_generation(self) -> bool: ...
 
-    async def execute(self, input: Mapping[str, Any], context: ToolContext) -> Any:
+    async def execute(self, input: Mapping[str, object], context: ToolContext) -> object:
         """Do it; what is returned is JSON-ready, what is raised goes back to the model."""
 
 

@@ -8,8 +8,9 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
+from memory.contract._model import JsonObject
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
 from memory.slot.sqlite_file import Database, Place, SqliteFile, SqliteLayout, digest_of, scope_key
@@ -54,7 +55,7 @@ class StoredObject(NamedTuple):
     kind: str
     owner: MemoryScope
     name: str
-    value: Mapping[str, Any]
+    value: Mapping[str, object]
     scope: MemoryScope | None = None
 
 
@@ -105,11 +106,11 @@ class HostStore(AbstractContextManager["HostStore"]):
         """
         self._do(lambda: self._db.execute("SELECT 1 FROM kept LIMIT 1").fetchone())
 
-    def get(self, kind: str, owner: MemoryScope, name: str) -> dict[str, Any] | None:
+    def get(self, kind: str, owner: MemoryScope, name: str) -> JsonObject | None:
         """One object, or None."""
         return self.get_many(kind, owner, [name]).get(name)
 
-    def get_many(self, kind: str, owner: MemoryScope, names: Collection[str]) -> dict[str, dict[str, Any]]:
+    def get_many(self, kind: str, owner: MemoryScope, names: Collection[str]) -> dict[str, JsonObject]:
         """Those objects of an owner that there are, by name."""
         if not names:
             return {}
@@ -119,7 +120,7 @@ class HostStore(AbstractContextManager["HostStore"]):
         rows = self._do(lambda: self._db.execute(where, values).fetchall())
         return {name: self._read(value) for name, value in rows}
 
-    def all(self, kind: str, owner: MemoryScope | None = None) -> list[dict[str, Any]]:
+    def all(self, kind: str, owner: MemoryScope | None = None) -> list[JsonObject]:
         """Every object of an owner, or of all of this backend, newest first."""
         begins = f"{self._memory} "
         whose, values = "substr(owner, 1, length(?)) = ?", [begins, begins]
@@ -147,7 +148,7 @@ class HostStore(AbstractContextManager["HostStore"]):
         if values:
             self._do(keep)
 
-    def swap(self, kept: StoredObject, before: Mapping[str, Any] | None) -> bool:
+    def swap(self, kept: StoredObject, before: Mapping[str, object] | None) -> bool:
         """Keep an object in place of what was read before, unless somebody else was first; whether it is kept.
 
         Of two that differ in nothing both are.
@@ -200,7 +201,7 @@ class HostStore(AbstractContextManager["HostStore"]):
 
         return self._file.sync(checked)
 
-    def _read(self, value: str) -> dict[str, Any]:
+    def _read(self, value: str) -> JsonObject:
         try:
             found = json.loads(value)
         except ValueError as error:

@@ -275,7 +275,7 @@ class Rules:
         cause = error.__cause__ if isinstance(error, BackendError) else error
         raise normalise_error(error, **named, table=self.traits.errors) from cause
 
-    def finish(self, span: Span, trace: Trace | None, **fields: Any) -> Trace:
+    def finish(self, span: Span, trace: Trace | None, **fields: object) -> Trace:
         """Complete the adapter's trace with what was measured, and emit it."""
         span.finished = True
         trace = trace or Trace(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from memory.contract.adapter import (
     AdapterTraits,
@@ -377,7 +377,7 @@ class MemorySlot(HostCalls):
         """Deliver what waits for a scope that is set up; why some of it waits on, or None."""
         return await self.delivery.deliver(scope)
 
-    def emit_trace(self, operation: str, scope: MemoryScope | None, **fields: Any) -> Trace:
+    def emit_trace(self, operation: str, scope: MemoryScope | None, **fields: object) -> Trace:
         """A line in the trace for what was decided about the memory without a call of it, such as ``recall``; none
         of its fields is user text."""
         return self._rules.finish(Span(self._rules, operation, scope, {}), None, **fields)

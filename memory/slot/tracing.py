@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from memory.contract.errors import ConfigError
 from memory.contract.receipts import Trace
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
 
 log = logging.getLogger("memslot.slot")
 _SELDOM = frozenset({"aclose", "reset_scope", "set_mode", "setup_scope", "start"})
@@ -76,7 +79,7 @@ class OpenTelemetrySink:
         ConfigError: ``opentelemetry-api`` is not installed.
     """
 
-    def __init__(self, tracer: Any = None) -> None:
+    def __init__(self, tracer: Tracer | None = None) -> None:
         if tracer is None:
             try:
                 from opentelemetry.trace import get_tracer

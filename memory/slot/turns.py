@@ -33,7 +33,7 @@ class RecallFields(TypedDict, total=False):
     scenario: str | None
     context: str | None
     attribute: str | None
-    filters: Mapping[str, Any] | None
+    filters: Mapping[str, object] | None
     exclude_session: bool
 
 
@@ -53,7 +53,7 @@ class TurnFields(TypedDict, total=False):
     scenario: str | None
     context: str | None
     attribute: str | None
-    metadata: Mapping[str, Any] | None
+    metadata: Mapping[str, object] | None
 
 
 class HostCalls(MemoryAdapter):

@@ -63,8 +63,8 @@ class FakeRow:
     text: str
     kind: str
     created_at: str
-    labels: Mapping[str, Any]
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, object]
+    metadata: Mapping[str, object] = field(default_factory=dict)
 
 
 def _served(act: Call) -> Call:
@@ -171,7 +171,7 @@ class FakeNativeStore:
 
     @_served
     async def search(
-        self, space: str, query: str, *, limit: int | None = None, where: Mapping[str, Any] | None = None
+        self, space: str, query: str, *, limit: int | None = None, where: Mapping[str, object] | None = None
     ) -> list[dict[str, Any]]:
         """Rows that share words with the query, best and then newest first, with their ``score``."""
         found = [
@@ -185,7 +185,7 @@ class FakeNativeStore:
         return [{**asdict(row), "score": round(score, 4)} for score, _, row in found[:limit]]
 
     @_served
-    async def list_rows(self, space: str, **labels: Any) -> list[dict[str, Any]]:
+    async def list_rows(self, space: str, **labels: object) -> list[dict[str, Any]]:
         """All rows of a space with these labels, oldest first, findable or not."""
         where = {name: {"eq": value} for name, value in labels.items()}
         return [asdict(row) for row in self._in(space) if _matches(row, where)]

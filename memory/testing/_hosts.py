@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio
@@ -19,6 +20,7 @@ import pytest
 from memory import AdapterMode, MemorySlot, open_memory
 from memory.testing._fake_backend import FakeBackend
 from memory.testing._fake_store import FakeNativeStore
+from memory.testing._faults import FaultKind
 from memory.testing._host_stage import HostModel, HostUnderTest, Stage, person
 from memory.testing.pytest_plugin import KEY, pytest_configure
 
@@ -58,7 +60,7 @@ class HostContract(ABC):
 
     @asynccontextmanager
     async def on_stage(
-        self, model: HostModel | None = None, store: FakeNativeStore | None = None, **policy: Any
+        self, model: HostModel | None = None, store: FakeNativeStore | None = None, **policy: object
     ) -> AsyncIterator[Stage]:
         """The host over a memory of ``store``, with ``policy`` in place of the kit's own for it."""
         model, store = model or HostModel(), store or FakeNativeStore()
@@ -188,7 +190,7 @@ class HostContract(ABC):
 
     @pytest.mark.parametrize("fault", ["500", "refused", "late"])
     async def test_a_memory_that_fails_costs_no_turn_and_is_reported(
-        self, fault: Any, caplog: pytest.LogCaptureFixture
+        self, fault: FaultKind, caplog: pytest.LogCaptureFixture
     ) -> None:
         policy: dict[str, Any] = {"recall_s": 0.2, "drain_s": 0.0, "queue_wait_s": 0.0}
         async with self.on_stage(**policy) as stage:
@@ -270,7 +272,7 @@ class HostContract(ABC):
             assert await stage.recorded() == [LIKES, "Answer 1.", ASKS, "Answer 2."]
 
     @pytest.mark.parametrize(("backend", "remembers"), [("full_history", True), ("no_memory", False)])
-    async def test_another_backend_is_one_word(self, backend: str, remembers: bool, tmp_path: Any) -> None:
+    async def test_another_backend_is_one_word(self, backend: str, remembers: bool, tmp_path: Path) -> None:
         model = HostModel()
         memory = {"backend": backend, "scope": {"run_id": "app", "persona_id": "ada"}}
         async with (

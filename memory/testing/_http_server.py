@@ -64,7 +64,7 @@ class LoopbackAnswer:
     """
 
     status: int = 200
-    body: Any = None
+    body: object = None
     headers: Mapping[str, str] = field(default_factory=dict)
     drop: bool = False
     send: int | None = None

@@ -123,7 +123,7 @@ class LoopbackProcess:
         url: where it listens.
     """
 
-    def __init__(self, server: type[LoopbackServer], **arguments: Any) -> None:
+    def __init__(self, server: type[LoopbackServer], **arguments: object) -> None:
         order = {"file": inspect.getfile(server), "name": server.__qualname__, "arguments": arguments}
         command = [sys.executable, "-m", __name__, json.dumps(order)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -139,7 +139,7 @@ class LoopbackProcess:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def fault(self, kind: FaultKind, **how: Any) -> None:
+    def fault(self, kind: FaultKind, **how: object) -> None:
         """Order a fault, as :meth:`memory.testing._faults.Faults.add` does."""
         self._call("fault", {"kind": kind, **how})
 
@@ -148,7 +148,7 @@ class LoopbackProcess:
         self._call("clear", {})
 
     @contextmanager
-    def failing(self, kind: FaultKind, **how: Any) -> Iterator[None]:
+    def failing(self, kind: FaultKind, **how: object) -> Iterator[None]:
         """Meanwhile every request meets this fault."""
         self.fault(kind, **{"times": None, **how})
         try:
@@ -164,7 +164,7 @@ class LoopbackProcess:
         """Every request so far: ``method``, ``path``, ``params``, ``json``."""
         return list(self._call("requests", {}))
 
-    def set(self, **attributes: Any) -> None:
+    def set(self, **attributes: object) -> None:
         """Set attributes of the server."""
         self._call("set", attributes)
 

@@ -54,7 +54,7 @@ def provider_options(name: str, options: Mapping[str, Any], where: str) -> BaseM
 
 def create_provider(
     name: str,
-    options: Mapping[str, Any] | BaseModel,
+    options: Mapping[str, object] | BaseModel,
     where: str = "agent.options",
     problem: Problems = NO_FILE,
 ) -> Provider:

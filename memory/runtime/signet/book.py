@@ -119,13 +119,13 @@ class Book:
 
     def by_key(self, scope: MemoryScope, key: str) -> Note | None:
         known = self.store.get("key", scope, key)
-        return self.get(scope, known["id"]) if known else None
+        return self.get(scope, str(known["id"])) if known else None
 
     def by_words(self, scope: MemoryScope, digest: str) -> tuple[Note, str] | None:
         """The memory that was stored with these words and is neither corrected nor forgotten; its event."""
         known = self.store.get("stored_as", scope, digest)
-        note = self.get(scope, known["id"]) if known else None
-        return (note, known["event_id"]) if known and note and note.stored_as == digest else None
+        note = self.get(scope, str(known["id"])) if known else None
+        return (note, str(known["event_id"])) if known and note and note.stored_as == digest else None
 
     def claim(self, scope: MemoryScope, digest: str, event_id: str, *, anyway: bool = False) -> bool:
         """Whether these words are ours to store, and no other server does it just now, unless ``anyway``."""

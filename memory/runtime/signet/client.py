@@ -8,9 +8,11 @@ from typing import Any, Literal, Self
 from urllib.parse import quote, urlsplit
 
 import anyio
+from pydantic import JsonValue
 
 from memory.adapter._bounded import MAX_ANSWER_BYTES, is_loopback, server_address
 from memory.contract import errors
+from memory.contract._model import JsonObject
 from memory.runtime._provider import encodable
 from memory.runtime.signet import types
 
@@ -128,7 +130,7 @@ class AdapterClient(types.RuntimeAdapter):
             raise errors.InputError("CompactionCompleteParams.summary: is blank; the daemon requires it")
         return await self._hook("compaction-complete", params, types.CompactionResult)
 
-    async def remember(self, content: str, **fields: Any) -> str | None:
+    async def remember(self, content: str, **fields: object) -> str | None:
         """``POST /api/hooks/remember``; the new memory's id, where the daemon tells it.
 
         Args:
@@ -145,7 +147,7 @@ class AdapterClient(types.RuntimeAdapter):
             raise self._nonsense("/api/hooks/remember", "it does not say whether it was saved")
         return found if isinstance(found, str) else None
 
-    async def store(self, content: str, **fields: Any) -> dict[str, Any]:
+    async def store(self, content: str, **fields: object) -> JsonObject:
         """``POST /api/memory/remember``, as plugins store: the new memory's row, with its ``id``.
 
         Args:
@@ -158,7 +160,7 @@ class AdapterClient(types.RuntimeAdapter):
             raise self._nonsense(path, "it names no memory")
         return answer
 
-    async def recall(self, query: str, **fields: Any) -> list[dict[str, Any]]:
+    async def recall(self, query: str, **fields: object) -> list[JsonObject]:
         """``POST /api/memory/recall``; the daemon's rows. Of the filters only ``who`` isolates.
 
         Args:
@@ -167,14 +169,14 @@ class AdapterClient(types.RuntimeAdapter):
         """
         return await self._rows("POST", "/api/memory/recall", "results", body={"query": query, **fields})
 
-    async def get(self, memory_id: str) -> dict[str, Any] | None:
+    async def get(self, memory_id: str) -> JsonObject | None:
         """``GET /api/memory/:id``; None where there is none, or none any more."""
         row = await self._none_if_404(self._call("GET", _memory(memory_id)))
         return None if row is None or row.get("is_deleted") in (1, True) else row
 
     async def modify(
-        self, patches: Sequence[Mapping[str, Any]], reason: str | None = None
-    ) -> list[dict[str, Any]]:
+        self, patches: Sequence[Mapping[str, object]], reason: str | None = None
+    ) -> list[JsonObject]:
         """``POST /api/memory/modify``. A patch that failed is no error: look at each row's ``status``.
 
         Args:
@@ -187,7 +189,7 @@ class AdapterClient(types.RuntimeAdapter):
         }
         return await self._rows("POST", "/api/memory/modify", "results", body=body)
 
-    async def forget(self, ids: Sequence[str], reason: str, *, force: bool = False) -> list[dict[str, Any]]:
+    async def forget(self, ids: Sequence[str], reason: str, *, force: bool = False) -> list[JsonObject]:
         """``POST /api/memory/forget`` with ``mode: execute``, which is not the daemon's default.
 
         Each row's ``status`` says what became of it; pinned memories need ``force``.
@@ -195,22 +197,22 @@ class AdapterClient(types.RuntimeAdapter):
         body = {"ids": list(ids), "mode": "execute", "reason": reason, "force": force}
         return await self._rows("POST", "/api/memory/forget", "results", body=body)
 
-    async def update(self, memory_id: str, reason: str, **changes: Any) -> dict[str, Any]:
+    async def update(self, memory_id: str, reason: str, **changes: object) -> JsonObject:
         """``PATCH /api/memory/:id``; ``status`` says what became of it, whether or not ``success`` is sent."""
         return await self._call("PATCH", _memory(memory_id), {**changes, "reason": reason})
 
-    async def delete(self, memory_id: str, reason: str, *, force: bool = False) -> dict[str, Any]:
+    async def delete(self, memory_id: str, reason: str, *, force: bool = False) -> JsonObject:
         """``DELETE /api/memory/:id``; as :meth:`update`."""
         params = {"reason": reason, "force": "true" if force else None}
         return await self._call("DELETE", _memory(memory_id), params=params)
 
-    async def memories(self, limit: int = 100, offset: int = 0) -> list[dict[str, Any]]:
+    async def memories(self, limit: int = 100, offset: int = 0) -> list[JsonObject]:
         """``GET /api/memories``"""
         return await self._rows("GET", "/api/memories", "memories", params={"limit": limit, "offset": offset})
 
     async def run_with_secrets(
         self, command: str, secrets: Mapping[str, str], within_s: float = 60.0
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """``POST /api/secrets/exec``: run a command on the daemon's machine; ``{stdout, stderr, code}``.
 
         Later daemons answer 202 with a job, which is asked for until it is done.
@@ -236,7 +238,7 @@ class AdapterClient(types.RuntimeAdapter):
         late = f"signet: the command is not done within {within_s:g} s"
         raise errors.BackendTimeout(late, backend_name="signet", operation="secrets/exec")
 
-    async def health(self) -> dict[str, Any]:
+    async def health(self) -> JsonObject:
         """``GET /health``"""
         return await self._call("GET", "/health")
 
@@ -256,10 +258,10 @@ class AdapterClient(types.RuntimeAdapter):
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
-        params: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        found: Any = None
+        body: Mapping[str, object] | None = None,
+        params: Mapping[str, object] | None = None,
+    ) -> JsonObject:
+        found: JsonValue = None
         with anyio.move_on_after(self._timeout_s) as limit:
             found = await self._http.request(method, path, json=body, params=params, headers=self._headers)
         if limit.cancelled_caught:
@@ -270,7 +272,7 @@ class AdapterClient(types.RuntimeAdapter):
         # A daemon that shortens a text may halve a character.
         return dict(json.loads(encodable(json.dumps(found, ensure_ascii=False))))
 
-    async def _rows(self, method: str, path: str, name: str, **sent: Any) -> list[dict[str, Any]]:
+    async def _rows(self, method: str, path: str, name: str, **sent: Any) -> list[JsonObject]:
         rows = (await self._call(method, path, **sent)).get(name)
         if not isinstance(rows, list):
             raise self._nonsense(path, f"it has no list {name!r}")

@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from memory.contract import errors
 from memory.contract.errors import ConfigError, MemslotError
@@ -161,7 +162,7 @@ class RuntimeAdapterServer:
             for caller in self._callers.known()
         }
 
-    def mount(self, path: str, app_for: Callable[[MemoryScope, bool], Any]) -> None:
+    def mount(self, path: str, app_for: Callable[[MemoryScope, bool], ASGIApp]) -> None:
         """Serve something else at ``path``: callers are checked here, and answered by their scope's application."""
         mounted = http.Mounted(self.caller, self.limits, self.work, app_for)
         self.app.router.routes.append(Route(path, endpoint=mounted))

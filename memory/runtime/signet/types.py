@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
 from memory.contract.errors import MemslotError
@@ -27,7 +27,7 @@ class Wire(BaseModel):
         defer_build=True,
     )
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, JsonValue]:
         """JSON-ready, without what is not set."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
@@ -83,7 +83,7 @@ class PromptSubmitParams(SessionParams):
 
     user_message: str | None = None
     last_assistant_message: str | None = None
-    memory_feedback: Any = None
+    memory_feedback: object = None
 
 
 class SessionEndParams(SessionParams):
@@ -111,8 +111,8 @@ class CompactionCompleteParams(SessionParams):
 class SessionStartResult(Wire):
     """What the first prompt of a session is given; ``session_known`` where it is taken up again."""
 
-    identity: dict[str, Any] = Field(default_factory=dict)
-    memories: list[dict[str, Any]] = Field(default_factory=list)
+    identity: dict[str, object] = Field(default_factory=dict)
+    memories: list[dict[str, object]] = Field(default_factory=list)
     inject: str = ""
     stable_system_prompt: str | None = None
     session_known: bool = False

@@ -36,7 +36,7 @@ class ContractBase(Declarations):
     area: ClassVar[str] = "own"
     """What the tests of a class are about; the summary counts by it."""
 
-    config: ClassVar[Mapping[str, Any] | None] = None
+    config: ClassVar[Mapping[str, object] | None] = None
     """A configuration as YAML would give it; the simplest way to name the provider."""
 
     profile: ClassVar[type[ConformanceProfile] | None] = None
@@ -47,18 +47,18 @@ class ContractBase(Declarations):
     """Event loops to run on; ``("asyncio",)`` where the SDK knows no other."""
 
     @pytest.fixture
-    def configured(self) -> Mapping[str, Any] | None:
+    def configured(self) -> Mapping[str, object] | None:
         """The configuration; override it where a part is known only when the test runs, such as a port."""
         return self.config
 
     @pytest.fixture
-    def described(self, configured: Mapping[str, Any] | None) -> PluginInfo | None:
+    def described(self, configured: Mapping[str, object] | None) -> PluginInfo | None:
         """What the plugin says of itself; override it where there is no configuration to find it by."""
         return None if configured is None else installed_plugins().selected(load_config(configured))
 
     @pytest.fixture
     def adapter_factory(
-        self, configured: Mapping[str, Any] | None, tmp_path: Path
+        self, configured: Mapping[str, object] | None, tmp_path: Path
     ) -> Callable[[], MemoryAdapter]:
         """Makes adapters on one native system, fresh for each test. Override it, or set ``config``."""
         if configured is None:
@@ -67,7 +67,7 @@ class ContractBase(Declarations):
         return lambda: installed_plugins().create(settings, data_dir=tmp_path)
 
     @pytest.fixture
-    def profiled(self, configured: Mapping[str, Any] | None, tmp_path: Path) -> _Profile:
+    def profiled(self, configured: Mapping[str, object] | None, tmp_path: Path) -> _Profile:
         found = self.profile
         if found is None and configured is not None:
             settings = load_config(configured)
@@ -121,7 +121,7 @@ class ContractBase(Declarations):
             await kit.close(clean_up=kit.declared.clean_up)
 
     @pytest.fixture
-    def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
+    def anyio_backend(self, request: pytest.FixtureRequest) -> str:
         return installed_loop(request.param)
 
     @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ from memory import MemoryScope, NativeMutationRequest, NativeQueryRequest
 from memory.adapter import ContextEntry, MemoryAdapter, PluginInfo
 from memory.testing._faults import FaultKind
 
-Fingerprint = Callable[[], Any]
+Fingerprint = Callable[[], object]
 """Returns the native state as a comparable value, or an awaitable of it."""
-FaultInjector = Callable[[FaultKind], AbstractContextManager[Any]]
+FaultInjector = Callable[[FaultKind], AbstractContextManager[object]]
 """Makes the backend fail for as long as its context is open; the kit asks for ``"500"`` and ``"late"``."""
 EVENT_FIELDS = (
     "event_id", "session_id", "turn_id", "agent_id", "scenario", "context", "attribute", "metadata",
@@ -54,10 +54,10 @@ class Declarations:
     limits_natively: ClassVar[bool] = True
     """``budget.max_items`` reaches the native call, so that no more records than that come back."""
 
-    native_query: ClassVar[tuple[str, Mapping[str, Any]] | None] = None
+    native_query: ClassVar[tuple[str, Mapping[str, object]] | None] = None
     """Operation and arguments of a native query that shows a scope's content; None if there is none."""
 
-    native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {"delete": {}}
+    native_mutations: ClassVar[Mapping[str, Mapping[str, object]]] = {"delete": {}}
     """Operation -> arguments of native mutations that work on the native id of a retrieved entry."""
 
     concurrent_scopes: ClassVar[int] = 64
@@ -66,7 +66,7 @@ class Declarations:
     clean_up: ClassVar[bool] = False
     """Reset every scope after each spec: for servers that outlive it."""
 
-    def native_rows(self, raw: Any) -> Sequence[Any] | None:
+    def native_rows(self, raw: object) -> Sequence[object] | None:
         """The native records in a payload: the payload itself, or its only list. Override for other shapes."""
         if isinstance(raw, list):
             return raw
@@ -114,7 +114,7 @@ class ConformanceProfile(Declarations):
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
 
-    def fingerprint(self, adapter: Any) -> Any:
+    def fingerprint(self, adapter: Any) -> object:
         """The native state as a comparable value (or an awaitable of it), read past the adapter where possible.
 
         Raises:
@@ -122,7 +122,7 @@ class ConformanceProfile(Declarations):
         """
         raise NotImplementedError
 
-    def native_fault(self, adapter: Any, kind: FaultKind) -> AbstractContextManager[Any]:
+    def native_fault(self, adapter: Any, kind: FaultKind) -> AbstractContextManager[object]:
         """For as long as it is open, native calls fail (``"500"``) or take half a second longer (``"late"``).
 
         Raises:

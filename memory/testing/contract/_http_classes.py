@@ -62,11 +62,11 @@ class LoopbackContract(ContractBase):
     area = "http"
 
     server: ClassVar[type[LoopbackServer]]
-    server_arguments: ClassVar[Mapping[str, Any]] = {}
+    server_arguments: ClassVar[Mapping[str, object]] = {}
     no_error: ClassVar[Mapping[tuple[str, str], str]] = {}
 
     @classmethod
-    def configuration(cls, url: str) -> Mapping[str, Any] | None:
+    def configuration(cls, url: str) -> Mapping[str, object] | None:
         """The configuration, as YAML would give it, for a server at ``url``. Override it, or :meth:`make`."""
         return None
 
@@ -86,7 +86,7 @@ class LoopbackContract(ContractBase):
             yield process
 
     @pytest.fixture
-    def configured(self, process: LoopbackProcess) -> Mapping[str, Any] | None:
+    def configured(self, process: LoopbackProcess) -> Mapping[str, object] | None:
         return self.configuration(process.url)
 
     @pytest.fixture

@@ -119,7 +119,7 @@ class Kit:
             raise NotRun("not tested", "a function that makes adapters: one alone cannot be opened again")
         return Kit(make(), declared=self.declared, aids=Aids(make_adapter=make), loop=self.loop)
 
-    def fault(self, kind: FaultKind) -> AbstractContextManager[Any]:
+    def fault(self, kind: FaultKind) -> AbstractContextManager[object]:
         """For as long as it is open, native calls fail."""
         if self.declared.cannot_fail:
             raise NotRun("not declared", f"a backend that can fail: {self.declared.cannot_fail}")
@@ -129,12 +129,12 @@ class Kit:
             raise NotRun("not tested", "native_fault: without it nothing can be made to fail")
         return self.aids.native_fault(kind)
 
-    def patch(self, owner: Any, name: str, value: Any) -> None:
+    def patch(self, owner: object, name: str, value: object) -> None:
         """Replace a method of an object until the spec ends."""
         setattr(owner, name, value)
         self.patched.callback(delattr, owner, name)
 
-    def scope_of(self, persona: str, **fields: Any) -> MemoryScope:
+    def scope_of(self, persona: str, **fields: object) -> MemoryScope:
         """A scope of this test's own run."""
         return MemoryScope(**{"run_id": self.run_id, "persona_id": persona, **fields})
 
@@ -150,7 +150,7 @@ class Kit:
         await self.setup(scope)
         return scope
 
-    def event(self, user: str, assistant: str | None = "Noted.", **fields: Any) -> MemoryEvent:
+    def event(self, user: str, assistant: str | None = "Noted.", **fields: object) -> MemoryEvent:
         """A turn; later ones are a minute later. ``messages=`` replaces the two texts."""
         self._turns += 1
         said = [("user", user)] if assistant is None else [("user", user), ("assistant", assistant)]
@@ -168,23 +168,25 @@ class Kit:
         """Something a user says about themselves; ``unique_word(name)`` is in it and in no other fact."""
         return f"I keep my {name} passport in the {unique_word(name)} drawer."
 
-    def question(self, name: str, **fields: Any) -> RetrieveRequest:
+    def question(self, name: str, **fields: object) -> RetrieveRequest:
         """The question that :meth:`fact` answers; it does not contain the marker."""
         return self.request(f"In which drawer do I keep my {name} passport?", **fields)
 
-    def request(self, query: str, **fields: Any) -> RetrieveRequest:
+    def request(self, query: str, **fields: object) -> RetrieveRequest:
         """A request in the default scope, unlimited."""
         asked = {"scope": self.scope, "session_id": "session-2", "budget": ContextBudget(), **fields}
         return RetrieveRequest(query=query, **asked)
 
-    def feedback(self, content: str = "No.", **fields: Any) -> MemoryFeedback:
+    def feedback(self, content: str = "No.", **fields: object) -> MemoryFeedback:
         """A user's correction, in the default scope."""
         given = {"feedback_id": "feedback-1", "scope": self.scope, "session_id": "session-1", **fields}
         return MemoryFeedback(**{"timestamp": _START, "content": content, **given})
 
-    async def remember(self, name: str, **fields: Any) -> WriteReceipt:
+    async def remember(
+        self, name: str, *, assistant: str | None = "Noted.", **fields: object
+    ) -> WriteReceipt:
         """Write the fact ``name`` and wait until it can be recalled."""
-        event = self.event(self.fact(name), **fields)
+        event = self.event(self.fact(name), assistant, **fields)
         receipt = await self.slot.record_event(event)
         await self.assert_stored(event, receipt)
         self._remembered.append(name)
@@ -202,33 +204,33 @@ class Kit:
             raise AssertionError(f"{problem}: {type(error).__name__}: {error}") from error
         raise AssertionError(problem)
 
-    async def ask(self, name: str, **fields: Any) -> RetrieveResult:
+    async def ask(self, name: str, **fields: object) -> RetrieveResult:
         """Ask for the fact ``name``."""
         return await self.slot.retrieve(self.question(name, **fields))
 
-    async def write(self, name: str, **fields: Any) -> WriteReceipt:
+    async def write(self, name: str, *, assistant: str | None = "Noted.", **fields: object) -> WriteReceipt:
         """Write the fact ``name``, and wait for nothing."""
-        return await self.slot.record_event(self.event(self.fact(name), **fields))
+        return await self.slot.record_event(self.event(self.fact(name), assistant, **fields))
 
-    async def entries(self, name: str, **fields: Any) -> list[ContextEntry]:
+    async def entries(self, name: str, **fields: object) -> list[ContextEntry]:
         """The entries that come back for the fact ``name`` and hold it."""
         found = (await self.ask(name, **fields)).entries
         return [entry for entry in found if unique_word(name) in entry.text]
 
-    async def native_ids(self, name: str, **fields: Any) -> tuple[str, ...]:
+    async def native_ids(self, name: str, **fields: object) -> tuple[str, ...]:
         """The native ids of all that comes back for the fact ``name``."""
         entries = (await self.ask(name, **fields)).entries
         return tuple(entry.native_id for entry in entries if entry.native_id)
 
-    async def recalls(self, name: str, **fields: Any) -> bool:
+    async def recalls(self, name: str, **fields: object) -> bool:
         """Whether the fact ``name`` reaches the prompt."""
         return unique_word(name) in (await self.ask(name, **fields)).formatted_context
 
-    async def assert_recalled(self, name: str, problem: str, **fields: Any) -> None:
+    async def assert_recalled(self, name: str, problem: str, **fields: object) -> None:
         """The fact ``name`` reaches the prompt as declared: of a control that recalls nothing, it must not."""
         assert await self.recalls(name, **fields) == self.recalls_writes, problem
 
-    async def shown(self, name: str, **fields: Any) -> str:
+    async def shown(self, name: str, **fields: object) -> str:
         """All that comes back when the fact ``name`` is asked for: the payload, which is JSON, and the section."""
         result = await self.ask(name, **fields)
         return as_json(result.raw) + result.formatted_context
@@ -272,7 +274,7 @@ class Kit:
         query, request = self.slot.capability(SupportsNativeQuery), self.query(scope)
         return "" if query is None or request is None else as_json((await query.native_query(request)).raw)
 
-    async def history(self, scope: MemoryScope | None = None, **fields: Any) -> str:
+    async def history(self, scope: MemoryScope | None = None, **fields: object) -> str:
         """What provenance answers, as JSON; empty where it is not offered, or refuses, as another scope's id."""
         provenance = self.slot.capability(SupportsProvenance)
         if provenance is None:
@@ -313,7 +315,7 @@ class Kit:
         """Whether :meth:`observe` is told by the provider what is stored."""
         return self.aids.fingerprint is not None
 
-    async def observe(self) -> Any:
+    async def observe(self) -> object:
         """The native state, comparable: by the provider's fingerprint, else by all that can be retrieved."""
         if self.aids.fingerprint is not None:
             seen = self.aids.fingerprint()

@@ -136,7 +136,7 @@ class Report:
         lines += [f"  {reason}" for reason in self.reasons()]
         return "\n".join(lines)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """As a JSON object."""
         tally, levels = self.tally, {}
         for level in LEVELS:
@@ -160,7 +160,7 @@ class Report:
         lines += [f"- {reason}" for reason in self.reasons()]
         return "\n".join(lines).rstrip() + "\n"
 
-    def to_badge(self) -> dict[str, Any]:
+    def to_badge(self) -> dict[str, str | int]:
         """The JSON that shields.io's endpoint badge reads."""
         colour = _COLOURS.get(self.level, "red" if self.level == "FAILED" else "lightgrey")
         return {"schemaVersion": 1, "label": "memslot conformance", "message": self.level, "color": colour}
