@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import anyio
 
@@ -19,6 +19,7 @@ from memory.contract.native_errors import normalise_error
 from memory.contract.receipts import (
     BackendHealth,
     BackendReadiness,
+    HealthStatus,
     ModeReceipt,
     RetrieveResult,
     Trace,
@@ -170,11 +171,7 @@ class BaseAdapter:
         )
 
     def health_of(
-        self,
-        status: Literal["ok", "degraded", "unavailable"] = "ok",
-        *,
-        versions: Mapping[str, str] | None = None,
-        **seen: object,
+        self, status: HealthStatus = "ok", *, versions: Mapping[str, str] | None = None, **seen: object
     ) -> BackendHealth:
         """Health with what the traits declare; what a probe raises the slot makes ``unavailable``.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from functools import partial
 from typing import Any, NoReturn, Self, TypeVar
 
@@ -254,14 +254,11 @@ class JsonHttp:
         return error
 
 
-class _Body(httpx.AsyncByteStream):
+class _Body(AsyncIterator[bytes], httpx.AsyncByteStream):
     """A request body that may be abandoned half-way: httpx's own is a generator, and trio warns of those."""
 
     def __init__(self, data: bytes) -> None:
         self._left = [data] if data else []
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> bytes:
         if not self._left:

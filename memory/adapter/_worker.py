@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, TypeVar, cast
 
@@ -154,10 +155,8 @@ class _Job:
 
     def notify(self) -> None:
         """From any thread, on the event loop that waits."""
-        try:
+        with suppress(RuntimeError):  # the loop is gone, and with it whoever waited
             self._schedule(self.done.set)
-        except RuntimeError:
-            pass  # the loop is gone, and with it whoever waited
 
 
 class ShieldedCalls:

@@ -20,6 +20,7 @@ CsFiltering = Literal["hard", "soft", "none"]
 # How change over time is told: by a row's time, by a version or when it was derived, or by neither.
 PetObservability = Literal["dated", "versioned", "weak"]
 _LONG = frozenset({"request", "raw", "entries", "formatted_context", "trace"})
+HealthStatus = Literal["ok", "degraded", "unavailable"]
 WriteStatus = Literal["committed", "queued", "pending", "skipped_read_only", "unknown"]
 
 
@@ -244,7 +245,7 @@ class BackendHealth(_Answer):
         warnings: one sentence each, with what to do.
     """
 
-    status: Literal["ok", "degraded", "unavailable"]
+    status: HealthStatus
     backend_name: str
     latency_ms: float | None = None
     consistency_model: ConsistencyModel

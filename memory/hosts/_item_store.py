@@ -7,7 +7,7 @@ import operator
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 from memory import BackendUnavailable, CapabilityNotSupported, InputError, MemoryScope, MemorySlot, ScopeError
 from memory.adapter import BackendRejected
@@ -44,9 +44,8 @@ class ItemStore:
         self._store.close()
 
     def namespaces(self) -> list[Namespace]:
-        return sorted(
-            tuple(cast(list[str], row["namespace"])) for row in self._store.all(_NAMESPACES, self._all)
-        )
+        rows: Sequence[Row] = self._store.all(_NAMESPACES, self._all)
+        return sorted(tuple(row["namespace"]) for row in rows)
 
     def get(self, namespace: Namespace, key: str) -> Row | None:
         """An item's row: namespace, key, value, created_at, updated_at, and what the memory calls it."""

@@ -117,11 +117,7 @@ class CreateProvider(Protocol):
     """Builds another installed provider, for one that is made of others."""
 
     def __call__(
-        self,
-        name: str,
-        options: Mapping[str, object] | BaseModel,
-        where: str = "",
-        data_dir: Path | None = None,
+        self, name: str, options: Mapping[str, Any] | BaseModel, where: str = "", data_dir: Path | None = None
     ) -> MemoryAdapter:
         """The adapter of the backend or condition ``name``, as it is written in YAML; raises PluginNotFound,
         PluginLoadError or ConfigError as for a configuration that selects it. ``options`` is its block, not yet

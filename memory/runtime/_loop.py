@@ -346,18 +346,17 @@ async def run_session(
     """
     await session.start()
     try:
-        while True:
-            turn = await channel.receive()
-            if not turn.content.strip() and not turn.attachments:
-                continue
-            report = await session.turn(turn, channel.send)
-            if report.failure is not None:
-                log.warning("%s", report.output.error)
-            if keep is not None:
-                keep(session.checkpoint())
-            await channel.send(report.output)
-    except ChannelClosed:
-        pass
+        with suppress(ChannelClosed):
+            while True:
+                turn = await channel.receive()
+                if not turn.content.strip() and not turn.attachments:
+                    continue
+                report = await session.turn(turn, channel.send)
+                if report.failure is not None:
+                    log.warning("%s", report.output.error)
+                if keep is not None:
+                    keep(session.checkpoint())
+                await channel.send(report.output)
     finally:
         with anyio.CancelScope(shield=True):
             await session.end()

@@ -14,10 +14,10 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from memory.testing._faults import FAKE_KEY, FaultKind, Faults
 from memory.testing._http_server import HttpServer, LoopbackAnswer, LoopbackRequest
@@ -90,7 +90,7 @@ class LoopbackServer(HttpServer):
             return LoopbackAnswer(200, b'<html>a proxy says hello {"', {"content-type": "application/json"})
         return None if kind == "lost" else replace(answer, send=len(answer.data) // 2)
 
-    def state(self) -> Any:
+    def state(self) -> object:
         """What the server holds, JSON-ready; for fingerprints. Override it."""
         return None
 
@@ -112,7 +112,7 @@ class LoopbackServer(HttpServer):
         return None
 
 
-class LoopbackProcess:
+class LoopbackProcess(AbstractContextManager["LoopbackProcess"]):
     """Starts ``server(**arguments)`` elsewhere; ends with :meth:`close`, or with this process.
 
     Args:
@@ -132,9 +132,6 @@ class LoopbackProcess:
         if not self.url:
             self.close()
             raise RuntimeError(f"{server.__name__} did not start; its message is on stderr")
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

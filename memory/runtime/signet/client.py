@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Self
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 import anyio
-from pydantic import JsonValue
 
 from memory.adapter._bounded import MAX_ANSWER_BYTES, is_loopback, server_address
 from memory.contract import errors
@@ -20,7 +20,7 @@ DEFAULT_URL = "http://127.0.0.1:3850"  # where a daemon listens unless it is con
 _POLL_S = 0.25
 
 
-class AdapterClient(types.RuntimeAdapter):
+class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterClient"]):
     """A daemon, as a harness calls it.
 
     Args:
@@ -82,9 +82,6 @@ class AdapterClient(types.RuntimeAdapter):
             timeout_s=timeout_s,
             max_answer_bytes=max_answer_bytes,
         )
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
@@ -261,7 +258,7 @@ class AdapterClient(types.RuntimeAdapter):
         body: Mapping[str, object] | None = None,
         params: Mapping[str, object] | None = None,
     ) -> JsonObject:
-        found: JsonValue = None
+        found: object = None
         with anyio.move_on_after(self._timeout_s) as limit:
             found = await self._http.request(method, path, json=body, params=params, headers=self._headers)
         if limit.cancelled_caught:

@@ -68,11 +68,10 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """What is counted elsewhere; called by prometheus_client."""
-        status = self._memory.status()
-        counts = {name: value for name, value in status.items() if isinstance(value, int)}
+        status: dict[str, Any] = self._memory.status()
         for name, what in _COUNTED.items():
-            yield CounterMetricFamily(f"memslot_{name}", what, value=counts[name])
-        yield GaugeMetricFamily("memslot_waiting", "Events not delivered yet.", value=counts["waiting"])
+            yield CounterMetricFamily(f"memslot_{name}", what, value=status[name])
+        yield GaugeMetricFamily("memslot_waiting", "Events not delivered yet.", value=status["waiting"])
         circuits = GaugeMetricFamily("memslot_left_alone", "1 while the memory is left alone.", labels=["of"])
         for name in ("recall", "write"):
             circuits.add_metric([name], float(status[f"{name}_circuit"] != "closed"))
@@ -324,9 +323,9 @@ class Endpoints(SignetService):
         async with self._looking:  # whoever asks, the memory is asked once a second at most
             if self._looked is None or time.monotonic() - self._looked[0] > 1.0:
                 self._looked = (time.monotonic(), await self.memory.health())
-        health, turns = self._looked[1], self.memory.status()
-        answer: dict[str, Any] = {"status": health.status, "backend": health.backend_name}
-        answer["queued"] = self.memory.queued_in
+        health = self._looked[1]
+        turns: dict[str, Any] = self.memory.status()
+        answer = {"status": health.status, "backend": health.backend_name, "queued": self.memory.queued_in}
         answer |= {name: turns[name] for name in ("waiting", "recall_circuit", "write_circuit")}
         answer |= {"isolate": self.sessions.isolate, "labels": f"kept in {self.book.store.place}"}
         try:

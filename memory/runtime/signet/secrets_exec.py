@@ -9,9 +9,9 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import anyio
 from pydantic import Field, SecretStr, field_validator
@@ -162,7 +162,7 @@ class SecretCommands:
         return text
 
 
-class _Pipe:
+class _Pipe(AbstractContextManager["_Pipe"]):
     """What a command prints into. Its ends are ours to close, whatever still holds the other side."""
 
     def __init__(self) -> None:
@@ -171,9 +171,6 @@ class _Pipe:
         self.read, self.write = os.fdopen(read, "rb", 0), os.fdopen(write, "wb", 0)
         self.taken = bytearray()
         self.flooded = False
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.write.close()

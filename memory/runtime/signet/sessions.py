@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 from pydantic import TypeAdapter
@@ -145,8 +145,8 @@ class Sessions:
         session = Session.taken_up(row)
         if self._store.on_server:  # another server may have gone on with it: that is no resumption
             session.resumed = bool(row["ended"] or row["resumed"])
-        left = self._store.get("words", session.scope, key)
-        session.words = cast(list[str], left["words"]) if left else []
+        kept: dict[str, Any] = self._store.get("words", session.scope, key) or {"words": []}
+        session.words = kept["words"]
         session.resets = self._resets(session.scope)
         return session
 
@@ -228,9 +228,9 @@ class Sessions:
 
     def used(self, caller: Caller) -> tuple[MemoryScope, ...]:
         """Every scope of a token: what is outside of projects, and the projects used last first."""
-        kept = self._store.all("project", caller.scope)
-        kept.sort(key=lambda row: str(row.get("used", "")), reverse=True)
-        return (caller.scope, *(MemoryScope(**cast(dict[str, str], row["scope"])) for row in kept))
+        kept: list[dict[str, Any]] = self._store.all("project", caller.scope)
+        kept.sort(key=lambda row: row.get("used", ""), reverse=True)
+        return (caller.scope, *(MemoryScope(**row["scope"]) for row in kept))
 
 
 def _place(caller: Caller, key: str) -> tuple[MemoryScope, bool, str]:

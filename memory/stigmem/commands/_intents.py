@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -141,11 +142,9 @@ def _on_node(
 
 
 def _after(seconds: float) -> datetime:
-    try:
+    with suppress(ValueError, OverflowError):
         if seconds > 0:
             return datetime.now(UTC) + timedelta(seconds=seconds)
-    except (ValueError, OverflowError):
-        pass
     raise InputError("--expires-in: must be a positive number of seconds that ends before the year 10000")
 
 

@@ -182,9 +182,7 @@ class Kit:
         given = {"feedback_id": "feedback-1", "scope": self.scope, "session_id": "session-1", **fields}
         return MemoryFeedback(**{"timestamp": _START, "content": content, **given})
 
-    async def remember(
-        self, name: str, *, assistant: str | None = "Noted.", **fields: object
-    ) -> WriteReceipt:
+    async def remember(self, name: str, assistant: str | None = "Noted.", **fields: object) -> WriteReceipt:
         """Write the fact ``name`` and wait until it can be recalled."""
         event = self.event(self.fact(name), assistant, **fields)
         receipt = await self.slot.record_event(event)
@@ -208,7 +206,7 @@ class Kit:
         """Ask for the fact ``name``."""
         return await self.slot.retrieve(self.question(name, **fields))
 
-    async def write(self, name: str, *, assistant: str | None = "Noted.", **fields: object) -> WriteReceipt:
+    async def write(self, name: str, assistant: str | None = "Noted.", **fields: object) -> WriteReceipt:
         """Write the fact ``name``, and wait for nothing."""
         return await self.slot.record_event(self.event(self.fact(name), assistant, **fields))
 

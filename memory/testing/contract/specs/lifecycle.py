@@ -9,7 +9,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 
@@ -136,8 +135,8 @@ async def cancellation_leaves_the_slot_usable(kit: Kit) -> None:
         await kit.read_only(False)
         await kit.remember("blue")
     await kit.assert_recalled("blue", "the slot does not work after cancelled calls")
-    seen: Any = (await kit.slot.health()).details["slot"]
-    assert seen["writes_in_flight"] == 0, "a cancelled write still counts as under way"
+    health = (await kit.slot.health()).model_dump()
+    assert health["details"]["slot"]["writes_in_flight"] == 0, "a cancelled write still counts as under way"
 
 
 async def _assert_refused(kit: Kit) -> None:
