@@ -1,5 +1,6 @@
 """What users may rely on: the flat namespace, and an import that costs little (DESIGN sections 3 and 10)."""
 
+import ast
 import inspect
 import json
 import pathlib
@@ -75,6 +76,20 @@ EXPORTED = {
     """,
 }
 
+ANY = {  # why nothing else is true -> of what
+    "native JSON, whose shape the reader alone knows": """
+        FakeNativeStore.history FakeNativeStore.insert FakeNativeStore.list_rows FakeNativeStore.search
+        LoopbackProcess.requests LoopbackProcess.state LoopbackRequest.json MemslotConfig.redacted
+        NativeMutationReceipt.raw NativeQueryResult.raw ProvenanceResult.raw RetrieveResult.raw ScriptedLLM.bodies
+    """,
+    "another's keywords": "ConformanceProfile.aids counted_openai http_client Kit.make_slot ModelEndpoint.limits",
+    "whoever overrides or registers it says which": """
+        ConformanceProfile.fingerprint ConformanceProfile.native_fault ConformanceProfile.native_peak
+        ProviderPlugin.create
+    """,
+    "a type of a higher module": "HostContract.host HostContract.turn_memory MemslotError.receipts",
+}
+
 DOORS = [memory, memory.adapter, memory.runtime, memory.testing]
 PAGES = pytest.mark.parametrize("page", DOORS, ids=lambda page: page.__name__)
 
@@ -133,6 +148,30 @@ def test_private_modules_carry_no_list_of_exports():
     doors = {pathlib.Path(page.__file__) for page in DOORS}
     files = {file for room in ("memory", "conditions") for file in ROOT.joinpath(room).rglob("*.py")}
     assert not [file for file in files - doors if "\n__all__" in file.read_text(encoding="utf-8")]
+
+
+def saying_any():
+    """Functions, methods and fields of the pages whose types say ``Any``, by the class that has them."""
+    offered = [getattr(page, name) for page in DOORS for name in page.__all__]
+    kinds = [kind for value in offered for kind in getattr(value, "__mro__", [value])]
+    public = {(kind.__module__, kind.__name__) for kind in kinds if hasattr(kind, "__name__")}
+    for module in {module for module, _ in public if module.startswith("memory.")}:
+        for top in ast.parse(inspect.getsource(sys.modules[module])).body:
+            if (module, getattr(top, "name", "")) in public:
+                body = top.body if isinstance(top, ast.ClassDef) else [top]
+                fields = [node for node in ast.walk(top) if isinstance(node, ast.AnnAssign)]
+                kept = [node for node in fields if node in body or isinstance(node.target, ast.Attribute)]
+                for part in kept + [node for node in body if hasattr(node, "args")]:
+                    name = getattr(part, "name", "") or ast.unparse(part.target).removeprefix("self.")
+                    types = [getattr(part, kind, None) for kind in ("args", "returns", "annotation")]
+                    said = (node for kind in types if kind for node in ast.walk(kind))
+                    if "Any" in (getattr(node, "id", "") for node in said):
+                        yield f"{top.name}.{name}" if body is top.body else name
+
+
+def test_any_in_a_public_signature_is_a_decision():
+    found = {name for name in saying_any() if not re.search(r"(^|\.)_(?!_init__)", name)}
+    assert sorted(found) == sorted(" ".join(ANY.values()).split())
 
 
 @PAGES
