@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from os import stat
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from memory.contract.errors import PluginLoadError
 
@@ -19,19 +19,26 @@ GROUP = "memslot.commands"
 
 
 def entry_points(group: str) -> EntryPoints:
-    return cast("EntryPoints", _read("entry_points", _state(), group=group))
+    return _entry_points(group, _state())
 
 
 def packages_distributions() -> Mapping[str, list[str]]:
     """As :func:`importlib.metadata.packages_distributions`; not to be changed."""
-    return cast(Mapping[str, list[str]], _read("packages_distributions", _state()))
+    return _packages_distributions(_state())
 
 
 @lru_cache(maxsize=16)
-def _read(what: str, _: object, **chosen: str) -> Any:
+def _entry_points(group: str, _: object) -> EntryPoints:
     from importlib import metadata  # a command that lists nothing starts without it
 
-    return getattr(metadata, what)(**chosen)
+    return metadata.entry_points(group=group)
+
+
+@lru_cache(maxsize=1)
+def _packages_distributions(_: object) -> Mapping[str, list[str]]:
+    from importlib import metadata
+
+    return metadata.packages_distributions()
 
 
 def _state() -> tuple[tuple[str, int | None], ...]:

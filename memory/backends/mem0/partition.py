@@ -277,9 +277,8 @@ class ScopeStore(Qdrant):  # type: ignore[misc]
                     least = rough[index] - rounding
         return near
 
-    search_batch = (
-        VectorStoreBase.search_batch
-    )  # one after the other, where Qdrant's own has a search of its own
+    # One after the other, where Qdrant's own has a search of its own.
+    search_batch = VectorStoreBase.search_batch
 
     def keyword_search(self, query: str, top_k: int = 5, filters: Filters = None) -> list[ScoredPoint] | None:
         found: list[ScoredPoint] | None = super().keyword_search(query, top_k, self._beyond_scope(filters))
