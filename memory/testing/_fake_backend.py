@@ -27,6 +27,7 @@ from memory import (
     WriteReceipt,
 )
 from memory.adapter import (
+    FILTER_OPERATORS,
     AdapterTraits,
     BaseAdapter,
     ContextEntry,
@@ -39,7 +40,6 @@ from memory.adapter import (
     ResetReceipt,
     ScopeEncoder,
 )
-from memory.contract.adapter import FILTER_OPERATORS
 from memory.contract.native_errors import NativeError, native_name
 from memory.testing._fake_store import FakeNativeError, FakeNativeStore
 
