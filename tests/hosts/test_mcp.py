@@ -19,7 +19,7 @@ from mcp.shared.memory import create_connected_server_and_client_session as conn
 
 from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, ScopeError
 from memory.hosts.mcp import running
-from memory.hosts.mcp.running import build_server
+from memory.hosts.mcp.server import build_server
 from memory.plugins.config import load_config
 from memory.runtime import MemoryItems
 from memory.testing import FakeBackend, FakeNativeStore

@@ -87,7 +87,8 @@ async def test_a_token_has_one_memory_by_mcp_and_by_signet_and_reaches_no_other(
 async def test_without_an_mcp_that_can_be_used_everything_else_is_served(
     why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.delitem(sys.modules, "memory.hosts.mcp.running", raising=False)
+    for module in ("running", "server"):
+        monkeypatch.delitem(sys.modules, f"memory.hosts.mcp.{module}", raising=False)
     if why == "missing":
         monkeypatch.setitem(sys.modules, "mcp", None)
     else:

@@ -8,7 +8,7 @@ from host_support import Hosted
 from mcp.shared.memory import create_connected_server_and_client_session as connected
 
 from memory.hosts._table import HOSTS
-from memory.hosts.mcp.running import build_server
+from memory.hosts.mcp.server import build_server
 from memory.runtime import MemoryItems
 from memory.testing import HostModel, HostUnderTest, person
 
