@@ -48,6 +48,8 @@ CORE = (
     "memory/runtime/_policy.py",
     "memory/runtime/_writing.py",
 )
+OF_OTHERS = ("__", "_scripted_")
+"""How modules begin that are not of the core: the scripted model answers in place of a real one, for trials."""
 LEFT_OUT = {
     *("cli", "memslot", "examples", "docs", "design", "conditions"),
     *("everything", "house", "vocabulary", "public", "start"),
@@ -448,7 +450,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--least", type=float, default=0.92, help="the share that has to be noticed")
     given = parser.parse_args()
-    paths = {path for pattern in CORE for path in ROOT.glob(pattern) if not path.name.startswith("__")}
+    paths = {path for pattern in CORE for path in ROOT.glob(pattern) if not path.name.startswith(OF_OTHERS)}
     every = [mutant for path in sorted(paths) for mutant in mutants_of(path) if given.only in mutant.name]
     if given.again is not None:
         lived = given.again.read_text(encoding="utf-8").splitlines()
