@@ -343,3 +343,20 @@ async def test_a_look_up_does_not_wait_for_what_goes_on_in_the_background():
             assert await slot.find_event(event()) is None
             await slot.record_event(event())
         adapter.go_on.set()
+
+
+async def test_a_look_up_does_not_wait_for_a_read_that_outlasted_its_deadline():
+    """A read changes nothing, and one that hangs would leave every lost write unknown."""
+
+    class Reading(Lookup):
+        shielded, go_on, found = ShieldedCalls(), anyio.Event(), ("n",)
+
+        async def retrieve(self, request):
+            await self.shielded.run(None, self.go_on.wait)
+
+    adapter = Reading()
+    async with MemorySlot(adapter, scope=ALICE, deadlines=QUICK) as slot:
+        with pytest.raises(BackendTimeout):
+            await slot.retrieve(ask())
+        assert await slot.find_event(event()) == ("n",)
+        adapter.go_on.set()

@@ -294,3 +294,14 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, durability, monkeypatc
         replace_file(path, "newer", durability)
     assert path.read_text() == "new"
     assert [file.name for file in path.parent.iterdir()] == ["state.json"]
+
+
+def test_a_file_that_could_not_be_begun_is_told_as_that(path, monkeypatch):
+    """An error of the tidying up would stand in place of what to mend."""
+
+    def refused(*given):
+        raise PermissionError(errno.EACCES, "not allowed")
+
+    monkeypatch.setattr(files, "open", refused, raising=False)
+    with pytest.raises(PermissionError, match="not allowed"):
+        replace_file(path, "words")

@@ -16,11 +16,13 @@ from variants import plain
 
 from memory import (
     AdapterMode,
+    BackendReadiness,
     BackendUnavailable,
     MemorySlot,
     MemslotError,
     NativeMutationRequest,
     SupportsNativeMutation,
+    SupportsReadiness,
     WriteReceipt,
 )
 from memory.adapter import NativeMutationReceipt, ResetReceipt
@@ -210,13 +212,23 @@ async def test_a_reset_that_hangs_is_open_until_it_is_finished(tmp_path, monkeyp
     async def native_mutation(self, request):
         return NativeMutationReceipt(status="committed")
 
-    monkeypatch.setattr(OnDisk, "native_mutation", native_mutation, raising=False)
+    async def ready(*given):
+        return BackendReadiness(state="ready")
+
+    for name, carry_out in (
+        ("native_mutation", native_mutation),
+        ("readiness", ready),
+        ("wait_until_ready", ready),
+    ):
+        monkeypatch.setattr(OnDisk, name, carry_out, raising=False)
     async with opened(tmp_path, deadlines=QUICK.model_copy(update={"reset_s": 0.1})) as slot:
         await slot.record_event(event(1))
         slot._adapter.reset_scope = lambda scope: forever()
         with pytest.raises(MemslotError):
             await slot.reset_scope(ALICE)
         assert slot.delivery.journal.resetting(key(ALICE))
+        with pytest.raises(BackendUnavailable, match="so nothing of it is shown"):
+            await slot.capability(SupportsReadiness).readiness(ALICE)
         # A change of what the reset may have left would be of something that is gone, or is about to go.
         change = NativeMutationRequest(scope=ALICE, operation="delete", native_id="n1")
         with pytest.raises(BackendUnavailable, match="was begun and its end is not known"):

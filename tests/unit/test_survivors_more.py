@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import FrozenInstanceError, asdict, fields
@@ -20,6 +21,7 @@ import pytest
 import memory.adapter
 import memory.runtime
 from memory import (
+    AdapterMode,
     BackendError,
     BackendUnavailable,
     ContextBudget,
@@ -37,9 +39,11 @@ from memory.adapter import (
     JsonHttp,
     Text,
     Utf8TokenCounter,
+    bearer,
     check_aware,
     check_url,
     entry_cost,
+    none_if_404,
     normalise,
     normalise_error,
     server_address,
@@ -68,7 +72,7 @@ from memory.slot.bounded_queue import Lease
 from memory.slot.files import AppendLog
 from memory.slot.host_store import HostStore, StoredObject
 from memory.slot.journal import Journal
-from memory.slot.journal_file import JournalEntry, JournalKey
+from memory.slot.journal_file import JournalEntry, JournalFile, JournalKey
 from memory.slot.lockfile import FileLock
 from memory.slot.rules import Span
 from memory.slot.sqlite_file import SqliteLayout, digest_of
@@ -551,3 +555,58 @@ def test_a_reset_that_broke_off_says_so_and_may_have_removed_something() -> None
         raise error
     assert raised.value is error
     assert error.ambiguous
+
+
+async def test_a_file_in_use_by_a_thread_holds_up_nobody_in_the_loop(tmp_path: Path) -> None:
+    """Waited for there, a slow disk would stop every call of the process."""
+    file = JournalFile(tmp_path / "j.db", "process")
+    with closing(file), anyio.fail_after(60):
+        guard, done = file._guard, []
+        guard.acquire()
+        rescue = threading.Timer(20, guard.release)
+        rescue.start()
+        async with anyio.create_task_group() as group:
+            group.start_soon(file.run, lambda: done.append(rescue.is_alive()))
+            await anyio.sleep(0.1)
+            rescue.cancel()
+            assert guard.locked(), "the loop went on before the file was free"
+            guard.release()
+        assert len(done) == 1
+
+
+async def test_only_what_is_not_there_is_none() -> None:
+    async def refused(status: int) -> None:
+        raise BackendRejected("no", diagnostics={"status": status})
+
+    assert await none_if_404(refused(404)) is None
+    for status in (403, 405):
+        with pytest.raises(BackendRejected):
+            await none_if_404(refused(status))
+
+
+@pytest.mark.parametrize("key", ["sécret", "sec\nret", " secret", "secret\t"])
+def test_a_key_that_cannot_stand_in_a_header_is_told_without_it(key: str) -> None:
+    with pytest.raises(InputError, match="api_key: holds characters") as raised:
+        bearer(key)
+    assert key.strip() not in str(raised.value)
+    assert bearer("k y") == {"Authorization": "Bearer k y"}
+
+
+@pytest.mark.parametrize(("number", "status"), [(99, None), (100, 100), (599, 599), (600, None)])
+def test_a_status_is_one_of_http(number: int, status: int | None) -> None:
+    class Refused(Exception):
+        status_code = number
+
+    failed = normalise_error(Refused(), backend_name="b", operation="o")
+    assert failed.diagnostics.get("status") == status
+
+
+async def test_where_an_event_waits_is_told(tmp_path: Path) -> None:
+    scope = MemoryScope(run_id="r", persona_id="p")
+    for journal, place in ((None, "memory"), (Journal(tmp_path / "j.db"), "journal")):
+        async with MemorySlot(FakeBackend(), scope=scope, journal=journal) as slot:
+            turns = TurnMemory(slot)
+            assert turns.queued_in == place
+            await slot.set_mode(AdapterMode(read_only=True))
+            assert turns.queued_in == "memory", "nothing is kept there any more"
+            await turns.aclose()
