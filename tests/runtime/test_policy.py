@@ -231,6 +231,12 @@ async def test_new_scopes_that_take_their_time_keep_nobody_from_recall(
         gate.set()
 
 
+async def test_a_memory_with_nothing_to_say_is_as_well_as_its_slot(slot: MemorySlot) -> None:
+    async with TurnMemory(slot) as memory:
+        health = await memory.health()
+    assert (health.status, health.warnings) == ("ok", ())
+
+
 async def test_after_failures_in_a_row_the_memory_is_left_alone(
     slot: MemorySlot, adapter: Obedient, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:

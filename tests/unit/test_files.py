@@ -98,6 +98,14 @@ def test_a_torn_end_is_dropped_and_says_what_is_gone_until_that_is_acknowledged(
     assert (len(records), log.lost, log.warnings()) == (9, 0, [])
 
 
+def test_losses_are_added_up_and_one_that_is_noted_again_counts_once(path):
+    path.parent.mkdir()
+    losses = files.Losses(path, "records")
+    for gone, count in ((2, 2), (2, 2), (3, 5), (3, 5)):
+        losses.add(gone, 10)
+        assert losses.count == count
+
+
 @pytest.mark.parametrize("left", [b"", b"\0" * 9, b"\n\n", b"2", b"\xff of 10\n"])
 def test_a_note_of_losses_that_is_damaged_itself_is_no_crash_and_no_health(path, left):
     filled(path)
