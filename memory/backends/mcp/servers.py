@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from anyio import BrokenResourceError
 from anyio.from_thread import start_blocking_portal
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -123,7 +124,7 @@ class Servers:
                 first: BaseException = error
                 while isinstance(first, BaseExceptionGroup):  # the first of its tasks has the type that tells
                     first = first.exceptions[0]
-                if isinstance(first, McpError):
+                if isinstance(first, (McpError, BrokenResourceError)):
                     raise BackendUnavailable(
                         "the server does not answer as an MCP server: it ended, or takes longer than timeout_s",
                         sent=False,

@@ -463,7 +463,7 @@ def test_saves_of_two_event_loops_are_noted_one_after_the_other(
         for _ in range(20):
             with wal.open("ab") as file:
                 file.write(b"a save")
-            log.note()
+            log.record()
 
     monkeypatch.setattr(files.zlib, "crc32", slow)
     threads = [threading.Thread(target=write) for _ in range(4)]

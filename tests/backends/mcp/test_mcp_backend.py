@@ -7,8 +7,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +237,22 @@ def test_what_is_wrong_with_a_server_or_its_block_is_said(
 
     with pytest.raises(error, match=words):
         anyio.run(play)
+
+
+def test_a_server_that_ends_before_it_is_written_to_is_said_to_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which of the SDK's tasks notices first is a matter of luck."""
+
+    @asynccontextmanager
+    async def broken(*_: object) -> AsyncIterator[None]:
+        raise ExceptionGroup("tasks", [anyio.BrokenResourceError()])
+        yield
+
+    monkeypatch.setattr("memory.backends.mcp.servers._opened", broken)
+    servers = Servers(McpOptions(preset="server-memory", command=("true",)), tmp_path)
+    with pytest.raises(BackendUnavailable, match="it ended"):
+        servers.check("scope")
 
 
 async def test_a_tool_that_takes_too_long_is_a_time_out(
