@@ -583,7 +583,8 @@ async def test_a_scope_that_is_released_waits_for_its_write_that_was_given_up(tm
 
     adapter = Slow()
     adapter.next_write = [go_on.wait]
-    async with journaled(adapter, tmp_path, deadlines=Deadlines(write_s=0.05)) as slot:
+    deadlines = Deadlines(write_s=0.05, query_s=0.3)
+    async with journaled(adapter, tmp_path, deadlines=deadlines) as slot:
         assert (await slot.record_event(event(1))).status == "unknown"
         slot.release_scope(ALICE)
         async with anyio.create_task_group() as group:

@@ -71,7 +71,7 @@ def test_another_release_is_one_sentence_with_the_tested_range(monkeypatch: pyte
 def test_no_binding_is_used_with_a_release_that_was_not_tested(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = {"nanobot": "nanobot.tool", "mcp": "mcp.running"}.get(name, HOSTS[name].module)
+    module = {"nanobot": "nanobot.tool", "mcp": "mcp.server"}.get(name, HOSTS[name].module)
     monkeypatch.setattr(_table.metadata, "version", lambda distribution: "99.0.0")
     monkeypatch.delitem(sys.modules, f"memory.hosts.{module}", raising=False)
     with pytest.raises(PluginLoadError, match=rf"99.0.0 is installed; .* {HOSTS[name].tested[0]} and newer"):
