@@ -380,6 +380,7 @@ async def test_a_log_that_is_missing_or_changed_never_reads_as_healthy(
         assert await kept(slot) == set(THINGS), "what is sound is still there"
 
 
+@pytest.mark.thorough
 async def test_a_log_that_was_changed_can_be_given_up_as_its_error_says(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:
@@ -397,6 +398,7 @@ async def test_a_log_that_was_changed_can_be_given_up_as_its_error_says(
         assert await kept(slot) == {"violin"}
 
 
+@pytest.mark.thorough
 async def test_a_reset_after_a_mending_that_was_killed_leaves_no_word_on_disk(
     tmp_path: Path, llm: ScriptedLLM
 ) -> None:

@@ -176,6 +176,7 @@ def test_what_is_said_in_one_process_is_known_in_the_next(tmp_path: Path, loop: 
     assert foreign == ""
 
 
+@pytest.mark.thorough
 async def test_a_scope_has_one_process_at_a_time(tmp_path: Path) -> None:
     """The reference server writes its file whole: of sixty writes through two of them three were lost."""
     ada, bob = (MemoryScope(run_id="r", persona_id=name) for name in ("ada", "bob"))

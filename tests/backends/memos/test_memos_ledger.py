@@ -113,6 +113,7 @@ async def test_two_processes_of_one_machine_do_not_disturb_each_other(double):
         assert (await ready(slot)).state == "ready"
 
 
+@pytest.mark.thorough
 async def test_a_process_is_not_ready_over_what_another_sent_and_the_scheduler_lost(double):
     async with opened(double) as first, opened(double) as second:
         double.model.loses_raw = True
@@ -123,6 +124,7 @@ async def test_a_process_is_not_ready_over_what_another_sent_and_the_scheduler_l
         assert (await ready(second)).state == (await ready(first)).state == "ready"
 
 
+@pytest.mark.thorough
 async def test_two_processes_that_meet_a_new_scope_at_once_lose_no_event(double, monkeypatch):
     listing, met = Native.listing, []
     double.model.loses_raw = True
@@ -156,6 +158,7 @@ async def test_an_event_that_was_refused_and_sent_again_is_in_question_again(dou
         assert (await ready(slot)).state == "unknown"
 
 
+@pytest.mark.thorough
 async def test_a_ledger_that_goes_while_it_is_used_leaves_nothing_ready(double, tmp_path):
     async with open_memory(config(double.url), scope=ALICE, data_dir=tmp_path) as slot:
         double.model.loses_raw = True
@@ -194,6 +197,7 @@ async def test_a_ledger_that_is_damaged_is_never_ready(double, tmp_path: Path, d
         assert (await ready(slot)).state == "ready"
 
 
+@pytest.mark.thorough
 async def test_nor_one_that_is_gone_over_an_empty_store(double, tmp_path: Path):
     settings = config(double.url)
     async with open_memory(settings, scope=ALICE, data_dir=tmp_path) as slot:
