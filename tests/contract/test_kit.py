@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import os
 import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Container
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -15,7 +19,7 @@ from mutant_runs import DESCRIBED
 
 from memory.adapter import MemoryAdapter
 from memory.testing import ConformanceProfile, FakeBackend, MemoryContract
-from memory.testing.contract._run import Result, opened, run_spec
+from memory.testing.contract._run import opened, run_spec
 from memory.testing.contract._spec import specs
 
 STANDARD = {name: getattr(MemoryContract, name) for name in dir(MemoryContract) if name.startswith("test_")}
@@ -204,25 +208,44 @@ def test_every_assert_of_the_kit_says_what_is_wrong() -> None:
     assert not bare
 
 
+def close_again_and_again(made: Callable[[int], None]) -> str:
+    """What the spec says of an adapter that leaves nothing; ``made`` hears which one is being made."""
+    count = itertools.count()
+
+    def adapter() -> MemoryAdapter:
+        made(next(count))
+        return FakeBackend()
+
+    spec = specs()["closing_leaves_nothing_behind"]
+    return anyio.run(run_spec, spec, lambda: opened(adapter, ConformanceProfile, None), 30.0).outcome
+
+
 def test_what_ended_meanwhile_is_not_left_behind() -> None:
     """A thread of another library, which happens to end between two rounds, is no leak of the provider."""
-    end, made = threading.Event(), []
+    end, rounds = threading.Event(), []
     stranger = threading.Thread(target=end.wait, name="stranger", daemon=True)
     stranger.start()
 
-    def adapter() -> MemoryAdapter:
-        made.append(len(made))
-        if len(made) == 4:
+    def made(number: int) -> None:
+        rounds.append(number)
+        if number == 3:
             end.set()
             stranger.join()
-        return FakeBackend()
 
-    async def close_three_times() -> Result:
-        spec = specs()["closing_leaves_nothing_behind"]
-        return await run_spec(spec, lambda: opened(adapter, ConformanceProfile, None), 30.0)
+    assert close_again_and_again(made) == "passed"
+    assert rounds == [0, 1, 2, 3]
 
-    assert anyio.run(close_three_times).outcome == "passed"
-    assert made == [0, 1, 2, 3]
+
+@pytest.mark.parametrize(("opening", "outcome"), [({3}, "passed"), ({3, 4, 5}, "passed"), (range(99), "failed")])
+def test_a_file_that_other_code_opens_meanwhile_is_not_left_behind(opening: Container[int], outcome: str) -> None:
+    """What the provider leaves grows with every round."""
+    with ExitStack() as files:
+
+        def made(number: int) -> None:
+            if number in opening:
+                files.enter_context(open(os.devnull))
+
+        assert close_again_and_again(made) == outcome
 
 
 def test_feedback_of_the_kit_may_have_an_id_of_its_own() -> None:
