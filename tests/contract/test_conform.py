@@ -10,7 +10,6 @@ from pathlib import Path
 import anyio
 import pytest
 from mutant_runs import FakeProfile, play
-from variants import plain
 
 from memory import MemoryEvent, WriteReceipt
 from memory.testing import FakeBackend, FakeNativeStore, validate
@@ -80,6 +79,7 @@ def conform(tmp_path: Path):
     return run
 
 
+@pytest.mark.thorough
 def test_a_plugin_that_loops_is_cut_off_and_named_and_the_rest_goes_on(conform, tmp_path: Path) -> None:
     names = ["a_new_scope_is_empty_and_that_is_no_error", "a_committed_write_is_retrievable_at_once"]
     names += ["is_an_adapter"]
@@ -185,7 +185,8 @@ def test_what_is_excused_by_the_alternative_counts_nowhere() -> None:
     assert tally.level == FULL
 
 
-@pytest.mark.parametrize("loop", plain("asyncio", of=["asyncio", "trio"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
 def test_validate_in_code_says_full_of_the_reference(loop: str) -> None:
     store = FakeNativeStore(latency_s=0.001)
 
@@ -199,6 +200,7 @@ def test_validate_in_code_says_full_of_the_reference(loop: str) -> None:
     assert sum(result.outcome == "passed" for result in report.results) > 90
 
 
+@pytest.mark.thorough
 def test_one_open_adapter_is_not_closed_and_what_needs_two_is_not_tested() -> None:
     async def run() -> tuple[Report, bool]:
         adapter = FakeBackend()

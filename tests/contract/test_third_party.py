@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from variants import plain
 
+pytestmark = pytest.mark.thorough  # building and installing the plugins takes longest
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 # Over libraries that others wrote, which are not installed here: name in YAML -> the modules that are missing.
 STRANGERS = {
@@ -94,7 +94,7 @@ def test_it_is_listed_with_its_distribution(memslot: Run) -> None:
     }
 
 
-@pytest.mark.parametrize("plugin", plain("plugins/mnemosyne", of=STRANGERS))
+@pytest.mark.parametrize("plugin", STRANGERS)
 def test_one_whose_library_is_missing_says_how_to_install_it(
     memslot: Run, tmp_path: Path, plugin: str
 ) -> None:

@@ -21,7 +21,6 @@ from unittest.mock import ANY
 
 import anyio
 import pytest
-from variants import plain
 
 from memory import ConfigError, MemoryEvent, MemoryScope, MemorySlot, WriteReceipt
 from memory.hosts import _table, hooks
@@ -159,7 +158,8 @@ def turn(folder: HookFolder, said: str, answered: str, session: str, stderr: Any
     return shown
 
 
-@pytest.mark.parametrize("host", plain("claude-code", of=HOSTS), indirect=True)
+@pytest.mark.thorough
+@every_host
 def test_hooks_and_the_server_remember_across_sessions(folder: HookFolder) -> None:
     spool, missing = spool_of(folder), "memslot: the memory does not answer; nothing was recalled"
     if folder.name == "cursor":
@@ -182,7 +182,8 @@ def test_hooks_and_the_server_remember_across_sessions(folder: HookFolder) -> No
     assert not socket_path(spool).exists()
 
 
-@pytest.mark.parametrize("host", plain("claude-code", of=HOSTS), indirect=True)
+@pytest.mark.thorough
+@every_host
 def test_what_the_conversation_still_holds_is_not_shown_again(folder: HookFolder) -> None:
     spool = spool_of(folder)
     turn(folder, "I like oolong tea.", "Noted.", "one", ANY)

@@ -98,6 +98,7 @@ def test_openclaw_remembers_across_sessions(plugin: str, url: str, tmp_path: Pat
     assert "<signet-memory" in outcome["second"]
 
 
+@pytest.mark.thorough
 async def test_signets_mcp_server_stores_finds_and_forgets(tmp_path: Path, served: str) -> None:
     script = os.environ.get("SIGNET_MCP_SERVER")
     if not script or shutil.which("bun") is None:

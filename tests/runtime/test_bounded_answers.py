@@ -128,6 +128,7 @@ CLIENTS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", ""])
 async def test_an_answer_without_end_is_given_up(server: Server, client: str, encoding: str) -> None:

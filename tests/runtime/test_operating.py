@@ -55,6 +55,7 @@ def until(http: httpx.Client, token: str, wanted: int) -> None:
     raise AssertionError(f"never {wanted}")
 
 
+@pytest.mark.thorough
 def test_tokens_of_a_file_are_read_again_and_a_broken_file_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "tokens.yaml"
     of_ada = {"token": ADA, "persona_id": "ada"}
@@ -133,6 +134,7 @@ async def test_figures_are_told_to_callers_and_hold_no_text() -> None:
     assert "unspeakable" not in answer.text
 
 
+@pytest.mark.thorough
 def test_a_server_that_is_about_to_end_says_so_and_goes_on_answering(tmp_path: Path) -> None:
     with serving(write(tmp_path, {"leave_s": 2.0})) as (http, process):
         assert http.get("/health/ready").status_code == 200

@@ -100,6 +100,7 @@ def test_started_read_only_it_goes_on_with_no_session_and_keeps_no_chat(tmp_path
     assert kept[1] == kept[0]
 
 
+@pytest.mark.thorough
 def test_no_answered_prompt_is_lost_at_sigterm(tmp_path: Path) -> None:
     config = write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"})
     with (
@@ -205,6 +206,7 @@ def test_other_commands_need_no_token(tmp_path: Path) -> None:
     assert invoke("config", "show", config).exit_code == 0
 
 
+@pytest.mark.thorough
 def test_what_was_said_of_a_memory_outlives_a_restart(tmp_path: Path) -> None:
     config = write(tmp_path, {}, scope={"run_id": "r", "persona_id": "ada"})
     labels = {"type": "rule", "tags": "home,tea", "importance": 0.9, "pinned": True, "who": "ada"}
@@ -228,6 +230,7 @@ def test_what_was_said_of_a_memory_outlives_a_restart(tmp_path: Path) -> None:
         assert wrong.status_code == 409
 
 
+@pytest.mark.thorough
 def test_an_agent_answers_in_pieces_and_remembers_over_a_restart(tmp_path: Path) -> None:
     config = write(tmp_path, {}, {"provider": "scripted"}, scope={"run_id": "r", "persona_id": "ada"})
 

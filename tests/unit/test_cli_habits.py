@@ -250,6 +250,7 @@ def on_a_terminal(*arguments: object, **environment: str) -> str:
     return shown.decode()
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo terminal")
 def test_colours_are_for_terminals(config: Path, tmp_path: Path) -> None:
     warned = ("run", config, "--out", tmp_path / "out")

@@ -274,6 +274,7 @@ async def test_a_tool_that_takes_too_long_is_a_time_out(
     assert "passport" not in f"{raised.value} {raised.value.diagnostics}"
 
 
+@pytest.mark.thorough
 def test_processes_are_ended_where_there_are_too_many(tmp_path: Path) -> None:
     block = config(sys.executable, str(SERVER))["memory"]["backends"]["mcp"] | {"open_servers": 1}
     options = McpOptions.model_validate(block)

@@ -29,6 +29,7 @@ async def _lose(double, *texts):
         double.model.loses_raw = False
 
 
+@pytest.mark.thorough
 async def test_a_fresh_process_is_not_ready_over_events_that_the_scheduler_lost(double):
     await _lose(double, "I like oolong.", "I like mate.", "I like rooibos.")
     for _ in range(2):
@@ -64,6 +65,7 @@ async def test_a_raw_memory_that_was_seen_is_still_asked_for_when_it_is_gone(dou
         assert (answer.state, "of 1 events nothing is stored" in answer.detail) == ("unknown", True)
 
 
+@pytest.mark.thorough
 async def test_what_was_written_elsewhere_is_unknown_until_a_reset(double, tmp_path):
     async with opened(double) as slot:
         await slot.record_event(event("I like sencha."))

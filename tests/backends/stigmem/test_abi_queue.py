@@ -230,6 +230,7 @@ def test_closing_in_the_middle_of_a_handoff_counts_it_and_knows_what_exists(
     assert threads() == []
 
 
+@pytest.mark.thorough
 def test_a_script_that_forgets_to_close_still_sends_its_last_writes(double: StigmemDouble) -> None:
     def script(url: str, grace_s: float) -> subprocess.CompletedProcess[str]:
         code = (

@@ -63,6 +63,7 @@ def test_what_a_hook_imports(double: StigmemDouble, base: Path) -> None:
     assert result.stdout == "issue:t-1\n"
 
 
+@pytest.mark.thorough
 def test_a_hook_says_what_it_said_before(double: StigmemDouble, base: Path) -> None:
     url = double.url
     code, stdout, stderr = run(base, url, "done", "t-1", "--json")

@@ -441,6 +441,7 @@ def test_providers_of_a_persona_are_begun_in_an_order_that_its_seed_draws(tmp_pa
     assert experiment.in_order() == cells
 
 
+@pytest.mark.thorough
 def test_every_setting_that_decides_a_figure_is_named_where_experiments_differ_in_it(tmp_path: Path) -> None:
     game = {**SIZE, "sessions": 10, "tests": 1}
     more: dict[str, Any] = {

@@ -287,6 +287,7 @@ def test_a_lie_moves_what_it_must_and_improves_nothing(
         assert provider.failed > 0.2 * provider.requests
 
 
+@pytest.mark.thorough
 def test_every_request_in_which_nothing_personal_belongs_can_be_failed(tmp_path: Path) -> None:
     """A memory that shows everything of both contexts as if it held here fails each of them."""
     found = figures(played(tmp_path, MixesContexts))

@@ -396,6 +396,7 @@ def flipped(value: Any) -> Any:
     return "x" if value is None else f"{value}x"
 
 
+@pytest.mark.thorough
 @settings(
     max_examples=examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
