@@ -236,8 +236,12 @@ def test_what_ended_meanwhile_is_not_left_behind() -> None:
     assert rounds == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(("opening", "outcome"), [({3}, "passed"), ({3, 4, 5}, "passed"), (range(99), "failed")])
-def test_a_file_that_other_code_opens_meanwhile_is_not_left_behind(opening: Container[int], outcome: str) -> None:
+@pytest.mark.parametrize(
+    ("opening", "outcome"), [({3}, "passed"), ({3, 4, 5}, "passed"), (range(99), "failed")]
+)
+def test_a_file_that_other_code_opens_meanwhile_is_not_left_behind(
+    opening: Container[int], outcome: str
+) -> None:
     """What the provider leaves grows with every round."""
     with ExitStack() as files:
 

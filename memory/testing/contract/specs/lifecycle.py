@@ -45,7 +45,9 @@ async def closing_leaves_nothing_behind(kit: Kit) -> None:
             await opened.close(clean_up=True)
         found = _resources()
         # Other code of the process opens and ends things meanwhile; what the adapter leaves grows with every round.
-        if not (left := found - before) and number >= 2:  # an SDK may keep what it opens first as long as it lives
+        if (
+            not (left := found - before) and number >= 2
+        ):  # an SDK may keep what it opens first as long as it lives
             return
         before = found
     raise AssertionError(f"left after closing: {', '.join(sorted(left))}")
