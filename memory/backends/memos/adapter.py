@@ -164,7 +164,7 @@ class MemosAdapter(SequentialBulk):
             return await self._added(written, event, cube, sent_before=sent_before)
         except BackendError as error:
             if not error.ambiguous:
-                self._readiness.settle(cube, [written.key])
+                self._readiness.settle(cube, [written.mark])
             raise
 
     async def _added(self, written: Written, event: MemoryEvent, cube: str, *, sent_before: bool) -> Outcome:

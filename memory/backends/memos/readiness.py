@@ -27,20 +27,18 @@ from memory.backends.memos.options import MemosOptions
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An event that was sent to a cube, and what it became, as far as that is known."""
+    """An event that was sent to a cube, and what it became, as far as that is known. Each sending has a mark of
+    its own: what closes one, in whatever process and by whatever clock, closes no other."""
 
     event_id: str
     session_id: str
     place: str
+    mark: str = field(default_factory=lambda: secrets.token_hex(8))
     added: tuple[Added, ...] = field(default=(), kw_only=True)
 
     @property
-    def key(self) -> tuple[str, str]:
-        return self.place, self.event_id
-
-    @property
     def record(self) -> list[str]:
-        return ["sent", self.event_id, self.session_id, self.place]
+        return ["sent", self.event_id, self.session_id, self.place, self.mark]
 
 
 class Ledger:
@@ -53,21 +51,24 @@ class Ledger:
         self.begun = False  # whether all that was ever sent to this cube was noted
         self.problem = ""  # why what stands in the files cannot be relied on
 
-    def load(self) -> dict[tuple[str, str], Written]:
-        """What all processes have noted, by place and id."""
-        opened: dict[tuple[str, str], Written] = {}
+    def load(self) -> dict[str, Written]:
+        """What all processes have noted, by mark; the order in which they did says nothing."""
+        opened: dict[str, Written] = {}
+        closed: set[str] = set()
         try:
             with self._alone():
                 logs = self._logs()
                 self.begun = False
                 records = [json.loads(record) for log in logs for record in log.load()]
                 lost = [warning for log in logs if log.lost for warning in log.warnings()]
-                for _, kind, *fields in sorted(records, key=lambda record: record[0]):
+                for kind, *fields in records:
                     self.begun = self.begun or kind == "begun"
                     if kind == "sent":
-                        opened[fields[2], fields[0]] = Written(*fields)
+                        written = Written(*fields)
+                        opened[written.mark] = written
                     elif kind == "closed":
-                        opened.pop((fields[0], fields[1]), None)
+                        closed.add(*fields)
+                opened = {mark: written for mark, written in opened.items() if mark not in closed}
                 if not lost and (len(logs) > 8 or len(records) > 1000 + 4 * len(opened)):
                     first = [["begun"]] if self.begun else []
                     with suppress(OSError):  # all stands in the former ones
@@ -88,9 +89,9 @@ class Ledger:
         """Before an event is sent. Where it cannot be noted, :attr:`problem` says so and nothing is ever ready."""
         self._note(self._append, event.record)
 
-    def close(self, places: Iterable[tuple[str, str]]) -> None:
-        """Events, by place and id, that were seen stored and found, or certainly are not stored."""
-        self._note(self._append, *(["closed", place, event_id] for place, event_id in places))
+    def close(self, marks: Iterable[str]) -> None:
+        """What was seen stored and found, or certainly is not stored."""
+        self._note(self._append, *(["closed", mark] for mark in marks))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -126,8 +127,7 @@ class Ledger:
     def _append(self, *records: list[str]) -> None:
         if self._own is None or self._own.problem():  # none yet, or another process has removed it
             self._own = AppendLog(self._directory / f"{self._name}.{secrets.token_hex(8)}.events")
-        # With the time, because an event may be sent by one process, closed by another, and sent again.
-        self._own.append(*(json.dumps([time.time_ns(), *record]).encode() for record in records))
+        self._own.append(*(json.dumps(record).encode() for record in records))
 
     def _renew(self, *records: list[str]) -> None:
         former, self._own = self._logs(), None
@@ -159,8 +159,8 @@ class Readiness:
     options: MemosOptions
     shared: Sequence[str]
     ledger: Callable[[str], Ledger]
-    # By cube and event: not yet seen stored and found.
-    _open: dict[str, dict[tuple[str, str], Written]] = field(default_factory=dict)
+    # By cube and mark: not yet seen stored and found.
+    _open: dict[str, dict[str, Written]] = field(default_factory=dict)
     _ledgers: dict[str, Ledger] = field(default_factory=dict)
     _old_failures: dict[str, frozenset[str]] = field(default_factory=dict)
     _unreconciled: dict[str, object] = field(default_factory=dict)  # each write leaves a mark of its own
@@ -191,15 +191,15 @@ class Readiness:
 
     def forget(self, cube: str, place: str, item: Item) -> None:
         """This memory shall be gone: whether its event is stored is no question any more."""
-        events = set(event_ids(item))
-        for written in self._open.get(cube, {}).values():
+        waiting, events = self._waiting(cube, place), set(event_ids(item))
+        for written in waiting:
             if any(memory.native_id == item.get("id") for memory in written.added):
                 events.add(written.event_id)
-        self.settle(cube, [(place, event_id) for event_id in events])
+        self.settle(cube, [written.mark for written in waiting if written.event_id in events])
 
     def send(self, cube: str, written: Written) -> bool:
         """Noted first, so that a later process asks for it, too; whether it was sent before and may be stored."""
-        sent_before = written.key in self._open.get(cube, {})
+        sent_before = any(one.event_id == written.event_id for one in self._waiting(cube, written.place))
         self._ledger(cube).sent(written)
         self.wrote(cube, written)
         return sent_before
@@ -207,12 +207,12 @@ class Readiness:
     def wrote(self, cube: str, written: Written | None = None) -> None:
         self._unreconciled[written.place if written else cube] = object()
         if written is not None:
-            self._open.setdefault(cube, {})[written.key] = written
+            self._open.setdefault(cube, {})[written.mark] = written
 
-    def settle(self, cube: str, events: Sequence[tuple[str, str]]) -> None:
-        """Seen stored and found, or certainly not stored: by place and id."""
+    def settle(self, cube: str, marks: Sequence[str]) -> None:
+        """Seen stored and found, or certainly not stored; of an event that was refused, that sending alone."""
         waiting = self._open.get(cube, {})
-        known = [event for event in events if waiting.pop(event, None) is not None]
+        known = [mark for mark in marks if waiting.pop(mark, None) is not None]
         if known:
             self._ledger(cube).close(known)
 
@@ -287,7 +287,7 @@ class Readiness:
         ledger, known = self._ledger(cube), self._open.get(cube, {})
         opened = ledger.load()  # other processes have sent, closed or reset meanwhile
         if not ledger.problem:
-            self._open[cube] = {key: known.get(key, written) for key, written in opened.items()}
+            self._open[cube] = {mark: known.get(mark, written) for mark, written in opened.items()}
         detail = "nothing is stored"
         failed: list[str] = []
         unknown: list[str] = []
@@ -342,15 +342,17 @@ class Readiness:
         for item in stored.values():
             for event_id in event_ids(item):
                 of_event[event_id].append(item)
-        gone = crowded = lost = 0
+        gone: set[str] = set()  # an event may have been sent more than once
+        crowded: set[str] = set()
+        lost = 0
         seen: dict[str, Item] = {}
-        closed: list[tuple[str, str]] = []
+        closed: list[str] = []
         waiting = self._waiting(cube, place)
         for written in waiting:
             by_id = (stored.get(memory.native_id) for memory in written.added)
             mine = [*(item for item in by_id if item is not None), *of_event[written.event_id]]
             if not mine:
-                gone += 1
+                gone.add(written.event_id)
                 continue
             if not _among(mine, seen):
                 text = str(mine[0].get("memory"))
@@ -358,13 +360,13 @@ class Readiness:
                 lost += not found
                 seen |= found
             if not _among(mine, seen):
-                crowded += 1
+                crowded.add(written.event_id)
             elif not any(unextracted(item) or self._awaits_scheduler(item) for item in mine):
-                closed.append(written.key)
+                closed.append(written.mark)
         self.settle(cube, closed)
         if not waiting and stored:
             lost += not await self.native.found(str(next(iter(stored.values())).get("memory")), place)
-        return gone, 0 if lost else crowded, lost
+        return len(gone), 0 if lost else len(crowded), lost
 
     async def _failures(self, cube: str) -> frozenset[str]:
         return frozenset(task for task, state in (await self.native.tasks(cube)).items() if state == "failed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from pathlib import Path
 from threading import Thread
 
@@ -160,6 +161,19 @@ async def test_an_event_that_was_refused_and_sent_again_is_in_question_again(dou
         assert (await ready(slot)).state == "unknown"
 
 
+@pytest.mark.parametrize("by_another", [False, True], ids=["one process", "two processes"])
+async def test_a_refusal_of_a_repeat_takes_no_doubt_from_what_was_sent_before(double, by_another):
+    """Also of a process that has not heard of the first sending."""
+    said = event("I like oolong.")
+    async with opened(double) as first, opened(double) as second:
+        double.faults.add("reset", endpoint="POST /product/add")
+        assert (await first.record_event(said)).status == "unknown"
+        double.faults.add("429", endpoint="POST /product/add")
+        with pytest.raises(BackendRateLimited):
+            await (second if by_another else first).record_event(said)
+        assert (await ready(second)).state == (await ready(first)).state == "unknown"
+
+
 @pytest.mark.thorough
 async def test_a_ledger_that_goes_while_it_is_used_leaves_nothing_ready(double, tmp_path):
     async with open_memory(config(double.url), scope=ALICE, data_dir=tmp_path) as slot:
@@ -245,7 +259,8 @@ def test_what_is_noted_while_another_process_makes_many_logs_one_stays(tmp_path,
     assert len(_fresh(tmp_path).load()) == 9
     others[0].join()
     known = _fresh(tmp_path)
-    assert {event_id for _, event_id in known.load()} == {*(f"e{number}" for number in range(9)), "late"}
+    known_ids = {written.event_id for written in known.load().values()}
+    assert known_ids == {*(f"e{number}" for number in range(9)), "late"}
     assert known.problem == ""
 
 
@@ -265,13 +280,13 @@ def test_a_log_of_events_long_closed_is_made_short(tmp_path):
     ledger = _fresh(tmp_path)
     ledger.begin()
     for number in range(700):
-        ledger.sent(Written(f"e{number}", "session", "place"))
-    ledger.close([("place", f"e{number}") for number in range(699)])
+        ledger.sent(Written(f"e{number}", "session", "place", f"mark{number}"))
+    ledger.close([f"mark{number}" for number in range(699)])
     for _ in range(2):
         known = _fresh(tmp_path)
-        assert (list(known.load()), known.begun) == ([("place", "e699")], True)
+        assert (list(known.load()), known.begun) == (["mark699"], True)
     assert sum(len(file.read_bytes()) for file in tmp_path.glob("*.events")) < 200
-    ledger.close([("place", "e699")])
+    ledger.close(["mark699"])
     assert _fresh(tmp_path).load() == {}
 
 
@@ -291,11 +306,38 @@ def test_a_full_disk_on_which_no_log_can_be_made_anew_takes_no_event_away(tmp_pa
     assert len(_fresh(tmp_path).load()) == 9
 
 
+@pytest.mark.parametrize("by_another", [False, True], ids=["one process", "two processes"])
+@pytest.mark.parametrize(
+    ("closed_at", "again_at"),
+    [(1010, 500), (4600, 1001), (500, 400), (1000, 1000)],
+    ids=["set back", "set forward and back", "set back twice", "stopped"],
+)
+def test_no_clock_says_whether_an_event_was_sent_after_it_was_closed(
+    tmp_path, monkeypatch, closed_at, again_at, by_another
+):
+    def note(at_s, write, *noted):
+        monkeypatch.setattr(time, "time_ns", lambda: at_s * 10**9)
+        write(*noted)
+        return [written.event_id for written in _fresh(tmp_path).load().values()]
+
+    sender = _fresh(tmp_path)
+    closer = _fresh(tmp_path) if by_another else sender
+    sent, sent_again = (Written("e1", "session", "place") for _ in range(2))
+    assert note(1000, sender.sent, sent) == ["e1"]
+    assert note(closed_at, closer.close, [sent.mark]) == []
+    assert note(again_at, sender.sent, sent_again) == ["e1"]
+    for _ in range(9):  # so many that they are made one
+        note(again_at, _fresh(tmp_path).begin)
+    assert len(list(tmp_path.glob("*.events"))) < 9
+    assert note(again_at, sender.close, [sent.mark]) == ["e1"]
+    assert note(closed_at, closer.close, [sent_again.mark]) == []
+
+
 def test_a_line_with_more_than_its_fields_is_damage(tmp_path):
     ledger = Ledger(tmp_path, "http://memos", "cube")
-    ledger.sent(Written("event", "session", "place"))
-    assert list(Ledger(tmp_path, "http://memos", "cube").load()) == [("place", "event")]
-    ledger._append(["sent", "event", "session", "place", "one more"])
+    ledger.sent(Written("event", "session", "place", "mark"))
+    assert list(Ledger(tmp_path, "http://memos", "cube").load()) == ["mark"]
+    ledger._append(["sent", "event", "session", "place", "mark", "one more"])
     read = Ledger(tmp_path, "http://memos", "cube")
     assert read.load() == {}
     assert "not known any more" in read.problem
