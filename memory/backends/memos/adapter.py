@@ -63,7 +63,6 @@ _UNCHANGED = (
 _REPLACED = "these ids are of the raw memory; MemOS replaces it, under new ids, by what its model makes of it"
 _NOTHING = "MemOS kept nothing of this event; it says the same of a model's answer that it cannot read"
 _LEAST_CERTAIN: tuple[Status, ...] = ("unknown", "pending", "queued", "committed")
-_SHARING = "allow_sharing: every scope's events go to {} as well, where others can read them"
 
 # What became of an event in one cube: status, native ids, warnings.
 Outcome = tuple[Status, tuple[str, ...], tuple[str, ...]]
@@ -307,22 +306,23 @@ class MemosAdapter(SequentialBulk):
         """Ask the server how it is, which it always is, and search for the canary. Writes nothing."""
         said = await self._transport.call("health", {})
         version = said.get("version") if isinstance(said, dict) else None
-        options, (status, seen, warnings) = self._options, await self._canary.report()
-        sharing = {"writable_cubes": list(self._shared)} if self._shared else {}
-        return self.health_of(
-            status,
-            versions={} if version is None else {"memos": str(version)},
-            details={
-                "transport": self._transport.name,
-                "graph_db": options.graph_db,
-                "filters": self._canary.filters,
-                "scheduler": options.scheduler,
-                "tasks_under_way": await self._native.busy_for_all(),
-                "canary": seen,
-                **sharing,
-            },
-            warnings=(*warnings, *[_SHARING.format(", ".join(self._shared)) for _ in sharing]),
-        )
+        versions = {} if version is None else {"memos": str(version)}
+        status, seen, warnings = await self._canary.report()
+        details: dict[str, object] = {
+            "transport": self._transport.name,
+            "graph_db": self._options.graph_db,
+            "filters": self._canary.filters,
+            "scheduler": self._options.scheduler,
+            "tasks_under_way": await self._native.busy_for_all(),
+            "canary": seen,
+        }
+        if self._shared:
+            cubes = ", ".join(self._shared)
+            details["writable_cubes"] = list(self._shared)
+            warnings += (
+                f"allow_sharing: every scope's events go to {cubes} as well, where others can read them",
+            )
+        return self.health_of(status, versions=versions, details=details, warnings=warnings)
 
     async def aclose_native(self) -> None:
         await self._transport.aclose()

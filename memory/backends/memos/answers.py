@@ -137,7 +137,7 @@ def event_ids(item: Item) -> tuple[str, ...]:
     own = _info(metadata).get("event_id")
     messages = (source.get("message_id") for source in _sources(metadata))
     named = (name.rpartition("#")[0] for name in messages if isinstance(name, str) and "#" in name)
-    return tuple(dict.fromkeys((*((own,) if isinstance(own, str) else ()), *named)))
+    return tuple(dict.fromkeys(event_id for event_id in (own, *named) if isinstance(event_id, str)))
 
 
 def rewritten(item: Item) -> bool:

@@ -168,7 +168,8 @@ class Native:
         if rest:  # written into this cube by another user than ours
             await self.delete(rest, cube)
             rest = tuple(await self.listing(cube))
-        removed, gone, left = len(before) - len(rest), not rest, []
+        removed, gone = len(before) - len(rest), not rest
+        left: list[str] = []
         for place in shared:
             mine = await self.stored(cube, place)
             # One that MemOS has merged may be another scope's as well.

@@ -54,21 +54,15 @@ class Ledger:
     def load(self) -> dict[str, Written]:
         """What all processes have noted, by mark; the order in which they did says nothing."""
         opened: dict[str, Written] = {}
-        closed: set[str] = set()
         try:
             with self._alone():
                 logs = self._logs()
-                self.begun = False
                 records = [json.loads(record) for log in logs for record in log.load()]
                 lost = [warning for log in logs if log.lost for warning in log.warnings()]
-                for kind, *fields in records:
-                    self.begun = self.begun or kind == "begun"
-                    if kind == "sent":
-                        written = Written(*fields)
-                        opened[written.mark] = written
-                    elif kind == "closed":
-                        closed.add(*fields)
-                opened = {mark: written for mark, written in opened.items() if mark not in closed}
+                self.begun = ["begun"] in records
+                closed = {fields[0] for kind, *fields in records if kind == "closed"}
+                sent = [Written(*fields) for kind, *fields in records if kind == "sent"]
+                opened = {written.mark: written for written in sent if written.mark not in closed}
                 if not lost and (len(logs) > 8 or len(records) > 1000 + 4 * len(opened)):
                     first = [["begun"]] if self.begun else []
                     with suppress(OSError):  # all stands in the former ones
@@ -245,7 +239,8 @@ class Readiness:
                 del self._unreconciled[cube]
 
     async def ask(self, cube: str) -> BackendReadiness:
-        before, places = dict(self._unreconciled), (cube, *self.shared)
+        before = dict(self._unreconciled)
+        places = (cube, *self.shared)
         busy = await self._busy(places)
         if busy:
             whose = ", of all who write to shared cubes" if self.shared else ""

@@ -209,8 +209,10 @@ def user_info(metadata: Mapping[str, Any]) -> Body:
     flat: Body = {}
     rest: Body = {}
     for key, value in metadata.items():
-        plain = isinstance(value, (str, int, float)) and _IDENTIFIER.match(key)
-        (flat if plain else rest)[USER_PREFIX + key if plain else key] = value
+        if isinstance(value, (str, int, float)) and _IDENTIFIER.match(key):
+            flat[USER_PREFIX + key] = value
+        else:
+            rest[key] = value
     if rest:
         flat[_USER_REST] = json.dumps(rest, ensure_ascii=False, allow_nan=False)
     return flat
@@ -229,6 +231,6 @@ def native_filter(where: Mapping[str, Mapping[str, Any]], graph_db: GraphDb) -> 
             if graph_db in ("polardb", "postgres"):  # neo4j keeps the fields of info beside its own
                 column = f"info.{column}"
         for operator, value in clauses.items():
-            native = value if operator == "eq" else {"like" if operator == "contains" else operator: value}
-            conditions.append({column: native})
+            name = "like" if operator == "contains" else operator
+            conditions.append({column: value if operator == "eq" else {name: value}})
     return {"and": conditions} if conditions else None

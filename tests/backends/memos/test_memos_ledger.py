@@ -174,6 +174,19 @@ async def test_a_refusal_of_a_repeat_takes_no_doubt_from_what_was_sent_before(do
         assert (await ready(second)).state == (await ready(first)).state == "unknown"
 
 
+async def test_what_was_sent_more_than_once_is_one_event_in_question(double):
+    said = event("I like oolong.")
+    async with opened(double) as slot:
+        for _ in range(2):
+            double.faults.add("reset", endpoint="POST /product/add")
+            assert (await slot.record_event(said)).status == "unknown"
+        assert "of 1 events nothing is stored" in (await ready(slot)).detail
+        assert (await slot.record_event(said)).status == "queued"
+        assert (await ready(slot)).state == "ready"
+    async with opened(double) as slot:
+        assert (await ready(slot)).state == "ready"
+
+
 @pytest.mark.thorough
 async def test_a_ledger_that_goes_while_it_is_used_leaves_nothing_ready(double, tmp_path):
     async with open_memory(config(double.url), scope=ALICE, data_dir=tmp_path) as slot:

@@ -172,7 +172,8 @@ async def test_each_event_must_be_found_not_only_the_last(double):
 async def test_what_the_scheduler_never_replaced_is_not_ready(double):
     """A server that was restarted has lost its local queue; the raw memories stay as they are."""
     async with opened(double) as slot:
-        await slot.record_event(event("I like sencha."))
+        for _ in range(2):  # the second time it is found
+            await slot.record_event(event("I like sencha.", event_id="e1"))
         double.model.queue.clear()
         answer = await ready(slot)
         assert (answer.state, "still as sent" in answer.detail) == ("unknown", True)
