@@ -11,6 +11,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 import tomllib
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -431,6 +432,16 @@ def test_what_was_changed_meanwhile_stays_changed(folder: HookFolder) -> None:
     shutil.rmtree(folder.folder)  # by hand, before
     folder.uninstall()
     assert settings.read_text("utf-8") == '{\n    "model": "opus"\n}'
+
+
+def test_turns_wait_in_the_order_in_which_they_ended_whatever_the_clock_says(folder: HookFolder) -> None:
+    turn(folder, "First.", "Yes.", "s1", ANY)
+    (first,) = spool_of(folder).glob("*.json")
+    # As a clock that was set back since would have left it.
+    first.rename(first.with_name(f"{time.time_ns() + 3600 * 10**9:020}{first.name[20:]}"))
+    turn(folder, "Second.", "Yes.", "s1", ANY)
+    waiting = sorted(spool_of(folder).glob("*.json"))
+    assert [json.loads(file.read_text("utf-8"))["user"] for file in waiting] == ["First.", "Second."]
 
 
 def test_turns_that_are_not_recorded_outlive_what_was_installed(folder: HookFolder) -> None:
