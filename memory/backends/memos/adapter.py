@@ -293,10 +293,11 @@ class MemosAdapter(SequentialBulk):
         """``verified`` is False as well where the scheduler was still at work: it could store something later."""
         cube = cube_of(scope)
         idle = await self._readiness.idle(self._options.idle_timeout_s, [cube, *self._shared])
+        erased = self._readiness.noted(cube)
         with self.clearing():
             clear = partial(self._native.clear, cube, self._shared)
             removed, gone, left = await self.shielded.run(cube, clear)
-            await self._readiness.begin(cube)
+            await self._readiness.begin(cube, erased)
         if not idle:
             left += ("tasks of the scheduler, which may store memories again",)
         trace = self.trace(scope, "product/delete_memory")
@@ -317,11 +318,10 @@ class MemosAdapter(SequentialBulk):
             "canary": seen,
         }
         if self._shared:
-            cubes = ", ".join(self._shared)
             details["writable_cubes"] = list(self._shared)
-            warnings += (
-                f"allow_sharing: every scope's events go to {cubes} as well, where others can read them",
-            )
+            cubes = ", ".join(self._shared)
+            sharing = f"allow_sharing: every scope's events go to {cubes} as well, where others can read them"
+            warnings = (*warnings, sharing)
         return self.health_of(status, versions=versions, details=details, warnings=warnings)
 
     async def aclose_native(self) -> None:

@@ -36,10 +36,6 @@ class Written:
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
     added: tuple[Added, ...] = field(default=(), kw_only=True)
 
-    @property
-    def record(self) -> list[str]:
-        return ["sent", self.event_id, self.session_id, self.place, self.mark]
-
 
 class Ledger:
     """The open events of one cube of a server, in files below ``directory``, one of each process. No texts."""
@@ -61,12 +57,12 @@ class Ledger:
                 lost = [warning for log in logs if log.lost for warning in log.warnings()]
                 self.begun = ["begun"] in records
                 closed = {fields[0] for kind, *fields in records if kind == "closed"}
-                sent = [Written(*fields) for kind, *fields in records if kind == "sent"]
-                opened = {written.mark: written for written in sent if written.mark not in closed}
+                sent = [fields for kind, *fields in records if kind == "sent" and fields[-1] not in closed]
+                opened = {written.mark: written for written in (Written(*fields) for fields in sent)}
                 if not lost and (len(logs) > 8 or len(records) > 1000 + 4 * len(opened)):
                     first = [["begun"]] if self.begun else []
                     with suppress(OSError):  # all stands in the former ones
-                        self._renew(*first, *(event.record for event in opened.values()))
+                        self._renew(*first, *(["sent", *fields] for fields in sent))
         except (StoreError, OSError, ValueError, TypeError, LookupError) as error:
             lost = [str(error)]
         if lost:
@@ -74,14 +70,15 @@ class Ledger:
             return {}
         return opened
 
-    def begin(self, *, emptied: bool = False) -> None:
-        """A cube of which all is known: what is sent from now on is noted. What was ends where it was emptied."""
+    def begin(self, erased: Iterable[str] = ()) -> None:
+        """A cube that is new, or was emptied of what is ``erased``: all that it holds from now on was noted."""
+        write = self._renew if self.problem else self._append
         self.begun, self.problem = True, ""
-        self._note(self._renew if emptied else self._append, ["begun"])
+        self._note(write, ["begun"], *(["closed", mark] for mark in erased))
 
     def sent(self, event: Written) -> None:
         """Before an event is sent. Where it cannot be noted, :attr:`problem` says so and nothing is ever ready."""
-        self._note(self._append, event.record)
+        self._note(self._append, ["sent", event.event_id, event.session_id, event.place, event.mark])
 
     def close(self, marks: Iterable[str]) -> None:
         """What was seen stored and found, or certainly is not stored."""
@@ -159,11 +156,15 @@ class Readiness:
     _old_failures: dict[str, frozenset[str]] = field(default_factory=dict)
     _unreconciled: dict[str, object] = field(default_factory=dict)  # each write leaves a mark of its own
 
-    async def begin(self, cube: str) -> None:
-        """An emptied scope: nothing is open, and what failed before is not held against what will be written."""
+    def noted(self, cube: str) -> list[str]:
+        """What is in question before a reset, by mark; what other processes send during it stays so."""
+        return list(self._ledger(cube).load())
+
+    async def begin(self, cube: str, erased: Sequence[str]) -> None:
+        """An emptied scope: what was ``erased``, or failed before, is not held against what will be written."""
         self._open.pop(cube, None)
         self._unreconciled.pop(cube, None)
-        self._ledger(cube).begin(emptied=True)
+        self._ledger(cube).begin(erased)
         if self.options.redis:
             self._old_failures[cube] = await self._failures(cube)
 
@@ -193,7 +194,7 @@ class Readiness:
 
     def send(self, cube: str, written: Written) -> bool:
         """Noted first, so that a later process asks for it, too; whether it was sent before and may be stored."""
-        sent_before = any(one.event_id == written.event_id for one in self._waiting(cube, written.place))
+        sent_before = written.event_id in [event.event_id for event in self._waiting(cube, written.place)]
         self._ledger(cube).sent(written)
         self.wrote(cube, written)
         return sent_before

@@ -225,11 +225,10 @@ def native_filter(where: Mapping[str, Mapping[str, Any]], graph_db: GraphDb) -> 
         if not _IDENTIFIER.match(key):
             problem = "MemOS can filter by letters, digits and '_' only; rename the key"
             raise InputError(f"filters.{key}: {problem}")
-        column = key
-        if key not in _NATIVE_KEYS:
-            column = key if key in EVENT_KEYS else USER_PREFIX + key
-            if graph_db in ("polardb", "postgres"):  # neo4j keeps the fields of info beside its own
-                column = f"info.{column}"
+        column = key if key in _NATIVE_KEYS or key in EVENT_KEYS else USER_PREFIX + key
+        # neo4j keeps the fields of info beside its own
+        if key not in _NATIVE_KEYS and graph_db in ("polardb", "postgres"):
+            column = f"info.{column}"
         for operator, value in clauses.items():
             name = "like" if operator == "contains" else operator
             conditions.append({column: value if operator == "eq" else {name: value}})

@@ -148,6 +148,26 @@ async def test_two_processes_that_meet_a_new_scope_at_once_lose_no_event(double,
         assert (await ready(slot)).state == "unknown"
 
 
+@pytest.mark.thorough
+async def test_a_reset_takes_no_event_away_that_another_process_sent_after_it(double, monkeypatch):
+    clear = Native.clear
+    async with opened(double) as first, opened(double) as second:
+        await first.record_event(event("I like sencha."))
+
+        async def cleared(*given):
+            answer = await clear(*given)
+            double.model.loses_raw = True
+            assert (await second.record_event(event("I like oolong."))).status == "queued"
+            return answer
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Native, "clear", cleared)
+            await first.reset_scope(ALICE)
+        assert (await ready(second)).state == (await ready(first)).state == "unknown"
+        assert (await first.reset_scope(ALICE)).verified
+        assert (await ready(second)).state == (await ready(first)).state == "ready"
+
+
 async def test_an_event_that_was_refused_and_sent_again_is_in_question_again(double):
     said = event("I like oolong.")
     async with opened(double) as slot:
@@ -328,7 +348,7 @@ def test_a_full_disk_on_which_no_log_can_be_made_anew_takes_no_event_away(tmp_pa
 def test_no_clock_says_whether_an_event_was_sent_after_it_was_closed(
     tmp_path, monkeypatch, closed_at, again_at, by_another
 ):
-    def note(at_s, write, *noted):
+    def opened_after(at_s, write, *noted):
         monkeypatch.setattr(time, "time_ns", lambda: at_s * 10**9)
         write(*noted)
         return [written.event_id for written in _fresh(tmp_path).load().values()]
@@ -336,14 +356,14 @@ def test_no_clock_says_whether_an_event_was_sent_after_it_was_closed(
     sender = _fresh(tmp_path)
     closer = _fresh(tmp_path) if by_another else sender
     sent, sent_again = (Written("e1", "session", "place") for _ in range(2))
-    assert note(1000, sender.sent, sent) == ["e1"]
-    assert note(closed_at, closer.close, [sent.mark]) == []
-    assert note(again_at, sender.sent, sent_again) == ["e1"]
+    assert opened_after(1000, sender.sent, sent) == ["e1"]
+    assert opened_after(closed_at, closer.close, [sent.mark]) == []
+    assert opened_after(again_at, sender.sent, sent_again) == ["e1"]
     for _ in range(9):  # so many that they are made one
-        note(again_at, _fresh(tmp_path).begin)
+        opened_after(again_at, _fresh(tmp_path).begin)
     assert len(list(tmp_path.glob("*.events"))) < 9
-    assert note(again_at, sender.close, [sent.mark]) == ["e1"]
-    assert note(closed_at, closer.close, [sent_again.mark]) == []
+    assert opened_after(again_at, sender.close, [sent.mark]) == ["e1"]
+    assert opened_after(closed_at, closer.close, [sent_again.mark]) == []
 
 
 def test_a_line_with_more_than_its_fields_is_damage(tmp_path):
