@@ -421,7 +421,7 @@ def test_a_server_that_cannot_start_is_said_at_once(
     config = folder.directory.parent / "memslot.yaml"
     assert not [line for line in folder.install(config) if "to be installed" in line]
     monkeypatch.setattr(_table.metadata, "version", lambda name: "99.0")
-    assert [line for line in folder.install(config) if "pip install 'mcp>=1.20,<2'" in line]
+    assert [line for line in folder.install(config) if "pip install 'mcp>=1.25,<2'" in line]
 
 
 def test_what_was_changed_meanwhile_stays_changed(folder: HookFolder) -> None:

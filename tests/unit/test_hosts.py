@@ -7,12 +7,14 @@ import importlib
 import json
 import shlex
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cli_support import invoke
 from host_pages import block, table
+from packaging.requirements import Requirement
 
 from memory import ConfigError, PluginLoadError
 from memory.hosts import _shared, _table
@@ -76,6 +78,16 @@ def test_no_binding_is_used_with_a_release_that_was_not_tested(
     monkeypatch.delitem(sys.modules, f"memory.hosts.{module}", raising=False)
     with pytest.raises(PluginLoadError, match=rf"99.0.0 is installed; .* {HOSTS[name].tested[0]} and newer"):
         importlib.import_module(f"memory.hosts.{module}")
+
+
+@pytest.mark.parametrize("name", [name for name, host in HOSTS.items() if host.tested])
+def test_the_extra_installs_a_release_that_was_tested(name: str) -> None:
+    host = HOSTS[name]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    wanted = [Requirement(line) for line in extras[name] if Requirement(line).name == host.distribution]
+    bounds = {bound.operator: bound.version for requirement in wanted for bound in requirement.specifier}
+    assert host.tested is not None
+    assert (bounds[">="], bounds.get("<", host.tested[1])) == host.tested
 
 
 def test_a_missing_sdk_says_the_pip_line() -> None:
