@@ -120,11 +120,12 @@ class DurableDelivery(Delivery):
         left = "its events in the journal, until they are forgotten"
         return receipt.model_copy(update={"left": (*receipt.left, left)})
 
-    async def _finish_reset(self, span: Span, scope: MemoryScope) -> None:
+    async def _finish_reset(self, scope: MemoryScope) -> None:
         """Carry out again what was begun, where its end is not known; what was recorded since stays."""
         if self.journal.resetting(self._key(scope)):
             try:
-                await self._reset_begun(span, self._key(scope))
+                with Span(self._rules, "reset_scope", scope, {}, writes=True) as span:
+                    self._rules.traced(span, await self._reset_begun(span, self._key(scope)))
             except MemslotError as error:
                 raise BackendUnavailable(
                     f"a reset of scope {scope.label} was begun and could not be finished ({error}); until then "
@@ -196,7 +197,7 @@ class DurableDelivery(Delivery):
             nonlocal why
             async with self._alone(key) as held:
                 if not held:
-                    await self._finish_reset(span, scope)
+                    await self._finish_reset(scope)
                     held = await self.catch_up(span, scope, within_s=queue_timeout_s)
                 why = held or ""
             return []
@@ -214,7 +215,7 @@ class DurableDelivery(Delivery):
         waits, or None. The caller holds the scope's place in the order of writes."""
         key = self._key(scope)
         try:
-            await self._finish_reset(span, scope)
+            await self._finish_reset(scope)
         except BackendUnavailable as error:
             return str(error)
         if self.journal.backlog(key) <= len(but):
