@@ -12,11 +12,12 @@ from urllib.parse import quote
 
 import anyio
 
-from memory import InputError
+from memory import BackendTimeout, InputError
 from memory.adapter import BackendProtocolError, JsonHttp, bearer, check_url, expect, route
 from memory.stigmem.facts import BACKEND, Fact, FactScope, FactValue, NewFact
 
 MAX_LIMIT = 500  # rows a node returns at once
+JOB_TIMEOUT_S = 30.0  # for what a node carries out after its answer
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -136,12 +137,17 @@ class StigmemNode(AbstractAsyncContextManager["StigmemNode"]):
 
     async def lint(self, scope: FactScope, **narrowed: Any) -> dict[str, Any]:
         """``POST /v1/lint``: ``findings``, ``fact_count``; for a large scope, of the job that the node makes of it.
-        ``narrowed``: ``checks``, ``entity``, ``relation``, ``stale_lookahead_s``; None counts as absent."""
+        ``narrowed``: ``checks``, ``entity``, ``relation``, ``stale_lookahead_s``; None counts as absent. Raises
+        BackendTimeout where that job does not end in 30 s."""
         given = {name: value for name, value in narrowed.items() if value is not None}
         answer = await self.object("POST", "/v1/lint", json={"scope": scope, **given})
-        while "job_id" in answer and answer.get("status") not in ("done", "failed"):
-            await anyio.sleep(0.2)
-            answer = await self.object("GET", f"/v1/lint/jobs/{_segment(str(answer['job_id']))}")
+        with anyio.move_on_after(JOB_TIMEOUT_S) as limit:
+            while "job_id" in answer and answer.get("status") not in ("done", "failed"):
+                await anyio.sleep(0.2)
+                answer = await self.object("GET", f"/v1/lint/jobs/{_segment(str(answer['job_id']))}")
+        if limit.cancelled_caught:
+            what = f"stigmem: the node's lint job did not end within {JOB_TIMEOUT_S:g} s"
+            raise BackendTimeout(what, backend_name=BACKEND)
         if answer.get("status") == "failed":
             raise BackendProtocolError("stigmem: the node's lint job failed", backend_name=BACKEND)
         return expect(dict, answer.get("result", answer), "stigmem: POST /v1/lint")

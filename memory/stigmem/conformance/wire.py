@@ -18,8 +18,7 @@ import anyio
 import httpx
 
 from memory import BackendError, InputError
-
-_JOB_TIMEOUT_S = 30.0
+from memory.stigmem.client import JOB_TIMEOUT_S
 
 
 class Status(Enum):
@@ -103,7 +102,7 @@ class Wire:
         if answer.expect_status(200, 202).status == 200:
             return answer.object()
         job = f"{jobs}/{answer.object().get('job_id')}"
-        with anyio.move_on_after(_JOB_TIMEOUT_S):
+        with anyio.move_on_after(JOB_TIMEOUT_S):
             while True:
                 answer_now = (await self.send("GET", job)).expect_status(200).object()
                 if answer_now.get("status") == "done":
@@ -111,7 +110,7 @@ class Wire:
                 if answer_now.get("status") == "failed":
                     raise Problem("the node's job failed")
                 await anyio.sleep(0.2)
-        raise Problem(f"the node's job did not end within {_JOB_TIMEOUT_S:.0f} s")
+        raise Problem(f"the node's job did not end within {JOB_TIMEOUT_S:.0f} s")
 
 
 async def outcome(

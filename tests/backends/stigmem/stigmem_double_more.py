@@ -232,6 +232,8 @@ def lint(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> A
 @route("GET", "/v1/lint/jobs/j1")
 def lint_job(node: NodeModel, caller: Caller, groups: Groups, request: Request) -> Answer:
     result = node.lint_result
+    if node.lints_for_ever:
+        return Answer(200, {"job_id": "j1", "status": "running", "result": None})
     if result is None:
         return Answer(200, {"job_id": "j1", "status": "failed", "result": None})
     return Answer(200, {"job_id": "j1", "status": "done", "result": result})

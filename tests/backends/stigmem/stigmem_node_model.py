@@ -99,7 +99,7 @@ class NodeModel:
         self.keys: dict[str, dict[str, Any]] = {}
         self.read_scopes: dict[str, set[str]] = {}
         self.intents: dict[str, dict[str, Any]] = {}
-        self.lints_later = False
+        self.lints_later = self.lints_for_ever = False
         self.lint_result: dict[str, Any] | None = None
         self._ticks = 0
         self._fts = sqlite3.connect(":memory:", check_same_thread=False)
