@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
 
+from memory.contract._model import first_problem
 from memory.contract.errors import (
     BackendRateLimited,
     BackendTimeout,
@@ -53,6 +54,8 @@ class CeilingReached(Interrupted):
     """The models' calls or tokens have reached their limit; the run stops, and can be resumed with a higher one."""
 
 
+RecordT = TypeVar("RecordT", bound=BaseModel)
+FORMAT_VERSION = 2  # of records; counts up when a reader of the old form would misread the new one
 JOURNAL_VERSION = 2  # counts up when a journal of before could not be continued
 METER_FILE = "calls.log"
 _HASHED = (METER_FILE, "diagnostics.jsonl", "journal.jsonl", "results.jsonl", "texts.jsonl", "times.jsonl",
@@ -111,6 +114,35 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 def write_record(record: BaseModel, path: Path) -> None:
     write_whole(path, record.model_dump_json(indent=2) + "\n")
+
+
+def read_record(model: type[RecordT], file: Path) -> RecordT:
+    """A record that was written whole; ConfigError where there is none, or it is damaged or of another form."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{file} does not exist; give the directory of a run") from None
+    except (OSError, ValueError):
+        raise ConfigError(f"{file} cannot be read, or is not JSON; it is damaged") from None
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{file} is damaged: it is no object")
+    version = content.get("format_version", FORMAT_VERSION)
+    if version == 1:
+        raise of_old_engine(file)
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise ConfigError(
+            f"{file} has format_version {version}, and this memslot knows {FORMAT_VERSION}; upgrade memslot"
+        )
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(f"{file} is damaged: {first_problem(error)}") from None
+
+
+def of_old_engine(file: Path) -> ConfigError:
+    return ConfigError(
+        f"{file} was made by the old engine of memslot, which this one does not read; play it again"
+    )
 
 
 def json_lines(rows: Iterable[object]) -> bytes:

@@ -3,21 +3,18 @@ user text and no secret: names, counts, hashes, ids and times only. What is unkn
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, Field, JsonValue, ValidationError, model_validator
+from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
 from memory.bench.data.nodes import canonical_hash
-from memory.bench.engine.files import JOURNAL_VERSION
+from memory.bench.engine.files import JOURNAL_VERSION, of_old_engine, read_record
 from memory.bench.engine.settings import EventContext
 from memory.bench.scores.model import Record
 from memory.bench.scores.sections import OVERLAP_RULE
-from memory.contract._model import first_problem
 from memory.contract.adapter import label_of
-from memory.contract.errors import BackendError, ConfigError, MemslotError
+from memory.contract.errors import BackendError, MemslotError
 from memory.contract.receipts import (
     BackendHealth,
     ConditionKind,
@@ -157,8 +154,8 @@ def error_record(error: BaseException) -> ErrorRecord:
     )
 
 
-FORMAT_VERSION = 2  # raised whenever a reader of the old form would misread the new one
 MANIFEST_FILE, CELL_FILE = "manifest.json", "cell.json"
+OLD_MANIFESTS = ("experiment.json", "comparison.json")  # of the engine before
 
 CellStatus = Literal["not_run", "completed", "failed", "stopped", "died"]
 
@@ -367,43 +364,12 @@ def manifest_schema() -> dict[str, Any]:
 def read_manifest(directory: Path) -> Manifest:
     """The manifest of an experiment's directory; ConfigError where there is none, or one of another form."""
     if not (directory / MANIFEST_FILE).exists():
-        for name in ("experiment.json", "comparison.json"):
+        for name in OLD_MANIFESTS:
             if (directory / name).exists():
-                raise _old(directory / name)
-    return _read(Manifest, directory / MANIFEST_FILE)
+                raise of_old_engine(directory / name)
+    return read_record(Manifest, directory / MANIFEST_FILE)
 
 
 def read_cell(directory: Path) -> CellRecord:
     """The record of a cell's directory; ConfigError where there is none, or it is damaged."""
-    return _read(CellRecord, directory / CELL_FILE)
-
-
-RecordT = TypeVar("RecordT", bound=BaseModel)
-
-
-def _old(file: Path) -> ConfigError:
-    return ConfigError(
-        f"{file} was made by the old engine of memslot, which this one does not read; play it again"
-    )
-
-
-def _read(model: type[RecordT], file: Path) -> RecordT:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{file} does not exist; give the directory of a run") from None
-    except (OSError, ValueError):
-        raise ConfigError(f"{file} cannot be read, or is not JSON; it is damaged") from None
-    if not isinstance(content, Mapping):
-        raise ConfigError(f"{file} is damaged: it is no object")
-    version = content.get("format_version", FORMAT_VERSION)
-    if version == 1:
-        raise _old(file)
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise ConfigError(
-            f"{file} has format_version {version}, and this memslot knows {FORMAT_VERSION}; upgrade memslot"
-        )
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        raise ConfigError(f"{file} is damaged: {first_problem(error)}") from None
+    return read_record(CellRecord, directory / CELL_FILE)
