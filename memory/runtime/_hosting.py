@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -103,7 +103,8 @@ class HostTurns:
         A ``user`` that is empty is what was recalled for in this turn.
 
         Returns:
-            False where nothing was handed over; why is logged, unless it was handed over before.
+            False where nothing was handed over; why is logged, unless it was handed over before, or its memory was
+            reset since the turn's recall.
         """
         work = partial(self._record, turn, session_id, scope or self.scope, fields)
         try:
@@ -171,6 +172,8 @@ class HostTurns:
             await known.answered.wait()
             return known.recall or Recall("")
         asked = self._open[key] = _OpenTurn(user)
+        with suppress(MemslotError):  # which recalling or recording will say
+            asked.resets = self._resets(scope)
         if len(self._open) > _MAX_OPEN_TURNS:
             self._open.popitem(last=False)
         try:
@@ -192,10 +195,15 @@ class HostTurns:
         if not any(str(given.get(name) or "").strip() for name in ("user", "assistant", "messages")):
             return False  # nothing was said
         try:
+            if known and known.resets not in (None, self._resets(scope)):
+                return False  # what was said before a reset is erased with the rest
             event = event_from_turn(session_id, self.memory.slot.scope_or_default(scope), **given)
             return await self.memory.record(event)
         except MemslotError as error:
             return self._not_recorded(error)
+
+    def _resets(self, scope: MemoryScope | None) -> int:
+        return self.memory.slot.resets(self.memory.slot.scope_or_default(scope))
 
     def _is_here(self) -> bool:
         """Whether this is the memory's event loop, which the first call decides where none was running before."""
@@ -239,6 +247,7 @@ class HostTurns:
 @dataclass(slots=True)
 class _OpenTurn:
     user: str
+    resets: int | None = None  # of its scope before; None where nobody could say
     answered: anyio.Event = field(default_factory=anyio.Event)
     recall: Recall | None = None
 

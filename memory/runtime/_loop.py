@@ -102,7 +102,8 @@ class AgentSession:
             emit: takes pieces of the answer as they come.
 
         Returns:
-            The report. A model that fails is an ``error`` in its output; the session lives on.
+            The report. A model that fails is an ``error`` in its output; the session lives on. A turn in which the
+            memory was reset is not recorded.
 
         Raises:
             InputError: nothing was said.
@@ -110,6 +111,7 @@ class AgentSession:
         """
         started = time.perf_counter()
         self._drop_erased()
+        resets = self._resets
         said = _with_attachments(turn)
         if (window := self.settings.window_tokens) is not None:
             await self._fit(said, window)  # before recall, which leaves out what is still shown
@@ -154,16 +156,21 @@ class AgentSession:
             error = "the model answered nothing"
         output = AgentOutput(content=content, tool_results=tuple(results), error=error)
         took_ms = (time.perf_counter() - started) * 1000
-        recorded = await self._record(said, conversation[len(self.history) + 1 :])
-        self.history = conversation if output.error is None else [*self.history, said]
-        self._opening = None
-        self.last = TurnReport(output, recall, research, recorded, rounds, took_ms, before_ms, failure)
+        self._drop_erased()
+        erased = resets not in (None, self._resets)
+        recorded = not erased and await self._record(said, conversation[len(self.history) + 1 :])
+        report = TurnReport(output, recall, research, recorded, rounds, took_ms, before_ms, failure)
+        if not erased:
+            self.history = conversation if output.error is None else [*self.history, said]
+            self._opening, self.last = None, report
         if gone is not None:
             raise gone
-        return self.last
+        return report
 
     async def cut_off(self, turn: UserTurn, shown: str) -> None:
         """After a turn that was cancelled: what was said, and shown of the answer, was said all the same."""
+        if self._drop_erased():
+            return
         said = _with_attachments(turn)
         answered = [Message(role="assistant", content=shown)] if shown.strip() else []
         await self._record(said, answered)
@@ -181,7 +188,7 @@ class AgentSession:
         except Exception as error:
             log.warning("the conversation could not be summarised (%s)", type(error).__name__)
             return False
-        if not summary:
+        if not summary or self._drop_erased():
             return False
         await self.memory.record_turn(
             session_id=self.session_id,
@@ -221,13 +228,15 @@ class AgentSession:
         history = tuple(message.model_dump(mode="json", exclude_none=True) for message in self.history)
         return Checkpoint(session_key=self.session_key, epoch=self._epoch, history=history)
 
-    def _drop_erased(self) -> None:
-        """What was said before a reset of the memory, by whichever window, is neither shown nor kept any more."""
+    def _drop_erased(self) -> bool:
+        """What was said before a reset of the memory, by whichever window, is neither shown nor kept any more;
+        whether there was one."""
         before = self._resets
         with suppress(StoreError):  # which whoever records is told
             self._resets = self.memory.slot.resets(self.scope)
-        if before not in (None, self._resets):
+        if erased := before not in (None, self._resets):
             self.clear()
+        return erased
 
     def _recall(self, text: str) -> Awaitable[Recall]:
         return self.memory.recall(text, session_id=self.session_id, scope=self.scope)

@@ -56,6 +56,21 @@ async def test_other_words_are_asked_for_anew_and_forgotten_ones_are_those_that_
     assert [row.text for row in store.rows.values()] == ["Which coffee?", "Oolong."]
 
 
+@pytest.mark.parametrize("forgotten", [True, False])
+async def test_a_turn_whose_memory_is_reset_before_it_ends_is_not_recorded(forgotten: bool) -> None:
+    store = FakeNativeStore()
+    async with turns(store) as host:
+        await host.recall("t1", "My boat is blue.", session_id="s")
+        if forgotten:
+            await host.memory.slot.reset_scope(ADA)
+        recorded = await host.record("t1", session_id="s", user="My boat is blue.", assistant="Understood.")
+        assert recorded is not forgotten
+        assert host.memory.status()["not_recorded"] == 0
+        await host.recall("t2", "Still there?", session_id="s")
+        assert await host.record("t2", session_id="s", user="Still there?")
+    assert ("My boat is blue." in [row.text for row in store.rows.values()]) is not forgotten
+
+
 async def test_half_of_a_surrogate_pair_costs_neither_recall_nor_a_turn() -> None:
     store = FakeNativeStore()
     async with turns(store) as host:

@@ -441,3 +441,44 @@ async def test_a_model_that_hangs_is_given_up_with_the_turn(memory: TurnMemory) 
         await say(now, "hi")
     assert limit.cancelled_caught
     assert now.history == []
+
+
+class Forgetting(ScriptedProvider):
+    """While it gives an answer for the first time, or sums up, the memory is reset."""
+
+    memory: TurnMemory
+    when = "answered"
+
+    async def complete(
+        self, messages: Sequence[Message], options: CompletionOptions | None = None
+    ) -> CompletionResult:
+        sums_up = "Summarise" in messages[-1].content
+        if self.when and sums_up == (self.when == "summarised"):
+            await self.memory.slot.reset_scope(ADA)
+            if self.when == "stopped":
+                await forever()
+            self.when = ""
+        return await super().complete(messages, options)
+
+
+@pytest.mark.parametrize("when", ["answered", "failed", "stopped", "summarised"])
+async def test_what_was_said_before_a_reset_does_not_come_back_with_the_turn_in_work(
+    memory: TurnMemory, backend: Obedient, when: str
+) -> None:
+    model = Forgetting([BackendUnavailable("down") if when == "failed" else "Understood."])
+    talk = AgentSession(model, memory)
+    talk.history = [Message(role="user", content="My bike is red. " * 20)]
+    model.memory, model.when = memory, when
+    if when == "summarised":
+        talk.settings = SessionSettings(window_tokens=30)
+    turn = UserTurn(content="My boat is blue.")
+    with anyio.move_on_after(0.5 if when == "stopped" else 20):
+        report = await talk.turn(turn)
+        assert not report.recorded
+    if when == "stopped":
+        await talk.cut_off(turn, "Under")
+    assert (talk.history, talk.last) == ([], None)
+    assert await memory.drain(20)
+    assert backend.rows == []
+    talk.provider = ScriptedProvider(["Yes."])
+    assert (await talk.turn(UserTurn(content="Still there?"))).recorded
