@@ -21,6 +21,8 @@ from memory.contract.errors import ConfigError
 if TYPE_CHECKING:
     import uvicorn
 
+_MAX_HEAD_BYTES = 65_536  # as h11 has it
+
 
 def listening_socket(host: str, port: int, *, field: str) -> socket.socket:
     """A TCP socket that listens and sends each part of an answer at once.
@@ -48,7 +50,8 @@ def listening_socket(host: str, port: int, *, field: str) -> socket.socket:
 
 def bounded_protocol(header_s: float, max_per_address: int) -> type[asyncio.Protocol]:
     """uvicorn's protocol for HTTP: ``header_s`` after its opening, or the first byte of a further request, a
-    connection that has not sent the head of a request is closed, and one too many of an address at once.
+    connection that has not sent the head of a request is closed, and one too many of an address at once, and one
+    whose head is longer than 64 KiB.
     """
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -59,6 +62,7 @@ def bounded_protocol(header_s: float, max_per_address: int) -> type[asyncio.Prot
             peer = transport.get_extra_info("peername")
             self._address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
             self._deadline: asyncio.TimerHandle | None = None
+            self._head_bytes: int | None = None  # so far, where one is on its way
             connections[self._address] += 1
             super().connection_made(transport)
             if connections[self._address] > max_per_address:
@@ -73,6 +77,19 @@ def bounded_protocol(header_s: float, max_per_address: int) -> type[asyncio.Prot
                 self._end_deadline()
             elif self._deadline is None and (before is None or before.response_complete):
                 self._begin_deadline()
+            if self._head_bytes is not None:
+                self._head_bytes += len(data)
+                if self._head_bytes > _MAX_HEAD_BYTES:
+                    self.transport.abort()
+
+        # These two are called by httptools alone, which has no limit of its own.
+        def on_message_begin(self) -> None:
+            self._head_bytes = 0
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            self._head_bytes = None
+            super().on_headers_complete()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._end_deadline()

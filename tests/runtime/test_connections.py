@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -13,6 +14,7 @@ import httpx
 import pytest
 import uvicorn
 from signet_support import BASE, daemon
+from uvicorn.protocols.http import auto
 
 from memory import MemoryScope
 from memory.runtime import listening_socket
@@ -79,6 +81,26 @@ async def test_a_head_that_never_ends_is_given_up() -> None:
             assert time.monotonic() - started < 15
         with lines(address, 1, b"") as (line,):  # and one that never begins
             assert await anyio.to_thread.run_sync(closed, line)
+
+
+@pytest.mark.parametrize("kind", ["httptools", "h11"])
+@pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"])
+async def test_a_head_that_is_too_large_is_given_up(
+    kind: str, before: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(kind)
+    protocol = {"httptools": "HttpToolsProtocol", "h11": "H11Protocol"}[kind]
+    module = importlib.import_module(f"uvicorn.protocols.http.{kind}_impl")
+    monkeypatch.setattr(auto, "AutoHTTPProtocol", getattr(module, protocol))
+    async with listening(60, 100) as address:
+        fits = HALF + b"x: " + b"x" * 20_000 + b"\r\ncontent-length: 90000\r\n\r\n" + b"x" * 90_000
+        with lines(address, 1, before + fits) as (line,):
+            answers = b""
+            while b"HTTP/1.1 4" not in answers:
+                answers += await anyio.to_thread.run_sync(line.recv, 1000)
+        for head in (b"x: " + b"x" * 400_000, b"x: y\r\n" * 50_000):
+            with lines(address, 1, before + HALF + head) as (line,), anyio.fail_after(10):
+                assert await anyio.to_thread.run_sync(closed, line)
 
 
 async def test_the_head_of_a_further_request_has_its_deadline_too() -> None:
