@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from memory.runtime._conversations import Conversations
     from memory.runtime._hosting import HostTurns, answer_text, open_turn_memory, open_turn_memory_sync
     from memory.runtime._items import Item, MemoryItems, ShownSections
-    from memory.runtime._listening import listening_socket, stop_at_signals
+    from memory.runtime._listening import listening_socket
     from memory.runtime._loop import AgentSession, run_session
     from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
     from memory.runtime._provider import (
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from memory.runtime._replay import spool_directory
+    from memory.runtime._serving import serve_app
     from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
     from memory.runtime.providers import ProviderPlugin, create_provider
     from memory.runtime.signet.changing import open_reach
@@ -132,7 +133,6 @@ __all__ = [
     "build_slot",
     "create_adapter",
     "create_provider",
-    "stop_at_signals",
     "event_from_turn",
     "listening_socket",
     "load_config",
@@ -142,6 +142,7 @@ __all__ = [
     "open_turn_memory",
     "open_turn_memory_sync",
     "run_session",
+    "serve_app",
     "spool_directory",
     "strip_context",
 ]

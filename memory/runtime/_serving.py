@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import anyio
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
@@ -34,6 +34,9 @@ from memory.runtime.signet.sessions import Sessions, TokenGrant
 from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
 from memory.slot.tracing import OpenTelemetrySink
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 _MIN_TOKEN_LENGTH = 16
 _LOOK_S = 1.0
@@ -198,7 +201,7 @@ async def answer(
 ) -> None:
     """Serve an open slot on a socket; acknowledged events that can neither be written nor kept are an error."""
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401 (that it is missing is said before anything is begun)
 
         from memory.runtime.signet.http import Callers, Limits
         from memory.runtime.signet.server import RuntimeAdapterServer
@@ -250,23 +253,63 @@ async def answer(
                 continue
             server.mount(f"/{point.name}", await stack.enter_async_context(opened(server.reaches())))
         server.endpoints.port = port = listener.getsockname()[1]
-        options = uvicorn.Config(
-            server.app,
-            lifespan="off",
-            timeout_graceful_shutdown=_GRACE_S,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,  # nothing is decided by a client's address
-            ws="none",
-            http=bounded_protocol(settings.header_s, settings.max_connections_per_address),
-        )
-        running = uvicorn.Server(options)
-        stop_at_signals(running, settings.leave_s, server.endpoints.leave)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        ready(f"http://{host}:{port}")
-        await running.serve(sockets=[listener])
+        url = f"http://{host}:{port}"
+        await _run(server.app, settings, listener, lambda: ready(url), leaving=server.endpoints.leave)
     memory.check_none_lost()
+
+
+async def serve_app(
+    app: ASGIApp,
+    scope: MemoryScope,
+    listener: socket.socket,
+    ready: Callable[[], None],
+    *,
+    grace_s: int = _GRACE_S,
+) -> None:
+    """Serve an application to this machine until SIGTERM or SIGINT, within the limits of ``memslot serve``.
+
+    Args:
+        app: an ASGI application.
+        scope: whose memory it answers from.
+        listener: of :func:`listening_socket`, at a loopback address.
+        ready: called when it begins.
+        grace_s: seconds for requests in work at the end.
+    """
+    from memory.runtime.signet.http import Callers, Limits, Mounted, Work
+
+    limits = Limits()
+    work = Work(limits.at_once, limits.at_once)
+    bounded = Mounted(Callers({}, scope).of, limits, work, lambda scope, read_only: app)
+    await _run(bounded, ServeSettings(), listener, ready, grace_s=grace_s)
+
+
+async def _run(
+    app: ASGIApp,
+    settings: ServeSettings,
+    listener: socket.socket,
+    ready: Callable[[], None],
+    *,
+    leaving: Callable[[], None] = lambda: None,
+    grace_s: int = _GRACE_S,
+) -> None:
+    import uvicorn
+
+    options = uvicorn.Config(
+        app,
+        lifespan="off",
+        timeout_graceful_shutdown=grace_s,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # nothing is decided by a client's address
+        ws="none",
+        http=bounded_protocol(settings.header_s, settings.max_connections_per_address),
+    )
+    running = uvicorn.Server(options)
+    stop_at_signals(running, settings.leave_s, leaving)
+    ready()
+    await running.serve(sockets=[listener])
 
 
 def _grants(tokens: list[TokenSettings], default: MemoryScope | None) -> dict[str, TokenGrant]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from memory import AdapterMode, ConfigError, MemoryScope, MemorySlot, ScopeError
 from memory.hosts.mcp import running
 from memory.hosts.mcp.server import build_server
 from memory.plugins.config import load_config
-from memory.runtime import MemoryItems
+from memory.runtime import MemoryItems, _serving
 from memory.testing import FakeBackend, FakeNativeStore
 from memory.testing._faults import FAKE_KEY
 
@@ -296,6 +297,32 @@ async def test_over_http_a_page_under_another_name_is_refused(over_http: Callabl
             answer = await browser.post(url, json=body, headers={**accept, **headers})
             assert answer.status_code in (403, 421)
         assert (await browser.get(url.replace("/mcp", "/"))).status_code == 404
+
+
+async def test_over_http_requests_have_the_limits_of_memslot_serve(
+    over_http: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import httpx
+
+    bounded = _serving.bounded_protocol
+    monkeypatch.setattr(_serving, "bounded_protocol", lambda header_s, most: bounded(header_s / 40, most))
+    async with over_http() as url, httpx.AsyncClient() as http:
+        accept = {"accept": "application/json, text/event-stream"}
+        large = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"x": "x" * 3_000_000}}
+        assert (await http.post(url, json=large, headers=accept)).status_code == 413
+        address = httpx.URL(url)
+        for head in (b"POST /mcp HTTP/1.1\r\nhost: x\r\n", b"GET /mcp HTTP/1.1\r\nx: " + b"x" * 1_000_000):
+            async with await anyio.connect_tcp(str(address.host), address.port or 0) as line:
+                with anyio.fail_after(5), suppress(anyio.BrokenResourceError, anyio.EndOfStream):
+                    await line.send(head)
+                    while True:
+                        await line.receive()
+
+
+def test_over_http_nothing_of_signets_extra_is_needed() -> None:
+    gone = "import sys; sys.modules.update(dict.fromkeys(['fastapi', 'httptools', 'prometheus_client']))"
+    needed = "import memory.hosts.mcp.running, memory.runtime._serving, memory.runtime.signet.http"
+    subprocess.run([sys.executable, "-c", f"{gone}; {needed}"], check=True)
 
 
 async def test_what_cannot_be_served_is_told_before_anything_starts(tmp_path: Path) -> None:

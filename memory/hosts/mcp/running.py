@@ -23,8 +23,8 @@ from memory.runtime import (
     listening_socket,
     open_reach,
     open_shared,
+    serve_app,
     spool_directory,
-    stop_at_signals,
 )
 
 HOST = "127.0.0.1"
@@ -114,7 +114,6 @@ async def serve_http(
     Raises:
         ConfigError: the port is taken; or the memory cannot be opened, as for :func:`serve_stdio`.
     """
-    import uvicorn
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
 
@@ -134,25 +133,15 @@ async def serve_http(
             )
 
             async def app(scope: Any, receive: Any, send: Any) -> None:
-                if scope["type"] == "http" and scope["path"].rstrip("/") == "/mcp":
+                if scope["path"].rstrip("/") == "/mcp":
                     await manager.handle_request(scope, receive, send)
-                elif scope["type"] == "http":
+                else:
                     await send({"type": "http.response.start", "status": 404, "headers": []})
                     await send({"type": "http.response.body", "body": b"MCP is at /mcp\n"})
 
-            running = uvicorn.Server(
-                uvicorn.Config(
-                    app,
-                    lifespan="off",
-                    log_level="warning",
-                    access_log=False,
-                    timeout_graceful_shutdown=_GRACE_S,
-                )
-            )
-            stop_at_signals(running)
             async with manager.run():
-                ready(f"http://{HOST}:{at}/mcp")
-                await running.serve(sockets=[listener])
+                url = f"http://{HOST}:{at}/mcp"
+                await serve_app(app, items.scope, listener, lambda: ready(url), grace_s=_GRACE_S)
 
 
 @asynccontextmanager

@@ -30,9 +30,9 @@ from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.book import number_of
 from memory.runtime.signet.changing import Changes
-from memory.runtime.signet.http import Callers, Sent, Who, Work
+from memory.runtime.signet.http import Callers, Work
 from memory.runtime.signet.secrets_exec import SecretCommands
-from memory.runtime.signet.service import ServiceSettings, SignetService
+from memory.runtime.signet.service import Sent, ServiceSettings, SignetService, Who
 from memory.runtime.signet.sessions import Caller, Session
 from memory.runtime.signet.types import Refused, text_of
 

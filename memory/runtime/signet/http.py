@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
-from fastapi import Depends, Request
-from fastapi.responses import JSONResponse
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
 
 from memory.adapter._bounded import is_loopback
 from memory.contract.scope import MemoryScope
@@ -118,15 +117,6 @@ async def _bytes_of(request: Request, limits: Limits) -> bytes:
     if waiting.cancelled_caught:
         raise Refused(408, f"the body did not arrive within {limits.body_s:g} s")
     return bytes(raw)
-
-
-def _given_by_the_route() -> None:
-    """For FastAPI's description alone: the route gives these arguments itself."""
-    raise NotImplementedError
-
-
-Who = Annotated[Caller, Depends(_given_by_the_route)]
-Sent = Annotated[Body, Depends(_given_by_the_route)]
 
 
 class Work:

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
+from fastapi import Depends
 
 from memory.contract.errors import MemslotError
 from memory.contract.events import Message
@@ -19,7 +20,7 @@ from memory.runtime._items import Item, MemoryItems, Part, digest_of, fit_parts
 from memory.runtime._policy import Recall, TurnMemory, first_of
 from memory.runtime.signet import types
 from memory.runtime.signet.book import Note
-from memory.runtime.signet.http import Sent, Who
+from memory.runtime.signet.http import Body
 from memory.runtime.signet.memories import Memories, id_of
 from memory.runtime.signet.sessions import Caller, Session
 from memory.runtime.signet.types import Refused, SessionParams, read
@@ -38,6 +39,15 @@ _OPENING = "What is known about the user and this project?"
 _SHOWS: Mapping[str, tuple[bool, bool]] = {"opencode": (False, False), "openclaw": (False, True)}
 _TURN = re.compile(r"^(?P<role>User|Assistant): ", re.M)
 _MAX_TRANSCRIPT_BYTES = 5_000_000
+
+
+def _given_by_the_route() -> None:
+    """For FastAPI's description alone: the route gives these arguments itself."""
+    raise NotImplementedError
+
+
+Who = Annotated[Caller, Depends(_given_by_the_route)]
+Sent = Annotated[Body, Depends(_given_by_the_route)]
 
 
 @dataclass(frozen=True)
