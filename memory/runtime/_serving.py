@@ -252,10 +252,8 @@ async def answer(
                 note("/%s is left out: %s", point.name, error)
                 continue
             server.mount(f"/{point.name}", await stack.enter_async_context(opened(server.reaches())))
-        server.endpoints.port = port = listener.getsockname()[1]
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        url = f"http://{host}:{port}"
-        await _run(server.app, settings, listener, lambda: ready(url), leaving=server.endpoints.leave)
+        server.endpoints.port = listener.getsockname()[1]
+        await _run(server.app, settings, listener, ready, leaving=server.endpoints.leave)
     memory.check_none_lost()
 
 
@@ -263,7 +261,7 @@ async def serve_app(
     app: ASGIApp,
     scope: MemoryScope,
     listener: socket.socket,
-    ready: Callable[[], None],
+    ready: Callable[[str], None],
     *,
     grace_s: int = _GRACE_S,
 ) -> None:
@@ -273,7 +271,7 @@ async def serve_app(
         app: an ASGI application.
         scope: whose memory it answers from.
         listener: of :func:`listening_socket`, at a loopback address.
-        ready: called when it begins.
+        ready: told the address when it begins.
         grace_s: seconds for requests in work at the end.
     """
     from memory.runtime.signet.http import Callers, Limits, Mounted, Work
@@ -288,7 +286,7 @@ async def _run(
     app: ASGIApp,
     settings: ServeSettings,
     listener: socket.socket,
-    ready: Callable[[], None],
+    ready: Callable[[str], None],
     *,
     leaving: Callable[[], None] = lambda: None,
     grace_s: int = _GRACE_S,
@@ -308,7 +306,8 @@ async def _run(
     )
     running = uvicorn.Server(options)
     stop_at_signals(running, settings.leave_s, leaving)
-    ready()
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    ready(f"http://{host}:{listener.getsockname()[1]}")
     await running.serve(sockets=[listener])
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -26,6 +26,9 @@ from memory.runtime import (
     serve_app,
     spool_directory,
 )
+
+if TYPE_CHECKING:
+    from mcp.server.transport_security import TransportSecuritySettings
 
 HOST = "127.0.0.1"
 _GRACE_S = 5
@@ -114,56 +117,52 @@ async def serve_http(
     Raises:
         ConfigError: the port is taken; or the memory cannot be opened, as for :func:`serve_stdio`.
     """
-    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
 
-    _quieten()
     with listening_socket(HOST, port, field="--port") as listener:
-        at = listener.getsockname()[1]
-        async with _opened(config, read_only) as items:
-            # A page in a browser may reach the loopback, under a name of its own.
-            names = [f"{host}:{at}" for host in (HOST, "localhost")]
-            security = TransportSecuritySettings(
-                enable_dns_rebinding_protection=True,
-                allowed_hosts=names,
-                allowed_origins=[f"http://{name}" for name in names],
-            )
-            manager = StreamableHTTPSessionManager(
-                build_server(items, read_only=read_only), security_settings=security
-            )
+        # A page in a browser may reach the loopback, under a name of its own.
+        names = [f"{host}:{listener.getsockname()[1]}" for host in (HOST, "localhost")]
+        security = TransportSecuritySettings(
+            enable_dns_rebinding_protection=True,
+            allowed_hosts=names,
+            allowed_origins=[f"http://{name}" for name in names],
+        )
+        async with (
+            _opened(config, read_only) as items,
+            endpoint({(items.scope, read_only): items}, security) as app_for,
+        ):
+            answer = app_for(items.scope, read_only)
 
             async def app(scope: Any, receive: Any, send: Any) -> None:
                 if scope["path"].rstrip("/") == "/mcp":
-                    await manager.handle_request(scope, receive, send)
+                    await answer(scope, receive, send)
                 else:
                     await send({"type": "http.response.start", "status": 404, "headers": []})
                     await send({"type": "http.response.body", "body": b"MCP is at /mcp\n"})
 
-            async with manager.run():
-                url = f"http://{HOST}:{at}/mcp"
-                await serve_app(app, items.scope, listener, lambda: ready(url), grace_s=_GRACE_S)
+            await serve_app(app, items.scope, listener, lambda url: ready(f"{url}/mcp"), grace_s=_GRACE_S)
 
 
 @asynccontextmanager
 async def endpoint(
     callers: Mapping[tuple[MemoryScope, bool], MemoryItems],
+    security: TransportSecuritySettings | None = None,
 ) -> AsyncIterator[Callable[[MemoryScope, bool], Any]]:
     """For ``memslot serve``: an ASGI application for each scope, and for those who may only read it, so that no
     client reaches another's session.
 
     Args:
         callers: a caller's scope, and whether it may only read -> the memories it reaches.
+        security: what names and origins are answered; None leaves that to whoever mounts it.
 
     Whoever mounts them checks who asks, from where, and for how much.
     """
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-    from mcp.server.transport_security import TransportSecuritySettings
 
     _quieten()
-    unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     managers = {
         caller: StreamableHTTPSessionManager(
-            build_server(items, read_only=caller[1]), security_settings=unchecked
+            build_server(items, read_only=caller[1]), security_settings=security
         )
         for caller, items in callers.items()
     }
