@@ -70,9 +70,12 @@ def chat(
     import anyio
 
     from memory.plugins.config import load_config
-    from memory.runtime._conversations import chat as run
+    from memory.runtime._conversations import Chat
 
-    anyio.run(partial(run, load_config(config), session_key=session, say=partial(typer.echo, err=True)))
+    async def talk() -> None:
+        await Chat(load_config(config), None, partial(typer.echo, err=True)).run(session)
+
+    anyio.run(talk)
 
 
 @signet.callback()

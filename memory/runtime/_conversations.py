@@ -353,16 +353,6 @@ def _explained(report: TurnReport | None) -> list[str]:
     return lines
 
 
-async def chat(
-    config: MemslotConfig,
-    *,
-    session_key: str | None = None,
-    channel: CommandLine | None = None,
-    say: Callable[[str], None] = print,
-) -> None:
-    await Chat(config, channel, say).run(session_key)
-
-
 def _reader() -> Callable[[], str] | None:
     """prompt_toolkit's line on a terminal, with history and editing; None reads stdin."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):

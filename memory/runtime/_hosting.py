@@ -173,7 +173,7 @@ class HostTurns:
             return known.recall or Recall("")
         asked = self._open[key] = _OpenTurn(user)
         with suppress(MemslotError):  # which recalling or recording will say
-            asked.resets = self._resets(scope)
+            asked.resets = self.memory.slot.resets(scope)
         if len(self._open) > _MAX_OPEN_TURNS:
             self._open.popitem(last=False)
         try:
@@ -195,15 +195,12 @@ class HostTurns:
         if not any(str(given.get(name) or "").strip() for name in ("user", "assistant", "messages")):
             return False  # nothing was said
         try:
-            if known and known.resets not in (None, self._resets(scope)):
+            if known and known.resets not in (None, self.memory.slot.resets(scope)):
                 return False  # what was said before a reset is erased with the rest
             event = event_from_turn(session_id, self.memory.slot.scope_or_default(scope), **given)
             return await self.memory.record(event)
         except MemslotError as error:
             return self._not_recorded(error)
-
-    def _resets(self, scope: MemoryScope | None) -> int:
-        return self.memory.slot.resets(self.memory.slot.scope_or_default(scope))
 
     def _is_here(self) -> bool:
         """Whether this is the memory's event loop, which the first call decides where none was running before."""

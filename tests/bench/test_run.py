@@ -27,7 +27,7 @@ from jsonschema import Draft202012Validator
 from memory import BackendReadiness, BackendUnavailable, ConfigError
 from memory.adapter import BackendRejected, ContextEntry
 from memory.bench.engine.experiment import read_metrics
-from memory.bench.engine.manifest import manifest_schema, read_manifest
+from memory.bench.engine.manifest import Manifest, read_manifest
 from memory.bench.engine.matrix import load_experiment
 from memory.bench.engine.play import shape_of
 from memory.bench.engine.verify import verify
@@ -94,14 +94,15 @@ async def test_a_run_leaves_whole_files_and_a_manifest_that_fits_its_schema(run_
         place = outcome.directory / "cells" / cell.cell_id
         assert {path.name for path in place.iterdir()} - {"store"} == CELL_FILES
     content = json.loads((outcome.directory / "manifest.json").read_text(encoding="utf-8"))
-    Draft202012Validator(manifest_schema()).validate(content)
+    wanted = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Manifest.model_json_schema()}
+    Draft202012Validator(wanted).validate(content)
     assert read_manifest(outcome.directory) == outcome.manifest
     assert len(rows(outcome)) == outcome.manifest.data["7"].probes == 10
     operations = [trace["operation"] for trace in rows(outcome, "traces.jsonl")]
     assert operations.count("record_event") >= 10
     assert operations.count("retrieve") == 10
     schema = Path(__file__).parents[2] / "manifests" / "schema.json"
-    assert json.loads(schema.read_text(encoding="utf-8")) == manifest_schema()
+    assert json.loads(schema.read_text(encoding="utf-8")) == wanted
 
 
 async def test_no_file_holds_user_text_or_a_secret_even_when_native_errors_repeat_both(run_provider, talks):

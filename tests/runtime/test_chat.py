@@ -23,7 +23,7 @@ from memory.contract.errors import LifecycleError, StoreError
 from memory.plugins.config import load_config
 from memory.runtime import spool_directory
 from memory.runtime._channel import CommandLine
-from memory.runtime._conversations import chat
+from memory.runtime._conversations import Chat
 from memory.slot.host_store import HostStore
 
 REMEMBERS = ("mem0", "simple_rag", "full_history", "rolling_summary")
@@ -54,7 +54,7 @@ async def talk(file: Path, *lines: str) -> tuple[str, list[str]]:
             raise EOFError
         return left.pop(0)
 
-    await chat(load_config(file), channel=CommandLine(read, out), say=notices.append)
+    await Chat(load_config(file), CommandLine(read, out), notices.append).run()
     return out.getvalue(), notices
 
 
@@ -219,19 +219,15 @@ async def test_a_failure_that_is_passed_on_ends_the_turn_and_not_the_chat(
 
 
 async def test_a_name_no_memory_takes_is_refused_before_anything_is_said(tmp_path: Path) -> None:
+    loaded = load_config(config(tmp_path, "full_history"))
     for name in ("k" * 513, " "):
         with pytest.raises(InputError, match=r"session_key: (is 513|must not be blank)"):
-            await chat(
-                load_config(config(tmp_path, "full_history")),
-                session_key=name,
-                channel=CommandLine(["hi"].pop),
-                say=lambda _: None,
-            )
+            await Chat(loaded, CommandLine(["hi"].pop), lambda _: None).run(name)
 
 
 async def test_without_standard_input_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
-    await chat(load_config(config(tmp_path, "full_history")), say=lambda _: None)
+    await Chat(load_config(config(tmp_path, "full_history")), None, lambda _: None).run()
 
 
 async def test_an_unknown_command_is_named(tmp_path: Path) -> None:
@@ -254,7 +250,7 @@ async def test_an_answer_that_cannot_be_written_is_no_fault_of_the_model(
     lines = ["My bike is red.\n"]
     channel = CommandLine(lambda: lines.pop(0), Full())
     with pytest.raises(LifecycleError, match="No space left"):
-        await chat(load_config(config(tmp_path, "full_history")), channel=channel, say=lambda _: None)
+        await Chat(load_config(config(tmp_path, "full_history")), channel, lambda _: None).run()
     assert "model" not in caplog.text
     said, _ = await talk(config(tmp_path, "full_history"), "Which bike is red?")
     assert "My bike is red." in said

@@ -356,11 +356,6 @@ class Manifest(Record):
         return canonical_hash(self.model_dump(mode="json", exclude={"record_sha256"}))
 
 
-def manifest_schema() -> dict[str, Any]:
-    """The manifest's JSON schema, as published beside the runs."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Manifest.model_json_schema()}
-
-
 def read_manifest(directory: Path) -> Manifest:
     """The manifest of an experiment's directory; ConfigError where there is none, or one of another form."""
     if not (directory / MANIFEST_FILE).exists():
