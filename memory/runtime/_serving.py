@@ -253,46 +253,40 @@ async def answer(
                 continue
             server.mount(f"/{point.name}", await stack.enter_async_context(opened(server.reaches())))
         server.endpoints.port = listener.getsockname()[1]
-        await _run(server.app, settings, listener, ready, leaving=server.endpoints.leave)
+        await serve_app(server.app, listener, ready, settings=settings, leaving=server.endpoints.leave)
     memory.check_none_lost()
 
 
 async def serve_app(
     app: ASGIApp,
-    scope: MemoryScope,
     listener: socket.socket,
     ready: Callable[[str], None],
     *,
-    grace_s: int = _GRACE_S,
-) -> None:
-    """Serve an application to this machine until SIGTERM or SIGINT, within the limits of ``memslot serve``.
-
-    Args:
-        app: an ASGI application.
-        scope: whose memory it answers from.
-        listener: of :func:`listening_socket`, at a loopback address.
-        ready: told the address when it begins.
-        grace_s: seconds for requests in work at the end.
-    """
-    from memory.runtime.signet.http import Callers, Limits, Mounted, Work
-
-    limits = Limits()
-    work = Work(limits.at_once, limits.at_once)
-    bounded = Mounted(Callers({}, scope).of, limits, work, lambda scope, read_only: app)
-    await _run(bounded, ServeSettings(), listener, ready, grace_s=grace_s)
-
-
-async def _run(
-    app: ASGIApp,
-    settings: ServeSettings,
-    listener: socket.socket,
-    ready: Callable[[str], None],
-    *,
+    own: MemoryScope | None = None,
+    settings: ServeSettings | None = None,
     leaving: Callable[[], None] = lambda: None,
     grace_s: int = _GRACE_S,
 ) -> None:
+    """Serve an application until SIGTERM or SIGINT, within the limits of ``memslot serve``.
+
+    Args:
+        app: an ASGI application.
+        listener: of :func:`listening_socket`.
+        ready: told the address when it begins.
+        own: answer this machine alone, from this memory; None where the application bounds its requests itself.
+        settings: the ``serve:`` block; by default one that says nothing.
+        leaving: called at the first signal.
+        grace_s: seconds for requests in work at the end.
+    """
     import uvicorn
 
+    settings = settings or ServeSettings()
+    if own is not None:
+        from memory.runtime.signet.http import Callers, Limits, Mounted, Work
+
+        limits, unbounded = Limits(), app
+        work = Work(limits.at_once, limits.at_once)
+        app = Mounted(Callers({}, own).of, limits, work, lambda scope, read_only: unbounded)
     options = uvicorn.Config(
         app,
         lifespan="off",

@@ -140,7 +140,7 @@ async def serve_http(
                     await send({"type": "http.response.start", "status": 404, "headers": []})
                     await send({"type": "http.response.body", "body": b"MCP is at /mcp\n"})
 
-            await serve_app(app, items.scope, listener, lambda url: ready(f"{url}/mcp"), grace_s=_GRACE_S)
+            await serve_app(app, listener, lambda url: ready(f"{url}/mcp"), own=items.scope, grace_s=_GRACE_S)
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from memory.contract.errors import BackendProtocolError, BackendUnavailable
+from memory.contract.errors import BackendUnavailable
 from memory.contract.events import Message
 from memory.contract.native_errors import OPENAI_ERRORS, NativeError
 from memory.plugins.redaction import Public
@@ -63,7 +63,7 @@ class AnthropicProvider(ServiceProvider):
         self, messages: Sequence[Message], options: llm.CompletionOptions | None = None
     ) -> llm.CompletionResult:
         with self._mapped_errors():
-            return _result(await self._client.messages.create(**self._request(messages, options)))
+            return self._result(await self._client.messages.create(**self._request(messages, options)))
 
     async def stream(
         self, messages: Sequence[Message], options: llm.CompletionOptions | None = None
@@ -75,7 +75,7 @@ class AnthropicProvider(ServiceProvider):
                 whole = await stream.get_final_message()
             if whole.stop_reason is None:
                 raise ConnectionError("the stream broke off")
-            yield llm.CompletionChunk(result=_result(whole))
+            yield llm.CompletionChunk(result=self._result(whole))
 
     def _request(self, messages: Sequence[Message], options: llm.CompletionOptions | None) -> dict[str, Any]:
         options = options or llm.CompletionOptions()
@@ -94,6 +94,22 @@ class AnthropicProvider(ServiceProvider):
             extra_body=None if temperature is None else {"temperature": temperature},
             stop_sequences=list(options.stop_sequences) or None,
             tools=tools or None,
+        )
+
+    def _result(self, answer: Any) -> llm.CompletionResult:
+        if not isinstance(getattr(answer, "content", None), list):  # the SDK takes any JSON for a message
+            raise self._unusable("it is no message")
+        texts = [block.text for block in answer.content if block.type == "text"]
+        calls = [block for block in answer.content if block.type == "tool_use"]
+        return llm.CompletionResult(
+            content=llm.encodable("".join(texts)),
+            tool_calls=tuple(llm.tool_call(call.id, call.name, call.input) for call in calls),
+            stop_reason=_STOPS.get(answer.stop_reason or "", "end_turn"),
+            usage=llm.Usage(
+                input_tokens=getattr(answer.usage, "input_tokens", None),
+                output_tokens=getattr(answer.usage, "output_tokens", None),
+            ),
+            model=answer.model,
         )
 
 
@@ -118,24 +134,6 @@ def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:
         else:
             turns.append({"role": role, "content": blocks})
     return turns
-
-
-def _result(answer: Any) -> llm.CompletionResult:
-    if not isinstance(getattr(answer, "content", None), list):  # the SDK takes any JSON for a message
-        why = "anthropic: the answer is no message"
-        raise BackendProtocolError(why, backend_name="anthropic", operation="messages")
-    texts = [block.text for block in answer.content if block.type == "text"]
-    calls = [block for block in answer.content if block.type == "tool_use"]
-    return llm.CompletionResult(
-        content=llm.encodable("".join(texts)),
-        tool_calls=tuple(llm.tool_call(call.id, call.name, call.input) for call in calls),
-        stop_reason=_STOPS.get(answer.stop_reason or "", "end_turn"),
-        usage=llm.Usage(
-            input_tokens=getattr(answer.usage, "input_tokens", None),
-            output_tokens=getattr(answer.usage, "output_tokens", None),
-        ),
-        model=answer.model,
-    )
 
 
 plugin = ProviderPlugin(AnthropicOptions, AnthropicProvider, "pip install 'memslot[anthropic]'")
