@@ -305,7 +305,7 @@ async def test_over_http_requests_have_the_limits_of_memslot_serve(
     import httpx
 
     bounded = _serving.bounded_protocol
-    monkeypatch.setattr(_serving, "bounded_protocol", lambda header_s, most: bounded(header_s / 40, most))
+    monkeypatch.setattr(_serving, "bounded_protocol", lambda header_s, each: bounded(header_s / 40, each))
     async with over_http() as url, httpx.AsyncClient() as http:
         accept = {"accept": "application/json, text/event-stream"}
         large = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"x": "x" * 3_000_000}}

@@ -40,14 +40,9 @@ _SHOWS: Mapping[str, tuple[bool, bool]] = {"opencode": (False, False), "openclaw
 _TURN = re.compile(r"^(?P<role>User|Assistant): ", re.M)
 _MAX_TRANSCRIPT_BYTES = 5_000_000
 
-
-def _given_by_the_route() -> None:
-    """For FastAPI's description alone: the route gives these arguments itself."""
-    raise NotImplementedError
-
-
-Who = Annotated[Caller, Depends(_given_by_the_route)]
-Sent = Annotated[Body, Depends(_given_by_the_route)]
+# Marked for FastAPI's description alone: the route gives these arguments itself.
+Who = Annotated[Caller, Depends(lambda: None)]
+Sent = Annotated[Body, Depends(lambda: None)]
 
 
 @dataclass(frozen=True)
