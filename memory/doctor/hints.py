@@ -131,7 +131,7 @@ class Hints:
         return f"{where}.{model}" if model else where
 
     def _addresses(self, model: str) -> Iterator[str]:
-        """The addresses in the provider's block, without credentials: of the model, or of all that is none."""
+        """Addresses in the provider's block, without credentials: of ``model``, or, if empty, of all but models."""
         if self._config is None or self._info is None:
             return
         options = self._config.parse_options(self._info.options)

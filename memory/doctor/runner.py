@@ -127,7 +127,7 @@ class _Doctor:
         self.hints = Hints(self.config, info)
         known = self.given.config_hash(self.given.parse_options(info.options))
         if self.given.memory.state is not None:
-            open_journal(self.given).close()  # the server of hosts and sessions, which nothing below asks
+            open_journal(self.given).close()  # no check below would notice that it is down
         slot = build_slot(self.config, registry=self.registry, data_dir=self.data_dir)
         self.kind, self.label = slot.traits.kind, info.label(slot.traits)
         self.checks = SlotChecks(slot, info, self.hints, self.patience, self.ready_timeout_s)

@@ -21,7 +21,7 @@ from memory.hosts.hooks import socket_path
 from memory.runtime import load_config, spool_directory
 
 _FILES = Path(__file__).with_name("_files")
-_START_S = 5.0  # the first turn of a session waits so long for the server that its host is starting
+_START_S = 5.0  # how long the first turn of a session waits for the server its host is starting
 _HOOK = "/memslot/hook.py"  # in every command of ours, however it is quoted
 
 

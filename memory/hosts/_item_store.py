@@ -15,7 +15,7 @@ from memory.runtime import HostStore, Item, MemoryItems, StoredObject
 
 Namespace = tuple[str, ...]
 Row = Mapping[str, Any]
-_OWNER = "langgraph"  # who writes; prefix of event ids
+_OWNER = "langgraph"  # the agent_id of what is written, and how its event ids begin
 _ITEMS, _NAMESPACES = "langgraph item", "langgraph namespace"
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "$eq": operator.eq,

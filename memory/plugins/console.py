@@ -72,7 +72,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def _parts(table: list[list[str]], width: int) -> Iterator[list[list[str]]]:
-    """The table on its side, in parts of as many of its rows as fit beside the headers."""
+    """The table turned on its side, cut into parts: each has the headers and as many rows as fit beside them."""
     chosen = table[:1]
     for row in table[1:]:
         if len(chosen) > 1 and _width(_turned([*chosen, row])) > width:

@@ -42,7 +42,7 @@ class ReplayedScope:
     written: int = 0  # now
     found_written: int = 0  # of these, found in the target before they were sent
     unknown: tuple[str, ...] = ()  # ids of what was sent without an answer, now or earlier, and may be stored
-    resolved: int = 0  # of what an earlier replay had no answer for, what is there now
+    resolved: int = 0  # events an earlier replay got no answer for, and which are stored
     readiness: BackendReadiness | None = None  # when all was sent
     asked: int = 0  # afterwards, for events by their own words
     recalled: int = 0  # of these, with their own event id, or unlabelled from a target that derives

@@ -38,7 +38,7 @@ _MAX_UNANSWERED = 5
 _WRITE_PATIENCE_S, _RESET_PATIENCE_S, _LEASE_PAUSE_S = 2.0, 15.0, 0.05
 _NO_ANSWER = "NoAnswer"
 _ELSEWHERE = "another process is delivering to it"
-# What is wrong with an event itself. Anything else can be mended: a slot that was closed, a missing module.
+# Errors of the event itself, which a retry repeats. After any other, such as a closed slot, a retry may succeed.
 _FINAL = (BackendRejected, CapabilityNotSupported, InputError, ScopeError)
 
 
@@ -47,7 +47,7 @@ class DurableDelivery(Delivery):
         super().__init__(rules, host_file)
         self.journal = journal
         self._closed = False
-        self._pauses: dict[MemoryScope, tuple[float, float]] = {}  # until when, and how long the next one is
+        self._pauses: dict[MemoryScope, tuple[float, float]] = {}  # its end, and how long the next one is
         self._key = lru_cache(maxsize=4096)(partial(JournalKey.of_adapter, rules.adapter))
 
     def waiting(self, scope: MemoryScope | None = None) -> int:

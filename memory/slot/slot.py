@@ -353,7 +353,7 @@ class MemorySlot(HostCalls):
     async def record_accepted(
         self, event: MemoryEvent, resets: int, count: Callable[[MemoryScope], int] | None = None
     ) -> WriteReceipt | None:
-        """As :meth:`record_event`, of an event accepted when ``count``, by default :meth:`resets`, said ``resets``.
+        """As :meth:`record_event`, for an event accepted when ``count`` (:meth:`resets` by default) was ``resets``.
 
         Returns:
             None where its scope was reset since: it is erased with the others, and not sent.

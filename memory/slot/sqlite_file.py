@@ -211,7 +211,7 @@ class _Changes:
         self._db = db
         self._file = path.with_name(f"{path.name}-count")
         self.losses = Losses(path, "changes")
-        self._behind = False  # what was noted last is not the count
+        self._behind = False  # the count in the file is not the current one
         self._count: int = db.execute("SELECT count FROM changes").fetchone()[0]
         noted: int = _COUNT.unpack(self._file.read_bytes())[0] if _size(self._file) == _COUNT.size else 0
         gone = max(0, noted - self._count)

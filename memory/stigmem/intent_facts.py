@@ -252,7 +252,7 @@ def deference_write(
 
 
 def asked_at(goal: Fact, now: datetime) -> datetime:
-    """When the question of a stored fact was asked first, by the recipient's clock; ``now`` if not earlier."""
+    """When a stored question was first asked, by its sender's clock; never later than ``now``."""
     sent = [parse_time(part.get(_ASKED_AT)) for part in goal.derived_from if isinstance(part, dict)]
     return min(filter(None, (now, *sent)))
 

@@ -244,7 +244,7 @@ class _Running:
             return await _reset(transport)
         body, message = b"", {"more_body": True}
         while message.get("more_body"):
-            message = await receive()  # that of a client that left has neither
+            message = await receive()  # where the client left, it has no more_body
             body += message.get("body", b"")
         request = LoopbackRequest(
             method=scope["method"],

@@ -62,7 +62,7 @@ class LoopbackServer(HttpServer):
         return LoopbackAnswer(status, {"detail": detail})
 
     def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
-        """:meth:`handle`, and what goes wrong with it."""
+        """The answer of :meth:`handle`, or the fault that is due in its place."""
         if request.path.startswith(CONTROL):
             return LoopbackAnswer(200, self._control(request.path.removeprefix(CONTROL), request.json))
         fault = self.faults.take(f"{request.method} {request.path}")

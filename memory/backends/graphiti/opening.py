@@ -45,7 +45,7 @@ def import_sdk(driver: Driver = "kuzu") -> None:
 
 
 async def _gather(*calls: Coroutine[Any, Any, Any], **limits: Any) -> list[Any]:
-    """Graphiti's own; given up, it would leave calls that Python warns were never awaited."""
+    """``semaphore_gather``; when cancelled, it closes the calls not begun, of which Python would warn."""
     from graphiti_core.helpers import semaphore_gather
 
     try:

@@ -180,7 +180,7 @@ def message_entry(message: Any) -> ContextEntry:
 
 
 def conclusion_entry(conclusion: Any) -> ContextEntry:
-    """Without time, because ``created_at`` is when it was derived and not when it was so."""
+    """Without a timestamp: ``created_at`` is when Honcho derived it, not when it was true."""
     labels = (("level", str(conclusion.level)),)
     return ContextEntry(conclusion.content, native_id=conclusion.id, group="Conclusions", labels=labels)
 

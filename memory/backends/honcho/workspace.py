@@ -140,7 +140,7 @@ class Watch:
         return self._newest if self.derived else None
 
     async def begin(self) -> None:
-        """Before the first write: the rows that are in the queue, so that the write's own are told from them."""
+        """Before the first write: note the rows in the queue, to tell those of the write from them."""
         async with self._beginning:
             if self._rows_before is None:
                 self._uncertain = bool((await self._server.reader.aio.sessions(size=1)).items)
@@ -330,8 +330,8 @@ class HonchoScope(WorkspaceReader):
 
 
 async def wait_until_idle(workspace: HonchoScope, timeout_s: float) -> None:
-    """Not for what the worker holds back. While something is derived from a session Honcho fails to delete it, and
-    it stays: not to be used, not to be deleted again."""
+    """Before a deletion: of a session from which it still derives, Honcho fails, and cannot delete it afterwards.
+    What its worker holds back is not waited for."""
     seen, since = -1, anyio.current_time()
     with anyio.move_on_after(timeout_s):
         while (await workspace.watch.look()).state == "pending":

@@ -155,7 +155,7 @@ class Notes(threading.local):
         self.extracted: int | None = None  # memories in the model's answer, where it was asked
         self.embedding_error: Exception | None = None
         self.reranking_error: Exception | None = None
-        self.insert_error: Exception | None = None  # on rows that may or may not be stored
+        self.insert_error: Exception | None = None  # of an insert whose rows may or may not be stored
         self.inserted: list[str] = []
         # Rows (id, vector, payload) of an event to be inserted together; None where each goes at once.
         self.waiting: list[tuple[str, Any, dict[str, Any]]] | None = None

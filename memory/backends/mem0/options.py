@@ -26,7 +26,7 @@ class StoreProfile:
     known: bool = True  # memslot was run on it, or its mem0 code was read
     folds_case: bool = False  # ids that differ in case only may meet
     one_clause: bool = False  # at most one operator per key, apart from ranges; mem0 silently drops the rest
-    iso_ranges: bool = False  # text in a range is read as a date
+    iso_ranges: bool = False  # the store parses texts in range filters as dates
     float_equality: bool = False  # others compare floats as text or not at all
     typed_lists: bool = False  # matches strings or integers only, and a list of one type only
     bool_text: bool = False  # compares as text, where JSON's booleans are in small letters

@@ -58,7 +58,7 @@ class RowCount:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "rows"
-        self.lost = 0  # acknowledged, and missing when it was opened, until somebody removes the file
+        self.lost = 0  # memories that were acknowledged and are missing; kept until the file is removed
 
     def compare(self, stored: int) -> None:
         with suppress(FileNotFoundError, ValueError):

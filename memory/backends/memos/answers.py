@@ -163,7 +163,7 @@ def unextracted(item: Item) -> bool:
 
 
 def untouched(item: Item) -> bool:
-    """Whether this is the text as it was sent, which the scheduler is to replace where adds are asynchronous."""
+    """Whether this is the text as it was sent, which the scheduler replaces later (asynchronous adds)."""
     return metadata_of(item).get("tags") == ["mode:fast"]
 
 

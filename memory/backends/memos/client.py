@@ -315,7 +315,7 @@ class Canary:
             await self.native.delete(stored, CANARY)
 
     async def _renew(self) -> str | None:
-        """Nothing is found: None once a canary is, else why not. The good one is stored before the lost ones go."""
+        """Store a new canary where none is found; None once one is, else why not. Lost ones are deleted last."""
         if await self._found():
             return None  # by another call meanwhile
         if self.read_only:

@@ -256,7 +256,7 @@ class Readiness:
         return await self._judge(cube)
 
     async def look_up(self, written: Written) -> tuple[Status, tuple[str, ...]]:
-        """Whether a search finds all that was just written: the status of its receipt, and what that should say."""
+        """Status and warnings of a receipt, by whether a search finds everything that was just written."""
         found: dict[str, Item] = {}
         try:
             for memory in written.added:

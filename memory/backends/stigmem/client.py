@@ -78,7 +78,7 @@ _TOKEN = uuid.uuid4().hex[:12]
 
 @dataclass(frozen=True)
 class OpenScope:
-    """``key_id`` is of the node's key, where it is ours to delete."""
+    """``key_id`` names the API key that was made for it and is deleted with it; else None."""
 
     ids: ScopeIds
     node: StigmemNode

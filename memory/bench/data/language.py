@@ -120,7 +120,7 @@ class Forms:
     named: tuple[str, ...]  # a request that names what matters to it; {request} and {topic}
     not_mine: tuple[str, ...]  # the complaint after the user's own way was shown where it does not belong
     leads: Mapping[str, tuple[str, ...]]  # how a sentence names the context
-    life: Mapping[str, tuple[str, ...]]  # the situation a session begins in, told to simulators that write
+    life: Mapping[str, tuple[str, ...]]  # the situation a session begins in, for simulators that are models
     scenarios: Mapping[str, tuple[str, ...]]
     neutral_reply: str  # in no particular way
     replies: tuple[str, ...]  # what the assistant says to statements and talk
@@ -136,7 +136,7 @@ class Language:
     worlds: tuple[World, ...]
     forms: Forms
     context_words: Mapping[str, Sequence[str]]  # by which a line names a context
-    # Of data that is read: request -> the attribute that its beat names. None: by the words of the request.
+    # Request -> the attribute its beat names, in data that is read; None: found by the words of the request.
     named_requests: Mapping[str, str] | None = None
 
     @cached_property

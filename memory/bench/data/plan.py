@@ -48,7 +48,7 @@ class Plan:
     test_count: int
     length: int = field(init=False)  # sessions, with the changes
     contexts: list[str] = field(init=False)  # of each session
-    values: dict[Cell, str] = field(default_factory=dict)  # at first; a cell without one never has any
+    values: dict[Cell, str] = field(default_factory=dict)  # the first ones; a cell without one stays without
     spare: dict[str, list[str]] = field(default_factory=dict)  # per attribute, values nobody wants at first
     changes: list[PlannedChange] = field(default_factory=list)
     tests: list[PlannedTest] = field(default_factory=list)

@@ -75,8 +75,8 @@ def _work(pipe: Connection) -> None:
 
 
 def _reporter(pipe: Connection) -> Progress:
-    """Says how far a cell is, not at every step: each word wakes the run, on a core that workers need. A cell
-    whose run is gone goes on in the run that takes it up."""
+    """Reports a cell's progress, but not every step: each message takes time on a core that workers need. Where
+    the run has died, the worker ends, and the cell is continued by the run that resumes it."""
     said = -math.inf
 
     def report(cell_id: str, done: int, total: int) -> None:

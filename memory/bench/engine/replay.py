@@ -31,7 +31,7 @@ Row = Mapping[str, Any]  # a line of a JSON lines file
 
 
 class SilentJudge:
-    """In place of roles that are models and not asked again: no verdict, so that one reply ends each request."""
+    """Stands in for a model that judges, which is not asked again: no verdict, so one reply ends a request."""
 
     async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
         return Verdict(fit=None)

@@ -132,7 +132,7 @@ class _Check:
         return replace(roles, judge=SilentJudge(), answers=answers) if models else roles
 
     def _variants(self, data: Mapping[int, TimelineSet]) -> Iterator[Deviation]:
-        """Budgets as configured, and who was told the truth: whose options are what the timeline's truth makes."""
+        """That budgets are as configured, and that the oracles were given the truth of the timeline."""
         for variant in self.manifest.variants:
             where = f"{MANIFEST_FILE}: {variant.label}"
             memory = cast(dict[str, Any], variant.config["memory"])

@@ -104,7 +104,7 @@ INSTEAD = {
     "nothing": "none",
 }
 """What a reply shows in place of the setting in force, in words."""
-# Of a page, for the requests of all providers together, so that it opens at once.
+# How many requests, and how many bytes of their texts, one page shows, so that it opens quickly.
 _MAX_SHOWN, _MAX_BYTES = 500, 1_000_000
 _MAX_TEXT = 4_000  # characters of a section or a reply; of a longer one its beginning and its end are shown
 Judged = tuple[int, str, ProbeRecord, Sequence[Mapping[str, Any]]]

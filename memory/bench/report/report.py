@@ -55,7 +55,7 @@ def rendered(directory: Path, manifest: Manifest, metrics: Metrics) -> str:
 
 
 def write_report(directory: Path, others: Sequence[Path] = ()) -> tuple[Path, Results]:
-    """Write a page anew from what an experiment left, or ``others``; returns its path and what it shows."""
+    """Write the page of ``directory``, or of ``others``, from its results; returns its path and what it shows."""
     results = read_results(others or [directory])
     path = directory / REPORT_FILE
     write_whole(path, render(results))

@@ -177,7 +177,7 @@ def _given(entry: Entry) -> dict[str, str]:
     if git and git.dirty:
         revision += " with local changes"
     roles = [role.model_dump(exclude_defaults=True) for role in manifest.roles]
-    # Whether test sessions began on a memory known to be ready; saying nothing is ready at once.
+    # Whether test sessions began on a memory known to be ready; one without readiness counts as ready at once.
     states = {state for _, cell in entry.cells for state in cell.readiness}
     ready = {"ready" if state == "not_offered" else state for state in states} or {"not tested"}
     return {

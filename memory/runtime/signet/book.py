@@ -81,7 +81,7 @@ class Filters:
         return cls(asked)
 
     def fit(self, note: Note, score: float | None) -> bool:
-        """Whether a memory has what is asked for; one without a score has any."""
+        """Whether a memory passes the filters; without a score, it passes ``min_score``."""
         asked, made = self.asked, note.created_at
         since, until = asked.get("since"), asked.get("until")
         return (

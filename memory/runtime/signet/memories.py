@@ -25,7 +25,8 @@ from memory.runtime.signet.types import Refused, SessionParams, read, text_of
 from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
 
-_STORING_S, _LOOK_S = 3.0, 0.05  # until a server that stores the same words is taken for dead
+# How long another server may take to store the same words before it counts as dead, and between two looks.
+_STORING_S, _LOOK_S = 3.0, 0.05
 _DEFAULT_LIMIT, _MAX_LIMIT = 10, 1000
 _LONGEST = {"session_key": MAX_ID_LENGTH - 12, "project": 4096, "agent_id": MAX_ID_LENGTH}
 

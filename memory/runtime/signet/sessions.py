@@ -151,7 +151,7 @@ class Sessions:
         return session
 
     def _shared_with_others(self, caller: Caller) -> bool:
-        """Whether other servers may have gone on with its sessions; those of who only reads are kept nowhere."""
+        """Whether another server may have continued this caller's sessions; a read-only caller's are not stored."""
         return self._store.on_server and not caller.read_only
 
     def enter(self, caller: Caller, params: SessionParams) -> Session:

@@ -59,7 +59,7 @@ class Tally:
         return found
 
     def reached(self, level: str) -> bool:
-        """Every promise of a level was looked at and kept; what is not declared is in the way of ``FULL`` alone."""
+        """Every promise of a level was tested and kept; a capability not declared prevents ``FULL`` alone."""
         counts = self.counts(level)
         missing = counts["failed"] + counts["not tested"] + counts["excused"] + counts["not run"]
         return not missing and (level != FULL or not counts["not declared"])

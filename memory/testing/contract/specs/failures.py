@@ -107,7 +107,7 @@ async def an_abandoned_write_does_not_land_after_the_flip(kit: Kit) -> None:
     slot = kit.make_slot(deadlines=_SHORT)
     await slot.setup_scope(kit.scope)
     with kit.fault("late"):
-        for _ in range(5):  # one that never began, on a busy machine, is none that goes on
+        for _ in range(5):  # on a busy machine, a write may time out before it began
             started = time.monotonic()
             if await _written(slot, kit.event(kit.fact("slow"))) is not None:
                 break
