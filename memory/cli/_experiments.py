@@ -168,7 +168,10 @@ def as_data(results: Results, directory: Path, report: Path) -> dict[str, Any]:
 
 def newest(directory: Path) -> Path:
     """The directory itself if results are in it, else the one below it that ended last."""
-    names = ("several.json", "manifest.json", "experiment.json", "comparison.json")
+    from memory.bench.engine.manifest import MANIFEST_FILE, OLD_FILES
+    from memory.bench.report.report import SEVERAL_FILE
+
+    names = (SEVERAL_FILE, MANIFEST_FILE, *OLD_FILES)
     if any((directory / name).exists() for name in names):
         return directory
     found = [path for name in names for path in directory.glob(f"*/{name}")]

@@ -59,10 +59,15 @@ def failures(
     as_json: AsJson = False,
 ) -> None:
     """List the requests that lost, worst first: failed, missing, not shown, or not what the user wanted."""
+    from memory import InputError
     from memory.bench.report.page import judged_requests
     from memory.bench.report.report import parts_of
     from memory.bench.report.results import read_results
 
+    entries = read_results(parts_of([newest(directory)])).entries
+    labels = [entry.metrics.label for entry in entries]
+    if provider is not None and provider not in labels:
+        raise InputError(f"--provider: {provider} is not in it; give one of {', '.join(labels)}")
     lost = [
         {
             "provider": entry.shown,
@@ -70,7 +75,7 @@ def failures(
             **record.row(),
             "asked": said[0]["user"] if said else None,
         }
-        for entry in read_results(parts_of([newest(directory)])).entries
+        for entry in entries
         if provider in (None, entry.metrics.label)
         for rank, verdict, record, said in judged_requests(entry)[:max_rows]
         if rank < 3

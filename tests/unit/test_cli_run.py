@@ -236,7 +236,9 @@ def test_what_lost_is_listed_worst_first(small: Path, out: Path) -> None:
     assert all(line.split()[:3] == ["no_memory", "not", "shown"] for line in lines[1:])
     rows = json.loads(invoke("failures", out, "--provider", "no_memory", "--json").stdout)
     assert {row["verdict"] for row in rows} == {"not shown"}
-    assert json.loads(invoke("failures", out, "--provider", "nobody", "--json").stdout) == []
+    nobody = invoke("failures", out, "--provider", "nobody", "--json")
+    assert nobody.exit_code == 2
+    assert "--provider: nobody is not in it; give one of no_memory" in nobody.stderr
     (first,) = out.iterdir()
     assert invoke("run", config, "--out", out).exit_code == 0
     assert invoke("report", first, *(run for run in out.iterdir() if run != first)).exit_code == 0
