@@ -13,7 +13,7 @@ from memory.contract.receipts import BackendHealth, BackendReadiness, RetrieveRe
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.doctor.hints import LEAK, Hints, unreached
-from memory.doctor.report import CheckStatus, Patience, Trial, new_word, request, shows
+from memory.doctor.report import CheckStatus, Trial, WaitNotices, new_word, request, shows
 from memory.plugins.hookspecs import PluginInfo
 from memory.slot.probing import allocate_probe_scopes, missing_of, probe_models
 from memory.slot.slot import MemorySlot
@@ -37,12 +37,12 @@ class SlotChecks:
     must not see, and lets the slot's own errors through."""
 
     def __init__(
-        self, slot: MemorySlot, info: PluginInfo, hints: Hints, patience: Patience, ready_timeout_s: float
+        self, slot: MemorySlot, info: PluginInfo, hints: Hints, notices: WaitNotices, ready_timeout_s: float
     ) -> None:
         self._slot = slot
         self._info = info
         self._hints = hints
-        self._patience = patience
+        self._notices = notices
         self._ready_timeout_s = ready_timeout_s
         trials = Trial.pair()
         self._trials = trials[: max(1, allocate_probe_scopes(slot, [trial.scope for trial in trials]))]
@@ -94,7 +94,7 @@ class SlotChecks:
         return "passed", f"{listed}; {traits.consistency}; {declared}"
 
     async def models(self) -> Outcome:
-        with self._patience.waiting_for("an answer of each model", self._slot.deadlines.write_s):
+        with self._notices.waiting_for("an answer of each model", self._slot.deadlines.write_s):
             answers = await probe_models(self._slot)
         if not answers:
             none = "the plugin names none" if answers is None else "this configuration names none"
@@ -109,7 +109,7 @@ class SlotChecks:
     async def write(self) -> Outcome:
         receipts: list[WriteReceipt] = []
         for trial in self._trials:
-            with self._patience.waiting_for("a write", self._slot.deadlines.write_s):
+            with self._notices.waiting_for("a write", self._slot.deadlines.write_s):
                 receipts.append(await self._slot.record_event(trial.event()))
             trial.written = True
         warnings = dict.fromkeys(text for receipt in receipts for text in receipt.warnings)
@@ -130,7 +130,7 @@ class SlotChecks:
         ends = anyio.current_time() + self._ready_timeout_s
         for trial in self._trials:
             left = max(0.0, ends - anyio.current_time())
-            with self._patience.waiting_for("what was written to be processed", left):
+            with self._notices.waiting_for("what was written to be processed", left):
                 answers.append(await waits.wait_until_ready(trial.scope, left))
         self._readiness = max(answers, key=lambda answer: _WORST.index(answer.state))
         state, detail = self._readiness.state, self._readiness.detail
@@ -229,7 +229,7 @@ class SlotChecks:
 
     async def close(self) -> Outcome:
         self._closed = True
-        with self._patience.waiting_for("closing", self._slot.deadlines.close_s):
+        with self._notices.waiting_for("closing", self._slot.deadlines.close_s):
             await self._slot.aclose()
         return "passed", "closed"
 
@@ -246,20 +246,20 @@ class SlotChecks:
             await self._slot.aclose()
 
     async def _ask_health(self) -> BackendHealth:
-        with self._patience.waiting_for("an answer", self._slot.deadlines.health_s):
+        with self._notices.waiting_for("an answer", self._slot.deadlines.health_s):
             return await self._slot.health()
 
     async def _set_up(self, trial: Trial) -> None:
-        with self._patience.waiting_for("a scope to be set up", self._slot.deadlines.setup_s):
+        with self._notices.waiting_for("a scope to be set up", self._slot.deadlines.setup_s):
             await self._slot.setup_scope(trial.scope)
         trial.set_up = True
 
     async def _switch(self, read_only: bool) -> None:
-        with self._patience.waiting_for("writes under way", self._slot.deadlines.write_s):
+        with self._notices.waiting_for("writes under way", self._slot.deadlines.write_s):
             await self._slot.set_mode(AdapterMode(read_only=read_only, reason="doctor"))
 
     async def _ask(self, scope: MemoryScope, question: str) -> RetrieveResult:
-        with self._patience.waiting_for("a search", self._slot.deadlines.retrieve_s):
+        with self._notices.waiting_for("a search", self._slot.deadlines.retrieve_s):
             return await self._slot.retrieve(request(scope, question))
 
     @property
@@ -278,12 +278,12 @@ class SlotChecks:
             trial.seen = shows(result, trial.marker)
             if trial.seen or not patient or anyio.current_time() + _POLL_S > ends:
                 return result
-            with self._patience.waiting_for("what was written to be found", self._ready_timeout_s):
+            with self._notices.waiting_for("what was written to be found", self._ready_timeout_s):
                 await anyio.sleep(_POLL_S)
 
     async def _reset(self, trial: Trial, timeout_s: float) -> tuple[str, ...]:
         """Reset one persona, and look at all of them; what the backend cannot clear."""
-        with self._patience.waiting_for("a reset", timeout_s):
+        with self._notices.waiting_for("a reset", timeout_s):
             try:
                 receipt = await self._slot.reset_scope(trial.scope)
             except Exception as error:

@@ -141,7 +141,7 @@ _FIRST_NOTICE_S = 2.0
 _NEXT_NOTICE_S = 5.0
 
 
-class Patience:
+class WaitNotices:
     """Knows which call is under way, and tells of those that take their time: after 2 s, then every 5 s."""
 
     def __init__(self, report: Callable[[Waiting], None] | None) -> None:

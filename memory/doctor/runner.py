@@ -1,4 +1,4 @@
-"""The checks one after another: what is skipped, what is told meanwhile, and what is cleared in the end."""
+"""The checks one after another: what is skipped, what is reported meanwhile, and what is cleared in the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio
 
 from memory.doctor.checks import CheckFailed, Outcome, SlotChecks
 from memory.doctor.hints import Hints, explained, hides_us
-from memory.doctor.report import CHECKS, NEEDS, CheckResult, DoctorReport, Patience, Waiting
+from memory.doctor.report import CHECKS, NEEDS, CheckResult, DoctorReport, Waiting, WaitNotices
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot, open_journal
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -38,8 +38,8 @@ async def run_doctor(
     longest wait for what is derived later; the resets together get as long, but 10 s. Only the callbacks' own
     errors are raised; the synthetic scopes are reset even then.
     """
-    found, patience = registry or MemoryAdapterRegistry(), Patience(on_wait)
-    return await _Doctor(config, found, on_check, on_error, patience, ready_timeout_s, data_dir).run()
+    found, notices = registry or MemoryAdapterRegistry(), WaitNotices(on_wait)
+    return await _Doctor(config, found, on_check, on_error, notices, ready_timeout_s, data_dir).run()
 
 
 @dataclass
@@ -48,7 +48,7 @@ class _Doctor:
     registry: MemoryAdapterRegistry
     on_check: Callable[[CheckResult], None] | None
     on_error: Callable[[Exception], None] | None
-    patience: Patience
+    notices: WaitNotices
     ready_timeout_s: float
     data_dir: Path | None
     kind: str | None = None
@@ -61,7 +61,7 @@ class _Doctor:
     culprits: dict[str, str] = field(default_factory=dict)
 
     async def run(self) -> DoctorReport:
-        async with self.patience.watching():
+        async with self.notices.watching():
             try:
                 for name in CHECKS:
                     await self._run_check(name)
@@ -82,7 +82,7 @@ class _Doctor:
             self.culprits[name] = culprit
             why = f"not run, because {culprit} failed"
             return self._note(CheckResult(name=name, status="skipped", evidence=why))
-        self.patience.check = name
+        self.notices.check = name
         started = time.perf_counter()
         fix = None
         try:
@@ -130,7 +130,7 @@ class _Doctor:
             open_journal(self.given).close()  # no check below would notice that it is down
         slot = build_slot(self.config, registry=self.registry, data_dir=self.data_dir)
         self.kind, self.label = slot.traits.kind, info.label(slot.traits)
-        self.checks = SlotChecks(slot, info, self.hints, self.patience, self.ready_timeout_s)
+        self.checks = SlotChecks(slot, info, self.hints, self.notices, self.ready_timeout_s)
         return "passed", f"{self.label}: {info.summary}; configuration hash {known[:12]}"
 
     async def _clean_up(self) -> None:

@@ -61,7 +61,7 @@ def _type_words(entry: Mapping[str, Any], kind: str) -> frozenset[str]:
     return frozenset(content_words(f"{name.replace('_', ' ')} {description or ''}"))
 
 
-def attributes_told(schema: Mapping[str, Any], text: str, known: Mapping[str, Any]) -> dict[str, Any]:
+def attributes_in(schema: Mapping[str, Any], text: str, known: Mapping[str, Any]) -> dict[str, Any]:
     """A value for each property: what the text says it is ("its flavour is malty"), what is known, or null."""
     found = {}
     for name, wanted in schema.get("properties", {}).items():
@@ -307,7 +307,7 @@ def _attributes(request: ChatRequest) -> Reply | None:
         return None
     fact = _tag(prompt, "FACT")
     if fact:
-        return attributes_told(schema, fact, json.loads(_tag(prompt, "EXISTING ATTRIBUTES") or "{}"))
+        return attributes_in(schema, fact, json.loads(_tag(prompt, "EXISTING ATTRIBUTES") or "{}"))
     entity, message = python_literal(_tag(prompt, "ENTITY")), _last_message(prompt)
     name = str(entity["name"]).casefold()
     about = [
@@ -316,7 +316,7 @@ def _attributes(request: ChatRequest) -> Reply | None:
         for sentence in sentences(line)
         if name == speaker.casefold() or name in sentence.casefold()
     ]
-    return attributes_told(schema, "\n".join(about), entity.get("attributes") or {})
+    return attributes_in(schema, "\n".join(about), entity.get("attributes") or {})
 
 
 def _relevance(request: ChatRequest) -> Reply | None:

@@ -10,13 +10,13 @@ import anyio
 
 from memory.testing._http_server import HttpServer
 
-PATIENCE_S = 60.0
+MAX_WAIT_S = 60.0
 _HELD_S = 3600.0
 
 
 async def until(true: Callable[[], object]) -> None:
     """Let others run until something holds; a test that never gets there fails by this limit."""
-    with anyio.fail_after(PATIENCE_S):
+    with anyio.fail_after(MAX_WAIT_S):
         while not true():  # noqa: ASYNC110 (of another thread, too)
             await anyio.sleep(0.001)
 
@@ -35,7 +35,7 @@ def past(deadline_s: float) -> Callable[[], object]:
 
     def wait() -> None:
         loop.call_soon_threadsafe(loop.call_later, 2 * deadline_s, passed.set)
-        assert passed.wait(PATIENCE_S)
+        assert passed.wait(MAX_WAIT_S)
 
     return wait
 
@@ -47,7 +47,7 @@ def held(server: HttpServer, endpoint: str) -> Iterator[threading.Event]:
 
     def sleep(seconds: float) -> None:
         if seconds == _HELD_S:
-            assert go_on.wait(2 * PATIENCE_S), "nobody let the answer go"
+            assert go_on.wait(2 * MAX_WAIT_S), "nobody let the answer go"
         else:
             native(seconds)
 

@@ -127,7 +127,7 @@ FAULTS = {
 }
 
 
-def patience(fault: str) -> float:
+def timeout_s(fault: str) -> float:
     """Seconds to wait for an answer: few only where none is to come."""
     return 0.2 if fault == "late" else 10.0
 
@@ -135,7 +135,7 @@ def patience(fault: str) -> float:
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_fault_is_tried_again_and_nothing_is_lost(fault: str, llm: ScriptedLLM) -> None:
     llm.faults.add(fault, times=2, delay_s=1.0)
-    async with open_memory(config(llm, timeout_s=patience(fault)), scope=ALICE) as slot:
+    async with open_memory(config(llm, timeout_s=timeout_s(fault)), scope=ALICE) as slot:
         await slot.after_turn(session_id="s1", user="I live in Porto.")
         assert (await ready(slot)).state == "ready"
         assert (await ask(slot)).raw["memory"] == "- I live in Porto."
@@ -148,7 +148,7 @@ async def test_three_faults_archive_the_messages_and_say_why(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     llm.faults.add(fault, times=3, delay_s=1.0)
-    async with open_memory(config(llm, timeout_s=patience(fault)), scope=ALICE) as slot:
+    async with open_memory(config(llm, timeout_s=timeout_s(fault)), scope=ALICE) as slot:
         await slot.after_turn(session_id="s1", user="Marzipan is my secret.")
         state, result = await ready(slot), await ask(slot)
         entries = await history(slot)

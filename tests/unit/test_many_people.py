@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from slot_support import ALICE, BOB, Obedient, event
-from waits import PATIENCE_S
+from waits import MAX_WAIT_S
 
 from memory import (
     BackendUnavailable,
@@ -210,6 +210,6 @@ def test_an_error_arrives_where_the_call_was_made(tmp_path: Path):
     ):
         memory.before_turn("tea", session_id="s")
     for begun in set(threading.enumerate()) - before:
-        begun.join(PATIENCE_S)
+        begun.join(MAX_WAIT_S)
         assert not begun.is_alive(), f"{begun.name} is left behind"
     assert MemoryScope(run_id="r", persona_id="x")

@@ -27,7 +27,7 @@ from memory.adapter._scripted_rules import ChatRequest, Reply, minimal_instance
 from memory.adapter._scripted_text import python_literal
 from memory.testing import ScriptedLLM
 from memory.testing._faults import FAKE_KEY
-from memory.testing._scripted_rules_graphiti import attributes_told
+from memory.testing._scripted_rules_graphiti import attributes_in
 
 SECRET_TEXT = "my diary says marmalade"
 
@@ -252,7 +252,7 @@ def test_attributes_are_what_the_text_says_else_what_is_known_else_null() -> Non
     text = "Its flavour is malty, its grams are few, its price: 3.5, and green is yes."
     known = {"flavour": "grassy", "grams": 5}
     expected = {"flavour": "malty", "grams": 5, "price": 3.5, "green": True, "origin": None}
-    assert attributes_told(Tea.model_json_schema(), text, known) == expected
+    assert attributes_in(Tea.model_json_schema(), text, known) == expected
 
 
 def test_responses_api_with_instructions_parts_and_tools(client: OpenAI) -> None:

@@ -19,7 +19,7 @@ from memory.plugins.registry import MemoryAdapterRegistry
 ALICE = MemoryScope(run_id="swap", persona_id="alice")
 REGISTRY = MemoryAdapterRegistry()
 NAMES = REGISTRY.names()
-KEEPING = ("mem0", "full_history", "simple_rag", "rolling_summary")
+WITH_FILES = ("mem0", "full_history", "simple_rag", "rolling_summary")
 FIXED = ("no_memory", "static_profile", "oracle_ipas")
 LACKING = {
     "honcho": "e.g. http://127.0.0.1:8000",
@@ -78,17 +78,17 @@ async def asked(path: Path) -> str:
 
 
 async def test_one_word_walks_through_every_memory_and_back(directory: Path) -> None:
-    for name in KEEPING:
+    for name in WITH_FILES:
         receipt = await one_turn(
             write(directory, f"backend: {name}"), f"I like {name} tea. I prefer it always."
         )
         assert receipt.status in ("committed", "pending"), name
         assert not [text for text in receipt.warnings if "volatile" in text]
-    for name in KEEPING:
+    for name in WITH_FILES:
         path = write(directory, f"backend: {name}")
         assert f"{name} tea" in await asked(path), f"{name} forgot"
     assert not list((directory.parent / "elsewhere").iterdir()), "nothing lies in the working directory"
-    assert {file.name for file in (directory / ".memslot").iterdir()} >= set(KEEPING)
+    assert {file.name for file in (directory / ".memslot").iterdir()} >= set(WITH_FILES)
 
 
 async def test_what_keeps_nothing_says_volatile(directory: Path) -> None:

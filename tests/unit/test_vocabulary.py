@@ -40,7 +40,9 @@ INSTEAD = {
     "go": "run",
     "tell|tell_.+|told_.+": "report_...",
 }
-REFUSED = re.compile("|".join(f"_*(?:{word})" for word in INSTEAD))
+SMALL = "|".join(word for word in INSTEAD if word.islower())  # refused as a class and as a constant too
+OTHER = "|".join(word for word in INSTEAD if not word.islower())  # "Table" leaves "table" alone
+REFUSED = re.compile(f"_*((?i:{SMALL})|{OTHER})")
 AS_CALLS = {"note": "emit_trace", "queued": "awaiting_turn", "pause": "checkpoint or yield_turn"}
 """Plain words of what something is; as what is called, they say nothing."""
 
@@ -98,6 +100,8 @@ def test_no_refused_word_names_anything(room):
         "try: ...\nexcept OSError as doubt: ...",
         "match x:\n    case told: ...",
         "async def pause(): ...",
+        "class Told: ...",
+        "PATIENCE_S = 5.0",
     ],
 )
 def test_the_list_is_looked_for_in_every_kind_of_name(source):

@@ -11,7 +11,7 @@ from memory.adapter import BaseAdapter
 SCOPE = MemoryScope(run_id="r", persona_id="p")
 
 
-class Told(BaseAdapter):
+class ScriptedReadiness(BaseAdapter):
     readiness_pauses_s = (0.001, 0.002)
 
     def __init__(self, *states: str) -> None:
@@ -33,18 +33,18 @@ class Told(BaseAdapter):
 async def test_it_asks_until_the_answer_stands(
     max_unclear_looks: int, states: list[str], answer: str, left: int
 ) -> None:
-    adapter = Told(*states)
+    adapter = ScriptedReadiness(*states)
     adapter.max_unclear_looks = max_unclear_looks
     assert (await adapter.wait_until_ready(SCOPE, 5)).state == answer
     assert len(adapter.left) == left
 
 
 async def test_late_is_pending_whatever_was_heard_last() -> None:
-    adapter = Told(*["pending"] * 1000)
+    adapter = ScriptedReadiness(*["pending"] * 1000)
     answer = await adapter.wait_until_ready(SCOPE, 0.02)
     assert answer.state == "pending"
 
-    class Silent(Told):
+    class Silent(ScriptedReadiness):
         async def readiness(self, scope: MemoryScope) -> BackendReadiness:
             await anyio.sleep_forever()
             raise AssertionError
@@ -55,4 +55,4 @@ async def test_late_is_pending_whatever_was_heard_last() -> None:
 
 async def test_an_adapter_that_tells_no_readiness_does_not_pretend_to_it() -> None:
     assert not isinstance(BaseAdapter(), SupportsReadiness)
-    assert isinstance(Told(), SupportsReadiness)
+    assert isinstance(ScriptedReadiness(), SupportsReadiness)

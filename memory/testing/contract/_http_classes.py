@@ -113,7 +113,7 @@ class LoopbackContract(ContractBase):
         if error is not None and fault.isdecimal():
             assert error.diagnostics["status"] == int(fault), "the diagnostics hold another status"
         if isinstance(error, BackendRateLimited):
-            assert error.retry_after_s == pytest.approx(0.01), "the server's retry-after is not told"
+            assert error.retry_after_s == pytest.approx(0.01), "the server's retry-after is not in the error"
         await kit.assert_recalled("secret", "the slot does not work again afterwards")
 
     @pytest.mark.parametrize("fault", RAISED)

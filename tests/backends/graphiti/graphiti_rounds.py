@@ -35,7 +35,7 @@ from memory import (
 )
 from memory.backends.graphiti.opening import import_sdk
 
-_PATIENCE_S = 60.0
+_MAX_WAIT_S = 60.0
 
 
 def main(directory: Path, base_url: str) -> None:
@@ -52,7 +52,7 @@ def main(directory: Path, base_url: str) -> None:
                 if pid in ended:
                     continue
                 limit = job.get("kill_after_s")
-                if passed > (_PATIENCE_S if limit is None else limit):
+                if passed > (_MAX_WAIT_S if limit is None else limit):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 done, status = os.waitpid(pid, os.WNOHANG)
@@ -119,7 +119,7 @@ class Process:
 
     async def _opened(self, stack: AsyncExitStack) -> MemorySlot:
         config = _config(self._directory, self._base_url)
-        until = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + _MAX_WAIT_S
         while True:
             try:
                 return await stack.enter_async_context(open_memory(config, scope=self._scope))

@@ -20,7 +20,7 @@ from memory.backends.memos.translate import (
     without_nul,
 )
 
-HOME = cube_of(ALICE)
+CUBE = cube_of(ALICE)
 TEXT = st.text(min_size=1, max_size=40).filter(lambda text: text.strip() and "*" not in text)
 
 
@@ -28,7 +28,7 @@ def test_an_event_becomes_one_add_to_one_cube():
     said = event(
         "I like tea.", context="home", attribute="drink", metadata={"region": "north"}, event_id="e1"
     )
-    body = requests().add(said, HOME)
+    body = requests().add(said, CUBE)
     assert body == {
         "user_id": "run1.alice",
         "writable_cube_ids": ["run1.alice"],
@@ -59,8 +59,8 @@ def test_an_event_becomes_one_add_to_one_cube():
 
 @pytest.mark.parametrize("mode", ["fast", "fine"])
 def test_the_mode_is_sent_where_it_counts(mode):
-    assert requests(async_mode="sync", mode=mode).add(event("x"), HOME)["mode"] == mode
-    assert "mode" not in requests(async_mode="async", mode=mode).add(event("x"), HOME)
+    assert requests(async_mode="sync", mode=mode).add(event("x"), CUBE)["mode"] == mode
+    assert "mode" not in requests(async_mode="async", mode=mode).add(event("x"), CUBE)
 
 
 def test_messages_of_every_role_keep_what_memos_can_take():
@@ -77,7 +77,7 @@ def test_messages_of_every_role_keep_what_memos_can_take():
             Message(role="assistant", content="Here.", name="Bot"),
         ),
     )
-    sent = requests().add(said, HOME)["messages"]
+    sent = requests().add(said, CUBE)["messages"]
     assert [message["role"] for message in sent] == [
         "system",
         "system",
@@ -96,7 +96,7 @@ def test_messages_of_every_role_keep_what_memos_can_take():
 
 def test_every_search_parameter_is_explicit():
     body = requests(relativity=0.2, search_mode="mixture", rerank=False, top_k=7).search(
-        question("Tea?"), HOME
+        question("Tea?"), CUBE
     )
     assert body == {
         "query": "Tea?",
@@ -127,27 +127,27 @@ def test_every_search_parameter_is_explicit():
 
 def test_the_budget_bounds_every_group():
     ask = requests(pref_top_k=6, tool_mem_top_k=0).search
-    body = ask(question(budget=ContextBudget(max_items=4)), HOME)
+    body = ask(question(budget=ContextBudget(max_items=4)), CUBE)
     assert [body[name] for name in ("top_k", "pref_top_k", "tool_mem_top_k", "skill_mem_top_k")] == [
         4,
         4,
         0,
         3,
     ]
-    assert ask(question(budget=ContextBudget(max_items=40)), HOME)["top_k"] == 40
+    assert ask(question(budget=ContextBudget(max_items=40)), CUBE)["top_k"] == 40
 
 
 def test_a_group_with_no_place_is_not_searched():
-    body = requests(pref_top_k=0, tool_mem_top_k=0, skill_mem_top_k=0).search(question(), HOME)
+    body = requests(pref_top_k=0, tool_mem_top_k=0, skill_mem_top_k=0).search(question(), CUBE)
     switches = ("include_preference", "search_tool_memory", "include_skill_memory")
     assert [body[name] for name in switches] == [False, False, False]
 
 
 def test_where_nothing_filters_cs_joins_the_question():
     asked = question("Which tea?", scenario="trip", context="work")
-    assert requests().search(asked, HOME)["query"] == "Which tea?\ntrip\nwork"
-    assert requests().search(asked, HOME)["filter"] is None
-    hard = requests(graph_db="neo4j-community").search(asked, HOME)
+    assert requests().search(asked, CUBE)["query"] == "Which tea?\ntrip\nwork"
+    assert requests().search(asked, CUBE)["filter"] is None
+    hard = requests(graph_db="neo4j-community").search(asked, CUBE)
     assert hard["query"] == "Which tea?"
     assert hard["filter"] == {"and": [{"scenario": "trip"}, {"context": "work"}]}
 
@@ -185,14 +185,14 @@ def test_a_key_that_could_end_the_query_is_refused(key):
 
 
 def test_a_listing_is_of_the_whole_cube_and_filters_where_that_works():
-    assert requests().listing(HOME, native_id="m1")["filter"] is None
-    listing = requests(graph_db="neo4j-community").listing(HOME, native_id="m1")
+    assert requests().listing(CUBE, native_id="m1")["filter"] is None
+    listing = requests(graph_db="neo4j-community").listing(CUBE, native_id="m1")
     assert listing["filter"] == {"and": [{"id": "m1"}]}
     assert (listing["mem_cube_id"], listing["user_id"]) == ("run1.alice", None)
 
 
 def test_no_delete_goes_without_its_cube():
-    clear, delete = requests().clear(HOME), requests().delete(["m1"], HOME)
+    clear, delete = requests().clear(CUBE), requests().delete(["m1"], CUBE)
     assert clear == {"writable_cube_ids": ["run1.alice"], "user_id": "run1.alice"}
     assert delete == {"writable_cube_ids": ["run1.alice"], "memory_ids": ["m1"]}
 
@@ -205,7 +205,7 @@ def test_feedback_carries_the_correction_its_time_and_its_history():
             native_ids=("m1",),
             metadata={"history": history, "note": "n", "why": [1]},
         ),
-        HOME,
+        CUBE,
     )
     assert body["feedback_content"] == "No, I like sencha.\nSencha."
     assert body["history"] == history
@@ -218,14 +218,14 @@ def test_feedback_carries_the_correction_its_time_and_its_history():
         "feedback_id": "f1",
         "timestamp": START.isoformat(),
     }
-    assert requests().feedback(verdict(metadata={"history": "none"}), HOME)["history"] == []
+    assert requests().feedback(verdict(metadata={"history": "none"}), CUBE)["history"] == []
 
 
 def test_nul_is_taken_out_of_all_that_is_sent():
     said = event("a\0b", session_id="s\0", metadata={"k": "v\0", "deep": {"x": "\0"}})
-    assert "\0" not in json.dumps(requests().add(said, HOME), ensure_ascii=False)
-    assert "\0" not in json.dumps(requests().search(question("a\0b"), HOME), ensure_ascii=False)
-    assert "\0" not in json.dumps(requests().feedback(verdict("a\0b"), HOME), ensure_ascii=False)
+    assert "\0" not in json.dumps(requests().add(said, CUBE), ensure_ascii=False)
+    assert "\0" not in json.dumps(requests().search(question("a\0b"), CUBE), ensure_ascii=False)
+    assert "\0" not in json.dumps(requests().feedback(verdict("a\0b"), CUBE), ensure_ascii=False)
     assert without_nul({"a": ["b\0", {"c": "\0d"}, 1, None]}) == {"a": ["b", {"c": "d"}, 1, None]}
 
 
@@ -264,7 +264,7 @@ def test_metadata_arrives_whole_and_flat(metadata):
 
 def test_a_users_metadata_cannot_take_the_place_of_the_events_fields():
     said = event("x", event_id="e1", context="home", metadata={"event_id": "e2", "context": "work"})
-    info = requests().add(said, HOME)["info"]
+    info = requests().add(said, CUBE)["info"]
     assert (info["event_id"], info["context"]) == ("e1", "home")
     assert (info["meta_event_id"], info["meta_context"]) == ("e2", "work")
 

@@ -37,8 +37,8 @@ every = pytest.mark.parametrize("command", ALL)
 def run(*arguments: str, url: str | None, stdin: str | None = None, source: str | None = AGENT) -> Any:
     env = {"STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": source, "STIGMEM_API_KEY": None}
     whole = len([argument for argument in arguments if not argument.startswith("--")]) > 1
-    patience = ("--wait", "60") if whole and "--wait" not in arguments else ()
-    return invoke("stigmem", *arguments, *patience, env=env, input=stdin)
+    wait = ("--wait", "60") if whole and "--wait" not in arguments else ()
+    return invoke("stigmem", *arguments, *wait, env=env, input=stdin)
 
 
 def relations(node: StigmemDouble) -> list[str]:

@@ -15,7 +15,7 @@ import anyio
 import pytest
 from abi_support import OTHER, FaultyNode, agent, closed_port, silent_port, surfaces
 from stigmem_double import StigmemDouble
-from waits import PATIENCE_S, held
+from waits import MAX_WAIT_S, held
 
 from memory import BackendError, InputError
 from memory.stigmem.abi import StigmemAbi
@@ -75,7 +75,7 @@ def test_a_host_on_either_event_loop_goes_on_while_the_queue_drains(
                 async with agent(double) as abi:
                     events(abi)
                     group.start_soon(tick)
-                    assert (await abi.aclose(PATIENCE_S)).written == 3
+                    assert (await abi.aclose(MAX_WAIT_S)).written == 3
             group.cancel_scope.cancel()
         return ticks
 

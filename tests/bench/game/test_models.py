@@ -177,11 +177,11 @@ def test_a_judge_that_answers_nonsense_is_counted_and_not_guessed_at(tmp_path: P
 
 
 def judged(*answers: str, votes: int = 1) -> Any:
-    seat = RoleModel(ScriptedProvider(answers), Meter(Path("/nowhere"), None, None))
-    seat.meter.add = lambda tokens: None  # type: ignore[method-assign]
-    judge = ModelJudge(seat, votes)
+    role = RoleModel(ScriptedProvider(answers), Meter(Path("/nowhere"), None, None))
+    role.meter.add = lambda tokens: None  # type: ignore[method-assign]
+    judge = ModelJudge(role, votes)
     verdict = asyncio.run(judge.judge(SCRIPT, BEAT, [Exchange("What?", "So.")]))
-    return verdict.fit, verdict.agreement, seat.spent["unread"]
+    return verdict.fit, verdict.agreement, role.spent["unread"]
 
 
 @pytest.mark.parametrize(
@@ -212,8 +212,8 @@ def test_votes_have_a_majority_or_none() -> None:
 
 
 def test_a_simulator_opens_with_the_goal_and_ends(tmp_path: Path) -> None:
-    seat = RoleModel(ScriptedProvider(["Shorter!", "DONE."]), Meter(tmp_path / "calls", None, None))
-    user = ModelSimulator(seat)
+    role = RoleModel(ScriptedProvider(["Shorter!", "DONE."]), Meter(tmp_path / "calls", None, None))
+    user = ModelSimulator(role)
 
     async def talk() -> list[str | None]:
         said = [await user.say(SCRIPT, BEAT, [])]
@@ -224,7 +224,7 @@ def test_a_simulator_opens_with_the_goal_and_ends(tmp_path: Path) -> None:
         return said
 
     assert asyncio.run(talk()) == [BEAT.goal, "Shorter!", None, None]
-    assert seat.spent["calls"] == 2
+    assert role.spent["calls"] == 2
 
 
 def test_a_limit_stops_the_run_and_a_higher_one_goes_on(tmp_path: Path) -> None:
@@ -383,10 +383,10 @@ def test_a_rate_limit_is_waited_for_as_the_server_asks(
 ) -> None:
     clock = Clock(monkeypatch)
     model = ScriptedProvider([limited(7.5), limited(None), limited(None), "At last."])
-    seat = RoleModel(model, Meter(tmp_path / "calls", None, None))
-    assert asyncio.run(seat.ask("s", [])) == "At last."
+    role = RoleModel(model, Meter(tmp_path / "calls", None, None))
+    assert asyncio.run(role.ask("s", [])) == "At last."
     assert clock.slept == [7.5, 5.0, 10.0]
-    assert (seat.spent["calls"], len(model.requests)) == (4, 4), "each attempt is one"
+    assert (role.spent["calls"], len(model.requests)) == (4, 4), "each attempt is one"
     # One that asks for an hour is not waited for, and neither is one that refuses without end.
     for endless in (
         [limited(3600)],
@@ -394,9 +394,9 @@ def test_a_rate_limit_is_waited_for_as_the_server_asks(
         [limited(None)] * 9,
         [limited(float("nan"))] * 9,
     ):
-        seat.provider = ScriptedProvider(endless)
+        role.provider = ScriptedProvider(endless)
         with pytest.raises(BackendRateLimited):
-            asyncio.run(seat.ask("s", []))
+            asyncio.run(role.ask("s", []))
 
 
 def test_a_server_gets_no_more_requests_and_tokens_a_minute_than_it_grants(

@@ -104,7 +104,7 @@ async def test_every_recall_has_the_matrix_s_budget_and_cs_fields_and_every_turn
     await slot.aclose()
 
 
-class Doubtful(FakeBackend):
+class OneReadiness(FakeBackend):
     """Gives one answer to every question of readiness."""
 
     state: Any = "pending"
@@ -120,7 +120,7 @@ class Doubtful(FakeBackend):
 async def test_what_is_not_known_to_be_ready_counts_as_it_behaves_and_is_marked(
     tmp_path: Path, state: str, status: str
 ) -> None:
-    adapter = Doubtful()
+    adapter = OneReadiness()
     adapter.state = state
     played, slot = await play(tmp_path, adapter)
     assert statuses(played.records) == {status}
@@ -131,7 +131,7 @@ async def test_what_is_not_known_to_be_ready_counts_as_it_behaves_and_is_marked(
 
 
 async def test_a_backend_that_failed_to_process_ends_the_cell(tmp_path: Path) -> None:
-    adapter = Doubtful()
+    adapter = OneReadiness()
     adapter.state = "failed"
     with pytest.raises(Stopped, match="failed to process what was written: three"):
         await play(tmp_path, adapter)
