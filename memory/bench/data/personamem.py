@@ -94,7 +94,8 @@ def _contexts(
     path: Path, names: Iterable[str], ignored: set[str]
 ) -> Iterator[tuple[str, list[dict[str, str]]]]:
     seen: Counter[str] = Counter()
-    for number, line in enumerate(read_text(path, _WHAT).splitlines(), start=1):
+    # Not splitlines(): texts may hold other line separators than JSON lines have.
+    for number, line in enumerate(read_text(path, _WHAT).split("\n"), start=1):
         if not line.strip():
             continue
         content = Node(parse_json(line, path.name, _WHAT, number), path.name, f"line {number}:", _WHAT)

@@ -79,6 +79,14 @@ def test_personamem_asks_once_what_may_be_known_is_ingested(tmp_path: Path) -> N
     )
 
 
+def test_personamem_reads_texts_with_other_line_separators(tmp_path: Path) -> None:
+    """JSON Lines end at a line feed alone; a text may hold U+2028 as it stands, and a line end of Windows."""
+    said = [{**MESSAGES[0], "content": "One\u2028two\x85three"}, *MESSAGES[1:]]
+    line = json.dumps({"c1": said}, ensure_ascii=False)
+    (timeline,) = load_personamem(personamem(tmp_path, [QUESTION], [f"{line}\r"])).timelines
+    assert timeline.sessions[0].turns[0].text == "One\u2028two\x85three"
+
+
 def test_personamem_is_played_and_answered(tmp_path: Path) -> None:
     root = personamem(tmp_path / "data", [QUESTION, LATER])
     done = play(tmp_path / "out", "no_memory", "full_history", timeline="personamem", data=str(root))
