@@ -183,7 +183,7 @@ def _read(path: Path, where: str) -> Matrix:
     text = read_file(path, where, "a YAML or JSON file")
     try:
         content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, endless nesting
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""
         raise ConfigError(f"{where}: {path} is not valid YAML or JSON{line}") from None

@@ -45,10 +45,9 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Write a commented configuration: every option of the chosen backend, with its default."""
-    import yaml
-
     from memory.cli._template import render
     from memory.doctor.hints import hides_us
+    from memory.plugins.blocks import load_yaml
     from memory.plugins.config import load_config
     from memory.plugins.registry import MemoryAdapterRegistry
 
@@ -62,7 +61,7 @@ def init(
     carried = None
     if source is not None:
         load_config(source)
-        carried = yaml.safe_load(source.read_text("utf-8"))  # variables in it unread
+        carried = load_yaml(source)[0]  # variables in it unread
     answers = ask_required(info.options) if source is not None and sys.stdin.isatty() else {}
     text = render(info, carried, answers)
     try:

@@ -287,6 +287,8 @@ async def test_matrix_from_a_file(wrapped: bool, suffix: str, tmp_path: Path) ->
     ("content", "message"),
     [
         ("alice: [", "is not valid YAML or JSON (line "),
+        ("alice: {work: {verbosity: [{value: brief, from: 2026-13-45}]}}", "is not valid YAML or JSON"),
+        ("[" * 6000, "is not valid YAML or JSON"),
         ("alice: {work: brief}", "alice.work: Input should be a valid dictionary"),
         ("alice: {work: {tone: [{valeu: dry}]}}", "alice.work.tone.0"),
     ],
