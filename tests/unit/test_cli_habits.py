@@ -214,6 +214,14 @@ def test_an_interrupted_experiment_says_how_it_goes_on(
         ("memory:\n  backend: full_history\nrun:\n  replicates: 0\n", ":4: run.replicates: "),
         ("memory:\n  backend: full_history\nrun:\n  timeline: locomo\n  data: gone.json\n", ":5: run.data: "),
         ("memory:\n  backend: full_history\nrun:\n  timeline: locomo\n", ":3: run: "),
+        (
+            "memory:\n  backend: full_history\nrun:\n  executor:\n    kind: dask\n    address: 'zz:::1'\n",
+            ":6: run.executor.address: ",
+        ),
+        (
+            "memory:\n  backend: full_history\nrun:\n  roles:\n    judge:\n      provider: nobody\n",
+            ":6: run.roles.judge.",
+        ),
         ("memory:\n  backend: full_history\nrun:\n  output: memory.yaml\n", ":4: run.output: "),
         ("memory:\n  backend: full_histroy\n", ":2: memory.backend: "),
         ("memory:\n  backend: full_history\n  token_counter: none\n", ":3: memory.token_counter: "),

@@ -58,7 +58,7 @@ def load_mempabench(path: str | Path) -> TimelineSet:
     users = [entry for entry in users if any(_ACCUMULATION.match(file.name) for file in entry.rglob("*"))]
     if not users:
         raise ConfigError(
-            f"run.data: {root} holds no user's directory with acc_001.yaml; give MemPABench's data"
+            f"bench.data: {root} holds no user's directory with acc_001.yaml; give MemPABench's data"
         )
     ignored: set[str] = set()
     read: dict[str, Any] = {}

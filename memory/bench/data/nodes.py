@@ -24,11 +24,11 @@ def read_text(path: Path, what: str) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(f"run.data: {path} does not exist; give the path of {what}") from None
+        raise ConfigError(f"bench.data: {path} does not exist; give the path of {what}") from None
     except OSError as error:
-        raise ConfigError(f"run.data: {path} cannot be read ({error.strerror})") from None
+        raise ConfigError(f"bench.data: {path} cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"run.data: {path} is not UTF-8 text; give {what}") from None
+        raise ConfigError(f"bench.data: {path} is not UTF-8 text; give {what}") from None
 
 
 def read_json(path: Path, what: str) -> Any:
@@ -42,10 +42,10 @@ def parse_json(text: str, name: str, what: str, first_line: int = 1) -> Any:
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise ConfigError(
-            f"run.data: {name} is not JSON: {error.msg} at line {line}, column {error.colno}"
+            f"bench.data: {name} is not JSON: {error.msg} at line {line}, column {error.colno}"
         ) from None
     except RecursionError:
-        raise ConfigError(f"run.data: {name} is nested too deeply to be {what}") from None
+        raise ConfigError(f"bench.data: {name} is nested too deeply to be {what}") from None
 
 
 @dataclass(frozen=True, slots=True)

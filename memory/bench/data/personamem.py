@@ -56,7 +56,7 @@ def _files(path: Path) -> tuple[Path, Path]:
         found = sorted(path.glob("questions_*.csv"))
         if len(found) != 1:
             raise ConfigError(
-                f"run.data: {path} holds {len(found)} files questions_*.csv; give the path of one"
+                f"bench.data: {path} holds {len(found)} files questions_*.csv; give the path of one"
             )
         path = found[0]
     size = path.stem.removeprefix("questions_")

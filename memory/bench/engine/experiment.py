@@ -110,14 +110,15 @@ def begin(
     who = settings.providers[0].label if len(settings.providers) == 1 else "bench"
     experiment_id = new_id(f"{settings.timeline}-{who}", created)
     directory = settings.directory / experiment_id
-    manifest = first_manifest(experiment, variants, registry, experiment_id, created)
     jobs = (Job(experiment, spec, directory, experiment_id) for spec in experiment.cells())
-    manifest = manifest.model_copy(update={"cells": tuple(map(open_record, jobs))})
-    check_roles(settings, models)
-    executor = executor or make_executor(settings.executor, registry, models)
+    cells = tuple(map(open_record, jobs))
+    with experiment.placing():
+        manifest = first_manifest(experiment, variants, registry, experiment_id, created, cells)
+        check_roles(settings, models)
+        executor = executor or make_executor(settings.executor, registry, models)
     make_directory(directory, experiment.problem.place((experiment.block, "output")))
     listeners.on_directory(directory)
-    with exclusively(directory):
+    with exclusively(directory), experiment.placing():
         return _Run(experiment, directory, manifest, registry, executor, listeners).go_through()
 
 
@@ -143,17 +144,18 @@ def resume(
             f"memslot continues {JOURNAL_VERSION}; take the memslot that began it"
         )
     experiment, variants = without_broken(experiment, registry)
-    now = first_manifest(experiment, variants, registry, earlier.experiment_id, earlier.created_at)
+    with experiment.placing():
+        now = first_manifest(experiment, variants, registry, earlier.experiment_id, earlier.created_at)
+        check_roles(experiment.settings, models)
+        executor = executor or make_executor(experiment.settings.executor, registry, models)
     before, after = earlier.hashes, now.hashes
     if drifted := [part for part in {**before, **after} if before.get(part) != after.get(part)]:
         raise ConfigError(
             f"{directory.name} cannot be resumed: {', '.join(sorted(drifted))} changed since it began; "
             "restore what changed, or begin a new experiment"
         )
-    check_roles(experiment.settings, models)
-    executor = executor or make_executor(experiment.settings.executor, registry, models)
     listeners = listeners or Listeners()
-    with exclusively(directory):
+    with exclusively(directory), experiment.placing():
         listeners.on_directory(directory)
         return _Run(experiment, directory, earlier, registry, executor, listeners).go_through()
 

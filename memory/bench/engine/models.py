@@ -109,7 +109,7 @@ class Meter:
         limits = {"max_calls": (self._max_calls, self.calls), "max_tokens": (self.max_tokens, self.tokens)}
         for name, (limit, spent) in limits.items():
             if limit is not None and spent >= limit:
-                raise CeilingReached(f"bench.limits.{name}: {limit} is reached; set it higher and resume")
+                raise CeilingReached(f"limits.{name}: {limit} is reached; set it higher and resume")
 
     def add(self, tokens: int) -> None:
         line = b" %d\n" % tokens  # apart from one that a full disk has torn
@@ -153,7 +153,7 @@ class RoleModel(WholeAnswers):
             self.spent["unmetered"] += 1
             if self.meter.max_tokens is not None or self.pace.token_s:
                 raise ConfigError(
-                    f"bench.limits: the model of {self.provider.id} does not say how many tokens it takes, so they "
+                    f"limits: the model of {self.provider.id} does not say how many tokens it takes, so they "
                     "cannot be limited; limit max_calls and requests_per_minute"
                 )
         said = result.content.strip()

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from memory.bench.data.language import load_language
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.manifest import (
+    CellRecord,
     CheckRecord,
     DataRecord,
     GitRecord,
@@ -254,8 +255,9 @@ def first_manifest(
     registry: MemoryAdapterRegistry,
     experiment_id: str,
     created: datetime,
+    cells: tuple[CellRecord, ...] = (),
 ) -> Manifest:
-    """Without its cells."""
+    """What is known before anything is played."""
     settings = experiment.settings
     selected = registry.selected(experiment.config(settings.providers[0]))
     hidden = {"output", "data", "executor", "providers", "roles", "diagnostics"}
@@ -275,7 +277,7 @@ def first_manifest(
         data={str(seed): data_record(experiment.timelines(seed)) for seed in settings.seeds},
         roles=role_records(settings),
         variants=variants,
-        cells=(),
+        cells=cells,
     )
     return manifest.model_copy(update={"hashes": manifest.parts()})
 
