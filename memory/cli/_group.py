@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from memory import (
     CapabilityNotSupported,
@@ -118,12 +118,9 @@ def _broken(name: str, error: PluginError) -> Any:
     def fail() -> None:
         raise error
 
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
     anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-    app.command(name, help=f"broken: {error}", context_settings=anything)(fail)
-    command = typer.main.get_command(app)
-    command.name = name
-    return command
+    help_text = f"broken: {error}"
+    return TyperCommand(name, callback=fail, help=help_text, context_settings=anything, rich_markup_mode=None)
 
 
 def _single(error: Exception) -> Exception:

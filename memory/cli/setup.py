@@ -49,15 +49,14 @@ def init(
     from memory.doctor.hints import hides_us
     from memory.plugins.blocks import load_yaml
     from memory.plugins.config import load_config
-    from memory.plugins.registry import MemoryAdapterRegistry
+    from memory.plugins.registry import MemoryAdapterRegistry, missing_modules
 
     if backend is not None and condition is not None:
         raise InputError("--backend and --condition are both given; one provider is active at a time")
     name = condition or backend or "mem0"
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; give another name, or --force to replace it")
-    registry = MemoryAdapterRegistry()
-    info = registry.info(name, None if condition is None else "control")
+    info = MemoryAdapterRegistry().info(name, None if condition is None else "control")
     carried = None
     if source is not None:
         load_config(source)
@@ -73,8 +72,7 @@ def init(
         load_config(path).parse_options(info.options)
     except ConfigError as error:
         report["to be filled in"] = str(error)
-    missing = next((row.missing for row in registry.rows() if (row.name, row.kind) == (name, info.kind)), ())
-    if missing:
+    if missing := missing_modules(info):
         report["to be installed"] = info.install or ", ".join(missing)
     if hidden := hides_us(Path.cwd(), path.parent):
         report["hidden"] = hidden

@@ -162,25 +162,13 @@ class WaitNotices:
     async def watching(self) -> AsyncIterator[None]:
         """Tell of long calls while the body runs. What the body or ``report`` raises comes out as it is."""
         problem: BaseException | None = None
-
-        async def watch() -> None:
-            nonlocal problem
-            try:
-                await self._watch()
-            except Exception as error:
-                problem = error
-                tasks.cancel_scope.cancel()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(watch)
-            try:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch)
                 yield
-            except anyio.get_cancelled_exc_class():
-                raise
-            except BaseException as error:
-                problem = error
-            finally:
                 tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            problem = group.exceptions[0]
         if problem is not None:
             raise problem
 

@@ -218,7 +218,7 @@ class MemoryAdapterRegistry:
             info = self._load(kind, name)[1]
         except MemslotError as error:
             return PluginRow(name, kind, distribution, version, None, error=str(error))
-        return PluginRow(name, kind, distribution, version, info, missing=_missing(info))
+        return PluginRow(name, kind, distribution, version, info, missing=missing_modules(info))
 
     def _selected(self, config: MemslotConfig) -> tuple[pluggy.PluginManager, PluginInfo]:
         name, where = config.provider, config.problem.place(config.chosen)
@@ -305,12 +305,12 @@ def _options_with(
 
 
 def _require_sdk(info: PluginInfo) -> None:
-    if missing := _missing(info):
+    if missing := missing_modules(info):
         names, are = ", ".join(missing), "is" if len(missing) == 1 else "are"
         raise PluginLoadError(f"{info.name} needs {names}, which {are} not installed: {info.install}")
 
 
-def _missing(info: PluginInfo) -> tuple[str, ...]:
+def missing_modules(info: PluginInfo) -> tuple[str, ...]:
     """SDK modules that cannot be found. Looked up by top-level name, because a dotted one would be imported."""
     return tuple(
         module for module in info.sdk_modules if importlib.util.find_spec(module.split(".")[0]) is None

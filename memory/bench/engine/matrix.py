@@ -27,7 +27,7 @@ from memory.contract.scope import MemoryScope
 from memory.plugins.blocks import SECTIONS, Lines, Problems, load_yaml, nearest, parse_block
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.redaction import resolve_paths
-from memory.plugins.registry import MemoryAdapterRegistry
+from memory.plugins.registry import MemoryAdapterRegistry, missing_modules
 
 BlockName = Literal["bench", "run"]
 
@@ -250,8 +250,7 @@ def _absent(
         info = registry.selected(config)
     except PluginLoadError as error:
         return LeftOutRecord(label=variant.label, why=str(error), broken=True)
-    rows = (row for row in registry.rows() if (row.name, row.kind) == (info.name, info.kind))
-    missing = next((row.missing for row in rows), ())
+    missing = missing_modules(info)
     if not missing:
         return None
     return LeftOutRecord(label=variant.label, why=f"needs {info.install or ', '.join(missing)}")

@@ -59,9 +59,6 @@ class Results:
         """The figure that decides; None where nothing is known."""
         return next(iter(self.metrics.headlines), None)
 
-    def entry(self, label: str) -> Entry:
-        return next(entry for entry in self.entries if entry.metrics.label == label)
-
 
 def results_of(directory: Path, manifest: Manifest, metrics: Metrics) -> Results:
     """One experiment, whose figures are known."""
