@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -44,13 +43,8 @@ Resume = Annotated[
     typer.Option(help="Take up what is in this directory where it stopped.", show_default=False),
 ]
 
-
-class Form(StrEnum):
-    """Forms of the figures for other programs."""
-
-    CSV = "csv"
-    MARKDOWN = "markdown"
-    LATEX = "latex"
+Form = Literal["csv", "markdown", "latex"]
+"""Forms of the figures for other programs."""
 
 
 def overrides(

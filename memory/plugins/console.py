@@ -45,7 +45,10 @@ def usage_line(error: Exception, command: str) -> str | None:
     usage = getattr(error, "format_message", None)
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else command
-    return f"{usage().rstrip('.')}; see '{command} --help'" if usage is not None else None
+    if usage is None:
+        return None
+    said = usage().rstrip(".").replace(": Value error, ", ": ")  # which newer ones of typer put before a choice
+    return f"{said}; see '{command} --help'"
 
 
 def _console(stderr: bool = False) -> Console:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,19 +19,11 @@ _ENTRY = """
 [project.entry-points."{group}"]
 {name} = "{target}"
 """
-
-
-class PluginKind(StrEnum):
-    backend = "backend"
-    condition = "condition"
-    command = "command"
-    host = "host"
-
-
-_GROUPS = {
-    PluginKind.backend: ("memslot.backends", "{module}"),
-    PluginKind.condition: ("memslot.conditions", "{module}"),
-    PluginKind.command: ("memslot.commands", "{module}:commands"),
+PluginKind = Literal["backend", "condition", "command", "host"]
+_GROUPS: dict[str, tuple[str, str]] = {
+    "backend": ("memslot.backends", "{module}"),
+    "condition": ("memslot.conditions", "{module}"),
+    "command": ("memslot.commands", "{module}:commands"),
 }
 _PLACES = {
     "module.py": "src/{module}/__init__.py",
@@ -48,7 +39,7 @@ def new_plugin(
     name: Annotated[
         str, typer.Argument(help="What users will write in YAML: lower case, digits, underscores.")
     ],
-    kind: Annotated[PluginKind, typer.Option(help="What it is.")] = PluginKind.backend,
+    kind: Annotated[PluginKind, typer.Option(help="What it is.")] = "backend",
     into: Annotated[Path | None, typer.Option(help="The new directory; default: memslot-NAME.")] = None,
 ) -> None:
     """Write a package that passes the conformance kit as it stands; its comments say what to replace."""
@@ -63,7 +54,7 @@ def new_plugin(
         place.write_text(text, encoding="utf-8")
     say(f"{root}: a {kind} that passes its tests as it stands. Next:")
     say(f"  cd {root} && pip install -e '.[test]' && pytest")
-    if kind in (PluginKind.backend, PluginKind.condition):
+    if kind in ("backend", "condition"):
         say(f"  memslot init my.yaml --{kind} {name} && memslot conform my.yaml")
     say("  then replace what the comments mark REPLACE")
 
@@ -76,7 +67,7 @@ def package(name: str, kind: PluginKind) -> dict[str, str]:
         "MODULE": module,
         "CLASS": "".join(part.capitalize() for part in name.split("_") if part),
         "DISTRIBUTION": f"memslot-{name.replace('_', '-')}",
-        "KIND": str(kind),
+        "KIND": kind,
         "ENTRY": "",
     }
     if kind in _GROUPS:
@@ -87,7 +78,7 @@ def package(name: str, kind: PluginKind) -> dict[str, str]:
         return match[0].replace(match[1], words["CLASS" if match[0].startswith("Test") else match[1]])
 
     found = {f"src/{module}/py.typed": ""}
-    for folder in ("common", str(kind)):
+    for folder in ("common", kind):
         for template in sorted((TEMPLATES / folder).glob("*.tmpl")):
             place = _PLACES.get(template.stem, template.stem).format(module=module, name=name)
             found[place] = _WORD.sub(filled, template.read_text(encoding="utf-8"))

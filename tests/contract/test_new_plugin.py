@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 import anyio
 import pytest
@@ -18,6 +19,7 @@ from memory import NativeMutationRequest, SupportsFeedback, SupportsNativeMutati
 from memory.testing import Kit, unique_word
 from memory.testing._new_plugin import PluginKind, package
 
+KINDS = get_args(PluginKind)
 MEMSLOT = "from memory.cli import main; main()"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -38,12 +40,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
             timeout=400,
         )
 
-    for kind in PluginKind:
+    for kind in KINDS:
         made = run("-c", MEMSLOT, "new-plugin", f"my_{kind}", "--kind", kind, "--into", kind)
         assert made.returncode == 0, made.stderr
         assert "passes its tests as it stands" in made.stdout
     offline = ["--no-build-isolation", "--no-index", "--no-deps", "--quiet", "--target", "site"]
-    installed = run("-m", "pip", "install", *offline, *(f"./{kind}" for kind in PluginKind))
+    installed = run("-m", "pip", "install", *offline, *(f"./{kind}" for kind in KINDS))
     assert installed.returncode == 0, installed.stderr
     return run
 
@@ -60,7 +62,7 @@ def test_a_new_backend_is_full_and_a_new_condition_reaches_its_level(run: Run, t
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", list(PluginKind))
+@pytest.mark.parametrize("kind", KINDS)
 def test_its_own_tests_pass(run: Run, kind: str) -> None:
     ended = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", kind)
     assert ended.returncode == 0, ended.stdout[-3000:]
@@ -78,7 +80,7 @@ def test_what_cannot_be_written_is_one_line(run: Run) -> None:
 
 
 def test_nothing_of_the_template_is_left_and_every_kind_says_what_to_replace() -> None:
-    for kind in PluginKind:
+    for kind in KINDS:
         files = package("two_words", kind)
         text = "\n".join(files.values())
         for word in ("PLUGIN", "MODULE", "CLASS", "DISTRIBUTION", "KIND", "ENTRY"):
@@ -91,7 +93,7 @@ def test_nothing_of_the_template_is_left_and_every_kind_says_what_to_replace() -
 @pytest.fixture
 def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module of a new backend."""
-    source = package("made", PluginKind.backend)["src/memslot_made/__init__.py"]
+    source = package("made", "backend")["src/memslot_made/__init__.py"]
     (tmp_path / "memslot_made.py").write_text(source, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "memslot_made", raising=False)

@@ -130,6 +130,10 @@ def test_bad_run_settings_are_one_line(tmp_path: Path, block: str, said: str) ->
         (("doctor", "--loud"), "No such option: --loud"),
         (("run", "x.yaml", "--limit", "none"), "Invalid value for '--limit'"),
         (("run", "x.yaml", "--limit", "0"), "Invalid value for '--limit'"),
+        (
+            ("report", "x", "--as", "html"),
+            "Invalid value for '--as': 'html' is not one of 'csv', 'markdown', 'latex'",
+        ),
         (("config",), "Missing command"),
     ],
 )
