@@ -84,7 +84,8 @@ class SlotChecks:
         if undeclared:
             names = ", ".join(sorted(undeclared))
             raise CheckFailed(f"offers {names}, which its description does not declare")
-        for name, methods in sorted(missing_of(self._slot, self._info.capabilities).items()):
+        if missing := missing_of(self._slot, self._info.capabilities):
+            name, methods = min(missing.items())
             raise CheckFailed(
                 f"its description declares {name}, and the adapter lacks {', '.join(methods)}",
                 "for the plugin's author: add them, or name what a configuration lacks in withheld_capabilities",

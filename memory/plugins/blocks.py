@@ -155,8 +155,9 @@ class Problems:
 
     def place(self, path: tuple[str, ...]) -> str:
         line = self.lines.of(path)
-        file = f"{self.source}:{line}: " if line else f"{self.source}: " if self.source else ""
-        return f"{file}{shown(path)}"
+        if line:
+            return f"{self.source}:{line}: {shown(path)}"
+        return f"{self.source}: {shown(path)}" if self.source else shown(path)
 
     @contextmanager
     def placing(self) -> Iterator[None]:

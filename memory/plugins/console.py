@@ -47,7 +47,9 @@ def usage_line(error: Exception, command: str) -> str | None:
     command = context.command_path if context is not None else command
     if usage is None:
         return None
-    said = usage().rstrip(".").replace(": Value error, ", ": ")  # which newer ones of typer put before a choice
+    said = (
+        usage().rstrip(".").replace(": Value error, ", ": ")
+    )  # which newer ones of typer put before a choice
     return f"{said}; see '{command} --help'"
 
 

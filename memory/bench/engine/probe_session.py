@@ -144,10 +144,10 @@ def _lettered(truth: ChoiceTruth) -> str:
 
 def _chosen(truth: ChoiceTruth, reply: str) -> dict[str, Any]:
     """What the letter in a reply is worth; without exactly one, the reply cannot be read."""
-    letters = set(_LETTER.findall(reply))
-    if len(letters) != 1 or ord(letter := letters.pop()) - ord("a") >= len(truth.options):
+    places = {ord(letter) - ord("a") for letter in _LETTER.findall(reply)}
+    if len(places) != 1 or max(places) >= len(truth.options):
         return {"turns": 1}
-    right = ord(letter) - ord("a") == truth.right
+    right = places == {truth.right}
     shown = "current" if right else "unknown"
     return {"turns": 1, "fit_first": right, "fit_last": right, "first": shown, "last": shown}
 

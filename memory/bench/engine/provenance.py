@@ -178,8 +178,10 @@ def _git(package: Path) -> GitRecord | None:
     if ask("ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     revision = ask("rev-parse", "HEAD")
+    if not revision:
+        return None
     status = ask("status", "--porcelain", "--untracked-files=no")
-    return GitRecord(revision=revision, dirty=None if status is None else bool(status)) if revision else None
+    return GitRecord(revision=revision, dirty=None if status is None else bool(status))
 
 
 def data_record(data: TimelineSet) -> DataRecord:

@@ -139,15 +139,14 @@ def same(where: str, recorded: object, computed: object) -> Iterator[Deviation]:
 
 def compared(where: str, recorded: Any, computed: Any) -> Iterator[Deviation]:
     """What differs, leaf by leaf, in two records, or two values of JSON."""
-    before, now = (
-        dict(_leaves(item.model_dump(mode="json") if isinstance(item, BaseModel) else item))
-        for item in (recorded, computed)
-    )
+    before, now = dict(_leaves(recorded)), dict(_leaves(computed))
     for name in {**before, **now}:
         yield from same(f"{where}: {name}", before.get(name, "absent"), now.get(name, "absent"))
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json")
     if isinstance(value, dict):
         for name, item in value.items():
             yield from _leaves(item, f"{path}.{name}" if path else name)

@@ -3,7 +3,7 @@ covered: a provider's own files below ``store``, and locks. Times of whole cells
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.experiment import measure, read_metrics
 from memory.bench.engine.files import file_hashes
-from memory.bench.engine.manifest import MANIFEST_FILE, Manifest, read_manifest
+from memory.bench.engine.manifest import MANIFEST_FILE, CellRecord, Manifest, read_manifest
 from memory.bench.engine.matrix import CellSpec
 from memory.bench.engine.provenance import KNOWS_TRUTH, data_record, wire_truth
 from memory.bench.engine.replay import Deviation, SilentJudge, Verified, compared, few, page_differs, same
@@ -90,10 +90,14 @@ class _Check:
             for place in range(data.personas)
             for number, variant in enumerate(kept.variants)
         ]
-        expected, seen = (
-            [f"{each.cell_id} ({each.label}, seed {each.seed}, replicate {each.replicate})" for each in cells]
-            for cells in (planned, kept.cells)
-        )
+
+        def names(cells: Iterable[CellSpec | CellRecord]) -> list[str]:
+            return [
+                f"{cell.cell_id} ({cell.label}, seed {cell.seed}, replicate {cell.replicate})"
+                for cell in cells
+            ]
+
+        expected, seen = names(planned), names(kept.cells)
         for cell in sorted({*expected, *seen}):
             yield from same(f"{MANIFEST_FILE}: {cell}", seen.count(cell), expected.count(cell))
         known = {each.cell_id for each in kept.cells}

@@ -240,12 +240,13 @@ class CellCheck:
         where = f"{self._name}/journal.jsonl, {row['session']}"
         rows = [record.row() for record in run.records]
         if isinstance(roles.judge, SilentJudge):
-            kept, again = (
-                [{name: item[name] for name in OF_SECTION} for item in items if item["error"] is None]
-                for items in (row["records"], rows)
-            )
-            return list(rows_differ(f"{where}: records", kept, again))
+            return [*rows_differ(f"{where}: records", _of_section(row["records"]), _of_section(rows))]
         return [
             *rows_differ(f"{where}: records", row["records"], rows),
             *rows_differ(f"{where}: texts", row["texts"], run.texts),
         ]
+
+
+def _of_section(records: Iterable[Row]) -> list[dict[str, Any]]:
+    """What the section alone decides, of the requests that were answered."""
+    return [{name: record[name] for name in OF_SECTION} for record in records if record["error"] is None]

@@ -158,7 +158,8 @@ def _outcome(record: ProbeRecord) -> tuple[int, str]:
         return (2 if record.fit_last else 1), f"did not suit{instead}{later}"
     if record.gold:
         found = record.found or 0
-        return (3 if found == record.gold else 2 if found else 1), f"{found} of {record.gold} turns found"
+        less = 2 if found else 1
+        return (3 if found == record.gold else less), f"{found} of {record.gold} turns found"
     if record.wanted and not record.shows_current:
         return 1, "an old value alone" if record.shows_stale else "not shown"
     if record.wanted:

@@ -42,11 +42,9 @@ _NOTES = {
 _CHANGED = {True: " with local changes", False: "", None: ", local changes unknown"}
 
 
-def write_page(directory: Path, manifest: Manifest, metrics: Metrics) -> Path:
-    """Write ``report.html`` into an experiment's directory; returns its path."""
-    path = directory / REPORT_FILE
-    write_whole(path, rendered(directory, manifest, metrics))
-    return path
+def write_page(directory: Path, manifest: Manifest, metrics: Metrics) -> None:
+    """Write ``report.html`` into an experiment's directory."""
+    write_whole(directory / REPORT_FILE, rendered(directory, manifest, metrics))
 
 
 def rendered(directory: Path, manifest: Manifest, metrics: Metrics) -> str:
@@ -87,9 +85,9 @@ def _about(results: Results) -> Iterator[str]:
     for manifest in results.manifests:
         data = [*manifest.data.values()]
         first = data[0]
-        personas, sessions, requests = (
-            sum(getattr(item, name) for item in data) for name in ("personas", "sessions", "probes")
-        )
+        personas = sum(item.personas for item in data)
+        sessions = sum(item.sessions for item in data)
+        requests = sum(item.probes for item in data)
         players = ", ".join(f"{role.role}: {role.model or role.kind}" for role in manifest.roles)
         seeds = f" of seed {', '.join(manifest.data)}" if first.seed is not None else f" ({first.name})"
         who = "nobody plays; the memory is asked" if manifest.settings.get("mode") == "probe" else players

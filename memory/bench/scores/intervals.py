@@ -191,11 +191,11 @@ def latency(waits: Sequence[Waited]) -> Latency:
         spread = math.fsum((value - centre) ** 2 for value in left) * (len(left) - 1) / len(left)
         if abs(_loglog(share) - _loglog(0.5)) <= quantile * math.sqrt(spread):
             inside.append(time)
-    low = min(inside, default=median)
-    later = [time for time, _ in curve if inside and time > inside[-1]]
+    if not inside:
+        return Latency(median=median, low=median, high=median, **counts)
     # Where the curve is still within the interval at its end, nobody knows how long it may take.
-    high = (later[0] if later else None) if inside else median
-    return Latency(median=median, low=low, high=high, **counts)
+    high = next((time for time, _ in curve if time > inside[-1]), None)
+    return Latency(median=median, low=inside[0], high=high, **counts)
 
 
 def survival(waits: Sequence[Waited]) -> list[tuple[float, float]]:
