@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from memory.contract._model import is_encodable
-from memory.contract.errors import ConfigError, MemslotError
+from memory.contract.errors import ConfigError, MemslotError, PluginError
 from memory.plugins.redaction import is_credential
 
 _TAG = "tag:yaml.org,2002:"
@@ -160,16 +160,18 @@ class Problems:
         return f"{self.source}: {shown(path)}" if self.source else shown(path)
 
     @contextmanager
-    def placing(self) -> Iterator[None]:
-        """Puts file and line before errors from within that begin with a path."""
+    def placing(self, **blocks: str) -> Iterator[None]:
+        """Puts file and line before errors from within that begin with a path. ``blocks``: the first name of a path
+        -> the block of this file that it means."""
         try:
             yield
-        except ConfigError as error:
+        except (ConfigError, PluginError) as error:
             path, separator, what = str(error).partition(": ")
-            names = tuple(path.split("."))
-            if not separator or names[0] not in SECTIONS:
+            section, *names = path.split(".")
+            if not separator or section not in (*SECTIONS, *blocks):
                 raise
-            raise self(names, what) from error
+            place = self.place((blocks.get(section, section), *names))
+            raise type(error)(f"{place}: {what}") from error
 
 
 NO_FILE = Problems()  # of what stands in no file

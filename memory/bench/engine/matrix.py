@@ -4,8 +4,8 @@ name one provider with two settings. Nothing is filled in here that a run could 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from memory.bench.engine.settings import (
     Variant,
     load_timelines,
 )
-from memory.contract.errors import ConfigError, PluginError, PluginLoadError
+from memory.contract.errors import ConfigError, PluginLoadError
 from memory.contract.scope import MemoryScope
 from memory.plugins.blocks import SECTIONS, Lines, Problems, load_yaml, nearest, parse_block
 from memory.plugins.config import MemslotConfig, load_config
@@ -85,18 +85,9 @@ class Experiment:
     def problem(self) -> Problems:
         return Problems(self.source, self.lines)
 
-    @contextmanager
-    def placing(self) -> Iterator[None]:
+    def placing(self) -> AbstractContextManager[None]:
         """Puts file and line before errors about ``bench.`` fields, and names the block in which they stand."""
-        try:
-            yield
-        except (ConfigError, PluginError) as error:
-            path, _, what = str(error).partition(": ")
-            section, *names = path.split(".")
-            if section != "bench":
-                raise
-            place = self.problem.place((self.block, *names))
-            raise type(error)(f"{place}: {what}") from error
+        return self.problem.placing(bench=self.block)
 
     def cell_settings(self, variant: Variant, config: MemslotConfig) -> CellSettings:
         settings = self.settings
