@@ -162,10 +162,10 @@ def as_data(results: Results, directory: Path, report: Path) -> dict[str, Any]:
 
 def newest(directory: Path) -> Path:
     """The directory itself if results are in it, else the one below it that ended last."""
-    from memory.bench.engine.manifest import MANIFEST_FILE, OLD_FILES
+    from memory.bench.engine.manifest import MANIFEST_FILE, OLD_MANIFESTS
     from memory.bench.report.report import SEVERAL_FILE
 
-    names = (SEVERAL_FILE, MANIFEST_FILE, *OLD_FILES)
+    names = (SEVERAL_FILE, MANIFEST_FILE, *OLD_MANIFESTS)
     if any((directory / name).exists() for name in names):
         return directory
     found = [path for name in names for path in directory.glob(f"*/{name}")]
