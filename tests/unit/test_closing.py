@@ -112,8 +112,9 @@ async def test_a_closing_that_hangs_is_given_up_at_its_deadline():
     adapter = Closable()
     adapter.hold = anyio.Event()
     slot = await open_slot(adapter, deadlines=Deadlines(close_s=0.3))
-    with pytest.raises(BackendTimeout, match=r"aclose did not end within 0\.3 s"):
+    with pytest.raises(BackendTimeout, match=r"aclose did not end within 0\.3 s") as raised:
         await slot.aclose()
+    assert raised.value.ambiguous, "it goes on"
     adapter.hold.set()
     slot._rules.deadlines = Deadlines()
     await slot.aclose()

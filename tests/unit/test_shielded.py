@@ -72,6 +72,22 @@ def test_a_call_that_the_end_of_the_loop_cut_off_has_not_answered():
         asyncio.run(cut_off())
 
 
+async def test_in_the_background_one_call_of_a_key_is_under_way():
+    calls, begun, end = ShieldedCalls(), [], anyio.Event()
+
+    async def work(name):
+        begun.append(name)
+        await end.wait()
+
+    for key, name in (("a", "first"), ("a", "second"), ("b", "other")):
+        calls.begin(key, lambda name=name: work(name))
+    await anyio.wait_all_tasks_blocked()
+    assert sorted(begun) == ["first", "other"]
+    end.set()
+    await calls.idle()
+    assert not calls.busy()
+
+
 async def test_idle_waits_for_one_key_or_for_all():
     calls, ends = ShieldedCalls(), {"short": anyio.Event(), "long": anyio.Event()}
     for key, end in ends.items():

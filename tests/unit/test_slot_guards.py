@@ -4,7 +4,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from everything_support import Everything
-from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, ask, event, forever
+from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, Sink, ask, event, forever
 
 from memory import (
     AdapterMode,
@@ -244,3 +244,12 @@ async def test_a_blank_row_is_neither_shown_nor_counted():
     assert found.included == (1,)
     assert found.formatted_context.splitlines()[1:-1] == ["- tea"]
     assert (found.trace.retrieved_count, found.trace.included_count) == (2, 1)
+
+
+async def test_every_sink_receives_every_trace():
+    first, second = Sink(), Sink()
+    async with MemorySlot(Obedient(), scope=ALICE, trace_sink=first) as slot:
+        slot.trace_to(second)
+        await slot.retrieve(ask())
+    assert [trace.operation for trace in first] == ["setup_scope", "retrieve"]
+    assert list(second) == first[1:]

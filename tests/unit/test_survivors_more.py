@@ -17,6 +17,7 @@ import anyio
 import anyio.lowlevel
 import httpx
 import pytest
+from pydantic import ValidationError
 
 import memory.adapter
 import memory.runtime
@@ -393,6 +394,22 @@ def test_only_fields_that_hold_words_are_words() -> None:
         many: tuple[Text, ...] = ()
 
     assert words_of(Record) == ("text", "many")
+
+
+def test_what_is_built_when_first_used_is_frozen_and_quotes_nobody() -> None:
+    """``model_validate`` goes past our own error: pydantic's is seen, and would stand in a log."""
+
+    class Record(Frozen):
+        number: int = 1
+
+    assert not Record.__pydantic_complete__, "two hundred of them, of which a hook uses a few"
+    with pytest.raises(ValidationError, match=r"Record\s+number") as raised:
+        Record.model_validate({"number": "words of somebody"})
+    assert "words" not in str(raised.value)
+    record = Record(number=2)
+    with pytest.raises(ValidationError, match="frozen"):
+        record.number = 3  # type: ignore[misc]
+    assert record.number == 2
 
 
 def test_a_long_key_of_the_user_is_not_named_in_an_error() -> None:

@@ -102,9 +102,10 @@ async def test_idle_waits_for_abandoned_calls():
 
 async def test_closing_leaves_no_thread_and_refuses_calls():
     worker = NativeWorker(threads=3, name="leaktest")
-    await worker.run(int)
+    daemon = await worker.run(lambda: threading.current_thread().daemon)
     assert await worker.aclose()
     assert await worker.aclose()
+    assert daemon, "a call that hangs holds up no exit"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("leaktest")]
     with pytest.raises(BackendUnavailable, match="closed"):
         await worker.run(int)
@@ -156,3 +157,25 @@ async def test_idle_waits_for_earlier_calls_alone():
             await worker.idle()
         tasks.cancel_scope.cancel()
     assert await worker.aclose()
+
+
+async def test_a_closer_that_is_cancelled_closes_all_the_same():
+    """Else a client is left open, or closed under a call that still uses it."""
+    worker = NativeWorker()
+    begun, go_on, order = threading.Event(), threading.Event(), []
+
+    def call():
+        begun.set()
+        go_on.wait(60)
+        order.append("ended")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(worker.run, call)
+        await anyio.to_thread.run_sync(begun.wait)
+        group.cancel_scope.cancel()
+    threading.Timer(0.02, go_on.set).start()
+    with anyio.CancelScope() as cancelled:
+        cancelled.cancel()
+        assert await worker.aclose(lambda: order.append("closed"))
+        order.append("returned")
+    assert order == ["ended", "closed", "returned"]
