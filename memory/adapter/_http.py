@@ -296,7 +296,7 @@ def _may_pass(error: BackendError) -> bool:
 def _unhandled(response: httpx.Response) -> bool:
     """Whether the server stumbled: any 500 (Honcho words its own in JSON), and 5xx that is not JSON."""
     status, kind = response.status_code, str(response.headers.get("content-type", ""))
-    return status == 500 or (status > 500 and "json" not in kind)
+    return status >= 500 and (status == 500 or "json" not in kind)
 
 
 def _said(response: httpx.Response) -> dict[str, Any]:

@@ -207,7 +207,7 @@ def _stripped(said: ModelT, model: type[Frozen]) -> ModelT:
         if not (before := getattr(said, name)):
             continue
         after = strip_json(before)
-        if after is not before and after != before:
+        if after != before:
             optional = type(said).model_fields[name].default is None
             changed[name] = None if optional and not after else after
     return said.model_copy(update=changed) if changed else said

@@ -1,12 +1,16 @@
 """JSON over HTTP: what was sent is known, one lost attempt is not forgotten, and no connection is left behind."""
 
+import time
+
 import anyio
+import anyio.lowlevel
 import httpx
 import psutil
 import pytest
 
 from memory import BackendError, BackendUnavailable, InputError
 from memory.adapter import BackendProtocolError, BackendRejected, JsonHttp
+from memory.adapter._http import _Pool
 from memory.testing import LoopbackAnswer, LoopbackServer
 
 
@@ -121,3 +125,34 @@ async def test_an_error_body_nested_too_deep_is_an_error_like_others(server, htt
     with pytest.raises(BackendRejected) as raised:
         await http.request("POST", "/notes", json={})
     assert raised.value.diagnostics["status"] == 422
+
+
+async def test_what_is_asked_goes_along_and_what_is_none_does_not(server, http):
+    await http.request("GET", "/notes", params={"scope": "r:p", "after": None, "limit": 0})
+    await http.request("GET", "/notes", params={"after": None})
+    assert [request.params for request in server.requests] == [{"scope": "r:p", "limit": "0"}, {}]
+
+
+async def test_between_two_attempts_there_is_a_pause(server, http):
+    """Sent again at once, a server that stumbled gets the second while it still lies there."""
+    server.faults.add("503")
+    began = time.monotonic()
+    assert await http.request("GET", "/notes", retry_pause_s=0.05) == {"id": "1"}
+    assert time.monotonic() - began >= 0.05
+
+
+async def test_a_pool_that_broke_is_closed_also_by_a_user_who_is_cancelled():
+    """Left open, its connections would be nobody's."""
+    closed = []
+
+    class Client:
+        async def aclose(self):
+            await anyio.lowlevel.checkpoint()
+            closed.append(self)
+
+    pool = _Pool(Client())
+    pool.retired = True
+    with anyio.CancelScope() as cancelled:
+        async with pool:
+            cancelled.cancel()
+    assert len(closed) == 1

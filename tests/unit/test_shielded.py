@@ -23,6 +23,8 @@ async def test_results_and_errors_come_back():
     with pytest.raises(ZeroDivisionError):
         await calls.run("a", fail)
     assert not calls.busy("a")
+    await anyio.wait_all_tasks_blocked()
+    assert not calls._tasks, "kept, each would cost memory for good"
 
 
 async def test_a_call_that_was_given_up_goes_on_and_holds_back_the_next_of_its_key():

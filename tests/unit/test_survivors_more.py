@@ -10,8 +10,10 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import FrozenInstanceError, asdict, fields
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
 from pathlib import Path
 from types import ModuleType
+from weakref import WeakSet
 
 import anyio
 import anyio.lowlevel
@@ -38,6 +40,8 @@ from memory.adapter import (
     BaseAdapter,
     ContextEntry,
     JsonHttp,
+    StoreError,
+    SynchronousWrites,
     Text,
     Utf8TokenCounter,
     bearer,
@@ -69,6 +73,7 @@ from memory.contract.requests import Operation
 from memory.contract.scope import IdAlphabet
 from memory.runtime import Recall, TurnMemory, TurnPolicy
 from memory.runtime._writing import WriteCounts, _Pending
+from memory.slot import sqlite_file
 from memory.slot.bounded_queue import Lease
 from memory.slot.files import AppendLog
 from memory.slot.host_store import HostStore, StoredObject
@@ -76,7 +81,7 @@ from memory.slot.journal import Journal
 from memory.slot.journal_file import JournalEntry, JournalFile, JournalKey
 from memory.slot.lockfile import FileLock
 from memory.slot.rules import Span
-from memory.slot.sqlite_file import SqliteLayout, digest_of
+from memory.slot.sqlite_file import SqliteFile, SqliteLayout, digest_of
 from memory.slot.turns import ScopedMemory
 from memory.testing import FakeBackend, LoopbackAnswer, LoopbackServer
 
@@ -627,3 +632,33 @@ async def test_where_an_event_waits_is_told(tmp_path: Path) -> None:
             await slot.set_mode(AdapterMode(read_only=True))
             assert turns.queued_in == "memory", "nothing is kept there any more"
             await turns.aclose()
+
+
+async def test_a_store_that_does_not_answer_is_not_ready() -> None:
+    class Own(SynchronousWrites):
+        backend_name = "own"
+
+        async def probe_scope(self, scope: MemoryScope) -> None:
+            if scope.persona_id == "gone":
+                raise BackendUnavailable("no answer")
+
+    own = Own.__new__(Own)
+    for ask in (own.readiness, partial(own.wait_until_ready, timeout_s=1.0)):
+        assert (await ask(MemoryScope(run_id="r", persona_id="p"))).state == "ready"
+        with pytest.raises(BackendUnavailable):
+            await ask(MemoryScope(run_id="r", persona_id="gone"))
+
+
+def test_a_forked_child_has_no_file_of_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closed there, by whatever way, it would take the log away that the parent goes on writing to."""
+    monkeypatch.setattr(sqlite_file, "_OPEN", WeakSet())
+    layout = SqliteLayout(what="thing", application_id=1, version=1, tables="CREATE TABLE t (a TEXT);")
+    file = SqliteFile(tmp_path / "things.db", layout)
+    with file._guard:  # held by a thread that the child does not have
+        sqlite_file._leave_to_the_parent()
+    assert file.closed
+    with pytest.raises(StoreError, match="is closed"):
+        file.sync(lambda: None)
+    file.close()
+    assert file.db.execute("SELECT count(*) FROM t").fetchone() == (0,), "its connection is left as it is"
+    file.db.close()
