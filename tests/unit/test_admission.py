@@ -6,7 +6,7 @@ from slot_support import ALICE, Obedient, event, given_up
 
 from memory import BackendTimeout, Deadlines, MemorySlot, WriteReceipt
 from memory.adapter import NativeWorker, ShieldedCalls, yield_turn
-from memory.contract.admission import Admission, awaiting_turn
+from memory.contract.admission import Admission, LlmUse, awaiting_turn, count_llm_call
 
 
 async def run(admission, call):
@@ -46,6 +46,19 @@ async def test_a_call_is_the_current_one_while_it_is_made_and_no_longer():
 
     await run(outer, around)
     assert Admission.current() not in (outer, inner)
+
+
+def test_answers_of_a_model_are_counted_for_the_call_they_belong_to_alone():
+    outer, inner = LlmUse(), LlmUse()
+    with outer.counting():
+        with inner.counting():
+            count_llm_call(3)
+            count_llm_call(4)
+        count_llm_call(None)
+        count_llm_call(5)
+    count_llm_call(6)
+    assert inner == LlmUse(2, 7)
+    assert outer == LlmUse(2, None)
 
 
 async def test_a_pause_lends_its_place_and_has_it_back_after():

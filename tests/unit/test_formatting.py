@@ -213,6 +213,7 @@ def test_a_section_goes_from_any_part_of_a_json_value():
         json.dumps({"q": f"tea {SECTION}"}).replace("<", "\\u003c"),
     ):
         assert json.loads(strip_json(text)) == {"q": "tea"}
+    assert strip_json(f'{{"q": "grüner Tee{json.dumps(SECTION)[1:-1]}"}}') == '{"q": "grüner Tee"}'
     assert strip_json(f"{{ no json {SECTION}") == "{ no json"
     assert strip_json("[" * 100_000 + SECTION) == "[" * 100_000
 

@@ -46,6 +46,7 @@ from memory.adapter import (
     Utf8TokenCounter,
     bearer,
     check_aware,
+    check_text,
     check_url,
     entry_cost,
     none_if_404,
@@ -295,6 +296,8 @@ def test_what_an_earlier_version_wrote_is_found_again(tmp_path: Path) -> None:
         '{"persona_id":"p","run_id":"r"}',
     )
     assert len(LexicalHashEmbedder().embed("tea")) == 1024
+    assert IdAlphabet().encode(None) == "%n"
+    assert IdAlphabet().encode("a" * 512) == "a" * 512
     assert IdAlphabet().encode("a" * 600, "b") == "a" * 484 + "%zri4ftzxncnxmm7uirleon2z3sz"
 
 
@@ -320,6 +323,7 @@ def test_what_is_granted_where_nothing_is_said() -> None:
         TurnPolicy(drain_s=float("inf"))
     assert MAX_ANSWER_BYTES == 64_000_000
     assert ContextBudget(max_items=2**31 - 1).max_items == 2**31 - 1
+    assert ContextBudget(min_tokens=5, max_tokens=5).min_tokens == 5
     for refused in (0, 2**31):
         with pytest.raises(InputError, match="max_items"):
             ContextBudget(max_items=refused)
@@ -415,6 +419,13 @@ def test_what_is_built_when_first_used_is_frozen_and_quotes_nobody() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         record.number = 3  # type: ignore[misc]
     assert record.number == 2
+
+
+def test_all_text_but_half_a_pair_can_be_kept() -> None:
+    for text in ("", "tea", "grüner Tee", "茶"):
+        assert check_text(text) == text
+    with pytest.raises(ValueError, match="half of a surrogate pair"):
+        check_text("tea \ud83c")
 
 
 def test_a_long_key_of_the_user_is_not_named_in_an_error() -> None:
