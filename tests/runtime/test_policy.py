@@ -16,11 +16,14 @@ from memory import (
     AdapterMode,
     BackendTimeout,
     BackendUnavailable,
+    ContextBudget,
     Deadlines,
     InputError,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
+    RetrieveRequest,
+    RetrieveResult,
     ScopeError,
 )
 from memory.contract.errors import BackendRejected, LifecycleError
@@ -206,7 +209,26 @@ async def test_a_new_persons_set_up_goes_on_after_the_deadline(slot: MemorySlot,
         memory.policy = TurnPolicy(recall_s=20)
         await until(lambda: adapter.set_up == ["ada", "bob"])
         assert (await memory.recall("tea?", session_id="s", scope=BOB)).failure is None
+        slot.release_scope(BOB)
+        adapter.next_setup, memory.policy = [forever], TurnPolicy(recall_s=0.05)
+        again = await memory.recall("tea?", session_id="s", scope=BOB)
+        assert "still being set up" in str(again.failure), "it is new once more"
     assert adapter.asked == 1
+
+
+async def test_a_turn_without_a_budget_of_its_own_has_the_slots(adapter: Obedient) -> None:
+    asked, of_slot, own = [], ContextBudget(max_items=3), ContextBudget(max_items=2)
+    retrieve = adapter.retrieve
+
+    async def noted(request: RetrieveRequest) -> RetrieveResult:
+        asked.append(request.budget)
+        return await retrieve(request)
+
+    adapter.retrieve = noted
+    async with MemorySlot(adapter, scope=ADA, budget=of_slot) as slot, TurnMemory(slot) as memory:
+        await memory.recall("tea?", session_id="s")
+        await memory.recall("tea?", session_id="s", budget=own)
+    assert asked == [of_slot, own]
 
 
 # -- the circuit ----------------------------------------------------------------------------------------

@@ -21,7 +21,9 @@ from memory import (
     MemorySlot,
     MemslotError,
     NativeMutationRequest,
+    NativeQueryRequest,
     SupportsNativeMutation,
+    SupportsNativeQuery,
     SupportsReadiness,
     WriteReceipt,
 )
@@ -236,6 +238,7 @@ async def test_a_reset_that_hangs_is_open_until_it_is_finished(tmp_path, monkeyp
         ("native_mutation", native_mutation),
         ("readiness", ready),
         ("wait_until_ready", ready),
+        ("native_query", ready),
     ):
         monkeypatch.setattr(OnDisk, name, carry_out, raising=False)
     async with opened(tmp_path, deadlines=QUICK.model_copy(update={"reset_s": 0.1})) as slot:
@@ -246,6 +249,10 @@ async def test_a_reset_that_hangs_is_open_until_it_is_finished(tmp_path, monkeyp
         assert slot.delivery.journal.resetting(key(ALICE))
         with pytest.raises(BackendUnavailable, match="so nothing of it is shown"):
             await slot.capability(SupportsReadiness).readiness(ALICE)
+        with pytest.raises(BackendUnavailable, match="so nothing of it is shown"):
+            await slot.capability(SupportsNativeQuery).native_query(
+                NativeQueryRequest(scope=ALICE, operation="o")
+            )
         # A change of what the reset may have left would be of something that is gone, or is about to go.
         change = NativeMutationRequest(scope=ALICE, operation="delete", native_id="n1")
         with pytest.raises(BackendUnavailable, match="was begun and its end is not known"):

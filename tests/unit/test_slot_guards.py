@@ -1,5 +1,7 @@
 """Guards of the slot that nothing else would miss until it is too late."""
 
+from datetime import timedelta
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -8,16 +10,20 @@ from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, Sink, ask, event, 
 
 from memory import (
     AdapterMode,
+    BackendTimeout,
     BackendUnavailable,
+    Deadlines,
     InputError,
     LifecycleError,
+    MemoryScope,
     MemorySlot,
     ScopeError,
     SupportsBulkIngest,
     SupportsReadiness,
     WriteReceipt,
 )
-from memory.adapter import AdapterTraits, BackendProtocolError, ContextEntry, awaiting_turn
+from memory.adapter import AdapterTraits, BackendProtocolError, ContextEntry, ShieldedCalls, awaiting_turn
+from memory.contract.requests import CROSS_CONTEXT
 from memory.slot.gate import Lanes
 from memory.slot.journal import Journal
 
@@ -83,6 +89,62 @@ async def test_of_a_scope_that_is_released_nothing_is_kept():
         before = slot._rules.lanes.order(ALICE)
         slot.release_scope(ALICE)
         assert slot._rules.lanes.order(ALICE) is not before
+
+
+async def test_only_a_write_that_goes_on_holds_up_look_ups():
+    """They wait for it, and for nothing else; once it has ended, nothing is kept of it."""
+
+    class Slow(Lookup):
+        shielded = ShieldedCalls()
+
+        async def retrieve(self, request):
+            await self.shielded.run(None, go_on.wait)
+
+        async def record_event(self, event):
+            await self.shielded.run(None, go_on.wait)
+
+    go_on, limits = anyio.Event(), Deadlines(write_s=0.02, retrieve_s=0.02, query_s=0.02)
+    async with MemorySlot(Slow(), scope=ALICE, deadlines=limits) as slot:
+        with pytest.raises(BackendTimeout):
+            await slot.retrieve(ask())
+        assert await slot.find_event(event()) is None, "a read was given up, which stores nothing"
+        assert (await slot.record_event(event())).status == "unknown"
+        with pytest.raises(BackendTimeout, match="for an earlier write") as raised:
+            await slot.find_event(event())
+        assert not raised.value.ambiguous
+        go_on.set()
+        await slot._adapter.shielded.idle()
+        slot.release_scope(ALICE)
+        assert slot._rules._given_up == {}
+
+
+async def test_what_a_call_took_counts_from_its_admission():
+    adapter, go_on, sink = Obedient(max_concurrency=1), anyio.Event(), Sink()
+    adapter.next_read = [go_on.wait]
+    async with MemorySlot(adapter, scope=ALICE, trace_sink=sink) as slot:
+        async with anyio.create_task_group() as group:
+            for _ in range(2):
+                group.start_soon(slot.retrieve, ask())
+            await anyio.sleep(0.06)
+            go_on.set()
+        first, second = sink[-2:]
+    assert first.latency_ms >= 50
+    assert second.started_at > first.started_at + timedelta(milliseconds=50)
+
+
+@pytest.mark.parametrize("across", [True, False])
+async def test_a_probe_across_contexts_is_traced_as_filtered_by_none(across):
+    sink = Sink()
+    async with MemorySlot(Obedient(cs_filtering="hard"), scope=ALICE, trace_sink=sink) as slot:
+        await slot.retrieve(ask(filters={CROSS_CONTEXT: across}))
+    assert sink[-1].cs_filtering == ("none" if across else "hard")
+
+
+async def test_a_slot_without_a_journal_shares_none_and_a_view_keeps_the_rest_of_the_scope():
+    home = MemoryScope(run_id="r", persona_id="alice", backend_namespace="n")
+    async with MemorySlot(Obedient(), scope=home) as slot:
+        assert await slot.delivery.refresh() is False
+        assert slot.for_scope(persona_id="bob", run_id="s").scope.backend_namespace == "n"
 
 
 async def test_a_scope_released_while_it_is_written_keeps_its_order():

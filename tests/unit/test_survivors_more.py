@@ -560,6 +560,9 @@ async def test_a_turn_without_a_place_is_raised_where_it_is_asked_for(on_failure
             except BackendUnavailable:
                 refused.append("raised")
         await turns.aclose()
+        lost = turns.status()["not_recorded"]
+        await turns.aclose()
+        assert turns.status()["not_recorded"] == lost, "closed again, nothing is lost again"
     assert refused[-1] == ("raised" if on_failure == "raise" else True)
 
 
