@@ -19,7 +19,8 @@ GROUP = "memslot.commands"
 
 
 def entry_points(group: str) -> EntryPoints:
-    return _entry_points(group, _state())
+    found: EntryPoints = _entry_points(_state()).select(group=group)
+    return found
 
 
 def packages_distributions() -> Mapping[str, list[str]]:
@@ -27,11 +28,12 @@ def packages_distributions() -> Mapping[str, list[str]]:
     return _packages_distributions(_state())
 
 
-@lru_cache(maxsize=16)
-def _entry_points(group: str, _: object) -> EntryPoints:
+@lru_cache(maxsize=1)
+def _entry_points(_: object) -> Any:
+    """Of all groups: to read one takes as long."""
     from importlib import metadata  # a command that lists nothing starts without it
 
-    return metadata.entry_points(group=group)
+    return metadata.entry_points()
 
 
 @lru_cache(maxsize=1)

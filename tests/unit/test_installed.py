@@ -33,7 +33,8 @@ def test_what_is_installed_meanwhile_is_found(tmp_path: Path, monkeypatch) -> No
 def test_what_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     add(tmp_path, "oolong")
-    found = entry_points("group.of.ours"), packages_distributions()
+    found = [point.value for point in entry_points("group.of.ours")], packages_distributions()
     monkeypatch.delattr(metadata, "entry_points")
     monkeypatch.delattr(metadata, "packages_distributions")
-    assert (entry_points("group.of.ours"), packages_distributions()) == found
+    assert ([point.value for point in entry_points("group.of.ours")], packages_distributions()) == found
+    assert list(entry_points("another.group")) == []
