@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +28,6 @@ from memory.bench.engine.files import (
     exclusively,
     file_hashes,
     json_lines,
-    read_lines,
     write_record,
     write_whole,
 )
@@ -196,7 +196,7 @@ class _Cell:
                 "error": error,
                 "fault": fault,
                 **self.state.of_record(),
-                "usage": llm_use(read_lines(self.directory / "traces.jsonl")),
+                "usage": llm_use(each_line(self.directory / "traces.jsonl")),
                 "timings": timings(self.directory),
                 "wall_ms": round((time.perf_counter() - began) * 1000, 3),
                 "files": file_hashes(self.directory),
@@ -303,10 +303,14 @@ class _Cell:
         if self.progress is not None:
             self.progress(self.job.spec.cell_id, state.steps, self.timeline.steps)
 
+    @cached_property
+    def _times(self) -> AppendedLines:
+        return AppendedLines(self.directory / "times.jsonl")
+
     def _note_times(self) -> None:
         """Times stand apart from everything that a resumed cell must have the same."""
         if self.spent:
             with contextlib.suppress(OSError):
                 spent = {phase: [round(ms, 3) for ms in each] for phase, each in self.spent.items()}
-                AppendedLines(self.directory / "times.jsonl").append(spent)
+                self._times.append(spent)
             self.spent.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -193,7 +193,7 @@ class TestSessionRun:
             counts["dated"] += trace.newest_retrieved_at is not None
             counts["versioned"] += bool(trace.representation_version or trace.last_derived_at)
         shown = {"context": recall.section, "event_ids": names}
-        self.texts.append({"probe_id": probe_id, **asdict(said), **shown})
+        self.texts.append({"probe_id": probe_id, "user": said.user, "reply": said.reply, **shown})
 
     def _settings_shown(self, truth: PreferenceTruth, section: str, context: str | None) -> dict[str, Any]:
         other = next((name for name in CONTEXTS if name != context), None) if context else None

@@ -13,7 +13,7 @@ import anyio
 from memory.bench.data.timeline import Timeline, TimelineSet
 from memory.bench.engine.cell import timings
 from memory.bench.engine.context import CellState
-from memory.bench.engine.files import CellJournal, file_hashes, read_lines
+from memory.bench.engine.files import CellJournal, each_line, file_hashes, read_lines
 from memory.bench.engine.manifest import CELL_FILE, MANIFEST_FILE, CellRecord, Manifest, read_cell
 from memory.bench.engine.probe_session import ProbeSession, completed
 from memory.bench.engine.replay import (
@@ -110,7 +110,7 @@ class CellCheck:
                 **record.model_dump(),
                 **state.of_record(),
                 "timings": timings(self._directory),
-                "usage": llm_use(read_lines(self._directory / "traces.jsonl")),
+                "usage": llm_use(each_line(self._directory / "traces.jsonl")),
             }
         )
         yield from compared(f"{MANIFEST_FILE}: {self._name}", record, computed)

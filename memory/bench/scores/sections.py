@@ -15,7 +15,6 @@ from memory.contract.formatting import clean_text
 
 LABELS = re.compile(r"- \(([^()]*)\) ")
 GROUP = re.compile(r"\[([^\[\]]+)\]\Z")
-_SPACE = re.compile(r"\s+")
 _FENCE = re.compile(r"</?memory-context\b[^<>]*>")
 _SENTENCE = re.compile(r"(?<=[.!?]) |(?<=[\u3002\uff01\uff1f])")
 _ABSTAINS = re.compile(
@@ -65,7 +64,7 @@ def entries_of(section: str) -> Iterator[SectionEntry]:
 
 def plain(text: str) -> str:
     """As a section shows a text, without line breaks and indents, in lower case."""
-    return _SPACE.sub(" ", clean_text(text)).strip().casefold()
+    return " ".join(clean_text(text).split()).casefold()
 
 
 def holds(text: str, phrases: Iterable[str]) -> bool:
