@@ -7,7 +7,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -213,6 +212,7 @@ class _Cell:
 
     async def _play(self) -> None:
         job, experiment = self.job, self.job.experiment
+        self.times = AppendedLines(self.directory / "times.jsonl")
         variant = experiment.settings.providers[job.spec.variant]
         config = experiment.config(variant)
         self.scrub = config.scrubber()
@@ -303,14 +303,10 @@ class _Cell:
         if self.progress is not None:
             self.progress(self.job.spec.cell_id, state.steps, self.timeline.steps)
 
-    @cached_property
-    def _times(self) -> AppendedLines:
-        return AppendedLines(self.directory / "times.jsonl")
-
     def _note_times(self) -> None:
         """Times stand apart from everything that a resumed cell must have the same."""
         if self.spent:
             with contextlib.suppress(OSError):
                 spent = {phase: [round(ms, 3) for ms in each] for phase, each in self.spent.items()}
-                self._times.append(spent)
+                self.times.append(spent)
             self.spent.clear()

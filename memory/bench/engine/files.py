@@ -194,11 +194,10 @@ class AppendedLines:
 
 class CellJournal(AppendedLines):
     """The append-only journal of one cell: what has happened, in order, so that it is not done twice. A line is on
-    its way to the disk before what follows it is begun; a last line torn by a crash is dropped when it is read."""
+    its way to the disk before what follows it is begun; a last line torn by a crash is dropped at once."""
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """What is there; ConfigError where a line other than the last is damaged."""
-        drop_torn_line(self.path)
         try:
             yield from each_line(self.path)
         except ConfigError as error:

@@ -18,7 +18,6 @@ from memory.contract.events import Message
 from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, Provider
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2})?")
-_SPACE = re.compile(r"\s+")
 _NEAR = 160  # letters around a phrase that are read for what else its entry says
 
 
@@ -80,7 +79,7 @@ class Reader:
             )
             if any(phrase in text[line] for phrase in self._disowned):
                 continue
-            attribute, marker = self._language.settings[_SPACE.sub(" ", match[0])]
+            attribute, marker = self._language.settings[" ".join(match[0].split())]
             said = text[line.start : match.start()]
             named = [(found.start(), name) for name, word in self._words for found in word.finditer(said)]
             context = max(named, default=(0, None))[1] or self._language.says_context(labels) or group
