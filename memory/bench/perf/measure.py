@@ -311,7 +311,9 @@ def _cold_starts(sides: _Sides, directory: Path, sizes: Sizes, report_progress: 
         "bare": ["-c", program, str(store / "bare"), *asked],
         "memslot": ["-c", _COLD_START, sides.backend, str(store / "memslot"), *asked],
     }
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    # Both from bytecode, as installed libraries are; a source tree may be told to keep none.
+    compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore", **compiled}
     for number in range(rounds + 1):
         for contestant in _alternating(["bare", "memslot"], number):
             started = time.perf_counter()
@@ -322,7 +324,7 @@ def _cold_starts(sides: _Sides, directory: Path, sizes: Sizes, report_progress: 
             if done.returncode or done.stdout.split()[-1:] != [str(_TOP_K)]:
                 last = done.stderr.strip().splitlines()[-1:] or [f"{done.stdout.strip()!r} texts"]
                 raise MemslotError(f"the cold start of {contestant} failed: {last[0]}")
-            if number:  # the first only warms the disk's cache
+            if number:  # the first compiles, and warms the disk's cache
                 figure.contestants[contestant].append(taken)
         report_progress("starting processes", number, rounds)
     return figure
