@@ -33,7 +33,7 @@ from memory.slot.turns import RecallFields, TurnFields, event_from_turn, request
 
 log = logging.getLogger("memslot.runtime")
 
-Patience = Annotated[float, BeforeValidator(check_number), Field(ge=0, allow_inf_nan=False)]
+SecondsOrZero = Annotated[float, BeforeValidator(check_number), Field(ge=0, allow_inf_nan=False)]
 
 
 class TurnPolicy(Frozen):
@@ -56,8 +56,8 @@ class TurnPolicy(Frozen):
     on_failure: Literal["raise", "empty"] = "empty"
     exclude_session: bool = False
     queue_size: Positive = 100
-    queue_wait_s: Patience = 5.0
-    drain_s: Patience = 15.0
+    queue_wait_s: SecondsOrZero = 5.0
+    drain_s: SecondsOrZero = 15.0
     open_after: Positive = 3
     pause_s: Seconds = 30.0
 

@@ -39,6 +39,11 @@ class ToolContext:
         """The memory."""
         return self.items.slot
 
+    @property
+    def scope(self) -> MemoryScope:
+        """Whose."""
+        return self.items.scope
+
 
 @runtime_checkable
 class Tool(Protocol):

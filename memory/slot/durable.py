@@ -35,7 +35,7 @@ _PAGE = 100
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
 _MAX_UNANSWERED = 5
 # How long to wait for another process that delivers to the scope, or that died over it.
-_WRITE_PATIENCE_S, _RESET_PATIENCE_S, _LEASE_PAUSE_S = 2.0, 15.0, 0.05
+_WRITE_LOCK_S, _RESET_LOCK_S, _LEASE_PAUSE_S = 2.0, 15.0, 0.05
 _NO_ANSWER = "NoAnswer"
 _ELSEWHERE = "another process is delivering to it"
 # Errors of the event itself, which a retry repeats. After any other, such as a closed slot, a retry may succeed.
@@ -87,7 +87,7 @@ class DurableDelivery(Delivery):
         asked, and for good unless it certainly reset nothing: whoever dies over it, or gets no answer, must not
         deliver to a memory that was cleared."""
         key = self._key(scope)
-        async with self._alone(key, _RESET_PATIENCE_S) as held:
+        async with self._alone(key, _RESET_LOCK_S) as held:
             if held:
                 raise BackendUnavailable(f"scope {scope.label}: {held}; reset it again later", sent=False)
             repeated = self.journal.resetting(key)
@@ -157,7 +157,7 @@ class DurableDelivery(Delivery):
             return []
         scope = events[0].scope
         # Alone from here, or another might send it between the next two steps.
-        async with self._alone(self._key(scope), _WRITE_PATIENCE_S) as held:
+        async with self._alone(self._key(scope), _WRITE_LOCK_S) as held:
             before = await self.journal.append(self._key(scope), events, sent=not held)
             known = {entry.event.event_id: _earlier(entry) for entry in before if entry and entry.delivered}
             first = [event for event, entry in zip(events, before, strict=True) if entry is None]

@@ -24,7 +24,7 @@ INSTEAD = {
     "unless_missing": "none_if_404",
     "worked_off": "wait_until_idle",
     "MOST_.+|most|most_.+": "max_...",
-    "patience_s": "queue_timeout_s",
+    "patience|.+_patience_s|patience_s": "queue_timeout_s",
     "Occupancy": "ScopeLeases",
     "withhold": "suspend",
     "give_back": "restore",
