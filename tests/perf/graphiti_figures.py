@@ -202,10 +202,19 @@ def report(name: str, times: Sequence[Rounds], target: float) -> None:
     )
 
 
-def config(base_url: str, directory: str, driver: str = "", **options: Any) -> dict[str, Any]:
+def config(
+    base_url: str, directory: str, driver: str = "", retrieve_s: float = 15.0, **options: Any
+) -> dict[str, Any]:
     model = {"model": "scripted", "base_url": base_url, "api_key": "unused"}
     block = {"llm": model, "driver": driver or DRIVER, **options}
-    return {"memory": {"backend": "graphiti", "data_dir": directory, "backends": {"graphiti": block}}}
+    deadlines = {"retrieve_s": retrieve_s}
+    memory = {
+        "backend": "graphiti",
+        "data_dir": directory,
+        "deadlines": deadlines,
+        "backends": {"graphiti": block},
+    }
+    return {"memory": memory}
 
 
 @asynccontextmanager
@@ -341,7 +350,7 @@ async def scopes(llm: ScriptedLLM) -> None:
     mixed = 0
     with tempfile.TemporaryDirectory() as directory:
         # What is shown is which rows are found: on a busy machine the last of so many waits longer than usual.
-        async with opened(llm, directory, "first", deadlines={"retrieve_s": 120.0}) as slot:
+        async with opened(llm, directory, "first", retrieve_s=120.0) as slot:
             before = resident()
 
             async def live(number: int) -> None:
