@@ -9,7 +9,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -35,6 +35,41 @@ class Written:
     place: str
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
     added: tuple[Added, ...] = field(default=(), kw_only=True)
+
+
+class Sendings:
+    """What is in question of one cube, by mark; an event is found among them however many there are."""
+
+    def __init__(self, by_mark: Mapping[str, Written] | None = None) -> None:
+        self._by_mark: dict[str, Written] = {}
+        self._of_event: Counter[tuple[str, str]] = Counter()
+        for written in (by_mark or {}).values():
+            self.add(written)
+
+    def add(self, written: Written) -> None:
+        if written.mark not in self._by_mark:
+            self._of_event[written.place, written.event_id] += 1
+        self._by_mark[written.mark] = written
+
+    def get(self, mark: str, default: Written) -> Written:
+        return self._by_mark.get(mark, default)
+
+    def remove(self, mark: str) -> bool:
+        """Whether it was among them."""
+        written = self._by_mark.pop(mark, None)
+        if written is None:
+            return False
+        event = written.place, written.event_id
+        self._of_event[event] -= 1
+        if not self._of_event[event]:
+            del self._of_event[event]
+        return True
+
+    def has(self, place: str, event_id: str) -> bool:
+        return (place, event_id) in self._of_event
+
+    def to(self, place: str) -> list[Written]:
+        return [written for written in self._by_mark.values() if written.place == place]
 
 
 class Ledger:
@@ -150,8 +185,8 @@ class Readiness:
     options: MemosOptions
     shared: Sequence[str]
     ledger: Callable[[str], Ledger]
-    # By cube and mark: not yet seen stored and found.
-    _open: dict[str, dict[str, Written]] = field(default_factory=dict)
+    # By cube: not yet seen stored and found.
+    _open: defaultdict[str, Sendings] = field(default_factory=lambda: defaultdict(Sendings))
     _ledgers: dict[str, Ledger] = field(default_factory=dict)
     _old_failures: dict[str, frozenset[str]] = field(default_factory=dict)
     _unreconciled: dict[str, object] = field(default_factory=dict)  # each write leaves a mark of its own
@@ -177,7 +212,7 @@ class Readiness:
         if not (ledger.begun or ledger.problem or opened or await self.native.listing(cube)):
             ledger.begin()
         self._ledgers[cube] = ledger
-        self._open[cube] = opened
+        self._open[cube] = Sendings(opened)
         if self.options.redis and not opened:
             self._old_failures[cube] = await self._failures(cube)
 
@@ -186,7 +221,7 @@ class Readiness:
 
     def forget(self, cube: str, place: str, item: Item) -> None:
         """This memory shall be gone: whether its event is stored is no question any more."""
-        waiting, events = self._waiting(cube, place), set(event_ids(item))
+        waiting, events = self._open[cube].to(place), set(event_ids(item))
         for written in waiting:
             if any(memory.native_id == item.get("id") for memory in written.added):
                 events.add(written.event_id)
@@ -194,7 +229,7 @@ class Readiness:
 
     def send(self, cube: str, written: Written) -> bool:
         """Noted first, so that a later process asks for it, too; whether it was sent before and may be stored."""
-        sent_before = written.event_id in [event.event_id for event in self._waiting(cube, written.place)]
+        sent_before = self._open[cube].has(written.place, written.event_id)
         self._ledger(cube).sent(written)
         self.wrote(cube, written)
         return sent_before
@@ -202,12 +237,11 @@ class Readiness:
     def wrote(self, cube: str, written: Written | None = None) -> None:
         self._unreconciled[written.place if written else cube] = object()
         if written is not None:
-            self._open.setdefault(cube, {})[written.mark] = written
+            self._open[cube].add(written)
 
     def settle(self, cube: str, marks: Sequence[str]) -> None:
         """Seen stored and found, or certainly not stored; of an event that was refused, that sending alone."""
-        waiting = self._open.get(cube, {})
-        known = [mark for mark in marks if waiting.pop(mark, None) is not None]
+        known = [mark for mark in marks if self._open[cube].remove(mark)]
         if known:
             self._ledger(cube).close(known)
 
@@ -280,10 +314,10 @@ class Readiness:
 
     async def _judge(self, cube: str) -> BackendReadiness:
         """Idle: now all that was written must be stored, by the model's work where it was to work, and found."""
-        ledger, known = self._ledger(cube), self._open.get(cube, {})
+        ledger, known = self._ledger(cube), self._open[cube]
         opened = ledger.load()  # other processes have sent, closed or reset meanwhile
         if not ledger.problem:
-            self._open[cube] = {mark: known.get(mark, written) for mark, written in opened.items()}
+            self._open[cube] = Sendings({mark: known.get(mark, written) for mark, written in opened.items()})
         detail = "nothing is stored"
         failed: list[str] = []
         unknown: list[str] = []
@@ -315,7 +349,7 @@ class Readiness:
     async def _shared_rows(self, cube: str, place: str) -> Mapping[str, Item]:
         """What the events in question became in a shared cube, which may be large: searched for, at last listed."""
         rows: dict[str, Item] = {}
-        for written in self._waiting(cube, place):
+        for written in self._open[cube].to(place):
             if not any(written.event_id in event_ids(item) for item in rows.values()):
                 text = written.added[0].text if written.added else ""
                 found = await self.native.found(text, place, written.session_id) if text else {}
@@ -324,9 +358,6 @@ class Readiness:
                     return await self.native.stored(cube, place)
                 rows |= mine
         return rows
-
-    def _waiting(self, cube: str, place: str) -> list[Written]:
-        return [written for written in self._open.get(cube, {}).values() if written.place == place]
 
     def _awaits_scheduler(self, item: Item) -> bool:
         return self.options.async_mode == "async" and untouched(item)
@@ -343,7 +374,7 @@ class Readiness:
         lost = 0
         seen: dict[str, Item] = {}
         closed: list[str] = []
-        waiting = self._waiting(cube, place)
+        waiting = self._open[cube].to(place)
         for written in waiting:
             by_id = (stored.get(memory.native_id) for memory in written.added)
             mine = [*(item for item in by_id if item is not None), *of_event[written.event_id]]
