@@ -141,8 +141,9 @@ def surely_exceeds(entries: Sequence[ContextEntry], budget: ContextBudget) -> bo
     """Whether entries must be chosen: too many, or so long that rendering all of them would be wasted work."""
     if budget.max_items is not None and len(entries) > budget.max_items:
         return True
-    size = sum(len(entry.text) for entry in entries)
-    return budget.max_tokens is not None and size > 8 * budget.max_tokens
+    if budget.max_tokens is None:
+        return False
+    return sum(len(entry.text) for entry in entries) > 8 * budget.max_tokens
 
 
 @lru_cache(1024)  # entries of an answer are often of one time, and those of the next answer the same ones

@@ -47,9 +47,8 @@ def usage_line(error: Exception, command: str) -> str | None:
     command = context.command_path if context is not None else command
     if usage is None:
         return None
-    said = (
-        usage().rstrip(".").replace(": Value error, ", ": ")
-    )  # which newer ones of typer put before a choice
+    # Newer versions of typer put "Value error, " before what is wrong with a choice.
+    said = usage().rstrip(".").replace(": Value error, ", ": ")
     return f"{said}; see '{command} --help'"
 
 

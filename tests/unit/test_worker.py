@@ -75,23 +75,31 @@ async def test_a_call_given_up_while_waiting_never_runs():
     await worker.aclose()
 
 
-async def test_idle_waits_for_abandoned_calls():
-    worker = NativeWorker()
-    begun, go_on, order = threading.Event(), threading.Event(), []
+async def abandoned_call(worker, order):
+    """A call whose caller is gone, and that goes on until the event is set; then it is in ``order`` as ended."""
+    begun, go_on = threading.Event(), threading.Event()
 
     def call():
         begun.set()
         go_on.wait(60)
         order.append("ended")
 
-    async def wait():
-        await worker.idle()
-        order.append("idle")
-
     async with anyio.create_task_group() as group:
         group.start_soon(worker.run, call)
         await anyio.to_thread.run_sync(begun.wait)
         group.cancel_scope.cancel()
+    return go_on
+
+
+async def test_idle_waits_for_abandoned_calls():
+    worker = NativeWorker()
+    order: list[str] = []
+
+    async def wait():
+        await worker.idle()
+        order.append("idle")
+
+    go_on = await abandoned_call(worker, order)
     async with anyio.create_task_group() as group:
         group.start_soon(wait)
         await anyio.sleep(0.02)  # time to return, did it not wait
@@ -162,17 +170,8 @@ async def test_idle_waits_for_earlier_calls_alone():
 async def test_a_closer_that_is_cancelled_closes_all_the_same():
     """Else a client is left open, or closed under a call that still uses it."""
     worker = NativeWorker()
-    begun, go_on, order = threading.Event(), threading.Event(), []
-
-    def call():
-        begun.set()
-        go_on.wait(60)
-        order.append("ended")
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(worker.run, call)
-        await anyio.to_thread.run_sync(begun.wait)
-        group.cancel_scope.cancel()
+    order: list[str] = []
+    go_on = await abandoned_call(worker, order)
     threading.Timer(0.02, go_on.set).start()
     with anyio.CancelScope() as cancelled:
         cancelled.cancel()
