@@ -1,0 +1,376 @@
+"""What each kind of file holds: conversations out of its JSON values. Described in :mod:`._transcripts`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import chain, islice
+from typing import Any
+
+from memory.contract._model import parse_time
+from memory.contract.errors import ConfigError, InputError
+from memory.contract.events import Message
+from memory.runtime._transcripts import KINDS, Conversation, Item, Kind, Problem, Question, Spoken, Unreadable
+
+Note = Callable[[Problem], None]
+_ROLES = {
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "model": "assistant",
+    "bot": "assistant",
+    "system": "system",
+    "developer": "system",
+}
+_TOOLS = frozenset({"tool", "function", "function_call", "observation", "tool_use", "tool_result"})
+_TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
+_LOOKED_AT = 20  # items, until one shows the kind
+_MILLISECONDS = 1e11  # seconds since 1970 reach this in the year 5138
+
+
+def conversations(
+    items: Iterable[Item], kind: Kind | None, stem: str, note: Note, questions: list[Question] | None
+) -> Iterator[Conversation]:
+    """The conversations that items of one file hold; ``stem`` begins the ids of those that have none."""
+    left = iter(items)
+    begin = list[Item]()
+    for item in islice(left, 1 if kind else _LOOKED_AT):
+        begin.append(item)
+        if kind := kind or kind_of(item.value):
+            break
+    if not begin:
+        return
+    first = begin[0]
+    if kind is None:
+        raise ConfigError(f"{first.place}: is of no known kind ({', '.join(KINDS)}); name the kind")
+    every = chain(begin, left)
+    if kind == "memslot":
+        yield from _own_lines(every, stem, note, questions)
+    elif kind == "claude_code":
+        yield from _claude_code(every, stem, note)
+    elif kind in _ONE_A_ITEM and not _is_message(first.value):
+        yield from _one_an_item(every, kind, stem, note)
+    else:
+        messages = _mem0_memories(every) if kind == "mem0" else every
+        gathered = _Gathered(stem, first.place.partition(",")[0])
+        for item in messages:
+            _tried(item, note, gathered.add)
+        yield from gathered.whole(note)
+
+
+def kind_of(value: Any) -> Kind | None:
+    """The kind of a file by its first item; None where none fits."""
+    if not isinstance(value, dict):
+        return None
+    fields = value.keys()
+    marks: tuple[tuple[Kind, set[str]], ...] = (
+        ("chatgpt", {"mapping"}),
+        ("claude", {"chat_messages"}),
+        ("sharegpt", {"conversations"}),
+        ("sharegpt", {"from", "value"}),
+        ("memslot", {"session", "role"}),
+        ("memslot", {"question"}),
+        ("claude_code", {"sessionId"}),
+        ("claude_code", {"leafUuid"}),
+        ("openai", {"messages"}),
+        ("langchain", {"type", "data"}),
+        ("openai", {"role", "content"}),
+        ("mem0", {"memory"}),
+        ("mem0", {"results"}),
+    )
+    return next((kind for kind, needed in marks if needed <= fields), None)
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and (
+        {"role", "content"} <= value.keys() or {"from", "value"} <= value.keys()
+    )
+
+
+def _tried(item: Item, note: Note, read: Callable[[Item], Any]) -> Any:
+    """What ``read`` makes of an item; None where it cannot be read, which is noted."""
+    try:
+        if not isinstance(item.value, dict):
+            raise Unreadable("must be an object")
+        return read(item)
+    except (Unreadable, InputError) as error:
+        note(Problem(item.place, str(error)))
+    return None
+
+
+@dataclass
+class _Gathered:
+    """A conversation while its messages are found one by one."""
+
+    conversation_id: str
+    place: str
+    user: str | None = None
+    messages: list[Spoken] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def add(self, item: Item) -> None:
+        """Add a message of any kind."""
+        value: Mapping[str, Any] = item.value
+        if isinstance(data := value.get("data"), dict) and "type" in value:  # LangChain
+            value = {"role": value["type"], **data}
+        role = next((value[name] for name in ("role", "from", "sender") if name in value), None)
+        content = next((value[name] for name in ("content", "value", "text") if name in value), None)
+        at = next((value[name] for name in _TIMES if value.get(name) is not None), None)
+        self.say(role, content, at, value.get("id") or value.get("uuid"), calls=bool(value.get("tool_calls")))
+
+    def say(self, role: Any, content: Any, at: Any, message_id: Any, *, calls: bool = False) -> None:
+        """Add a message, or count what of it is left out."""
+        if not isinstance(role, str):
+            raise Unreadable("role is missing; it says who speaks")
+        if role.lower() in _TOOLS:
+            self.left_out["tool messages"] += 1
+            return
+        if role.lower() not in _ROLES:
+            raise Unreadable(f"role must be one of {', '.join(_ROLES)}")
+        text = self._text(content)
+        self.left_out["tool calls"] += calls
+        if not text.strip():
+            self.left_out["messages without text"] += not calls
+            return
+        said = Message(role=_ROLES[role.lower()], content=text)
+        name = message_id if isinstance(message_id, str) and message_id else None
+        self.messages.append(Spoken(said, moment(at), name))
+
+    def _text(self, content: Any) -> str:
+        if content is None or isinstance(content, str):
+            return content or ""
+        if not isinstance(content, list):
+            raise Unreadable("content must be text or a list of parts")
+        texts = []
+        for part in content:
+            kind = part.get("type", part.get("content_type")) if isinstance(part, dict) else None
+            text = part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else None
+            if isinstance(text, str) and (kind is None or kind in _TEXT_PARTS):
+                texts.append(text)
+            else:
+                self.left_out["tool calls" if kind in _TOOLS else "parts without text"] += 1
+        return "\n".join(text for text in texts if text.strip())
+
+    def whole(self, note: Note) -> Iterator[Conversation]:
+        """The conversation; nothing, and a note, where no message is left."""
+        if not self.messages:
+            note(Problem(self.place, "holds no message of a user or an assistant"))
+            return
+        found = tuple(self.messages)
+        yield Conversation(self.conversation_id, found, self.user, self.place, +self.left_out)
+
+
+_TIMES = ("timestamp", "created_at", "create_time", "time", "date")
+
+
+def moment(value: Any) -> datetime | None:
+    """A time of a file: ISO 8601 with its zone, or seconds or milliseconds since 1970; None for null."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return datetime.fromtimestamp(value / 1000 if abs(value) > _MILLISECONDS else value, UTC)
+        except (ValueError, OverflowError, OSError):
+            raise Unreadable("time is outside the years 1 to 9999") from None
+    found = parse_time(value)
+    if found is None:
+        raise Unreadable("time must be ISO 8601 with its zone, such as 2026-01-31T09:00:00Z")
+    return found
+
+
+_ONE_A_ITEM = frozenset({"chatgpt", "claude", "sharegpt", "openai"})
+
+
+def _one_an_item(items: Iterable[Item], kind: Kind, stem: str, note: Note) -> Iterator[Conversation]:
+    for number, item in enumerate(items, start=1):
+
+        def read(item: Item, number: int = number) -> _Gathered:
+            names = ("id", "conversation_id", "uuid")
+            own = next((item.value[name] for name in names if isinstance(item.value.get(name), str)), "")
+            found = _Gathered(own or f"{stem}-{number}", item.place)
+            _FILL[kind](item.value, found)
+            return found
+
+        if (found := _tried(item, note, read)) is not None:
+            yield from found.whole(note)
+
+
+def _list_of(value: Mapping[str, Any], name: str) -> list[Any]:
+    found = value.get(name)
+    if not isinstance(found, list):
+        raise Unreadable(f"{name} must be a list")
+    return found
+
+
+def _fill_listed(name: str) -> Callable[[Mapping[str, Any], _Gathered], None]:
+    def fill(value: Mapping[str, Any], found: _Gathered) -> None:
+        for number, entry in enumerate(_list_of(value, name), start=1):
+            try:
+                if not isinstance(entry, dict):
+                    raise Unreadable("must be an object")
+                found.add(Item(found.place, entry))
+            except (Unreadable, InputError) as error:
+                raise Unreadable(f"{name}[{number}]: {error}") from None
+
+    return fill
+
+
+def _fill_chatgpt(value: Mapping[str, Any], found: _Gathered) -> None:
+    """The branch that ends in ``current_node``; others are alternatives that the user left."""
+    nodes = value.get("mapping")
+    if not isinstance(nodes, dict):
+        raise Unreadable("mapping must be an object")
+    path: dict[str, Mapping[str, Any]] = {}
+    name = value.get("current_node") or next(reversed(nodes), None)
+    while isinstance(name, str) and isinstance(node := nodes.get(name), dict) and name not in path:
+        path[name] = node
+        name = node.get("parent")
+    branches = [node for key, node in nodes.items() if key not in path and (node or {}).get("message")]
+    found.left_out["messages of other branches"] += len(branches)
+    for node in reversed(path.values()):
+        said = node.get("message")
+        if not isinstance(said, dict):
+            continue
+        author, content = said.get("author") or {}, said.get("content") or {}
+        role, hidden = author.get("role"), (said.get("metadata") or {})
+        if role == "system" or hidden.get("is_visually_hidden_from_conversation"):
+            found.left_out["hidden messages"] += bool(content.get("parts"))
+            continue
+        if content.get("content_type") not in ("text", "multimodal_text", None):
+            found.left_out["tool messages"] += 1
+            continue
+        found.say(role, content.get("parts"), said.get("create_time"), said.get("id"))
+
+
+def _fill_claude(value: Mapping[str, Any], found: _Gathered) -> None:
+    for said in _list_of(value, "chat_messages"):
+        if not isinstance(said, dict):
+            raise Unreadable("chat_messages must hold objects")
+        parts = said.get("content")
+        content = parts if isinstance(parts, list) and parts else said.get("text")
+        found.left_out["attachments"] += len(said.get("attachments") or ()) + len(said.get("files") or ())
+        found.say(said.get("sender"), content, said.get("created_at"), said.get("uuid"))
+
+
+_FILL: dict[str, Callable[[Mapping[str, Any], _Gathered], None]] = {
+    "chatgpt": _fill_chatgpt,
+    "claude": _fill_claude,
+    "sharegpt": _fill_listed("conversations"),
+    "openai": _fill_listed("messages"),
+}
+
+
+def _mem0_memories(items: Iterable[Item]) -> Iterator[Item]:
+    for item in items:
+        listed = item.value.get("results") if isinstance(item.value, dict) else None
+        for memory in listed if isinstance(listed, list) else [item.value]:
+            if not isinstance(memory, dict) or not isinstance(memory.get("memory"), str):
+                yield Item(item.place, None)
+                continue
+            when = memory.get("updated_at") or memory.get("created_at")
+            said = {"role": "user", "content": memory["memory"], "time": when, "id": memory.get("id")}
+            yield Item(item.place, said)
+
+
+def _claude_code(items: Iterable[Item], stem: str, note: Note) -> Iterator[Conversation]:
+    sessions: dict[str, _Gathered] = {}
+
+    def read(item: Item) -> None:
+        value = item.value
+        said, name = value.get("message"), value.get("sessionId")
+        if value.get("type") not in ("user", "assistant") or not isinstance(said, dict):
+            return  # summaries, snapshots of files and the like
+        key = name if isinstance(name, str) and name else stem
+        session = sessions.setdefault(key, _Gathered(key, item.place))
+        if value.get("isMeta") or value.get("isSidechain"):
+            session.left_out["hidden messages"] += 1
+            return
+        role = said.get("role") or value["type"]
+        session.say(role, said.get("content"), value.get("timestamp"), value.get("uuid"))
+
+    for item in items:
+        _tried(item, note, read)
+    for session in sessions.values():
+        yield from session.whole(note)
+
+
+def _own_lines(
+    items: Iterable[Item], stem: str, note: Note, questions: list[Question] | None
+) -> Iterator[Conversation]:
+    sessions: dict[tuple[str | None, str], _Gathered] = {}
+
+    def read(item: Item) -> None:
+        value: dict[str, Any] = item.value
+        known = _QUESTION if "question" in value else _MESSAGE
+        if unknown := sorted(value.keys() - known):
+            raise Unreadable(f"{unknown[0][:40]} is not a known field; known are {', '.join(sorted(known))}")
+        user = _named(value, "user")
+        if "question" in value:
+            if questions is not None:
+                questions.append(_question(value, user, item.place))
+            return
+        session = _named(value, "session")
+        if session is None:
+            raise Unreadable("session is missing; it says which messages belong together")
+        held = sessions.setdefault((user, session), _Gathered(session, item.place, user))
+        role = value.get("role")
+        if role not in ("user", "assistant", "system"):
+            raise Unreadable("role must be user, assistant or system")
+        if not isinstance(content := value.get("content"), str) or not content.strip():
+            raise Unreadable("content must be text that is not blank")
+        held.say(role, content, value.get("time"), _named(value, "id"))
+
+    for item in items:
+        _tried(item, note, read)
+    users = Counter(session for _, session in sessions)
+    for (user, session), held in sessions.items():
+        if held.messages:
+            name = f"{user or stem}/{session}" if users[session] > 1 else session
+            held.conversation_id = name
+            yield from held.whole(note)
+
+
+_MESSAGE = frozenset({"session", "role", "content", "time", "user", "id"})
+_QUESTION = frozenset({"question", "answer", "evidence", "user", "time", "category"})
+
+
+def _named(value: Mapping[str, Any], name: str) -> str | None:
+    """An id, which may be a whole number; None where it is absent or null."""
+    found = value.get(name)
+    if found is None:
+        return None
+    if isinstance(found, int) and not isinstance(found, bool):
+        return str(found)
+    if not isinstance(found, str) or not found.strip():
+        raise Unreadable(f"{name} must be text that is not blank")
+    return found.strip()
+
+
+def _question(value: Mapping[str, Any], user: str | None, place: str) -> Question:
+    text, answer = value["question"], value.get("answer")
+    if not isinstance(text, str) or not text.strip():
+        raise Unreadable("question must be text that is not blank")
+    if isinstance(answer, bool) or not isinstance(answer, str | int | float | None):
+        raise Unreadable("answer must be text or a number")
+    if isinstance(answer, str) and not answer.strip():
+        raise Unreadable("answer is blank; leave it out where there is none")
+    evidence = value.get("evidence")
+    entries = [evidence] if isinstance(evidence, str) else evidence or []
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, str) and entry.strip() for entry in entries
+    ):
+        raise Unreadable("evidence must be a list of ids of messages, SESSION:N or sessions")
+    return Question(
+        text.strip(),
+        None if answer is None else str(answer),
+        tuple(entry.strip() for entry in entries),
+        user,
+        moment(value.get("time")),
+        _named(value, "category") or "question",
+        place,
+    )
