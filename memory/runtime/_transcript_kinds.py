@@ -12,9 +12,18 @@ from typing import Any
 from memory.contract._model import parse_time
 from memory.contract.errors import ConfigError, InputError
 from memory.contract.events import Message
-from memory.runtime._transcripts import KINDS, Conversation, Item, Kind, Problem, Question, Spoken, Unreadable
+from memory.runtime._transcript_items import (
+    KINDS,
+    Conversation,
+    Item,
+    Kind,
+    Problem,
+    Question,
+    Spoken,
+    Unreadable,
+)
 
-Note = Callable[[Problem], None]
+Wrong = Callable[[Problem], None]
 _ROLES = {
     "user": "user",
     "human": "user",
@@ -34,7 +43,7 @@ _MILLISECONDS = 1e11  # seconds since 1970 reach this in the year 5138
 
 
 def conversations(
-    items: Iterable[Item], kind: Kind | None, stem: str, note: Note, questions: list[Question] | None
+    items: Iterable[Item], kind: Kind | None, stem: str, wrong: Wrong, questions: list[Question] | None
 ) -> Iterator[Conversation]:
     """The conversations that items of one file hold; ``stem`` begins the ids of those that have none."""
     left = iter(items)
@@ -50,17 +59,17 @@ def conversations(
         raise ConfigError(f"{first.place}: is of no known kind ({', '.join(KINDS)}); name the kind")
     every = chain(begin, left)
     if kind == "memslot":
-        yield from _own_lines(every, stem, note, questions)
+        yield from _own_lines(every, stem, wrong, questions)
     elif kind == "claude_code":
-        yield from _claude_code(every, stem, note)
+        yield from _claude_code(every, stem, wrong)
     elif kind in _ONE_A_ITEM and not _is_message(first.value):
-        yield from _one_an_item(every, kind, stem, note)
+        yield from _one_an_item(every, kind, stem, wrong)
     else:
         messages = _mem0_memories(every) if kind == "mem0" else every
         gathered = _Gathered(stem, first.place.partition(",")[0])
         for item in messages:
-            _tried(item, note, gathered.add)
-        yield from gathered.whole(note)
+            _tried(item, wrong, gathered.add)
+        yield from gathered.whole(wrong)
 
 
 def kind_of(value: Any) -> Kind | None:
@@ -92,14 +101,14 @@ def _is_message(value: Any) -> bool:
     )
 
 
-def _tried(item: Item, note: Note, read: Callable[[Item], Any]) -> Any:
+def _tried(item: Item, wrong: Wrong, read: Callable[[Item], Any]) -> Any:
     """What ``read`` makes of an item; None where it cannot be read, which is noted."""
     try:
         if not isinstance(item.value, dict):
             raise Unreadable("must be an object")
         return read(item)
     except (Unreadable, InputError) as error:
-        note(Problem(item.place, str(error)))
+        wrong(Problem(item.place, str(error)))
     return None
 
 
@@ -156,10 +165,10 @@ class _Gathered:
                 self.left_out["tool calls" if kind in _TOOLS else "parts without text"] += 1
         return "\n".join(text for text in texts if text.strip())
 
-    def whole(self, note: Note) -> Iterator[Conversation]:
-        """The conversation; nothing, and a note, where no message is left."""
+    def whole(self, wrong: Wrong) -> Iterator[Conversation]:
+        """The conversation; nothing, and a problem, where no message is left."""
         if not self.messages:
-            note(Problem(self.place, "holds no message of a user or an assistant"))
+            wrong(Problem(self.place, "holds no message of a user or an assistant"))
             return
         found = tuple(self.messages)
         yield Conversation(self.conversation_id, found, self.user, self.place, +self.left_out)
@@ -186,7 +195,7 @@ def moment(value: Any) -> datetime | None:
 _ONE_A_ITEM = frozenset({"chatgpt", "claude", "sharegpt", "openai"})
 
 
-def _one_an_item(items: Iterable[Item], kind: Kind, stem: str, note: Note) -> Iterator[Conversation]:
+def _one_an_item(items: Iterable[Item], kind: Kind, stem: str, wrong: Wrong) -> Iterator[Conversation]:
     for number, item in enumerate(items, start=1):
 
         def read(item: Item, number: int = number) -> _Gathered:
@@ -196,8 +205,8 @@ def _one_an_item(items: Iterable[Item], kind: Kind, stem: str, note: Note) -> It
             _FILL[kind](item.value, found)
             return found
 
-        if (found := _tried(item, note, read)) is not None:
-            yield from found.whole(note)
+        if (found := _tried(item, wrong, read)) is not None:
+            yield from found.whole(wrong)
 
 
 def _list_of(value: Mapping[str, Any], name: str) -> list[Any]:
@@ -277,7 +286,7 @@ def _mem0_memories(items: Iterable[Item]) -> Iterator[Item]:
             yield Item(item.place, said)
 
 
-def _claude_code(items: Iterable[Item], stem: str, note: Note) -> Iterator[Conversation]:
+def _claude_code(items: Iterable[Item], stem: str, wrong: Wrong) -> Iterator[Conversation]:
     sessions: dict[str, _Gathered] = {}
 
     def read(item: Item) -> None:
@@ -294,13 +303,13 @@ def _claude_code(items: Iterable[Item], stem: str, note: Note) -> Iterator[Conve
         session.say(role, said.get("content"), value.get("timestamp"), value.get("uuid"))
 
     for item in items:
-        _tried(item, note, read)
+        _tried(item, wrong, read)
     for session in sessions.values():
-        yield from session.whole(note)
+        yield from session.whole(wrong)
 
 
 def _own_lines(
-    items: Iterable[Item], stem: str, note: Note, questions: list[Question] | None
+    items: Iterable[Item], stem: str, wrong: Wrong, questions: list[Question] | None
 ) -> Iterator[Conversation]:
     sessions: dict[tuple[str | None, str], _Gathered] = {}
 
@@ -326,13 +335,13 @@ def _own_lines(
         held.say(role, content, value.get("time"), _named(value, "id"))
 
     for item in items:
-        _tried(item, note, read)
+        _tried(item, wrong, read)
     users = Counter(session for _, session in sessions)
     for (user, session), held in sessions.items():
         if held.messages:
             name = f"{user or stem}/{session}" if users[session] > 1 else session
             held.conversation_id = name
-            yield from held.whole(note)
+            yield from held.whole(wrong)
 
 
 _MESSAGE = frozenset({"session", "role", "content", "time", "user", "id"})

@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from memory.contract.errors import ConfigError
-from memory.runtime import _transcripts as transcripts
+from memory.runtime import _transcript_items
 from memory.runtime._transcripts import read_conversations
 
 
@@ -129,7 +129,7 @@ def test_an_export_is_read_as_zip_file_and_as_directory(tmp_path):
 
 
 def test_a_large_list_is_read_piece_by_piece(tmp_path, monkeypatch):
-    monkeypatch.setattr(transcripts, "_CHUNK", 7)
+    monkeypatch.setattr(_transcript_items, "_CHUNK", 7)
     many = [{**SHAREGPT, "id": f"talk-{number}"} for number in range(30)]
     (tmp_path / "chats.json").write_text(json.dumps(many, indent=1, ensure_ascii=False), encoding="utf-8")
     left = read_conversations(tmp_path / "chats.json")

@@ -1,0 +1,250 @@
+"""What transcripts are made of, and the JSON values of a file with their places. Described in
+:mod:`._transcripts`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from io import TextIOWrapper
+from typing import Any, Literal, get_args
+
+from memory.contract.errors import ConfigError
+from memory.contract.events import Message
+
+Kind = Literal["chatgpt", "claude", "claude_code", "sharegpt", "openai", "langchain", "mem0", "memslot"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_CHUNK = 1 << 16  # characters read at a time; doubled while one item does not fit
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a file that cannot be read.
+
+    Attributes:
+        place: the file's name, with the line or the item, such as ``chats.jsonl, line 3``.
+        what: the field and the fix; no text of a message.
+    """
+
+    place: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """One message of a conversation.
+
+    Attributes:
+        message: role and text.
+        at: when it was said, timezone-aware; None where the file does not say.
+        message_id: the id in the file; None where it has none.
+    """
+
+    message: Message
+    at: datetime | None = None
+    message_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One conversation of a file, its messages in the order they were said.
+
+    Attributes:
+        conversation_id: unique within the file; made of the file's name and a number where the file has no id.
+        messages: at least one.
+        user: whose conversation it is; None where the file does not say.
+        place: where it stands in the file.
+        left_out: how many parts of each kind are not in ``messages``, such as ``{"tool messages": 2}``.
+    """
+
+    conversation_id: str
+    messages: tuple[Spoken, ...]
+    user: str | None = None
+    place: str = ""
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question of memslot's own JSON lines, asked after all messages of its user.
+
+    Attributes:
+        text: the question.
+        answer: the right answer; None where the line has none.
+        evidence: ids of messages, ``SESSION:N`` for the Nth message of a session, or a session.
+        user: whose memory is asked; None where the line does not say.
+        at: when it is asked, timezone-aware; None where the line does not say.
+        category: the group of questions it belongs to.
+        place: where it stands in the file.
+    """
+
+    text: str
+    answer: str | None = None
+    evidence: tuple[str, ...] = ()
+    user: str | None = None
+    at: datetime | None = None
+    category: str = "question"
+    place: str = ""
+
+
+class Unreadable(Exception):
+    """An item cannot be read. The message names the field and the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One JSON value of a file, and its place."""
+
+    place: str
+    value: Any
+
+
+def items_of(stream: TextIOWrapper, name: str, wrong: Callable[[Problem], None]) -> Iterator[Item]:
+    """The items of a file: elements of a JSON list, JSON lines, or one JSON value."""
+    first = stream.readline()
+    while first and not first.strip():
+        first = stream.readline()
+    stream.seek(0)
+    if not first:
+        raise ConfigError(f"{name} is empty")
+    begin = first.lstrip()[0]
+    if begin == "[":
+        yield from _elements(stream, name, wrong)
+    elif begin != "{":
+        raise ConfigError(f"{name} is neither JSON nor JSON lines")
+    elif _is_whole(first):
+        yield from _lines(stream, name, wrong)
+    else:
+        yield from _one_value(stream, name, wrong)
+
+
+def _is_whole(line: str) -> bool:
+    """Whether a line is a JSON value of its own, or looks like a damaged one."""
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return line.rstrip().endswith("}")
+    return True
+
+
+def _refuse_constant(name: str) -> Any:
+    raise Unreadable(f"holds {name}, which is no JSON; write null or a number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+_UNREADABLE = (ValueError, RecursionError, Unreadable)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"is not JSON: {error.msg} at column {error.colno}"
+    if isinstance(error, RecursionError):
+        return "is nested too deeply"
+    return str(error) if isinstance(error, Unreadable) else "holds a number that is too long"
+
+
+def _lines(lines: Iterable[str], name: str, wrong: Callable[[Problem], None]) -> Iterator[Item]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        place = f"{name}, line {number}"
+        try:
+            value = _DECODER.decode(line)
+        except _UNREADABLE as error:
+            wrong(Problem(place, _why(error)))
+            continue
+        yield Item(place, value)
+
+
+def _one_value(stream: TextIOWrapper, name: str, wrong: Callable[[Problem], None]) -> Iterator[Item]:
+    text = stream.read()
+    try:
+        value = _DECODER.decode(text)
+    except _UNREADABLE as error:
+        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        wrong(Problem(f"{name}{line}", _why(error)))
+        return
+    yield Item(name, value)
+
+
+def _elements(stream: TextIOWrapper, name: str, wrong: Callable[[Problem], None]) -> Iterator[Item]:
+    """The elements of a list that is read piece by piece; a damaged one ends it, because no next one is sure."""
+    reader = _Pieces(stream)
+    reader.skip("[")
+    number = 0
+    while (begin := reader.peek()) != "]":
+        number += 1
+        line = reader.line
+        try:
+            if not begin:
+                raise Unreadable("ends within the list; the file may be cut off")
+            value = reader.value()
+        except UnicodeDecodeError:
+            raise
+        except _UNREADABLE as error:
+            line += error.lineno - 1 if isinstance(error, json.JSONDecodeError) else 0
+            why = f"{_why(error)}; what follows in the file is not read"
+            wrong(Problem(f"{name}, item {number} (line {line})", why))
+            return
+        yield Item(f"{name}, item {number} (line {line})", value)
+        reader.skip(",")
+
+
+class _Pieces:
+    """Text that is read as far as the next JSON value needs it."""
+
+    def __init__(self, stream: TextIOWrapper) -> None:
+        self._stream, self._text, self._at, self._size = stream, "", 0, _CHUNK
+        self._ended = False
+        self.line = 1
+
+    def _more(self) -> bool:
+        if self._ended:
+            return False
+        read = self._stream.read(self._size)
+        self._ended = not read
+        self._text, self._at = self._text[self._at :] + read, 0
+        return True
+
+    def _pass(self, end: int) -> None:
+        self.line += self._text.count("\n", self._at, end)
+        self._at = end
+
+    def peek(self) -> str:
+        """The next character that is no blank; empty at the end."""
+        while True:
+            end = self._at
+            while end < len(self._text) and self._text[end].isspace():
+                end += 1
+            self._pass(end)
+            if end < len(self._text):
+                return self._text[end]
+            if not self._more():
+                return ""
+
+    def skip(self, character: str) -> None:
+        if self.peek() == character:
+            self._at += 1
+
+    def value(self) -> Any:
+        """The next value; errors as of JSON, with lines counted from here."""
+        self._size = _CHUNK
+        while True:
+            try:
+                found, end = _DECODER.raw_decode(self._text, self._at)
+                if end == len(self._text) and self._more():  # a number may go on
+                    continue
+            except json.JSONDecodeError as error:
+                self._size *= 2
+                if self._more():
+                    continue
+                raise json.JSONDecodeError(error.msg, self._text[self._at :], error.pos - self._at) from None
+            self._pass(end)
+            return found
