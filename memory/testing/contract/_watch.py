@@ -22,12 +22,25 @@ _INSIDE: ContextVar[bool] = ContextVar("memslot_kit_inside", default=False)
 
 
 class LoopWatch:
-    """How long an event loop did not come round, counted by the turns that another thread had meanwhile.
+    """Watches how long an event loop does not come round, in turns of a second thread.
 
-    Turns, not time: on a busy machine both threads get fewer, and no loop is called blocked for that.
+    A busy machine gives both threads fewer turns, so turns compare fairly where seconds do not.
+
+    Attributes:
+        worst_ms: the longest stillness, in turns of the second thread times their usual length.
+        share: the longest stillness as a share of all turns, from 0 to 1.
     """
 
-    worst_ms, _missed = 0.0, 0
+    def __init__(self) -> None:
+        self._missed = self._worst = self._turns = 0
+
+    @property
+    def worst_ms(self) -> float:
+        return self._worst * _TICK_S * 1000
+
+    @property
+    def share(self) -> float:
+        return self._worst / max(1, self._turns)
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[LoopWatch]:
@@ -50,8 +63,9 @@ class LoopWatch:
 
     def _count(self, stop: threading.Event) -> None:
         while not stop.wait(_TICK_S):
+            self._turns += 1
             self._missed += 1
-            self.worst_ms = max(self.worst_ms, self._missed * _TICK_S * 1000)
+            self._worst = max(self._worst, self._missed)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import math
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
 from functools import partial
+from itertools import count
 from typing import Any
 
 import anyio
@@ -24,7 +25,8 @@ from memory.testing.contract._spec import ON_A_WORKER, NotRun, promise
 from memory.testing.contract._watch import Concurrency, LoopWatch
 from memory.testing.contract.specs.capabilities import Calls, calls_about
 
-_ROUNDS = 3
+_ROUNDS = 5
+_A_BLOCKED_SHARE = 0.35
 
 
 @promise(
@@ -113,7 +115,10 @@ async def _calls(kit: Kit, scope: MemoryScope) -> Calls:
 
 @promise(ON_A_WORKER, "where it cannot be helped: blocks_loop_ms, with the reason beside it")
 async def the_event_loop_is_never_blocked(kit: Kit) -> None:
-    """DESIGN 5: a synchronous SDK belongs on threads; else one slow answer stops every other user's turn."""
+    """DESIGN 5: a synchronous SDK belongs on threads; else one slow answer stops every other user's turn.
+
+    A native call that blocks the loop holds it for a large share of the call. A busy machine holds it for a small one.
+    """
     await kit.remember("blue")
     calls: dict[str, Callable[[int], Awaitable[Any]]] = {
         "record_event": lambda _: kit.write("green"),
@@ -122,37 +127,49 @@ async def the_event_loop_is_never_blocked(kit: Kit) -> None:
         "setup_scope": lambda number: kit.another_scope(f"new{number}"),
         "reset_scope": lambda number: kit.slot.reset_scope(kit.scope_of(f"gone{number}")),
     }
-    still_ms = await _still_ms(kit, *calls.values())
-    if still_ms > kit.declared.blocks_loop_ms:
-        each = {name: await _still_ms(kit, call) for name, call in calls.items()}
-        name = max(each, key=lambda name: each[name])
-        raise AssertionError(f"{name}: the event loop stood still for {max(still_ms, each[name]):.0f} ms")
-    for number in range(_ROUNDS):
-        closing = kit.another() if number else kit
+    numbers = count()
+    together = await _watched(kit, next(numbers), *calls.values())
+    if together.worst_ms > kit.declared.blocks_loop_ms:
+        for name, call in calls.items():
+            await _check_not_blocked(kit, name, lambda: _watched(kit, next(numbers), call))  # noqa: B023
+    closed: list[Kit] = []
+
+    async def close() -> LoopWatch:
+        closing = kit.another() if closed else kit
+        closed.append(closing)
         await closing.setup(kit.scope)
         async with LoopWatch().watching() as watch:
             await closing.close(clean_up=kit.declared.clean_up)
-        if watch.worst_ms <= kit.declared.blocks_loop_ms:
-            break
-    else:
-        raise AssertionError("aclose: the event loop stands still for longer than blocks_loop_ms")
+        return watch
+
+    await _check_not_blocked(kit, "aclose", close)
     if kit.aids.native_fault is None and not kit.declared.cannot_fail:
         raise NotRun("not tested", "native_fault: without it no native call takes long enough to see")
 
 
-async def _still_ms(kit: Kit, *calls: Callable[[int], Awaitable[Any]]) -> float:
-    """How long the loop stood still while these ran, in the best of a few rounds."""
-    seen: list[float] = []
-    while len(seen) < _ROUNDS and min(seen, default=math.inf) > kit.declared.blocks_loop_ms:
-        await kit.another_scope(f"gone{len(seen)}")
-        slow = kit.aids.native_fault is not None and not kit.declared.answers_at_once
-        async with LoopWatch().watching() as watch:
-            with kit.fault("late") if slow else nullcontext():
-                async with anyio.create_task_group() as tasks:
-                    for call in calls:
-                        tasks.start_soon(_regardless, partial(call, len(seen)))
-        seen.append(watch.worst_ms)
-    return min(seen)
+async def _check_not_blocked(kit: Kit, name: str, watched: Callable[[], Awaitable[LoopWatch]]) -> None:
+    """Fail if every round held the loop for longer than declared, and for a large share of the call."""
+    limit_ms, best_ms = kit.declared.blocks_loop_ms, math.inf
+    for _ in range(_ROUNDS):
+        watch = await watched()
+        best_ms = min(best_ms, watch.worst_ms)
+        if watch.worst_ms <= limit_ms or watch.share < _A_BLOCKED_SHARE:
+            return
+    raise AssertionError(
+        f"{name}: the event loop stood still for {best_ms:.0f} ms, {limit_ms:.0f} ms declared"
+    )
+
+
+async def _watched(kit: Kit, number: int, *calls: Callable[[int], Awaitable[Any]]) -> LoopWatch:
+    """Watch the loop while these calls run at once, each slowed down where the kit can slow it down."""
+    await kit.another_scope(f"gone{number}")
+    slow = kit.aids.native_fault is not None and not kit.declared.answers_at_once
+    async with LoopWatch().watching() as watch:
+        with kit.fault("late") if slow else nullcontext():
+            async with anyio.create_task_group() as tasks:
+                for call in calls:
+                    tasks.start_soon(_regardless, partial(call, number))
+    return watch
 
 
 async def _regardless(call: Callable[[], Awaitable[Any]]) -> None:
