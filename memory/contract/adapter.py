@@ -71,8 +71,9 @@ class AdapterTraits:
         asyncio_only: the SDK knows no other event loop; the slot then refuses to be used on trio.
         counts_llm_calls: every language model's answer is told by :func:`memory.adapter.count_llm_call`, so that
             none told is none made.
-        equivalent_control: the control that this configuration amounts to: ``simple_rag`` for mem0 without
+        equivalent_control: the control whose method this configuration uses: ``simple_rag`` for mem0 without
             extraction.
+        differs_from_control: this configuration resolves to other options than that control has by default.
         fallback_components: what works, without a model, where this backend is known for one: ``lexical embedder``.
         native_memory_types, native_ingest_modes, native_query_modes: what health says the backend has, in its own
             words; None where it names none. Query modes are by default the names of ``native_queries``.
@@ -99,6 +100,7 @@ class AdapterTraits:
     asyncio_only: bool = False
     counts_llm_calls: bool = False
     equivalent_control: str | None = None
+    differs_from_control: bool = False
     fallback_components: tuple[str, ...] = ()
     native_memory_types: tuple[str, ...] | None = None
     native_ingest_modes: tuple[str, ...] | None = None
@@ -129,9 +131,22 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def label_of(name: str, equivalent_control: str | None, fallback_components: Sequence[str]) -> str:
-    """A provider's name, and in parentheses what the name alone would hide; wherever a figure of it is shown."""
-    hidden = [f"control, the same as {equivalent_control}"] if equivalent_control else []
+def label_of(
+    name: str,
+    equivalent_control: str | None,
+    fallback_components: Sequence[str],
+    *,
+    differs_from_control: bool = False,
+) -> str:
+    """A provider's name, and in parentheses what the name alone would hide.
+
+    Every table that shows a figure of the provider shows this label. Arguments as in :class:`AdapterTraits`.
+    """
+    hidden = []
+    if equivalent_control and differs_from_control:
+        hidden.append(f"control, {equivalent_control} with other options")
+    elif equivalent_control:
+        hidden.append(f"control, the same as {equivalent_control}")
     hidden += [", ".join(fallback_components)] if fallback_components else []
     return f"{name} ({'; '.join(hidden)})" if hidden else name
 

@@ -238,10 +238,21 @@ class MemslotConfig:
             {
                 "provider": self.provider,
                 "memory": {key: value for key, value in memory.items() if key not in _NOT_HASHED},
-                "options": content(options, ("memory", self.group, self.provider)),
+                "options": self._resolved(options),
                 "run": None if run is None else content(run, ("run",)),
             }
         )
+
+    def options_hash(self, options: BaseModel) -> str:
+        """64 hexadecimal digits over the resolved options alone, whatever provider they are for.
+
+        Two blocks with the same hash mean the same. Credentials and where data lies are left out.
+        """
+        return slow_hash(self._resolved(options))
+
+    def _resolved(self, options: BaseModel) -> dict[str, Any]:
+        redaction = Redaction(self.base, self.resolver.secrets)
+        return redaction.content(options, ("memory", self.group, self.provider))
 
     def scrubber(self, options: BaseModel | None = None, more: Mapping[str, str] | None = None) -> Scrubber:
         """Takes every text of this configuration that is not shown out of what others wrote.

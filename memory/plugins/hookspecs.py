@@ -56,6 +56,15 @@ class PluginOptions(BaseModel):
         return None
 
     @property
+    def differs_from_control(self) -> bool:
+        """Whether these options resolve to others than that control has by default."""
+        return False
+
+    def resolved(self) -> dict[str, object]:
+        """Every option by name, with the value that really applies."""
+        return {**dict(self), **self.effective()}
+
+    @property
     def fallback_components(self) -> tuple[str, ...]:
         """What works where the plugin is known for a model, as its adapter's traits declare it."""
         return ()
@@ -106,8 +115,12 @@ class PluginInfo:
         Args:
             about: the adapter's traits or the parsed options, whichever is at hand.
         """
-        control = getattr(about, "equivalent_control", None)
-        return label_of(self.name, control, getattr(about, "fallback_components", ()))
+        return label_of(
+            self.name,
+            getattr(about, "equivalent_control", None),
+            getattr(about, "fallback_components", ()),
+            differs_from_control=getattr(about, "differs_from_control", False),
+        )
 
 
 OptionsT = TypeVar("OptionsT", bound=BaseModel)

@@ -292,6 +292,10 @@ class _Fixed(PluginOptions):
     def equivalent_control(self) -> None:  # it is the control itself
         return None
 
+    @property
+    def differs_from_control(self) -> bool:
+        return False
+
 
 @lru_cache
 def _options_with(

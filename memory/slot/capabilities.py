@@ -190,7 +190,9 @@ _VIEWS: dict[str, type[_View]] = {
     "provenance": _Provenance,
     "native_query": _NativeQuery,
 }
-_DECLARED = ("cs_filtering", "pet_observability", "equivalent_control", "fallback_components")
+_DECLARED = (
+    "cs_filtering", "pet_observability", "equivalent_control", "differs_from_control", "fallback_components",
+)  # fmt: skip
 _NAMES: dict[object, str] = {protocol: name for name, protocol in CAPABILITIES.items()}
 
 

@@ -8,8 +8,12 @@ from cli_support import invoke
 
 from memory import InputError, MemoryScope
 from memory.adapter import AdapterTraits
+from memory.bench.engine.manifest import shown_labels
+from memory.bench.engine.matrix import load_experiment
+from memory.bench.engine.provenance import without_broken
 from memory.contract.adapter import label_of
 from memory.plugins.opening import build_slot
+from memory.plugins.registry import MemoryAdapterRegistry
 from memory.slot.slot import MemorySlot
 from memory.testing._fake_backend import FakeBackend
 
@@ -110,6 +114,10 @@ def test_the_same_as_a_control_is_a_control():
             "x (control, the same as simple_rag)",
         ),
         (
+            AdapterTraits(kind="control", equivalent_control="y", differs_from_control=True),
+            "x (control, y with other options)",
+        ),
+        (
             AdapterTraits(fallback_components=("lexical embedder", "lexical ranking")),
             "x (lexical embedder, lexical ranking)",
         ),
@@ -120,7 +128,11 @@ def test_the_same_as_a_control_is_a_control():
     ],
 )
 def test_a_label_says_what_the_name_does_not(traits, label):
-    assert label_of("x", traits.equivalent_control, traits.fallback_components) == label
+    differs = traits.differs_from_control
+    assert (
+        label_of("x", traits.equivalent_control, traits.fallback_components, differs_from_control=differs)
+        == label
+    )
 
 
 def test_config_show_and_doctor_say_control(tmp_path):
@@ -136,3 +148,37 @@ def test_config_show_and_doctor_say_control(tmp_path):
     assert (report["kind"], report["label"]) == (
         "control", "mem0 (control, the same as simple_rag; lexical embedder)",
     )  # fmt: skip
+
+
+OTHER = "mem0 (control, simple_rag with other options; lexical embedder)"
+SAME = "mem0 (control, the same as simple_rag; lexical embedder)"
+OF_THE_DESIGN = {"top_k": 12, "threshold": 0.1}
+
+
+def test_the_same_as_a_control_is_said_of_equal_options_only(tmp_path):
+    needs("mem0")
+    file = tmp_path / "mem0.yaml"
+    file.write_text(json.dumps(mem0(**OF_THE_DESIGN)), encoding="utf-8")
+    assert json.loads(invoke("config", "show", file, "--json").stdout)["label"] == OTHER
+    assert build_slot(mem0(**OF_THE_DESIGN), data_dir=tmp_path / "a").traits.differs_from_control
+    assert not build_slot(mem0(infer=False, llm=MODEL), data_dir=tmp_path / "b").traits.differs_from_control
+
+
+@pytest.mark.parametrize(
+    ("backend", "control", "label"),
+    [
+        ({}, {}, SAME),
+        ({"threshold": 0}, {}, SAME),  # which is the default for lexical
+        (OF_THE_DESIGN, {}, OTHER),
+        (OF_THE_DESIGN, OF_THE_DESIGN, SAME),
+        ({}, OF_THE_DESIGN, OTHER),
+    ],
+)
+def test_a_table_compares_with_the_control_that_stands_in_it(tmp_path, backend, control, label):
+    needs("mem0")
+    blocks = {"backends": {"mem0": backend}, "conditions": {"simple_rag": control}}
+    content = {"memory": {"backend": "mem0", **blocks}, "bench": {"providers": ["mem0", "simple_rag"]}}
+    _, variants = without_broken(load_experiment(content, output=tmp_path), MemoryAdapterRegistry())
+    assert shown_labels(variants) == (label, "simple_rag (lexical embedder)")
+    alone = SAME if {**backend, "threshold": 0} == {"threshold": 0} else OTHER
+    assert shown_labels(variants[:1]) == (alone,)

@@ -203,7 +203,7 @@ def test_messages_do_not_lead_in_a_circle(directory: Path) -> None:
     assert "write backend: mem0" in error_line(invoke("config", "show", path), 2)
     path = write(directory, "backend: mem0", "  conditions: {mem0: {top_k: 3}}\n")
     shown = json.loads(invoke("config", "show", path, "--json").stdout)
-    assert shown["label"] == "mem0 (control, the same as simple_rag; lexical embedder)"
+    assert shown["label"] == "mem0 (control, simple_rag with other options; lexical embedder)"
     assert shown["config"]["memory"]["conditions"]["mem0"]["top_k"] == 3
 
 

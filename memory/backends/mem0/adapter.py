@@ -90,6 +90,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             kind="control" if options.equivalent_control else settings.kind,
             counts_llm_calls=not options.infers or (options.llm and options.llm.provider) in _COUNTING,
             equivalent_control=options.equivalent_control,
+            differs_from_control=options.differs_from_control,
             fallback_components=options.fallback_components,
             consistency="immediate",
             cs_filtering=options.filters_cs,

@@ -151,6 +151,7 @@ class Mem0Options(PluginOptions):
         """mem0 sends everything to OpenRouter once that has a key."""
         return {
             "infer": self.infers,
+            "llm": self.llm if self.infers else None,
             "dimensions": self.vector_dimensions,
             "threshold": self.least_score,
             "cs_filtering": self.filters_cs,
@@ -165,6 +166,10 @@ class Mem0Options(PluginOptions):
     def equivalent_control(self) -> str | None:
         """Verbatim messages found by vectors are the control ``simple_rag`` (spec 2.2)."""
         return None if self.infers else "simple_rag"
+
+    @property
+    def differs_from_control(self) -> bool:
+        return not self.infers and self.resolved() != Mem0Options(infer=False).resolved()
 
     @property
     def fallback_components(self) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ from memory.bench.engine.manifest import (
     error_record,
     read_cell,
     read_manifest,
+    shown_labels,
 )
 from memory.bench.engine.matrix import Experiment
 from memory.bench.engine.provenance import check_records, first_manifest, wire_truth, without_broken
@@ -180,7 +181,7 @@ def measure(directory: Path, manifest: Manifest) -> Metrics:
     return experiment_metrics(
         manifest.experiment_id,
         [(each.label, load_samples(directory, manifest.cells_of(each.label))) for each in variants],
-        shown={variant.label: variant.shown for variant in variants},
+        shown=dict(zip((variant.label for variant in variants), shown_labels(variants), strict=True)),
         alike={variant.label: comparable(variant) for variant in variants},
         primary=_primary(manifest),
     )

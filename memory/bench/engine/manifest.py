@@ -3,6 +3,7 @@ user text and no secret: names, counts, hashes, ids and times only. What is unkn
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -67,7 +68,9 @@ class ProviderRecord(Record):
     kind: ConditionKind
     """``architecture`` or ``control``, as configured; only architectures are compared as such."""
     equivalent_control: str | None = None
-    """The control that the configured backend comes to; null where it is what it is called."""
+    """The control whose method the configured backend uses; null where it is what it is called."""
+    differs_from_control: bool = False
+    """Whether its options resolve to others than that control has by default."""
     fallback_components: tuple[str, ...] = ()
     """What worked, without a model, where the provider is known for one."""
     summary: str = ""
@@ -242,6 +245,8 @@ class VariantRecord(Record):
     """Its effective configuration, as it may be published."""
     config_hash: str
     """Hash of all of it, hidden options and files' contents included."""
+    options_hash: str
+    """Hash of its resolved options alone; two that are equal are configured alike."""
     wired: tuple[str, ...]
     """Options that were filled in from the timeline's ground truth."""
     budget: ContextBudget
@@ -255,10 +260,22 @@ class VariantRecord(Record):
     """The doctor's checks; null where they were not asked for or not reached."""
     error: ErrorRecord | None = None
 
-    @property
-    def shown(self) -> str:
-        """The label with what it hides, to stand wherever a figure does: a control, what stands in for a model."""
-        return label_of(self.label, self.provider.equivalent_control, self.provider.fallback_components)
+
+def shown_labels(variants: Sequence[VariantRecord]) -> tuple[str, ...]:
+    """Each variant's label with what it hides: that it is a control, or what stands in for a model.
+
+    A table shows this text wherever it shows a figure. "The same as" a control is said where the resolved options
+    are equal: those of the control among ``variants``, else its defaults.
+    """
+    return tuple(_shown(variant, variants) for variant in variants)
+
+
+def _shown(variant: VariantRecord, variants: Sequence[VariantRecord]) -> str:
+    provider = variant.provider
+    control = provider.equivalent_control
+    beside = [each.options_hash for each in variants if control and each.provider.condition == control]
+    differs = variant.options_hash not in beside if beside else provider.differs_from_control
+    return label_of(variant.label, control, provider.fallback_components, differs_from_control=differs)
 
 
 class RoleRecord(Record):

@@ -117,6 +117,7 @@ def provider_record(info: PluginInfo, traits: AdapterTraits) -> ProviderRecord:
         kind=traits.kind,
         summary=info.summary,
         equivalent_control=traits.equivalent_control,
+        differs_from_control=traits.differs_from_control,
         fallback_components=traits.fallback_components,
         distribution=found[0].name if found else None,
     )
@@ -235,6 +236,7 @@ def without_broken(
                 distributions=version_record(info, provider).distributions,
                 config=config.redacted(options),
                 config_hash=_hash_of(config, given, options),
+                options_hash=config.options_hash(options),
                 wired=wired,
                 budget=given.memory.budget,
                 event_context=variant.event_context or "field",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memory.bench.engine.experiment import comparable, load_samples, measure
-from memory.bench.engine.manifest import CellRecord, Manifest, VariantRecord, read_manifest
+from memory.bench.engine.manifest import CellRecord, Manifest, VariantRecord, read_manifest, shown_labels
 from memory.bench.scores.metrics import experiment_metrics
 from memory.bench.scores.model import Estimate, Measure, Metrics, ProviderMetrics
 
@@ -74,6 +74,7 @@ def read_results(directories: Sequence[Path]) -> Results:
         return results_of(directory, manifest, measure(directory, manifest))
     often = Counter(variant.label for _, manifest in parts for variant in manifest.variants)
     labels: list[dict[str, str]] = []
+    texts = iter(shown_labels([variant for _, manifest in parts for variant in manifest.variants]))
     samples, shown, alike = [], {}, {}
     for directory, manifest in parts:
         labels.append({})
@@ -83,7 +84,7 @@ def read_results(directories: Sequence[Path]) -> Results:
                 name += f", {manifest.experiment_id}"
             labels[-1][variant.label] = name
             samples.append((name, load_samples(directory, manifest.cells_of(variant.label))))
-            shown[name] = variant.shown.replace(variant.label, name, 1)
+            shown[name] = next(texts).replace(variant.label, name, 1)
             alike[name] = comparable(variant)
     metrics = experiment_metrics("several", samples, shown=shown, alike=alike)
     data = {tuple(sorted(item.sha256 for item in manifest.data.values())) for _, manifest in parts}
