@@ -117,7 +117,7 @@ async def _calls(kit: Kit, scope: MemoryScope) -> Calls:
 async def the_event_loop_is_never_blocked(kit: Kit) -> None:
     """DESIGN 5: a synchronous SDK belongs on threads; else one slow answer stops every other user's turn.
 
-    A native call that blocks the loop holds it for a large share of the call. A busy machine holds it for a small one.
+    A native call that blocks the loop holds it for a large share of the call; a busy machine for a small one.
     """
     await kit.remember("blue")
     calls: dict[str, Callable[[int], Awaitable[Any]]] = {
