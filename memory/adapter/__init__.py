@@ -67,7 +67,7 @@ from memory.contract.receipts import (
 )
 from memory.contract.requests import NotBlank, Operation
 from memory.contract.scope import IdAlphabet, ScopeEncoder
-from memory.plugins.endpoint import LEXICAL_OR_BLOCK, ModelEndpoint
+from memory.plugins.endpoint import LEXICAL_OR_BLOCK, EmbedderBlock, LocalModel, ModelEndpoint, Prefixes
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions, hookimpl
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
 from memory.slot.files import remove_directory, staged_directory, sweep_directories
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from memory.adapter._bounded import http_client
     from memory.adapter._http import JsonHttp, bearer, check_url, expect, none_if_404, route
     from memory.adapter._lexical import LexicalHashEmbedder
+    from memory.adapter._local import LocalEmbedder
     from memory.adapter._sdk import counted_openai
     from memory.slot.bounded_queue import BoundedQueue, RecentKeys
     from memory.slot.files import AppendLog, Durability, replace_file
@@ -104,6 +105,7 @@ __all__ = [
     "FeedbackReceipt",
     "FileLock",
     "Durability",
+    "EmbedderBlock",
     "ErrorTable",
     "Frozen",
     "IdAlphabet",
@@ -111,6 +113,8 @@ __all__ = [
     "JsonHttp",
     "JsonObject",
     "LexicalHashEmbedder",
+    "LocalEmbedder",
+    "LocalModel",
     "MemoryAdapter",
     "ModeReceipt",
     "ModelEndpoint",
@@ -122,6 +126,7 @@ __all__ = [
     "Operation",
     "PluginInfo",
     "PluginOptions",
+    "Prefixes",
     "Private",
     "ProvenanceResult",
     "Public",

@@ -1,20 +1,45 @@
-"""What a configuration says of a model behind an OpenAI-compatible endpoint. Imports no client."""
+"""The blocks of a configuration that name a model. Imports no client and no model."""
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag
 
 from memory.plugins.hookspecs import PluginOptions
-from memory.plugins.redaction import Public
+from memory.plugins.redaction import InputFile, Public
+
+LOCAL_MODEL = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
+"""The default of :class:`LocalModel`: 50 languages, 384 dimensions, 0.22 GB."""
+
+_BGE = "Represent this sentence for searching relevant passages: "
+# Part of a model's name -> what its authors put before a question and before a document. The first match counts.
+_PREFIXES = {
+    "e5-mistral": ("Instruct: Given a question, retrieve passages that answer it\nQuery: ", ""),
+    "e5": ("query: ", "passage: "),
+    "nomic-embed-text": ("search_query: ", "search_document: "),
+    "arctic-embed-l-v2": ("query: ", ""),
+    "arctic-embed-m-v2": ("query: ", ""),
+    "arctic-embed": (_BGE, ""),
+    "mxbai-embed-large": (_BGE, ""),
+    "bge-small-zh": ("为这个句子生成表示以用于检索相关文章：", ""),
+    "bge-base-zh": ("为这个句子生成表示以用于检索相关文章：", ""),
+    "bge-large-zh": ("为这个句子生成表示以用于检索相关文章：", ""),
+    "bge-small-en": (_BGE, ""),
+    "bge-base-en": (_BGE, ""),
+    "bge-large-en": (_BGE, ""),
+    "embeddinggemma": ("task: search result | query: ", "title: none | text: "),
+    "qwen3-embedding": ("Instruct: Given a question, retrieve passages that answer it\nQuery:", ""),
+}
 
 
 class ModelEndpoint(PluginOptions):
-    """Where a model is asked.
+    """A model behind an OpenAI-compatible endpoint.
 
     Attributes:
-        base_url, api_key: of an OpenAI-compatible endpoint.
+        base_url, api_key: of the endpoint.
         max_retries: within the slot's deadline.
     """
 
@@ -30,6 +55,56 @@ class ModelEndpoint(PluginOptions):
         return {"timeout": 0.9 * deadline_s / (self.max_retries + 1), "max_retries": self.max_retries}
 
 
+class Prefixes(PluginOptions):
+    """What a model wants to read before a text. Many embedders lose a third of their recall without it."""
+
+    query_prefix: Public[str] | None = None
+    """Text before every question. Default: that of the model's authors where memslot knows it, else none."""
+    document_prefix: Public[str] | None = None
+    """Text before every stored text. Default: as for ``query_prefix``."""
+
+    def prefixes(self, model: str | None) -> tuple[str, str]:
+        """The prefix of a question and the prefix of a document for a model of this name."""
+        known = known_prefixes(model or "")
+        query = known[0] if self.query_prefix is None else self.query_prefix
+        document = known[1] if self.document_prefix is None else self.document_prefix
+        return query, document
+
+
+def known_prefixes(model: str) -> tuple[str, str]:
+    """The prefixes that a model's authors use, by its name; two empty texts for an unknown model."""
+    words = model.lower().replace("_", "-")
+    found = (prefixes for name, prefixes in _PREFIXES.items() if _names(words, name))
+    return next(found, ("", ""))
+
+
+def _names(words: str, name: str) -> bool:
+    """Whether ``name`` stands in ``words`` between separators, so that ``e5`` is not found in ``base5``."""
+    start = words.find(name)
+    return start >= 0 and (start == 0 or not words[start - 1].isalnum())
+
+
+class LocalModel(Prefixes):
+    """An embedding model that runs inside this process, by ``fastembed``: no key, no server."""
+
+    provider: Literal["local"]
+    """``local``."""
+    model: Public[str] = LOCAL_MODEL
+    """A model that fastembed knows, or any name for the files at ``path``. It is downloaded once."""
+    path: InputFile | None = None
+    """Directory of an ONNX model with ``tokenizer.json`` and ``tokenizer_config.json``; nothing is downloaded."""
+
+    def effective(self) -> Mapping[str, object]:
+        """The content of the weights, not where they lie."""
+        if self.path is None:
+            return {}
+        digest = hashlib.sha256()
+        for file in sorted(self.path.expanduser().rglob("*.onnx*")):
+            with file.open("rb") as weights:
+                digest.update(hashlib.file_digest(weights, "sha256").digest())
+        return {"path": digest.hexdigest()}
+
+
 def _lexical_or_block(value: object) -> object:
     if isinstance(value, str) and value != "lexical":
         raise ValueError("is unknown; write lexical, or a block such as {model: ..., base_url: ...}")
@@ -38,3 +113,29 @@ def _lexical_or_block(value: object) -> object:
 
 LEXICAL_OR_BLOCK = BeforeValidator(_lexical_or_block)
 """For a field that takes ``lexical`` or a model's block: says so of any other word."""
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, str):
+        return "word"
+    given = value.get("provider") if isinstance(value, Mapping) else getattr(value, "provider", None)
+    return "local" if given == "local" else "endpoint"
+
+
+def _embedder_word(value: object) -> object:
+    if isinstance(value, str) and value != "lexical":
+        raise ValueError(
+            "is unknown; write lexical, {provider: local} or a block such as {model: ..., base_url: ...}"
+        )
+    return value
+
+
+ModelT = TypeVar("ModelT")
+EmbedderBlock = Annotated[
+    Annotated[Literal["lexical"], Tag("word")]
+    | Annotated[LocalModel, Tag("local")]
+    | Annotated[ModelT, Tag("endpoint")],
+    Discriminator(_kind),
+    BeforeValidator(_embedder_word),
+]
+"""``EmbedderBlock[MyModel]``: the word ``lexical``, a :class:`LocalModel`, or a block of the type ``MyModel``."""

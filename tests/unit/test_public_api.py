@@ -46,11 +46,12 @@ EXPORTED = {
         AdapterSettings AdapterTraits AppendLog awaiting_turn AwareDatetime BackendAuthError
         BackendProtocolError BackendRateLimited BackendRejected BareLibrary BaseAdapter bearer BoundedQueue
         CAPABILITIES check_aware check_text check_url clean_text ContextEntry count_llm_call counted_openai
-        DataPath Durability entry_cost environment_kept ErrorTable expect FeedbackReceipt FileLock
+        DataPath Durability EmbedderBlock entry_cost environment_kept ErrorTable expect FeedbackReceipt FileLock
         FILTER_OPERATORS first_problem Frozen hookimpl http_client HTTPX_ERRORS IdAlphabet InputFile JsonHttp
-        JsonObject LEXICAL_OR_BLOCK LexicalHashEmbedder MemoryAdapter ModelEndpoint ModeReceipt NativeError
-        NativeMutationReceipt NativeQueryResult NativeWorker none_if_404 normalise normalise_error NotBlank
-        OPENAI_ERRORS Operation parse_time PluginInfo PluginOptions Private ProvenanceResult Public
+        JsonObject LEXICAL_OR_BLOCK LexicalHashEmbedder LocalEmbedder LocalModel MemoryAdapter ModelEndpoint
+        ModeReceipt NativeError NativeMutationReceipt NativeQueryResult NativeWorker none_if_404 normalise
+        normalise_error NotBlank
+        OPENAI_ERRORS Operation parse_time PluginInfo PluginOptions Prefixes Private ProvenanceResult Public
         quiet_loggers RecentKeys release remove_directory replace_file ResetReceipt route ScopeEncoder
         section_overhead SequentialBulk server_address ShieldedCalls SqliteFile SqliteLayout staged_directory
         StoreError SupportsEventLookup SupportsModelProbe SupportsProbeScopes SupportsStart sweep_directories
