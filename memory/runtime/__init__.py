@@ -3,7 +3,7 @@
 - :class:`TurnMemory`, :class:`TurnPolicy`, :class:`Recall`: how a host lives with a memory that may be slow or
   down.
 - :class:`HostTurns`, :func:`open_turn_memory`, :class:`ShownSections`: what every binding of :mod:`memory.hosts` is
-  made of.
+  made of. :func:`said_by_user`: the user's own words in a prompt.
 - :class:`AgentSession`, :class:`Provider`, :class:`Channel`, :class:`ToolRegistry`: an agent's session.
 - :class:`Conversations`: many of them, by HTTP. :class:`MemoryItems`: single memories, for tools and servers.
 - :class:`RuntimeAdapter`, :func:`create_adapter`, :class:`AdapterClient`, :class:`RuntimeAdapterServer`: Signet's
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from memory.runtime._replay import spool_directory
+    from memory.runtime._said import said_by_user
     from memory.runtime._serving import serve_app
     from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
     from memory.runtime.providers import ProviderPlugin, create_provider
@@ -142,6 +143,7 @@ __all__ = [
     "open_turn_memory",
     "open_turn_memory_sync",
     "run_session",
+    "said_by_user",
     "serve_app",
     "spool_directory",
     "strip_context",

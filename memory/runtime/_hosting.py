@@ -27,6 +27,7 @@ from memory.plugins.config import MemslotConfig
 from memory.plugins.opening import open_memory
 from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
 from memory.runtime._provider import encodable
+from memory.runtime._said import said_by_user
 from memory.slot.turns import RecallFields, TurnFields, event_from_turn
 
 log = logging.getLogger("memslot.hosts")
@@ -166,7 +167,7 @@ class HostTurns:
         self, turn: str, user: str, session_id: str, scope: MemoryScope | None, fields: RecallFields
     ) -> Recall:
         key = scope, session_id, turn
-        user = encodable(user)
+        user = self._said(encodable(user))
         known = self._open.get(key)
         if known is not None and user in ("", known.user):
             await known.answered.wait()
@@ -192,8 +193,8 @@ class HostTurns:
         event_id = f"{self._host}:{session_id}:{turn}"
         given: Any = {"event_id": event_id, "turn_id": turn, "agent_id": self._host, **fields}
         given = {name: encodable(said) if isinstance(said, str) else said for name, said in given.items()}
-        if not any(str(given.get(name) or "").strip() for name in ("user", "assistant", "messages")):
-            return False  # nothing was said
+        if not self._keep_said(given):
+            return False
         try:
             if known and known.resets not in (None, self.memory.slot.resets(scope)):
                 return False  # what was said before a reset is erased with the rest
@@ -201,6 +202,27 @@ class HostTurns:
             return await self.memory.record(event)
         except MemslotError as error:
             return self._not_recorded(error)
+
+    def _said(self, user: str) -> str:
+        return said_by_user(user, self._host, self.memory.policy.not_said)
+
+    def _keep_said(self, given: dict[str, Any]) -> bool:
+        """Leave the user's own words in a turn; False where nothing was said, or the host asked for all of it."""
+        asked = given.get("user") or ""
+        messages = tuple(given.get("messages") or ())
+        said = [
+            message.model_copy(update={"content": self._said(message.content)})
+            if message.role == "user"
+            else message
+            for message in messages
+        ]
+        given["user"] = self._said(asked)
+        given["messages"] = [message for message in said if message.role != "user" or message.content]
+        by_user = [asked, *(message.content for message in messages if message.role == "user")]
+        left = [given["user"], *(message.content for message in given["messages"] if message.role == "user")]
+        if any(by_user) and not any(left):
+            return False
+        return any(str(given.get(name) or "").strip() for name in ("user", "assistant", "messages"))
 
     def _is_here(self) -> bool:
         """Whether this is the memory's event loop, which the first call decides where none was running before."""

@@ -5,6 +5,7 @@ asyncio and trio, whichever task opens, uses and closes it.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -50,6 +51,8 @@ class TurnPolicy(Frozen):
         drain_s: seconds for sending what waits when this is closed.
         open_after: failures in a row after which the memory is left alone.
         pause_s: for how many seconds; then one call is tried.
+        not_said: regular expressions, beside those that memslot has for each host. A prompt that one of them
+            matches from its beginning is not the user's: it is neither a question to the memory nor recorded.
     """
 
     recall_s: Seconds = 2.0
@@ -60,6 +63,7 @@ class TurnPolicy(Frozen):
     drain_s: SecondsOrZero = 15.0
     open_after: Positive = 3
     pause_s: Seconds = 30.0
+    not_said: tuple[re.Pattern[str], ...] = ()
 
 
 def first_of(group: BaseExceptionGroup[MemslotError]) -> MemslotError:
