@@ -1,0 +1,129 @@
+"""``memslot import``: the conversations people have elsewhere, brought into a memory."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memory.contract.errors import ConfigError, InputError
+from memory.plugins.console import AsJson, print_json, progress, say
+
+if TYPE_CHECKING:
+    from memory.plugins.config import MemslotConfig
+    from memory.runtime._importing import ImportReport, Source
+
+importing = typer.Typer(add_completion=False, rich_markup_mode=None)
+_NAMED = 20  # problems on the screen; --json has all
+
+
+@importing.command("import")
+def import_(
+    file: Annotated[
+        Path, typer.Argument(help="An export, a zip file of one, or a directory.", show_default=False)
+    ],
+    into: Annotated[Path, typer.Option(help="The YAML file of the memory.", show_default=False)],
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="KIND",
+            help="chatgpt, claude, claude_code, sharegpt, openai, langchain, mem0 or memslot; "
+            "detected by default.",
+            show_default=False,
+        ),
+    ] = None,
+    persona: Annotated[
+        str | None,
+        typer.Option(help="Whose conversations they all are, in place of memory.scope.", show_default=False),
+    ] = None,
+    only_read: Annotated[bool, typer.Option("--dry-run", help="Read the file, and write nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring conversations from elsewhere into a memory: exports of ChatGPT, Claude, mem0 and others.
+
+    Each message of the user becomes one event together with the answers to it, with its time. The same import again
+    goes on where it stopped, and a newer export adds what is new. Exits with 1 where something is not stored.
+    """
+    import anyio
+
+    from memory.plugins.config import load_config
+    from memory.runtime._importing import dry_run
+
+    loaded = load_config(into)
+    source = _source(loaded, file, kind, persona)
+    began = time.monotonic()
+    report = dry_run(source, loaded.token_counter())
+    if not report.events and not report.problems:
+        raise InputError(f"{file.name} holds no message of a user or an assistant; nothing was imported")
+    if not as_json:
+        say(f"{file.name}: {report.conversations} conversations, {report.events} events, {report.tokens} tokens")
+    if not only_read and report.events:
+        anyio.run(_imported, loaded, source, report)
+    seconds = time.monotonic() - began
+    if as_json:
+        print_json({**_as_json(report), "dry_run": only_read, "seconds": round(seconds, 1)})
+    else:
+        _show(report, loaded.provider, only_read=only_read, seconds=seconds)
+    if not only_read and not report.complete:
+        raise typer.Exit(1)
+
+
+def _source(loaded: MemslotConfig, file: Path, kind: str | None, persona: str | None) -> Source:
+    from typing import cast
+
+    from memory.contract.scope import MemoryScope
+    from memory.runtime._importing import Source
+    from memory.runtime._transcripts import KINDS, Kind
+
+    if kind is not None and kind not in KINDS:
+        raise InputError(f"--as {kind}: is one of {', '.join(KINDS)}")
+    scope = loaded.memory.scope
+    if scope is None:
+        raise ConfigError("memory.scope is not set; give run_id and persona_id, so that it is known whose it is")
+    if persona is not None:
+        scope = MemoryScope(**{**dict(scope), "persona_id": persona})
+    return Source(file, scope, cast("Kind | None", kind), one_person=persona is not None)
+
+
+async def _imported(loaded: MemslotConfig, source: Source, report: ImportReport) -> None:
+    from memory.plugins.opening import build_slot
+    from memory.runtime._importing import import_conversations
+    from memory.slot.host_store import HostStore
+
+    async with build_slot(loaded) as slot:
+        with HostStore(slot.backend_name, slot.host_file) as store, progress() as bars:
+            await import_conversations(source, slot, store, report, bars)
+
+
+def _show(report: ImportReport, provider: str, *, only_read: bool, seconds: float) -> None:
+    for problem in report.problems[:_NAMED]:
+        say(f"skipped: {problem}")
+    if len(report.problems) > _NAMED:
+        say(f"skipped: {len(report.problems) - _NAMED} more; --json lists them all")
+    for what, count in sorted(report.left_out.items()):
+        say(f"left out: {count} {what}")
+    if report.undated:
+        say(f"{report.undated} events have no time in the file; they carry the file's own time")
+    if only_read:
+        say("dry run: nothing was written")
+        return
+    if report.unknown:
+        say(f"{len(report.unknown)} events got no answer; they may or may not be stored")
+    say(f"{provider}: {report.written} events written, {report.earlier} there before, {seconds:.0f} s")
+
+
+def _as_json(report: ImportReport) -> dict[str, Any]:
+    return {
+        "conversations": report.conversations,
+        "events": report.events,
+        "tokens": report.tokens,
+        "written": report.written,
+        "earlier": report.earlier,
+        "unknown": report.unknown,
+        "undated": report.undated,
+        "left_out": dict(report.left_out),
+        "problems": [{"place": each.place, "what": each.what} for each in report.problems],
+    }

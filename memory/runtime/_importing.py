@@ -1,0 +1,239 @@
+"""Bringing conversations into a memory: the turns of a file, written through the slot in their order.
+
+An import resumes. Before a piece is sent, the host store notes how far each of its conversations will have come, and
+afterwards how far it has. A second import of the same file, or of a newer export with the same conversations, writes
+only what is missing. Where the process died in between, the events of one piece are looked up; where the backend has
+no look-up, a piece is one event, and that event may be stored twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+
+from memory.contract.adapter import SupportsBulkIngest
+from memory.contract.events import MemoryEvent
+from memory.contract.formatting import TokenCounter
+from memory.contract.receipts import WriteReceipt
+from memory.contract.scope import MemoryScope
+from memory.runtime._transcripts import Conversation, Kind, Problem, Spoken, read_conversations
+from memory.slot.host_store import HostStore, StoredObject
+from memory.slot.slot import MemorySlot
+
+_PIECE = 100  # events
+_MARK = "import"  # kind of the objects in the host store
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class ImportReport:
+    """What an import did, or with ``dry_run`` would do.
+
+    Attributes:
+        conversations, events, tokens: of the file; tokens as the configured counter counts them.
+        written: events that are stored now.
+        earlier: events that an earlier import has stored.
+        unknown: ids of events that got no answer; they may or may not be stored.
+        undated: events without a time in the file; they carry the file's own time.
+        left_out: what is not in the events, by kind, such as ``{"images": 3}``.
+        problems: what cannot be read, with its place.
+    """
+
+    conversations: int = 0
+    events: int = 0
+    tokens: int = 0
+    written: int = 0
+    earlier: int = 0
+    unknown: list[str] = field(default_factory=list)
+    undated: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every event of the file is known to be stored."""
+        return self.written + self.earlier == self.events and not self.unknown
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of conversations, and whose memory they go into.
+
+    Attributes:
+        path: the file, zip file or directory; see :mod:`._transcripts`.
+        scope: the memory of a conversation that names no user.
+        kind: what kind of file it is; None detects it.
+        one_person: whether every conversation goes into ``scope``, whatever user the file names.
+    """
+
+    path: Path
+    scope: MemoryScope
+    kind: Kind | None = None
+    one_person: bool = False
+
+    def conversations(self, problems: list[Problem]) -> Iterator[Conversation]:
+        return read_conversations(self.path, self.kind, problems=problems)
+
+    def scope_of(self, conversation: Conversation) -> MemoryScope:
+        if conversation.user is None or self.one_person:
+            return self.scope
+        return MemoryScope(**{**dict(self.scope), "persona_id": conversation.user})
+
+    def turns(self, conversation: Conversation, report: ImportReport) -> list[MemoryEvent]:
+        """The events of a conversation: one for each message of the user, with the answers that follow it."""
+        scope, at = self.scope_of(conversation), self._first_time(conversation)
+        events: list[MemoryEvent] = []
+        for number, said in enumerate(_turns_of(conversation, report.left_out)):
+            known = next((each.at for each in said if each.at is not None), None)
+            report.undated += known is None
+            at = known or at
+            texts = [f"{each.message.role}: {each.message.content}" for each in said]
+            key = "\0".join((conversation.conversation_id, str(number), *texts))
+            events.append(
+                MemoryEvent(
+                    event_id=f"import-{blake2b(key.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}",
+                    scope=scope,
+                    session_id=conversation.conversation_id,
+                    turn_id=str(number + 1),
+                    timestamp=at,
+                    messages=tuple(each.message for each in said),
+                )
+            )
+        return events
+
+    def _first_time(self, conversation: Conversation) -> datetime:
+        known = (each.at for each in conversation.messages if each.at is not None)
+        return next(known, None) or datetime.fromtimestamp(int(self.path.stat().st_mtime), UTC)
+
+
+def _turns_of(conversation: Conversation, left_out: Counter[str]) -> Iterator[list[Spoken]]:
+    left_out.update(conversation.left_out)
+    turn: list[Spoken] = []
+    for spoken in conversation.messages:
+        if spoken.message.role not in ("user", "assistant"):
+            left_out[f"{spoken.message.role} messages"] += 1
+            continue
+        if spoken.message.role == "user" and any(each.message.role == "assistant" for each in turn):
+            yield turn
+            turn = []
+        turn.append(spoken)
+    if turn:
+        yield turn
+
+
+def dry_run(source: Source, counter: TokenCounter) -> ImportReport:
+    """Read the whole file and say what an import would write.
+
+    Raises:
+        ConfigError: the file does not exist, or is of no known kind.
+    """
+    report = ImportReport()
+    for conversation in source.conversations(report.problems):
+        events = source.turns(conversation, report)
+        report.conversations += 1
+        report.events += len(events)
+        report.tokens += sum(counter.count(message.content) for event in events for message in event.messages)
+    return report
+
+
+async def import_conversations(
+    source: Source, slot: MemorySlot, store: HostStore, report: ImportReport, progress: Progress
+) -> ImportReport:
+    """Write the events of a file that are not stored yet.
+
+    Args:
+        source: the file.
+        slot: the open memory.
+        store: notes how far each conversation has come.
+        report: of :func:`dry_run`; takes what is done.
+        progress: is told (what, events done, events in all).
+
+    Raises:
+        BackendError: the backend failed. What was written before stays, and a second import goes on from there.
+    """
+    ignored = ImportReport()  # of the second reading: the first has counted the same
+    pending = (
+        piece
+        for conversation in source.conversations(ignored.problems)
+        for piece in _missing(source, conversation, store, report, ignored)
+    )
+    size = _PIECE if slot.can_look_up else 1
+    progress("events", report.earlier, report.events)
+    while batch := list(islice(pending, size)):
+        for scope in dict.fromkeys(each.event.scope for each in batch):
+            await _write(slot, store, [each for each in batch if each.event.scope == scope], report)
+        progress("events", report.written + report.earlier, report.events)
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    event: MemoryEvent
+    number: int  # within its conversation, from 1
+    in_doubt: bool  # an earlier import noted it before it was sent, and not afterwards
+
+
+def _missing(
+    source: Source, conversation: Conversation, store: HostStore, report: ImportReport, ignored: ImportReport
+) -> Iterator[_Missing]:
+    events = source.turns(conversation, ignored)
+    if not events:
+        return
+    mark = store.get(_MARK, events[0].scope, _name(conversation.conversation_id)) or {}
+    done, sending = int(mark.get("done", 0)), int(mark.get("sending", 0))
+    if done and (done > len(events) or mark.get("last") != events[done - 1].event_id):
+        done, sending = 0, len(events)  # edited since: each event is looked up by its own words
+    report.earlier += done
+    for number, event in enumerate(events[done:], done + 1):
+        yield _Missing(event, number, in_doubt=number <= sending)
+
+
+async def _write(slot: MemorySlot, store: HostStore, batch: list[_Missing], report: ImportReport) -> None:
+    scope = batch[0].event.scope
+    await slot.setup_scope(scope)
+    before = {each.event.session_id: each.number - 1 for each in reversed(batch)}
+    after = {each.event.session_id: each for each in batch}
+    marks = {name: store.get(_MARK, scope, _name(name)) or {} for name in after}
+    store.put(
+        *(
+            _mark(scope, name, {**marks[name], "done": before[name], "sending": each.number})
+            for name, each in after.items()
+        )
+    )
+    unsent: list[MemoryEvent] = []
+    for each in batch:
+        if each.in_doubt and slot.can_look_up and await slot.find_event(each.event) is not None:
+            report.earlier += 1
+        else:
+            unsent.append(each.event)
+    receipts = await _record(slot, unsent)
+    unknown = [receipt.event_id for receipt in receipts if receipt.status == "unknown"]
+    report.unknown += unknown
+    report.written += len(receipts) - len(unknown)
+    store.put(
+        *(
+            _mark(scope, name, {"done": each.number, "sending": each.number, "last": each.event.event_id})
+            for name, each in after.items()
+        )
+    )
+
+
+async def _record(slot: MemorySlot, events: list[MemoryEvent]) -> list[WriteReceipt]:
+    bulk = slot.capability(SupportsBulkIngest)
+    if len(events) > 1 and bulk is not None:
+        return list(await bulk.record_events(events))
+    return [await slot.record_event(event) for event in events]
+
+
+def _mark(scope: MemoryScope, conversation_id: str, value: dict[str, object]) -> StoredObject:
+    return StoredObject(_MARK, scope, _name(conversation_id), value)
+
+
+def _name(conversation_id: str) -> str:
+    return blake2b(conversation_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
