@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 import anyio
 
+from memory.adapter._mode import GuardedWrites
 from memory.adapter._worker import NativeWorker, ShieldedCalls
 from memory.contract.adapter import AdapterTraits, declared_health
 from memory.contract.admission import yield_turn
 from memory.contract.errors import BackendError, MemslotError
 from memory.contract.events import MemoryEvent
-from memory.contract.formatting import render_section
+from memory.contract.formatting import Utf8TokenCounter, fit_entries, render_section, section_overhead
 from memory.contract.native_errors import normalise_error
 from memory.contract.receipts import (
     BackendHealth,
@@ -57,11 +58,11 @@ async def release(*steps: Callable[[], Awaitable[object]]) -> None:
 _trace = lru_cache(maxsize=256)(Trace)
 
 
-class BaseAdapter:
+class BaseAdapter(GuardedWrites):
     """What most adapters share. Subclassing is a convenience; the protocol is the contract.
 
     Set ``backend_name`` and ``traits``; implement ``native_scope``, ``record_event``, ``retrieve``,
-    ``reset_scope`` and ``health``.
+    ``reset_scope`` and ``health``. The base keeps the promise of read-only mode, with or without a slot.
     """
 
     backend_name: str = ""
@@ -84,8 +85,11 @@ class BaseAdapter:
         """Nothing to prepare, unless overridden."""
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """Wait for native calls that were abandoned at their deadline: none may write after the switch."""
-        await self.join_abandoned()
+        """Finish what is being written, calls that were abandoned at their deadline included, then switch.
+
+        While read-only, every write answers ``skipped_read_only`` and a reset raises ReadOnlyError.
+        """
+        await self._switch(mode.read_only, self.join_abandoned)
         return ModeReceipt(read_only=mode.read_only, reason=mode.reason)
 
     async def join_abandoned(self) -> None:
@@ -115,8 +119,17 @@ class BaseAdapter:
         return answer
 
     def format_context(self, result: RetrieveResult) -> str:
-        """The shared section; override only where the backend prescribes its own rendering."""
-        return render_section(self.backend_name, result.request.scope.label, result.context_entries)
+        """The shared section; override only where the backend prescribes its own rendering.
+
+        Without a slot, the section holds the entries that fit the request's budget. ``Utf8TokenCounter`` measures.
+        """
+        label = result.request.scope.label
+        if not result.is_fitted:
+            counter = Utf8TokenCounter()
+            overhead = section_overhead(self.backend_name, label, counter)
+            fitting = fit_entries(result.entries, result.request.budget, counter, overhead=overhead)
+            result = result.model_copy(update={"included": fitting})
+        return render_section(self.backend_name, label, result.context_entries)
 
     async def aclose(self) -> None:
         """Wait for calls under way, at most eight seconds; close what the SDK holds, end the worker. Idempotent.

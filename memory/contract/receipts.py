@@ -203,9 +203,14 @@ class RetrieveResult(_Answer):
     trace: Trace
 
     @property
+    def is_fitted(self) -> bool:
+        """Whether a slot has chosen which entries fit the budget."""
+        return "included" in self.model_fields_set
+
+    @property
     def context_entries(self) -> tuple[ContextEntry, ...]:
-        """The entries that are in ``formatted_context``."""
-        return tuple(self.entries[index] for index in self.included)
+        """The entries to show: those that fit the budget, or all where no slot has chosen."""
+        return tuple(self.entries[index] for index in self.included) if self.is_fitted else self.entries
 
 
 class BackendReadiness(_Answer):

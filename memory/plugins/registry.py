@@ -31,7 +31,7 @@ from memory.contract.formatting import TokenCounter
 from memory.contract.receipts import ConditionKind
 from memory.plugins import hookspecs
 from memory.plugins.blocks import nearest, parse_block
-from memory.plugins.config import MemslotConfig
+from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions
 from memory.plugins.installed import entry_points
 from memory.plugins.redaction import resolve_paths
@@ -109,12 +109,25 @@ class MemoryAdapterRegistry:
 
     def create(
         self,
-        config: MemslotConfig,
+        config: str | Path | Mapping[str, object] | MemslotConfig,
         *,
         token_counter: TokenCounter | None = None,
         data_dir: Path | None = None,
     ) -> MemoryAdapter:
-        """Build the adapter a configuration selects. Its SDK is imported here and nowhere earlier."""
+        """Build the adapter that a configuration selects (spec 4.3). Only this imports its SDK.
+
+        The adapter stands alone. Hand it to a :class:`memory.MemorySlot`, which applies the rules for all memories.
+
+        Args:
+            config: a YAML file, its content as a mapping, or a configuration that is loaded.
+            token_counter: in place of the configured one.
+            data_dir: in place of ``memory.data_dir``.
+
+        Raises:
+            ConfigError: the configuration is wrong.
+            PluginError: there is no such plugin, its SDK is not installed, or it fails to build its adapter.
+        """
+        config = load_config(config)
         manager, info = self._selected(config)
         counter = token_counter or config.token_counter()
         _require_sdk(info)

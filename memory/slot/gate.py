@@ -32,9 +32,10 @@ class InFlight:
             self._ended.set()
 
     async def ended(self) -> None:
-        """For one at a time."""
+        """Wait until nothing is under way."""
         while self.count:
-            self._ended = anyio.Event()
+            if self._ended is None or self._ended.is_set():
+                self._ended = anyio.Event()
             await self._ended.wait()
 
 

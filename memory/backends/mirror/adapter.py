@@ -31,6 +31,7 @@ from memory import (
 from memory.adapter import (
     CAPABILITIES,
     AdapterSettings,
+    BaseAdapter,
     FeedbackReceipt,
     MemoryAdapter,
     ModeReceipt,
@@ -49,7 +50,7 @@ from memory.backends.mirror import Mirrored, MirrorOptions
 from memory.backends.mirror.shadow import Shadow, ShadowFacts, ShadowLog
 
 
-class MirrorAdapter:
+class MirrorAdapter(BaseAdapter):
     """Answers as its primary does, under its own name; every capability is the primary's. No shadow takes
     more than a part of a deadline, so that the primary is never late for it."""
 
@@ -96,9 +97,17 @@ class MirrorAdapter:
             shadow.write(scope, "setup_scope", partial(anyio.sleep, 0))  # its slot sets it up before any call
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """While read-only, writes of shadows that lag wait."""
+        """Switch all. While read-only, writes of shadows that lag wait.
+
+        The mirror itself is read-only before its primary and after it, so that no shadow gets a write which the
+        primary skipped.
+        """
+        if mode.read_only:
+            await super().set_mode(mode)
         receipt: ModeReceipt = await self._primary.set_mode(mode)
         await self._each(lambda shadow: shadow.set_mode(mode, self._switch_s))
+        if not mode.read_only:
+            await super().set_mode(mode)
         return receipt
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
