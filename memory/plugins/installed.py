@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import lru_cache
 from os import stat
 from typing import TYPE_CHECKING, Any
@@ -82,10 +84,31 @@ def load_command(name: str) -> Any | None:
         if not sys.stdout.isatty():
             command.rich_markup_mode = None
         return get_command(command)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # a command may raise what it likes at import, also KeyboardInterrupt
         failed = f"{point.value} of {_owner(point)} failed to load ({type(error).__name__})"
         raise PluginLoadError(f"memslot {name}: {failed}") from error
 
 
 def _owner(point: EntryPoint) -> str:
     return point.dist.name if point.dist else "an unknown distribution"
+
+
+@contextmanager
+def prints_on_stderr() -> Iterator[None]:
+    """Send what is printed meanwhile to stderr, also what C code writes to file descriptor 1. For commands."""
+    kept: int | None = None
+    try:
+        sys.stdout.flush()
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    except (OSError, ValueError, AttributeError):  # a process without standard streams
+        pass
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if kept is not None:
+            with suppress(OSError, ValueError, AttributeError):
+                sys.stderr.flush()
+            os.dup2(kept, 1)
+            os.close(kept)

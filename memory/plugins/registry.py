@@ -33,7 +33,7 @@ from memory.plugins import hookspecs
 from memory.plugins.blocks import nearest, parse_block
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions
-from memory.plugins.installed import entry_points
+from memory.plugins.installed import entry_points, prints_on_stderr
 from memory.plugins.redaction import resolve_paths
 
 GROUPS: Mapping[ConditionKind, str] = {"architecture": "memslot.backends", "control": "memslot.conditions"}
@@ -96,7 +96,8 @@ class MemoryAdapterRegistry:
     def rows(self) -> list[PluginRow]:
         """Every plugin with its description, backends first; imports plugin modules but no SDK."""
         found = self._points.items()
-        rows = [self._row(kind, name, point) for (kind, name), points in found for point in points]
+        with prints_on_stderr():  # a plugin that prints breaks no JSON of a command
+            rows = [self._row(kind, name, point) for (kind, name), points in found for point in points]
         return sorted(rows, key=lambda row: (row.kind, row.name, row.distribution or ""))
 
     def info(self, name: str, kind: ConditionKind | None = None) -> PluginInfo:
@@ -281,11 +282,11 @@ def _load_point(point: EntryPoint, kind: ConditionKind) -> tuple[pluggy.PluginMa
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     try:
-        with redirect_stdout(sys.stderr):  # what a plugin prints is no answer of a command, and no JSON
+        with redirect_stdout(sys.stderr):
             manager.register(point.load(), point.name)
         manager.check_pending()
         info: object = manager.hook.memslot_describe()
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # a plugin may raise what it likes, also KeyboardInterrupt
         raise PluginLoadError(f"{where} failed to load ({type(error).__name__}: {error})") from error
     if not isinstance(info, PluginInfo):
         raise PluginLoadError(f"{where} implements no memslot_describe that returns a PluginInfo")

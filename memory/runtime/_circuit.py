@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from memory.contract._loops import on_trio
+from memory.contract._surviving import Failures
 from memory.contract.errors import BackendError, BackendRejected, BackendTimeout, BackendUnavailable
 
 log = logging.getLogger("memslot.runtime")
@@ -79,17 +80,23 @@ class Background:
     """Tasks of their own: neither the end nor the cancellation of whoever began them touches them."""
 
     def __init__(self) -> None:
+        self.failures = Failures("background", log)
         self._tasks: set[Any] = set()
 
     def start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run ``work``, which raises nothing, beside everything else."""
+        """Run ``work`` beside everything else. A failure of it is logged, and ends nothing else."""
+
+        async def run() -> None:
+            with self.failures.survived("a task"):
+                await work()
+
         if on_trio():
             import trio
 
-            trio.lowlevel.spawn_system_task(work, context=contextvars.copy_context())
+            trio.lowlevel.spawn_system_task(run, context=contextvars.copy_context())
             return
         import asyncio
 
-        task = asyncio.ensure_future(work())
+        task = asyncio.ensure_future(run())
         self._tasks.add(task)  # the loop itself keeps no strong reference
         task.add_done_callback(self._tasks.discard)

@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, Field
 from memory.contract import errors
 from memory.contract._loops import loop_or_none
 from memory.contract._model import Frozen, check_number
+from memory.contract._surviving import ends_the_task
 from memory.contract.errors import MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import relabel_section, strip_json
@@ -318,7 +319,7 @@ class TurnMemory:
     async def _within_deadline(self, request: RetrieveRequest) -> RetrieveResult:
         """Ask in a task of its own: an adapter that cannot be cancelled delays nobody; a set-up goes on."""
         slot, answered, stop = self.slot, anyio.Event(), anyio.CancelScope()
-        answer: list[RetrieveResult | Exception] = []
+        answer: list[RetrieveResult | MemslotError] = []
         late = begun = False
 
         async def ask() -> None:
@@ -329,8 +330,13 @@ class TurnMemory:
                     if not late:
                         with stop:
                             answer.append(await slot.retrieve(request))
-            except Exception as error:
+            except MemslotError as error:
                 answer.append(error)
+            except BaseException as error:
+                if ends_the_task(error):
+                    raise
+                why = f"{slot.backend_name}: recall failed ({type(error).__name__})"
+                answer.append(errors.BackendError(why, backend_name=slot.backend_name))
             finally:
                 self._new.discard(request.scope)
                 answered.set()
@@ -352,6 +358,6 @@ class TurnMemory:
             what = "was given up" if answered.is_set() else f"has no answer within {self.policy.recall_s:g} s"
             why = f"{slot.backend_name}: recall {what}"
             raise errors.BackendTimeout(why, backend_name=slot.backend_name, operation="retrieve")
-        if isinstance(answer[0], Exception):
+        if isinstance(answer[0], MemslotError):
             raise answer[0]
         return answer[0]

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, SecretStr, field_validator, model_va
 
 from memory.adapter._bounded import is_loopback
 from memory.contract._model import Id
+from memory.contract._surviving import Failures
 from memory.contract.errors import ConfigError, PluginLoadError
 from memory.contract.requests import Positive
 from memory.contract.scope import MemoryScope
@@ -83,18 +84,17 @@ def read_tokens(file: Path) -> list[TokenSettings]:
 
 
 async def watch_tokens(file: Path, changed: Callable[[list[TokenSettings]], None]) -> None:
-    """Hand over what a file says whenever it was changed; while it cannot be read, what it said before goes on."""
+    """Hand over the tokens of a file whenever it changes. If they cannot be used, the former tokens stay."""
+    failures = Failures("serve.tokens_file", log)
     seen = _stamp(file)
     while True:
         await anyio.sleep(_LOOK_S)
         before, seen = seen, _stamp(file)
         if seen == before:
             continue
-        try:
+        with failures.survived("the changed file is not used and the former tokens stay; reading it"):
             changed(read_tokens(file))
             log.warning("serve.tokens_file was changed; its tokens are known from now on, and no others")
-        except ConfigError as error:
-            log.error("serve.tokens_file was changed and cannot be used, so nothing changes: %s", error)
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:
@@ -243,15 +243,17 @@ async def answer(
             tasks.start_soon(
                 watch_tokens, settings.tokens_file, lambda tokens: server.grant(_grants(tokens, slot.scope))
             )
+        endpoints = Failures("serve", log)
         for point in sorted(entry_points(group=ENDPOINTS), key=lambda point: point.name):
-            try:
-                opened = point.load()
-            except (ImportError, PluginLoadError) as error:
-                missing = isinstance(error.__cause__ or error, ImportError)
-                note = log.info if missing else log.warning  # of a release that was not tested
-                note("/%s is left out: %s", point.name, error)
-                continue
-            server.mount(f"/{point.name}", await stack.enter_async_context(opened(server.reaches())))
+            with endpoints.survived(f"/{point.name} is left out; opening it"):
+                try:
+                    opened = point.load()
+                except (ImportError, PluginLoadError) as error:
+                    if not isinstance(error.__cause__ or error, ImportError):
+                        raise
+                    log.info("/%s is left out: %s", point.name, error)  # its package is not installed
+                    continue
+                server.mount(f"/{point.name}", await stack.enter_async_context(opened(server.reaches())))
         server.endpoints.port = listener.getsockname()[1]
         await serve_app(server.app, listener, ready, settings=settings, leaving=server.endpoints.leave)
     memory.check_none_lost()

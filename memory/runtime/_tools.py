@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import anyio
 
 from memory.contract._model import Frozen, Id, Text
+from memory.contract._surviving import ends_the_task
 from memory.contract.errors import ConfigError, InputError, MemslotError, PluginLoadError
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
@@ -147,7 +148,9 @@ class ToolRegistry:
             return failed_call(call, f"it did not end within {self._timeout_s:g} s")
         except MemslotError as error:
             return failed_call(call, f"{type(error).__name__}: {error}")
-        except Exception as error:
+        except BaseException as error:
+            if ends_the_task(error):
+                raise
             return failed_call(call, f"it failed ({type(error).__name__})")
 
     def _result(self, call: ToolCall, answer: Any) -> ToolResult:

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field
 
 from memory.contract._loops import on_trio, running_loop
 from memory.contract._model import Frozen, check_number
+from memory.contract._surviving import ends_the_task
 from memory.contract.adapter import MemoryAdapter, SupportsEventLookup
 from memory.contract.admission import Admission, LlmUse
 from memory.contract.errors import (
@@ -200,7 +201,9 @@ class Rules:
                     )
                 check(returned)
                 return returned
-        except Exception as error:
+        except BaseException as error:
+            if ends_the_task(error):
+                raise
             self._raise_mapped(error, operation)
         finally:
             admission.leave()
@@ -265,8 +268,11 @@ class Rules:
         except Exception as error:
             self._raise_mapped(error, operation)
 
-    def _raise_mapped(self, error: Exception, operation: str) -> NoReturn:
+    def _raise_mapped(self, error: BaseException, operation: str) -> NoReturn:
         named: dict[str, Any] = {"backend_name": self.backend_name, "operation": operation}
+        if not isinstance(error, Exception):  # an SDK that ends the process, such as by SystemExit
+            why = f"{self.backend_name}: {operation} raised {type(error).__name__}"
+            raise BackendProtocolError(why, **named) from error
         if isinstance(error, StoreError):
             # The store of an adapter, which refuses it before anything is written.
             raise BackendUnavailable(str(error), **named, sent=False) from error

@@ -386,3 +386,55 @@ async def test_a_log_names_the_route_and_not_what_a_client_wrote_into_its_addres
     assert (await signet.send("GET", "/api/memory/planted%1b%5b31m"))[0] == 503
     assert "/api/memory/{item_id:path}: " in caplog.text
     assert "planted" not in caplog.text
+
+
+PROMPTS = ("I like oolong.", "My bike is red.", "I live in Ulm.")
+
+
+async def test_reads_register_nothing_and_recall_does_not_depend_on_the_number_of_projects(
+    signet: Daemon,
+) -> None:
+    for number, words in enumerate(PROMPTS):
+        await signet.post("/api/memory/remember", {"content": words, "project": f"p{number}"})
+    for number in range(40):
+        await signet.send("GET", f"/api/memories?project=evil{number}")
+        await signet.post("/api/memory/recall", {"query": "tea", "project": f"evil{number}"})
+        await signet.post("/api/memory/forget", {"query": "tea", "project": f"evil{number}"})
+        await signet.hook("session-start", sessionKey=f"e{number}", project=f"evil{number}")
+    assert len(signet.server.endpoints.sessions.used(signet.server.endpoints._callers.known()[0])) == 4
+    for number in range(40):
+        await signet.post("/api/memory/remember", {"content": f"note {number}", "project": f"more{number}"})
+    for words in PROMPTS:
+        _, answer = await signet.post("/api/memory/recall", {"query": words})
+        assert words in [row["content"] for row in answer["results"]]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"sec-fetch-site": "same-site", "origin": "http://localhost:6274"}, 200),
+        ({"sec-fetch-site": "same-origin"}, 200),
+        ({}, 200),
+    ],
+)
+async def test_a_page_of_another_site_is_refused(
+    signet: Daemon, headers: dict[str, str], status: int
+) -> None:
+    assert (await signet.send("GET", "/api/memories", headers=headers))[0] == status
+
+
+async def test_two_host_headers_are_refused(signet: Daemon) -> None:
+    given = [("host", "127.0.0.1:3850"), ("host", "evil.example")]
+    assert (await signet.http.get("/api/memories", headers=given)).status_code == 400
+
+
+@pytest.mark.parametrize("limit", ["      5", "5 ", "-1", "1e3", "٥", "9" * 30, [5]])
+async def test_a_limit_that_is_no_number_is_a_400(signet: Daemon, limit: Any) -> None:
+    for path, body in (
+        ("/api/memory/recall", {"query": "tea", "limit": limit}),
+        ("/api/hooks/recall", {"harness": "t", "query": "tea", "limit": limit}),
+        ("/api/memory/forget", {"query": "tea", "limit": limit}),
+    ):
+        assert (await signet.post(path, body))[0] == 400

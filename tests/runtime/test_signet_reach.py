@@ -10,7 +10,7 @@ from signet_support import BASE, Daemon, daemon
 
 from memory import ContextBudget, MemoryScope
 from memory.runtime.signet.sessions import Caller, Sessions
-from memory.slot.host_store import HostStore, StoredObject
+from memory.slot.host_store import HostStore
 
 OPENCODE = {"x_signet_actor": "opencode-plugin"}
 MCP = {"x_signet_actor": "mcp-server"}
@@ -101,16 +101,14 @@ async def test_an_id_that_was_shown_is_found_however_many_projects_there_are(sig
     assert "the pot is blue" not in (await prompt(signet, "pot?", "more", project="/p0"))["inject"]
 
 
-async def test_tools_search_the_projects_that_were_used_last() -> None:
-    store = HostStore("fake")
-    sessions, caller = Sessions("shared", store), Caller(BASE)
-    first = sessions.scope(caller, "/p0")
-    for number in range(1, 41):
-        sessions.scope(caller, f"/p{number}")
-    assert first not in sessions.reach(caller, BASE)
-    kept = {"scope": first.model_dump(exclude_none=True), "used": "2999-01-01T00:00+00:00"}
-    store.put(StoredObject("project", BASE, "%2Fp0|", kept, first))
-    assert sessions.reach(caller, BASE)[:2] == (BASE, first)
+async def test_tools_search_every_project_and_the_one_used_last_first() -> None:
+    sessions, caller = Sessions("shared", HostStore("fake")), Caller(BASE)
+    scopes = [sessions.scope(caller, f"/p{number}") for number in range(40)]
+    assert sessions.reach(caller, BASE) == (BASE,)
+    for scope in scopes:
+        sessions.note_written(caller, scope)
+    assert sessions.reach(caller, BASE)[0] == BASE
+    assert set(sessions.reach(caller, BASE)) == {BASE, *scopes}
 
 
 async def test_one_budget_and_short_labels_for_both_parts(signet: Daemon) -> None:

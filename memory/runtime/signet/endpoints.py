@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
-from fastapi import Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -30,9 +29,9 @@ from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import types
 from memory.runtime.signet.book import number_of
 from memory.runtime.signet.changing import Changes
-from memory.runtime.signet.http import Callers, Work
+from memory.runtime.signet.http import Call, Callers, Work
 from memory.runtime.signet.secrets_exec import SecretCommands
-from memory.runtime.signet.service import Sent, ServiceSettings, SignetService, Who
+from memory.runtime.signet.service import ServiceSettings, SignetService
 from memory.runtime.signet.sessions import Caller, Session
 from memory.runtime.signet.types import Refused, text_of
 
@@ -138,30 +137,35 @@ class Endpoints(SignetService):
         self._looking = anyio.Lock()
         self._looked: tuple[float, BackendHealth] | None = None
 
-    async def hook_remember(self, caller: Who, body: Sent) -> dict[str, Any]:
+    async def hook_remember(self, call: Call) -> dict[str, Any]:
         """Store one memory, from a hook."""
+        caller, body = call.caller, call.body
         note, _ = await self.memories.remember(caller, body, needs_harness=True)
         return {"saved": True, "id": note.id}
 
-    async def remember(self, caller: Who, body: Sent) -> dict[str, Any]:
+    async def remember(self, call: Call) -> dict[str, Any]:
         """Store one memory."""
+        caller, body = call.caller, call.body
         note, receipt = await self.memories.remember(caller, body)
         row = {**note.short(), "tags": note.tags, "pinned": note.pinned, "embedded": False}
         return row | ({} if receipt else {"deduped": True})
 
-    async def hook_recall(self, caller: Who, body: Sent) -> dict[str, Any]:
+    async def hook_recall(self, call: Call) -> dict[str, Any]:
         """Search, from a hook."""
+        caller, body = call.caller, call.body
         rows = await self.memories.recall(caller, body)
         return {"results": rows, "count": len(rows)}
 
-    async def recall(self, caller: Who, body: Sent) -> dict[str, Any]:
+    async def recall(self, call: Call) -> dict[str, Any]:
         """Search."""
+        caller, body = call.caller, call.body
         rows = await self.memories.recall(caller, body)
         query = body.get("query") or body.get("keywordQuery")
         return {"results": rows, "query": query, "method": self.memory.slot.backend_name}
 
-    async def feedback(self, caller: Who, body: Sent) -> dict[str, Any]:
+    async def feedback(self, call: Call) -> dict[str, Any]:
         """Which injected memories were of use; only where the backend takes feedback."""
+        caller, body = call.caller, call.body
         given = body.get("feedback")
         if not text_of(body, "sessionKey") or not given:
             raise Refused(400, "sessionKey and feedback required")
@@ -171,58 +175,67 @@ class Endpoints(SignetService):
         recorded = await self._changes.rated(caller, text_of(body, "sessionKey") or "", ratings)
         return {"ok": True, "recorded": recorded}
 
-    async def modify(self, caller: Who, body: Sent) -> dict[str, Any]:
+    async def modify(self, call: Call) -> dict[str, Any]:
         """Change several memories; every patch has a result of its own."""
+        caller, body = call.caller, call.body
         return await self._changes.modify(caller, body)
 
-    async def forget(self, caller: Who, body: Sent) -> dict[str, Any]:
+    async def forget(self, call: Call) -> dict[str, Any]:
         """Delete memories; a preview, unless ``mode`` is ``execute``."""
+        caller, body = call.caller, call.body
         return await self._changes.forget(caller, body)
 
-    async def get(self, caller: Who, item_id: str) -> dict[str, Any]:
+    async def get(self, call: Call) -> dict[str, Any]:
         """One memory."""
+        caller, item_id = call.caller, call.path("item_id")
         found = await self.memories.find(caller, self.sessions.scope(caller), item_id)
         if found is None:
             raise Refused(404, "not found")
         return found[1].row()
 
-    async def history(self, caller: Who, item_id: str) -> dict[str, Any]:
+    async def history(self, call: Call) -> dict[str, Any]:
         """Always 501: no backend keeps it alike."""
         why = "history is not kept here; what the backend has of it is its provenance, over /mcp"
         raise Refused(501, why)
 
-    async def recover(self, caller: Who, item_id: str) -> dict[str, Any]:
+    async def recover(self, call: Call) -> dict[str, Any]:
         """Always 501: what is forgotten is gone."""
         raise Refused(501, "what is forgotten is deleted, not marked; store it again")
 
-    async def patch(self, caller: Who, item_id: str, body: Sent) -> dict[str, Any]:
+    async def patch(self, call: Call) -> dict[str, Any]:
         """Change one memory."""
+        caller, body, item_id = call.caller, call.body, call.path("item_id")
         scope = self.memories.scope_of(caller, body)
         return _one_result(await self._changes.patched(caller, scope, item_id, body))
 
-    async def delete(self, caller: Who, item_id: str, request: Request, body: Sent) -> dict[str, Any]:
+    async def delete(self, call: Call) -> dict[str, Any]:
         """Delete one memory; ``reason`` is required: in the query, or in a body as Signet's MCP server sends it."""
+        caller, body, item_id, request = call.caller, call.body, call.path("item_id"), call.request
         given = {**body, **request.query_params}
         if not text_of(given, "reason"):
             raise Refused(400, "reason is required")
         scope, force = self.memories.scope_of(caller, given), given.get("force") in ("1", "true", True)
         return _one_result(await self._changes.forgotten(caller, scope, item_id, force=force))
 
-    async def list(self, caller: Who, request: Request) -> dict[str, Any]:
+    async def list(self, call: Call) -> dict[str, Any]:
         """What was stored or served here, newest first."""
+        caller, request = call.caller, call.request
         return await anyio.to_thread.run_sync(self.memories.listed, caller, request.query_params)
 
-    async def listed_sessions(self, caller: Who) -> dict[str, Any]:
+    async def listed_sessions(self, call: Call) -> dict[str, Any]:
         """The caller's sessions that are under way."""
+        caller = call.caller
         rows = [session.row() for session in self.sessions.of(caller)]
         return {"sessions": rows, "count": len(rows)}
 
-    async def session(self, caller: Who, key: str) -> dict[str, Any]:
+    async def session(self, call: Call) -> dict[str, Any]:
         """One session, as it is or was."""
+        caller, key = call.caller, call.path("key")
         return self._session(caller, key).row()
 
-    async def bypass(self, caller: Who, key: str, body: Sent) -> dict[str, Any]:
+    async def bypass(self, call: Call) -> dict[str, Any]:
         """Let the hooks of a session do nothing."""
+        caller, body, key = call.caller, call.body, call.path("key")
         session = self._session(caller, key)
         if not isinstance(body.get("enabled"), bool):
             raise Refused(400, "enabled must be true or false")
@@ -236,20 +249,22 @@ class Endpoints(SignetService):
             raise Refused(404, "Session not found")
         return session
 
-    async def secret_names(self, caller: Who) -> dict[str, Any]:
+    async def secret_names(self, call: Call) -> dict[str, Any]:
         """Names of the secrets that commands may be given."""
         return {"secrets": [] if self._commands is None else self._commands.names}
 
-    async def secrets_exec(self, caller: Who, body: Sent) -> dict[str, Any]:
+    async def secrets_exec(self, call: Call) -> dict[str, Any]:
         """Run a listed command with secrets in its environment."""
+        caller, body = call.caller, call.body
         if self._commands is None:
             raise Refused(403, "secrets/exec is off: this server runs no commands")
         if caller.read_only:
             raise Refused(403, "this memory is read-only, and a command may change anything")
         return await self._commands.run(body)
 
-    async def chat(self, caller: Who, body: Sent) -> Response:
+    async def chat(self, call: Call) -> Response:
         """One turn with the agent; its answer comes as server-sent events."""
+        caller, body = call.caller, call.body
         if self._agent is None:
             raise Refused(404, "no agent answers here: give the configuration an agent: block")
         if caller.read_only:
@@ -261,6 +276,7 @@ class Endpoints(SignetService):
         given = {name: body[name] for name in ("attachments", "metadata") if body.get(name) is not None}
         turn = UserTurn(content=content, **given)
         scope, key = self.memories.scope_of(caller, body), params.session_key or uuid.uuid4().hex
+        self.sessions.note_written(caller, scope)
         events = self._counted(caller, self._agent.turn(scope, key, turn, params.project or ""))
         headers = {"x-session-key": quote(key), "cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
@@ -272,20 +288,20 @@ class Endpoints(SignetService):
                 async for event in events:
                     yield event
 
-    async def whoami(self) -> dict[str, Any]:
+    async def whoami(self, call: Call) -> dict[str, Any]:
         """How callers are known."""
         asked = self._callers.by_token
         return {"authenticated": asked, "claims": None, "mode": "token" if asked else "local"}
 
-    async def features(self) -> dict[str, Any]:
+    async def features(self, call: Call) -> dict[str, Any]:
         """Flags of the original daemon; it has none here."""
         return {}
 
-    async def openapi(self, request: Request) -> dict[str, Any]:
+    async def openapi(self, call: Call) -> dict[str, Any]:
         """This description."""
-        return dict(request.app.openapi())
+        return dict(call.request.app.openapi())
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self, call: Call) -> dict[str, Any]:
         """The process, as the daemon words it; of the memory see ``/health/ready``."""
         return {
             **self._process(),
@@ -301,15 +317,15 @@ class Endpoints(SignetService):
         flags = {"db": True, "updateAvailable": False, "pendingRestart": False}
         return JSONResponse({**self._process(), "status": "healthy", **flags})
 
-    async def ready(self) -> JSONResponse:
+    async def ready(self, call: Call) -> JSONResponse:
         """Whether the memory answers; 503 where it does not."""
-        readiness = await self.diagnostics()
+        readiness = await self._diagnosed()
         return JSONResponse(readiness, 503 if readiness["status"] == "unavailable" else 200)
 
     def leave(self) -> None:
         self.leaving = True  # ready for nothing new
 
-    async def figures(self) -> Response:
+    async def figures(self, call: Call) -> Response:
         """What this server does, in Prometheus' form."""
         text = generate_latest(self.metrics.registry)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -318,8 +334,11 @@ class Endpoints(SignetService):
         uptime_s = (datetime.now(UTC) - self._started).total_seconds()
         return {"uptime": uptime_s, "pid": os.getpid(), "version": version("memslot"), "port": self.port}
 
-    async def diagnostics(self) -> dict[str, Any]:
+    async def diagnostics(self, call: Call) -> dict[str, Any]:
         """Whether the memory answers, and how writing goes."""
+        return await self._diagnosed()
+
+    async def _diagnosed(self) -> dict[str, Any]:
         async with self._looking:  # whoever asks, the memory is asked once a second at most
             if self._looked is None or time.monotonic() - self._looked[0] > 1.0:
                 self._looked = (time.monotonic(), await self.memory.health())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hmac
 import json
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -19,12 +20,35 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 from memory.adapter._bounded import is_loopback
+from memory.contract._surviving import ends_the_task
 from memory.contract.scope import MemoryScope
 from memory.runtime.signet.sessions import Caller, TokenGrant
 from memory.runtime.signet.types import Refused
 
+log = logging.getLogger("memslot.signet")
+
 Body = Mapping[str, Any]
 _PATHS = ("plugin", "legacy")
+_OWN_SITES = ("none", "same-origin", "same-site")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request of a known caller.
+
+    Attributes:
+        caller: the sender.
+        request: as it came.
+        body: the JSON object it carries; empty where the route takes none.
+    """
+
+    caller: Caller
+    request: Request
+    body: Body
+
+    def path(self, name: str) -> str:
+        """A variable part of the route's path."""
+        return str(self.request.path_params[name])
 
 
 @dataclass(frozen=True)
@@ -63,9 +87,17 @@ class Callers:
         return Caller(grant.scope, client, path, grant.read_only or self._read_only)
 
     def of(self, request: Request) -> Caller:
-        """Who sent a request; refused where that is nobody this server knows, or a web page of somewhere else."""
+        """The sender of a request.
+
+        Raises:
+            Refused: this server does not know the sender, or a web page of another site sent the request.
+        """
         headers = request.headers
-        if (origin := headers.get("origin")) and not _of_this_machine(origin):
+        if len(headers.getlist("host")) > 1:
+            raise Refused(400, "the request has two Host headers; send one")
+        # A browser sends Origin with a POST and Sec-Fetch-Site with every request. Plugins send neither.
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        if site not in _OWN_SITES or (origin and not _of_this_machine(origin)):
             raise Refused(403, "requests of web pages are not answered")
         grant = self._find(headers.get("authorization", "")) if self.by_token else self._own
         # Without tokens the address is all that protects; a name that was rebound to it is not loopback's.
@@ -180,6 +212,12 @@ class Mounted:
             await refused_answer(refused)(scope, receive, send)
         except ClientDisconnect:
             return
+        except BaseException as error:
+            if ends_the_task(error):
+                raise
+            log.error("%s: unexpected %s", request.url.path, type(error).__name__)
+            with suppress(RuntimeError):  # an answer had begun
+                await error_answer(500, "internal error")(scope, receive, send)
 
 
 def refused_answer(refused: Refused) -> JSONResponse:

@@ -20,7 +20,7 @@ from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime._policy import first_of
 from memory.runtime.signet.book import Book, Filters, Note, importance_of, labelled, number_of, tags_of
-from memory.runtime.signet.sessions import MAX_SCOPES, Caller, Sessions
+from memory.runtime.signet.sessions import SCOPES_AT_ONCE, Caller, Sessions
 from memory.runtime.signet.types import Refused, SessionParams, read, text_of
 from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
@@ -28,6 +28,7 @@ from memory.slot.slot import MemorySlot
 # How long another server may take to store the same words before it counts as dead, and between two looks.
 _STORING_S, _LOOK_S = 3.0, 0.05
 _DEFAULT_LIMIT, _MAX_LIMIT = 10, 1000
+_MAX_DIGITS = 15
 _LONGEST = {"session_key": MAX_ID_LENGTH - 12, "project": 4096, "agent_id": MAX_ID_LENGTH}
 
 
@@ -102,6 +103,7 @@ class Memories:
         name = uuid4().hex if key is None else sha256(f"{scope.label} {key}".encode()).hexdigest()
         digest = note.stored_as = sha256(" ".join(note.content.split()).encode()).hexdigest()
         given_up = anyio.current_time() + _STORING_S
+        self.sessions.note_written(caller, scope)
         async with self.alone(scope, "remember"):
             while True:
                 known = self.book.by_key(scope, key) if key else None
@@ -160,8 +162,11 @@ class Memories:
         enough = limit * 5 if filters.asked else limit
         found: dict[MemoryScope, list[Item]] = {}
 
+        limiter = anyio.CapacityLimiter(SCOPES_AT_ONCE)
+
         async def search(scope: MemoryScope) -> None:
-            found[scope] = await MemoryItems(self.slot, scope).search(query, enough)
+            async with limiter:
+                found[scope] = await MemoryItems(self.slot, scope).search(query, enough)
 
         try:
             async with anyio.create_task_group() as tasks:
@@ -196,12 +201,10 @@ class Memories:
 
     def listed(self, caller: Caller, query: Mapping[str, str]) -> dict[str, Any]:
         """``GET /api/memories``: what was stored or served here, newest first."""
-        try:
-            limit, offset = int(query.get("limit", 100)), int(query.get("offset", 0))
-        except ValueError:
-            raise Refused(400, "limit and offset must be numbers") from None
-        if not 0 < limit <= 1000 or offset < 0:
-            raise Refused(400, "limit must be 1 to 1000, and offset 0 or more")
+        limit = _count_of("limit", query.get("limit", 100))
+        offset = _count_of("offset", query.get("offset", 0))
+        if not 0 < limit <= _MAX_LIMIT:
+            raise Refused(400, f"limit must be 1 to {_MAX_LIMIT}")
         sessions, scope = self.sessions, self.scope_of(caller, query)
         notes = [note for reached in sessions.reach(caller, scope) for note in self.book.listed(reached)]
         notes.sort(key=lambda note: note.created or "", reverse=True)
@@ -222,7 +225,7 @@ class Memories:
         """A memory of this caller and the scope it is in; first where it was seen, then where a backend has it."""
         holders = self.sessions.holders(caller, scope)
         seen = self.noted(holders, item_id)
-        for holder in [seen[0]] if seen else holders[:MAX_SCOPES]:
+        for holder in [seen[0]] if seen else holders:
             note = await self.known(holder, item_id)
             if note is not None:
                 return holder, note
@@ -234,12 +237,21 @@ def id_of(receipt: WriteReceipt) -> str:
 
 
 def _limit_of(given: Any) -> int:
-    """How many memories are asked for, as the daemon reads it: a number or its digits, none for 0."""
+    """The number of memories that a request asks for: a number, or its digits as the daemon takes them."""
     if given is None:
         return _DEFAULT_LIMIT
-    if isinstance(given, str) and given.strip().isdecimal():
-        given = int(given[:6])
+    return min(_count_of("limit", given), _MAX_LIMIT)
+
+
+def _count_of(name: str, given: Any) -> int:
+    """A field that counts something.
+
+    Raises:
+        Refused: it is no number of 0 or more.
+    """
+    if isinstance(given, str) and len(given) <= _MAX_DIGITS and given.isascii() and given.isdecimal():
+        given = int(given)
     number = number_of(given)
     if number is None or number < 0:
-        raise Refused(400, "limit must be a number, 0 or more")
-    return int(min(number, _MAX_LIMIT))
+        raise Refused(400, f"{name} must be a number, 0 or more")
+    return int(number)

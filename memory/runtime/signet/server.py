@@ -5,21 +5,21 @@ clients leave it out. No error and no log line holds what a user said.
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
-from inspect import signature
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from memory.contract import errors
+from memory.contract._surviving import ends_the_task
 from memory.contract.errors import ConfigError, MemslotError
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import Isolate
@@ -38,6 +38,8 @@ from memory.slot.host_store import HostStore
 
 log = logging.getLogger("memslot.signet")
 
+Endpoint = Callable[[http.Call], Awaitable[Any]]
+
 _STATUS: tuple[tuple[type[MemslotError], int], ...] = (
     (errors.IsolationError, 500),
     (errors.InputError, 400),
@@ -47,45 +49,6 @@ _STATUS: tuple[tuple[type[MemslotError], int], ...] = (
     (errors.BackendError, 503),
     (errors.StoreError, 503),
 )
-
-
-class _SignetRoute(APIRoute):
-    """A request from its caller to its answer. The endpoint's arguments are given here: FastAPI, which describes
-    them, takes longer over it than all the rest.
-    """
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        wanted = frozenset(signature(self.endpoint).parameters)
-
-        async def answered(request: Request) -> Response:
-            server: RuntimeAdapterServer = request.app.state.server
-            began = time.perf_counter()
-            try:
-                caller = server.caller(request)
-                with server.work.request(caller):
-                    if request.headers.get("x-signet-no-hooks") == "1" and "/hooks/" in request.url.path:
-                        found: Any = {"inject": "", "memories": []}
-                    else:
-                        given: dict[str, Any] = {"request": request, "caller": caller, **request.path_params}
-                        if "body" in wanted:
-                            given["body"] = await http.body_of(request, server.limits)
-                        found = await self.endpoint(**{name: given[name] for name in wanted})
-                response: Response = found if isinstance(found, Response) else JSONResponse(found)
-            except Refused as refused:
-                response = http.refused_answer(refused)
-            except MemslotError as error:
-                status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-                log.warning("%s: %s", self.path, error)
-                response = http.error_answer(status, str(error))
-            except ClientDisconnect:
-                response = http.error_answer(499, "the client went away")
-            except Exception as error:
-                log.error("%s: unexpected %s", self.path, type(error).__name__)
-                response = http.error_answer(500, "internal error")
-            server.endpoints.metrics.answered(self.path, response.status_code, time.perf_counter() - began)
-            return response
-
-        return answered
 
 
 class RuntimeAdapterServer:
@@ -143,16 +106,68 @@ class RuntimeAdapterServer:
             redoc_url=None,
             openapi_url=None,
         )
-        self.app.state.server = self
-        router = APIRouter(route_class=_SignetRoute)
         for method, path, handler, body in ROUTES:
-            _add(router, method, path, getattr(self.endpoints, handler), body)
-        self.app.include_router(router)
+            self._add(method, path, getattr(self.endpoints, handler), body)
         self.app.add_api_route("/health", self.endpoints.health, methods=["GET"])
         self.app.exception_handler(HTTPException)(_not_here)
 
+    def _add(self, method: str, path: str, endpoint: Endpoint, params: type[types.Wire] | None) -> None:
+        """Route requests to an endpoint. Its parameters are described by hand, because bodies are read by hand."""
+        described: dict[str, Any] = {
+            "parameters": [
+                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                for name in re.findall(r"{(\w+)", path)
+            ]
+        }
+        if params is not None:
+            schema = params.model_json_schema(by_alias=True, ref_template="#/components/schemas/{model}")
+            described["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": True}
+
+        async def answer(request: Request) -> Response:
+            return await self._answer(
+                request, path, endpoint, has_body=params is not None or method == "DELETE"
+            )
+
+        self.app.add_api_route(
+            path,
+            answer,
+            methods=[method],
+            openapi_extra=described,
+            operation_id=f"{method} {path}",
+            summary=(endpoint.__doc__ or path).partition("\n")[0],
+            response_model=None,
+        )
+
+    async def _answer(self, request: Request, path: str, endpoint: Endpoint, *, has_body: bool) -> Response:
+        """A request from its caller to its answer; whatever fails is an answer, too."""
+        began = time.perf_counter()
+        try:
+            caller = self.caller(request)
+            with self.work.request(caller):
+                if request.headers.get("x-signet-no-hooks") == "1" and "/hooks/" in path:
+                    found: Any = {"inject": "", "memories": []}
+                else:
+                    body = await http.body_of(request, self.limits) if has_body else {}
+                    found = await endpoint(http.Call(caller, request, body))
+            response: Response = found if isinstance(found, Response) else JSONResponse(found)
+        except Refused as refused:
+            response = http.refused_answer(refused)
+        except MemslotError as error:
+            status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+            log.warning("%s: %s", path, error)
+            response = http.error_answer(status, str(error))
+        except ClientDisconnect:
+            response = http.error_answer(499, "the client went away")
+        except BaseException as error:
+            if ends_the_task(error):
+                raise
+            log.error("%s: unexpected %s", path, type(error).__name__)
+            response = http.error_answer(500, "internal error")
+        self.endpoints.metrics.answered(path, response.status_code, time.perf_counter() - began)
+        return response
+
     def caller(self, request: Request) -> Caller:
-        """Who sent a request; also for what is mounted beside these endpoints, see :meth:`Callers.of`."""
+        """The sender of a request, see :meth:`Callers.of`; also for what is mounted beside these endpoints."""
         return self._callers.of(request)
 
     def reaches(self) -> dict[tuple[MemoryScope, bool], MemoryItems]:
@@ -166,24 +181,6 @@ class RuntimeAdapterServer:
         """Serve something else at ``path``: callers are checked here, and answered by their scope's application."""
         mounted = http.Mounted(self.caller, self.limits, self.work, app_for)
         self.app.router.routes.append(Route(path, endpoint=mounted))
-
-
-def _add(
-    router: APIRouter, method: str, path: str, endpoint: Callable[..., Any], params: type[types.Wire] | None
-) -> None:
-    extra: dict[str, Any] = {}
-    if params is not None:  # read by hand, since real clients leave the content type out
-        schema = params.model_json_schema(by_alias=True, ref_template="#/components/schemas/{model}")
-        extra["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": True}
-    router.add_api_route(
-        path,
-        endpoint,
-        methods=[method],
-        openapi_extra=extra,
-        operation_id=f"{method} {path}",
-        summary=(endpoint.__doc__ or path).partition("\n")[0],
-        response_model=None,
-    )
 
 
 async def _not_here(request: Request, error: HTTPException) -> JSONResponse:

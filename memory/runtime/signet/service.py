@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import anyio
-from fastapi import Depends
 
 from memory.contract.errors import MemslotError
 from memory.contract.events import Message
@@ -20,9 +19,9 @@ from memory.runtime._items import Item, MemoryItems, Part, digest_of, fit_parts
 from memory.runtime._policy import Recall, TurnMemory, first_of
 from memory.runtime.signet import types
 from memory.runtime.signet.book import Note
-from memory.runtime.signet.http import Body
+from memory.runtime.signet.http import Call
 from memory.runtime.signet.memories import Memories, id_of
-from memory.runtime.signet.sessions import Caller, Session
+from memory.runtime.signet.sessions import SCOPES_AT_ONCE, Caller, Session
 from memory.runtime.signet.types import Refused, SessionParams, read
 from memory.slot.turns import RecallFields
 
@@ -40,10 +39,6 @@ _SHOWS: Mapping[str, tuple[bool, bool]] = {"opencode": (False, False), "openclaw
 _TURN = re.compile(r"^(?P<role>User|Assistant): ", re.M)
 _MAX_TRANSCRIPT_BYTES = 5_000_000
 
-# Marked for FastAPI's description alone: the route gives these arguments itself.
-Who = Annotated[Caller, Depends(lambda: None)]
-Sent = Annotated[Body, Depends(lambda: None)]
-
 
 @dataclass(frozen=True)
 class ServiceSettings:
@@ -53,15 +48,16 @@ class ServiceSettings:
 
 
 class SignetService:
-    """The hooks over one slot: each takes the caller and the request's body, answers JSON-ready, and may raise."""
+    """The hooks over one slot. Each answers a call JSON-ready, and raises :class:`Refused` or a MemslotError."""
 
     def __init__(self, memory: TurnMemory, memories: Memories, settings: ServiceSettings) -> None:
         self.memory = memory
         self.memories = memories
         self.sessions, self.book, self.settings = memories.sessions, memories.book, settings
 
-    async def session_start(self, caller: Who, body: Sent) -> dict[str, Any]:
+    async def session_start(self, call: Call) -> dict[str, Any]:
         """``POST /api/hooks/session-start``: what the memory has for a session that begins."""
+        caller, body = call.caller, call.body
         params = read(types.SessionStartParams, body)
         session = self._entered(caller, params)
         if session.bypassed:
@@ -82,8 +78,9 @@ class SignetService:
             warnings=warnings,
         ).to_wire()
 
-    async def prompt_submit(self, caller: Who, body: Sent) -> dict[str, Any]:
+    async def prompt_submit(self, call: Call) -> dict[str, Any]:
         """``POST /api/hooks/user-prompt-submit``: recall for a prompt, then record it."""
+        caller, body = call.caller, call.body
         params = read(types.PromptSubmitParams, body)
         # By any of the names that clients use.
         named = (params.user_message, body.get("userPrompt"), body.get("prompt"))
@@ -115,8 +112,9 @@ class SignetService:
             warnings=warnings,
         ).to_wire()
 
-    async def session_end(self, caller: Who, body: Sent) -> dict[str, Any]:
+    async def session_end(self, call: Call) -> dict[str, Any]:
         """``POST /api/hooks/session-end``: record what of the transcript was not yet, and forget the session."""
+        caller, body = call.caller, call.body
         params = read(types.SessionEndParams, body)
         if not params.session_key and isinstance(body.get("sessionId"), str):
             params = params.model_copy(update={"session_key": body["sessionId"]})
@@ -128,8 +126,9 @@ class SignetService:
         self.sessions.end(caller, session)
         return types.SessionEndResult(queued=queued, warnings=warnings).to_wire()
 
-    async def checkpoint_extract(self, caller: Who, body: Sent) -> dict[str, Any]:
+    async def checkpoint_extract(self, call: Call) -> dict[str, Any]:
         """``POST /api/hooks/session-checkpoint-extract``: record what is new in a transcript."""
+        caller, body = call.caller, call.body
         params = read(types.SessionEndParams, body)
         if not params.harness or not params.session_key:
             raise Refused(400, "harness and sessionKey are required")
@@ -140,8 +139,9 @@ class SignetService:
         self.sessions.keep(caller, session)
         return {"queued": queued, "warnings": warnings} if queued or warnings else {"skipped": True}
 
-    async def pre_compaction(self, caller: Who, body: Sent) -> dict[str, Any]:
+    async def pre_compaction(self, call: Call) -> dict[str, Any]:
         """``POST /api/hooks/pre-compaction``: what the host's model is asked to keep."""
+        caller, body = call.caller, call.body
         params = read(types.PreCompactionParams, body)
         session = self._entered(caller, params)
         if session.bypassed:
@@ -154,8 +154,9 @@ class SignetService:
             prompt += f"\nRecent memories for reference:\n{known}\n"
         return types.PreCompactionResult(summary_prompt=prompt, guidelines=GUIDELINES).to_wire()
 
-    async def compaction_complete(self, caller: Who, body: Sent) -> dict[str, Any]:
+    async def compaction_complete(self, call: Call) -> dict[str, Any]:
         """``POST /api/hooks/compaction-complete``: keep the summary."""
+        caller, body = call.caller, call.body
         params = read(types.CompactionCompleteParams, body)
         summary = self.memories.checked(params.summary)
         if not params.harness or not summary:
@@ -171,6 +172,7 @@ class SignetService:
             self.sessions.keep(caller, compacted)
         if self.memories.is_read_only(caller):
             return types.CompactionResult(success=False).to_wire()
+        self.sessions.note_written(caller, session.scope)
         items = MemoryItems(self.memory.slot, session.scope)
         kind = {"type": "session_summary"}
         receipt = await items.store(f"Summary of the session: {summary}", metadata=kind)
@@ -196,9 +198,12 @@ class SignetService:
         fields: RecallFields = {} if session.key else {"exclude_session": False}
         recalls: dict[MemoryScope, Recall] = {}
 
+        limiter = anyio.CapacityLimiter(SCOPES_AT_ONCE)
+
         async def recall(scope: MemoryScope) -> None:
-            known = await self.memory.recall(text, session_id=session.session_id, scope=scope, **fields)
-            recalls[scope] = known
+            async with limiter:
+                known = await self.memory.recall(text, session_id=session.session_id, scope=scope, **fields)
+                recalls[scope] = known
 
         scopes = self.sessions.reach(caller, session.scope)
         try:
@@ -258,6 +263,7 @@ class SignetService:
     async def _write(self, caller: Caller, session: Session, messages: list[Message]) -> bool:
         if self.memories.is_read_only(caller):
             return False
+        self.sessions.note_written(caller, session.scope)
         session.said(messages)
         said = [message for message in messages if strip_context(message.content).strip()]
         session_id, scope = session.session_id, session.scope

@@ -27,7 +27,7 @@ from memory.slot.bounded_queue import RecentKeys
 from memory.slot.host_store import HostStore, StoredObject
 
 _MAX_SESSIONS = 10_000
-MAX_SCOPES = 32  # of a token, the projects used last: each one costs a recall
+SCOPES_AT_ONCE = 32  # recalls of one request that run beside each other
 _LAST_WORDS, _MAX_WORD_LENGTH = 6, 300
 _MAX_SHOWN = 500
 
@@ -198,27 +198,34 @@ class Sessions:
         self._store.drop("words", scope)
 
     def scope(self, caller: Caller, project: str | None = None, agent_id: str | None = None) -> MemoryScope:
-        """Where a call that names this project and agent writes; ``strict`` alone keeps agents apart."""
+        """The scope of a project and agent; only ``strict`` keeps agents apart. Asking registers nothing."""
         agent_id = agent_id if self.isolate == "strict" else None
         if not project and not agent_id:
             return caller.scope
         label = f"{_escaped(project or '')}|{_escaped(agent_id or '')}"
-        scope = caller.scope.model_copy(update={"agent_id": _within_limit(label, caller.scope.agent_id)})
+        return caller.scope.model_copy(update={"agent_id": _within_limit(label, caller.scope.agent_id)})
+
+    def note_written(self, caller: Caller, scope: MemoryScope) -> None:
+        """Register the project that a caller writes to, so that calls outside of projects read it.
+
+        Raises:
+            StoreError: the host store cannot keep it.
+        """
         minute = datetime.now(UTC).isoformat(timespec="minutes")
-        if not caller.read_only and self._noted.add((scope, minute)):
-            try:
-                kept = {"scope": scope.model_dump(exclude_none=True), "used": minute}
-                self._store.put(StoredObject("project", caller.scope, label, kept, scope))
-            except StoreError:
-                self._noted.discard((scope, minute))
-                raise
-        return scope
+        if scope == caller.scope or caller.read_only or not self._noted.add((scope, minute)):
+            return
+        try:
+            kept = {"scope": scope.model_dump(exclude_none=True), "used": minute}
+            self._store.put(StoredObject("project", caller.scope, scope.agent_id or "", kept, scope))
+        except StoreError:
+            self._noted.discard((scope, minute))
+            raise
 
     def reach(self, caller: Caller, scope: MemoryScope) -> tuple[MemoryScope, ...]:
         """Where a call in ``scope`` recalls from, the most specific first; in a project, and outside of them."""
         if self.isolate == "strict":
             return (scope,)
-        return (scope, caller.scope) if scope != caller.scope else self.holders(caller, scope)[:MAX_SCOPES]
+        return (scope, caller.scope) if scope != caller.scope else self.holders(caller, scope)
 
     def holders(self, caller: Caller, scope: MemoryScope) -> tuple[MemoryScope, ...]:
         """The scopes an id may belong to that was shown to this token, the most likely first."""

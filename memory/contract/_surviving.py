@@ -1,0 +1,92 @@
+"""One failure never ends a loop that others share: name the failed item, count it, and go on (DESIGN section 5)."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+from memory.contract._loops import loop_or_none
+from memory.contract.errors import MemslotError
+
+
+class Failures:
+    """The failures of one shared loop.
+
+    Args:
+        loop: what the loop does, such as ``hooks``; it begins each line of the log.
+        log: takes one line for each failure. The line holds the message of our own errors, which holds no user
+            text, and the type alone of others.
+
+    Attributes:
+        count: failed items so far.
+        last: the last failure in words; None while there was none.
+    """
+
+    def __init__(self, loop: str, log: logging.Logger) -> None:
+        self.count = 0
+        self.last: str | None = None
+        self._loop = loop
+        self._log = log
+
+    def survived(self, item: str) -> _Survived:
+        """Run one item: ``with failures.survived("request 5"): ...`` goes on behind the block if it fails.
+
+        Every exception counts as a failure of the item, ``SystemExit`` and ``KeyboardInterrupt`` included. The
+        cancellation of the loop itself passes.
+        """
+        return _Survived(self, item)
+
+    def note(self, item: str, error: BaseException) -> None:
+        """Count a failure that was caught elsewhere, and log it."""
+        self.count += 1
+        self.last = f"{item} failed: {words_of(error)}"
+        self._log.warning("%s: %s", self._loop, self.last)
+
+
+class _Survived(AbstractContextManager["_Survived"]):
+    """Attributes:
+    error: what the item raised; None if it raised nothing.
+    """
+
+    def __init__(self, failures: Failures, item: str) -> None:
+        self.error: BaseException | None = None
+        self._failures = failures
+        self._item = item
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> bool:
+        if error is None:
+            return False
+        if ends_the_task(error):
+            return False
+        self.error = error
+        self._failures.note(self._item, error)
+        return True
+
+
+def ends_the_task(error: BaseException) -> bool:
+    """Whether an exception is the end of the running task, and no failure of what the task just did.
+
+    On asyncio a task that nobody cancels has no cancellation of its own: a ``CancelledError`` comes from the item.
+    Ctrl-C cancels the main task there. On trio Ctrl-C raises ``KeyboardInterrupt`` in the code that runs.
+    """
+    if isinstance(error, Exception):
+        return False
+    loop = loop_or_none()
+    if loop is None:
+        return False
+    if type(loop).__module__.startswith("trio"):
+        return type(error).__module__.startswith("trio") or isinstance(error, KeyboardInterrupt)
+    asyncio = sys.modules["asyncio"]
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def words_of(error: BaseException) -> str:
+    """An error in one sentence without user text: the message of one of ours, else its type."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return str(error) if isinstance(error, MemslotError) else type(error).__name__
