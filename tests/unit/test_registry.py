@@ -97,6 +97,9 @@ def test_names_import_nothing(plugin):
         ("raise RuntimeError('boom')", "RuntimeError: boom"),
         ("import surely_not_installed", "ModuleNotFoundError"),
         ("raise SystemExit(3)", "SystemExit"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("raise GeneratorExit", "GeneratorExit"),
+        ("raise BaseException('odd')", "BaseException: odd"),
         ("this is no python", "SyntaxError"),
         ("", "no memslot_describe"),
         (
@@ -138,6 +141,16 @@ def test_a_broken_plugin_is_a_row_and_breaks_nothing_else(plugin, text, complain
     registry.create(config("good"))
     with pytest.raises(PluginLoadError, match="broken"):
         registry.create(config("broken"))
+
+
+def test_what_a_plugin_prints_is_no_output_of_the_listing(plugin, capfd):
+    text = "import os\nprint('by Python')\nos.write(1, b'by C')\nraise ValueError"
+    MemoryAdapterRegistry([plugin("broken", text=text)]).rows()
+    print("an answer")
+    printed = capfd.readouterr()
+    assert printed.out == "an answer\n"
+    assert "by Python" in printed.err
+    assert "by C" in printed.err
 
 
 def test_two_owners_are_both_named(plugin):
