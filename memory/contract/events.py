@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from memory.contract._model import AwareDatetime, Frozen, Id, JsonObject, Text
+from memory.contract.errors import InputError
+from memory.contract.foreign import fields_of
 from memory.contract.scope import MemoryScope
 
 Role = Literal["user", "assistant", "system", "developer", "tool"]
@@ -29,11 +32,37 @@ class Message(Frozen):
     tool_call_id: Text | None = None
     tool_calls: tuple[JsonObject, ...] | None = None
 
+    @classmethod
+    def from_any(cls, value: object) -> Message:
+        """A message out of a dict or an object of OpenAI, Anthropic or LangChain.
+
+        Parts without words, such as pictures, are left out; :func:`read_message` counts them.
+
+        Raises:
+            InputError: the role is not known, the content is malformed, or nothing has words.
+        """
+        message, left_out = read_message(value)
+        if message is None:
+            held = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
+            raise InputError(f"the message has no words{f' ({held})' if held else ''}; leave it out")
+        return message
+
     @model_validator(mode="after")
     def _say_something(self) -> Message:
         if not self.content.strip() and not self.tool_calls:
             raise ValueError("content is blank; leave the message out or give it text")
         return self
+
+
+def read_message(value: object) -> tuple[Message | None, Counter[str]]:
+    """A message out of any library's, and how many of its parts of each kind have no words.
+
+    The message is None where nothing has words. Raises InputError as :meth:`Message.from_any` does.
+    """
+    if isinstance(value, Message):
+        return value, Counter()
+    fields, left_out = fields_of(value)
+    return Message(**fields) if fields is not None else None, left_out
 
 
 def _check_some(messages: tuple[Message, ...]) -> tuple[Message, ...]:

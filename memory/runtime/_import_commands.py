@@ -59,7 +59,9 @@ def import_(
     if not report.events and not report.problems:
         raise InputError(f"{file.name} holds no message of a user or an assistant; nothing was imported")
     if not as_json:
-        say(f"{file.name}: {report.conversations} conversations, {report.events} events, {report.tokens} tokens")
+        say(
+            f"{file.name}: {report.conversations} conversations, {report.events} events, {report.tokens} tokens"
+        )
     if not only_read and report.events:
         anyio.run(_imported, loaded, source, report)
     seconds = time.monotonic() - began
@@ -72,20 +74,20 @@ def import_(
 
 
 def _source(loaded: MemslotConfig, file: Path, kind: str | None, persona: str | None) -> Source:
-    from typing import cast
-
     from memory.contract.scope import MemoryScope
     from memory.runtime._importing import Source
-    from memory.runtime._transcripts import KINDS, Kind
+    from memory.runtime._transcript_items import KINDS
 
     if kind is not None and kind not in KINDS:
         raise InputError(f"--as {kind}: is one of {', '.join(KINDS)}")
     scope = loaded.memory.scope
     if scope is None:
-        raise ConfigError("memory.scope is not set; give run_id and persona_id, so that it is known whose it is")
+        raise ConfigError(
+            "memory.scope is not set; give run_id and persona_id, so that it is known whose it is"
+        )
     if persona is not None:
         scope = MemoryScope(**{**dict(scope), "persona_id": persona})
-    return Source(file, scope, cast("Kind | None", kind), one_person=persona is not None)
+    return Source(file, scope, kind, one_person=persona is not None)
 
 
 async def _imported(loaded: MemslotConfig, source: Source, report: ImportReport) -> None:

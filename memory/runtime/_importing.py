@@ -1,9 +1,8 @@
 """Bringing conversations into a memory: the turns of a file, written through the slot in their order.
 
-An import resumes. Before a piece is sent, the host store notes how far each of its conversations will have come, and
-afterwards how far it has. A second import of the same file, or of a newer export with the same conversations, writes
-only what is missing. Where the process died in between, the events of one piece are looked up; where the backend has
-no look-up, a piece is one event, and that event may be stored twice.
+An import resumes. The host store notes how far each conversation has come, before and after a piece is sent. A
+second import of the same file, or of a newer export, writes only what is missing. If the process died in between,
+the events of one piece are looked up. Without a look-up a piece is one event, which may be stored twice.
 """
 
 from __future__ import annotations
@@ -15,13 +14,15 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from memory.contract.adapter import SupportsBulkIngest
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import TokenCounter
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.runtime._transcripts import Conversation, Kind, Problem, Spoken, read_conversations
+from memory.runtime._transcript_items import Conversation, Kind, Problem, Spoken
+from memory.runtime._transcripts import read_conversations
 from memory.slot.host_store import HostStore, StoredObject
 from memory.slot.slot import MemorySlot
 
@@ -185,7 +186,7 @@ def _missing(
     events = source.turns(conversation, ignored)
     if not events:
         return
-    mark = store.get(_MARK, events[0].scope, _name(conversation.conversation_id)) or {}
+    mark: dict[str, Any] = store.get(_MARK, events[0].scope, _name(conversation.conversation_id)) or {}
     done, sending = int(mark.get("done", 0)), int(mark.get("sending", 0))
     if done and (done > len(events) or mark.get("last") != events[done - 1].event_id):
         done, sending = 0, len(events)  # edited since: each event is looked up by its own words

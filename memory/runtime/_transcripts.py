@@ -29,10 +29,8 @@ from pathlib import Path
 from typing import IO
 
 from memory.contract.errors import ConfigError
-from memory.runtime._transcript_items import KINDS, Conversation, Kind, Problem, Question, Spoken, items_of
+from memory.runtime._transcript_items import KINDS, Conversation, Kind, Problem, Question, items_of
 from memory.runtime._transcript_kinds import conversations
-
-__all__ = ["KINDS", "Conversation", "Kind", "Problem", "Question", "Spoken", "read_conversations"]
 
 Opened = Callable[[], AbstractContextManager[TextIOWrapper]]
 

@@ -127,9 +127,9 @@ def test_what_cannot_be_read_is_listed_and_the_rest_imported(tmp_path, config):
     file.write_text(file.read_text("utf-8") + '{"id": "talk-9", "messages": [{"role"\n', encoding="utf-8")
     report = _report(file, "--into", config)
     assert report["written"] == 4
-    assert ["line 5" in problem["place"] or "line 3" in problem["place"] for problem in report["problems"]] == [
-        True
-    ]
+    assert [
+        "line 5" in problem["place"] or "line 3" in problem["place"] for problem in report["problems"]
+    ] == [True]
     shown = invoke("import", file, "--into", config)
     assert "skipped: chats.jsonl, line 3" in shown.stdout
     assert "user says" not in shown.output

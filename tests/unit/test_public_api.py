@@ -64,7 +64,8 @@ EXPORTED = {
         HttpChannel Item listening_socket load_config memory_tools MemoryItems MemslotConfig open_reach
         open_shared open_turn_memory open_turn_memory_sync PreCompactionParams PreCompactionResult
         PromptSubmitParams PromptSubmitResult Provider ProviderPlugin Recall run_session RuntimeAdapter
-        RuntimeAdapterServer said_by_user serve_app SessionEndParams SessionEndResult SessionSettings SessionStartParams
+        RuntimeAdapterServer said_by_user serve_app
+        SessionEndParams SessionEndResult SessionSettings SessionStartParams
         SessionStartResult ShownSections spool_directory StopReason StoredObject strip_context
         Tool ToolCall ToolContext ToolDefinition ToolRegistry ToolResult TurnMemory TurnPolicy TurnReport Usage
         UserTurn

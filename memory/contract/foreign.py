@@ -1,0 +1,140 @@
+"""Messages as other libraries have them: dicts and objects of OpenAI, Anthropic and LangChain.
+
+``fields_of`` takes the words and the calls of tools out of any of them. A part without words, such as a picture or
+a thought, is counted by its kind and never kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from memory.contract.errors import InputError
+
+_ROLES = {
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "aimessagechunk": "assistant",
+    "model": "assistant",
+    "system": "system",
+    "developer": "developer",
+    "tool": "tool",
+    "function": "tool",
+}
+# Items of OpenAI's Responses API say by their type who speaks.
+_ROLE_OF_TYPE = {"function_call": "assistant", "function_call_output": "tool"}
+_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+_CALL_PARTS = ("tool_use", "tool_call", "function_call")
+
+
+class ForeignMessage(NamedTuple):
+    """A message of another library.
+
+    Attributes:
+        fields: of a :class:`~memory.contract.events.Message`; None where it has neither words nor calls.
+        left_out: how many parts of each kind have no words, such as ``{"image_url": 1}``.
+    """
+
+    fields: dict[str, Any] | None
+    left_out: Counter[str]
+
+
+def fields_of(value: object) -> ForeignMessage:
+    """The words of a message, whichever library it comes from.
+
+    Args:
+        value: a dict, or an object of OpenAI, Anthropic or LangChain with a role and a content.
+
+    Raises:
+        InputError: it names no known role, or its content is neither text nor a list of parts.
+    """
+    left_out: Counter[str] = Counter()
+    role = _role(value)
+    content = _field(value, "content")
+    if content is None:
+        content = _field(value, "output")  # of a Responses API function_call_output
+    texts, calls, results = _parts_of(content, left_out)
+    refusal = _field(value, "refusal")
+    if isinstance(refusal, str) and refusal.strip():
+        texts.append(refusal)
+    calls += [_plain(call) for call in _field(value, "tool_calls") or ()]
+    if old_call := _field(value, "function_call"):
+        calls.append(_plain(old_call))
+    if _field(value, "type") == "function_call":
+        calls.append({name: _field(value, name) for name in ("call_id", "name", "arguments")})
+    call_id = _field(value, "tool_call_id") or _field(value, "call_id")
+    if results and not texts:  # Anthropic sends results of tools as a message of the user
+        role, texts, call_id = "tool", [text for _, text in results], results[0][0]
+    elif results:
+        left_out["tool_result"] += len(results)
+    words = "\n".join(text for text in texts if text.strip())
+    if not words.strip() and not calls:
+        return ForeignMessage(None, left_out)
+    name = _field(value, "name")
+    fields = {
+        "role": role,
+        "content": words,
+        "name": name if isinstance(name, str) and role != "assistant" else None,
+        "tool_call_id": call_id if role == "tool" and isinstance(call_id, str) else None,
+        "tool_calls": tuple(calls) or None,
+    }
+    return ForeignMessage(fields, left_out)
+
+
+def _role(value: object) -> str:
+    kind = _field(value, "type")
+    said = _field(value, "role") or _ROLE_OF_TYPE.get(str(kind)) or kind
+    if not isinstance(said, str):
+        raise InputError(
+            f"a message must be a Message, a dict with role and content, or an object with them; "
+            f"this is {type(value).__name__}"
+        )
+    role = _ROLES.get(said.lower())
+    if role is None:
+        raise InputError(f"role {said[:40]!r} is not known; it is one of {', '.join(_ROLES)}")
+    return role
+
+
+def _parts_of(
+    content: object, left_out: Counter[str]
+) -> tuple[list[str], list[dict[str, Any]], list[tuple[str, str]]]:
+    """Texts, calls of tools, and results of tools with the id of their call."""
+    if content is None or isinstance(content, str):
+        return [content or ""], [], []
+    if not isinstance(content, Sequence) or isinstance(content, (bytes, bytearray)):
+        raise InputError(f"content must be text or a list of parts, not {type(content).__name__}")
+    texts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    results: list[tuple[str, str]] = []
+    for part in content:
+        if isinstance(part, str):
+            texts.append(part)
+            continue
+        kind = str(_field(part, "type") or "part without a type")[:40]
+        if kind in _TEXT_PARTS:
+            text = _field(part, _TEXT_PARTS[kind])
+            texts.append(text if isinstance(text, str) else "")
+        elif kind in _CALL_PARTS:
+            calls.append(_plain(part))
+        elif kind == "tool_result":
+            inner, _, _ = _parts_of(_field(part, "content"), left_out)
+            results.append((str(_field(part, "tool_use_id") or ""), "\n".join(inner)))
+        else:
+            left_out[kind] += 1
+    return texts, calls, results
+
+
+def _field(value: object, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """A call of a tool as a plain dict."""
+    dump = getattr(value, "model_dump", None)
+    found = dump(exclude_none=True) if callable(dump) else value
+    if not isinstance(found, Mapping):
+        raise InputError(f"a call of a tool must be an object, not {type(value).__name__}")
+    return dict(found)
