@@ -34,7 +34,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass
 class ImportReport:
-    """What an import did, or with ``dry_run`` would do.
+    """The result of an import, or of a dry run.
 
     Attributes:
         conversations, events, tokens: of the file; tokens as the configured counter counts them.
