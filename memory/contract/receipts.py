@@ -243,8 +243,8 @@ class BackendHealth(_Answer):
         latency_ms: of the probe.
         consistency_model, native_memory_types, native_ingest_modes, native_query_modes: as in
             :class:`AdapterTraits`.
-        condition_kind, cs_filtering, pet_observability, equivalent_control, differs_from_control,
-            fallback_components: as there; the slot fills them in.
+        condition_kind, cs_filtering, pet_observability: as there; the slot fills them in.
+        equivalent_control, differs_from_control, fallback_components: as there; the slot fills them in.
         versions: of the SDK and the server, as far as they tell.
         details: what else the adapter says; ``slot`` holds what the slot counts.
         warnings: one sentence each, with what to do.
