@@ -33,6 +33,15 @@ from memory.plugins.console import complain, usage_line
 from memory.plugins.installed import command_names, load_command
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
+# The help shows commands by purpose. Commands of other distributions stand in the last section.
+_SECTIONS = {
+    "Use a memory": ("setup", "init", "chat", "import", "serve", "mcp", "hosts", "journal", "stigmem"),
+    "Check it": ("doctor", "backends", "config"),
+    "Measure memories": (
+        "demo", "run", "compare", "bench", "report", "failures", "view", "verify", "data", "perf",
+    ),
+    "Extend memslot": ("new-plugin", "conform", "scripted-llm", "signet"),
+}  # fmt: skip
 _INPUT = (ConfigError, InputError, ScopeError, PluginError, CapabilityNotSupported)
 
 
@@ -60,15 +69,20 @@ class CommandGroup(TyperGroup):
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Every command with the whole of its first sentence, wrapped and not cut."""
+        """Every command by its purpose, with the whole of its first sentence."""
         found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        rows = [
-            (name, command.get_short_help_str(limit=200))
+        shown = {
+            name: command.get_short_help_str(limit=200)
             for name, command in found.items()
             if not command.hidden
-        ]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        }
+        placed = {name for names in _SECTIONS.values() for name in names}
+        others = [name for name in shown if name not in placed]
+        for title, names in _SECTIONS.items():
+            last = title == list(_SECTIONS)[-1]
+            rows = [(name, shown[name]) for name in (*names, *(others if last else ())) if name in shown]
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
     def main(
         self,

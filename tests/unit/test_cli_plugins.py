@@ -1,8 +1,10 @@
 """Commands that other distributions add to ``memslot`` by the entry-point group ``memslot.commands``."""
 
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import re
 from pathlib import Path
 
+import entry_points
+import EntryPoint
 import pytest
 from cli_support import entry_point, error_line, invoke
 
@@ -39,7 +41,7 @@ def test_a_plugin_adds_a_command(add_command) -> None:
 
 
 def test_the_list_of_commands_is_not_cut() -> None:
-    assert "..." not in invoke("--help").stdout.partition("Commands:")[2]
+    assert "..." not in invoke("--help").stdout.partition("Use a memory:")[2]
 
 
 def test_a_plugins_help_looks_like_ours(add_command) -> None:
@@ -88,3 +90,12 @@ def test_listing_commands_for_one_imports_no_other(add_command) -> None:
     add_command("broken", "raise SystemExit(7)")
     assert invoke("--version").exit_code == 0
     assert error_line(invoke("nothing-of-this-name"), 2)
+
+
+def test_the_help_shows_every_command_once_by_its_purpose():
+    shown = invoke("--help").stdout
+    sections = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert sections == ["Options:", "Use a memory:", "Check it:", "Measure memories:", "Extend memslot:"]
+    names = re.findall(r"^  ([a-z][a-z-]*)  ", shown, re.MULTILINE)
+    assert sorted(names) == sorted({*names})
+    assert {"setup", "import", "doctor", "run", "conform"} <= {*names}
