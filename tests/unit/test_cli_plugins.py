@@ -1,10 +1,9 @@
 """Commands that other distributions add to ``memslot`` by the entry-point group ``memslot.commands``."""
 
-from importlib.metadata import re
+import re
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-import entry_points
-import EntryPoint
 import pytest
 from cli_support import entry_point, error_line, invoke
 
