@@ -4,6 +4,7 @@ model."""
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 import os
 import re
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from memory.adapter._bounded import MAX_ANSWER_BYTES, bounded_answers
+from memory.contract._model_reasons import ModelAnswer, note_answer
 from memory.contract.admission import count_llm_call
 
 _DETAIL = re.compile(r"(?<!\s)\s*+[:={\[('\"].*", re.DOTALL)
@@ -109,25 +111,51 @@ def counted_openai(
 
 
 def _note(response: Any) -> None:
+    note_answer(None)
     if _counts(response):
         response.read()
-        count_llm_call(_tokens(response))
+        _note_completion(response)
 
 
 async def _note_async(response: Any) -> None:
+    note_answer(None)
     if _counts(response):
         await response.aread()
-        count_llm_call(_tokens(response))
+        _note_completion(response)
 
 
 def _counts(response: Any) -> bool:
     return bool(response.status_code == 200 and response.request.url.path.endswith(_PATHS))
 
 
-def _tokens(response: Any) -> int | None:
-    """What the answer says; None of one that says nothing, or cannot be read."""
+def _note_completion(response: Any) -> None:
+    """Count the call and its tokens, and keep what explains an answer that nobody can read."""
     try:
-        total = response.json()["usage"]["total_tokens"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        answer = response.json()
+    except (ValueError, RecursionError):
+        streamed = "event-stream" in response.headers.get("content-type", "")
+        count_llm_call(None)
+        note_answer(ModelAnswer(json=streamed))
+        return
+    total = _at(answer, "usage", "total_tokens")
+    count_llm_call(total if isinstance(total, int) and not isinstance(total, bool) else None)
+    finished = _at(answer, "choices", 0, "finish_reason")
+    offered = _at(_request_body(response), "tools")
+    called = bool(_at(answer, "choices", 0, "message", "tool_calls")) if offered else None
+    note_answer(ModelAnswer(finished if isinstance(finished, str) else None, called_tool=called))
+
+
+def _at(value: Any, *path: str | int) -> Any:
+    for part in path:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def _request_body(response: Any) -> Any:
+    try:
+        return json.loads(response.request.content)
+    except (ValueError, RecursionError, AttributeError, RuntimeError):  # httpx: a body that was streamed
         return None
-    return total if isinstance(total, int) and not isinstance(total, bool) else None

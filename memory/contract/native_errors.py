@@ -1,7 +1,9 @@
-"""From an error of somebody else's to one of ours, by tables of exact types. SDKs share no base class, and a
-class's name proves nothing: a ``CoauthorLookupError`` is no failed login. A write is certainly not carried out only
-where the type itself, not a relative of it, is in the adapter's table and says so; everything else may be
-stored."""
+"""Maps an SDK's exception to one of ours, by tables of exact types.
+
+SDKs share no base class, and a class's name proves nothing: a ``CoauthorLookupError`` is no failed login. A write
+counts as refused only where the exception's own type is in the adapter's table and says so. Any other write may be
+stored.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
+from memory.contract._model_reasons import reason_of
 from memory.contract.errors import (
     BackendAuthError,
     BackendError,
@@ -90,21 +93,37 @@ _STATUSES: Mapping[int, type[BackendError]] = {
 }
 _DISK_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM})
 _OF_SQLITE = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
+_DEADLINES = {
+    "record_event": "write_s",
+    "record_events": "write_s",
+    "retrieve": "retrieve_s",
+    "setup_scope": "setup_s",
+    "reset_scope": "reset_s",
+    "health": "health_s",
+    "readiness": "query_s",
+}
 _SAFE_CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 
 
 def normalise_error(
-    error: BaseException, *, backend_name: str, operation: str, table: ErrorTable = MappingProxyType({})
+    error: BaseException,
+    *,
+    backend_name: str,
+    operation: str,
+    table: ErrorTable = MappingProxyType({}),
+    deadline: str | None = None,
 ) -> BackendError:
     """Map a native exception to exactly one :class:`BackendError`; the caller raises it ``from error``.
 
     ``sent`` is False only where ``error`` itself says so. An adapter that knows better sets it.
-    The message names the exception type and HTTP status only; native messages may echo user text.
+    The message names the exception's type, the HTTP status, and what an allow-list takes of a provider's answer:
+    codes, fields and token counts. Native messages may repeat user text.
 
     Args:
         error: what was raised.
         backend_name, operation: for the message.
         table: what the SDK's exceptions mean, beside those of Python and httpx.
+        deadline: which deadline bounds the call, such as ``write_s``. Default: that of the contract's operation.
     """
     if isinstance(error, BackendError):
         error.backend_name = error.backend_name or backend_name
@@ -115,7 +134,8 @@ def normalise_error(
     links = list(_chain(error, contexts=False))
     if not any(_classify(link, table) for link in links):  # then what was merely being handled may tell
         links = list(_chain(error))
-    diagnostics: dict[str, Any] = {"exception": _shown_name(type(error))}
+    why, facts = reason_of(links, deadline or _DEADLINES.get(operation))
+    diagnostics: dict[str, Any] = {"exception": _shown_name(type(error)), **facts}
     if causes := [_shown_name(type(cause)) for cause in _chain(error)][1:]:
         diagnostics["causes"] = causes
     for link in links:
@@ -133,8 +153,9 @@ def normalise_error(
     status = f", HTTP {diagnostics['status']}" if "status" in diagnostics else ""
     if "module" in diagnostics:
         status += f": {diagnostics['module']} is not installed"
+    said = f": {why}" if why else ""
     return _kind(links, table)(
-        f"{backend_name}: {operation} failed ({diagnostics['exception']}{status})",
+        f"{backend_name}: {operation} failed ({diagnostics['exception']}{status}){said}",
         backend_name=backend_name,
         operation=operation,
         diagnostics=diagnostics,
