@@ -70,8 +70,8 @@ from memory.contract.scope import IdAlphabet, ScopeEncoder
 from memory.plugins.endpoint import LEXICAL_OR_BLOCK, EmbedderBlock, LocalModel, ModelEndpoint, Prefixes
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions, hookimpl
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
-from memory.slot.files import remove_directory, staged_directory, sweep_directories
-from memory.slot.lockfile import FileLock
+from memory.storage.files import remove_directory, staged_directory, sweep_directories
+from memory.storage.lock import FileLock
 
 if TYPE_CHECKING:
     from memory.adapter._bounded import http_client
@@ -80,8 +80,10 @@ if TYPE_CHECKING:
     from memory.adapter._local import LocalEmbedder
     from memory.adapter._sdk import counted_openai
     from memory.slot.bounded_queue import BoundedQueue, RecentKeys
-    from memory.slot.files import AppendLog, Durability, replace_file
+    from memory.slot.files import AppendLog
     from memory.slot.sqlite_file import SqliteFile, SqliteLayout
+    from memory.storage.files import replace_file
+    from memory.storage.store import Durability
 
 __all__ = [
     "CAPABILITIES",

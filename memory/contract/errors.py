@@ -66,7 +66,13 @@ class LifecycleError(MemslotError):
 
 
 class StoreError(MemslotError):
-    """A file of memslot's own cannot be opened, read or written. Names the file and the fix."""
+    """A store of memslot's own cannot be opened, read or written. Names the place and the fix.
+
+    Attributes:
+        maybe_done: whether a write may be kept all the same: a server took it, and its answer is missing.
+    """
+
+    maybe_done: bool = False
 
 
 class JournalError(StoreError):

@@ -31,8 +31,9 @@ from memory.plugins.redaction import (
     slow_hash,
     texts_in,
 )
-from memory.slot.files import Durability
 from memory.slot.rules import Deadlines
+from memory.storage.insert import FILE_NAME
+from memory.storage.store import Durability, SqliteStore, Store
 
 # Told by the provider already, or without effect on any answer.
 _NOT_HASHED = ("backend", "condition", "backends", "conditions", "journal", "state")
@@ -150,6 +151,23 @@ class MemslotConfig:
         if self.memory.state is not None and "journal" not in self.memory.model_fields_set:
             return JournalSettings()
         return resolve_paths(self.memory.journal, self.base)
+
+    def store(self, data_dir: Path | None = None) -> Store:
+        """The memory's store: in PostgreSQL where ``memory.state`` says so, else a file in ``memory.data_dir``.
+
+        Nothing is created or connected before its first call.
+
+        Args:
+            data_dir: in place of both.
+
+        Raises:
+            ConfigError: ``memory.state`` cannot be read, or psycopg is not installed.
+        """
+        if self.memory.state is not None and data_dir is None:
+            from memory.storage.postgres import PostgresStore
+
+            return PostgresStore(self.memory.state.get_secret_value())
+        return SqliteStore((data_dir or self.data_dir) / FILE_NAME)
 
     @property
     def isolate(self) -> Isolate | None:

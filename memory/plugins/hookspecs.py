@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -20,6 +21,9 @@ from memory.contract.errors import PluginNotFound
 from memory.contract.formatting import TokenCounter, Utf8TokenCounter
 from memory.contract.receipts import ConditionKind, ConsistencyModel, PetObservability
 from memory.contract.scope import IdAlphabet
+from memory.storage.insert import FILE_NAME
+from memory.storage.partitions import PARTITIONS, Partitions
+from memory.storage.store import SqliteStore, Store
 
 PROJECT = "memslot"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -156,6 +160,7 @@ class AdapterSettings(Generic[OptionsT]):
         deadlines: seconds per kind of call, so that an SDK's own timeout can be set below the slot's.
         where: the block's path for messages, such as ``memory.backends.mem0``.
         create: builds other providers, for one that is made of them.
+        shared_store: the memory's store, where the host gives one; see :attr:`store`.
     """
 
     name: str
@@ -166,6 +171,19 @@ class AdapterSettings(Generic[OptionsT]):
     where: str = ""
     create: CreateProvider = _no_others
     kind: ConditionKind = "architecture"
+    shared_store: Store | None = None
+
+    @cached_property
+    def store(self) -> Store:
+        """The memory's store; nothing is created before its first call. An adapter that uses it closes it."""
+        if self.shared_store is None:
+            return SqliteStore(self.data_dir / FILE_NAME, [PARTITIONS])
+        return self.shared_store.handle(PARTITIONS)
+
+    @property
+    def partitions(self) -> Partitions:
+        """The native partitions of this provider, in :attr:`store`."""
+        return Partitions(self.store, self.name)
 
 
 class BareLibrary(Protocol):

@@ -133,7 +133,7 @@ class MemoryAdapterRegistry:
         counter = token_counter or config.token_counter()
         _require_sdk(info)
         options = resolve_paths(config.parse_options(info.options), config.base)
-        return self._build(manager, info, options, config, counter, config.where, data_dir or config.data_dir)
+        return self._build(manager, info, options, config, counter, config.where, data_dir)
 
     def _build(
         self,
@@ -143,7 +143,7 @@ class MemoryAdapterRegistry:
         config: MemslotConfig,
         token_counter: TokenCounter,
         where: str,
-        data_dir: Path,
+        data_dir: Path | None,
     ) -> MemoryAdapter:
         def create(
             name: str, options: Mapping[str, Any] | BaseModel, where: str = "", data_dir: Path | None = None
@@ -155,18 +155,21 @@ class MemoryAdapterRegistry:
                 options = parse_block(other.options, options, block, problem)
             moved = resolve_paths(options, config.base)
             known_as = other if where else replace(other, name=info.name, kind=info.kind)
-            place = data_dir or settings.data_dir
-            return self._build(manager, known_as, moved, config, token_counter, block, place)
+            return self._build(
+                manager, known_as, moved, config, token_counter, block, data_dir or own_data_dir
+            )
 
+        own_data_dir = data_dir
         settings = AdapterSettings(
             name=info.name,
             kind=info.kind,
             options=options,
             token_counter=token_counter,
-            data_dir=data_dir,
+            data_dir=(data_dir or config.data_dir).absolute(),
             deadlines=config.memory.deadlines.model_dump(),
             where=where,
             create=create,
+            shared_store=config.store(data_dir),
         )
         try:
             with config.problem.placing():

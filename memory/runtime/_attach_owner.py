@@ -30,11 +30,11 @@ from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
 from memory.plugins.opening import build_slot
 from memory.runtime._circuit import Background
-from memory.slot.files import replace_file
 from memory.slot.gate import for_another_process
 from memory.slot.host_store import HOST_FILE, HostStore
-from memory.slot.lockfile import FileLock
 from memory.slot.slot import MemorySlot
+from memory.storage.files import replace_file
+from memory.storage.lock import FileLock
 
 MAX_LINE = 64_000_000  # bytes of a call, or of its answer
 

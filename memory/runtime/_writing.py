@@ -22,9 +22,9 @@ from memory.contract.scope import MemoryScope
 from memory.runtime._circuit import Background, Circuit, CircuitOpen
 from memory.slot.bounded_queue import BoundedQueue, Lease, RecentKeys
 from memory.slot.host_store import HostStore, StoredObject, was_begun
-from memory.slot.lockfile import FileLock
 from memory.slot.slot import MemorySlot
 from memory.slot.sqlite_file import Place
+from memory.storage.lock import FileLock
 
 log = logging.getLogger("memslot.runtime")
 

@@ -18,9 +18,9 @@ from memory.contract.errors import InputError, JournalError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.slot.files import Durability
 from memory.slot.journal_file import JournalEntry, JournalFile, JournalKey, JournalPast, JournalStatus
 from memory.slot.sqlite_file import JournalDatabase, digest_of, scope_key
+from memory.storage.store import Durability
 
 _SHARING = threading.Lock()
 _SHARED: dict[object, Journal] = {}

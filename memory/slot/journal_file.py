@@ -19,8 +19,8 @@ from memory.contract.errors import JournalError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
-from memory.slot.files import Durability
 from memory.slot.sqlite_file import JournalDatabase, SqliteFile, SqliteLayout, digest_of, scope_key
+from memory.storage.store import Durability
 
 T = TypeVar("T")
 

@@ -21,7 +21,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from memory.contract.errors import StoreError
 from memory.contract.scope import MemoryScope
-from memory.slot.files import Durability, Losses
+from memory.slot.files import Losses
+from memory.storage.store import Durability
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ from memory.runtime import _writing as writing
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.slot.journal import Journal
 from memory.slot.journal_file import JournalKey
-from memory.slot.lockfile import FileLock
+from memory.storage.lock import FileLock
 
 DOWN = ConnectionRefusedError("down")
 

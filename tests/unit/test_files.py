@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from memory.adapter import AppendLog, StoreError, replace_file
 from memory.slot import files
+from memory.slot.files import Losses
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_a_torn_end_is_dropped_and_says_what_is_gone_until_that_is_acknowledged(
 
 def test_losses_are_added_up_and_one_that_is_noted_again_counts_once(path):
     path.parent.mkdir()
-    losses = files.Losses(path, "records")
+    losses = Losses(path, "records")
     for gone, count in ((2, 2), (2, 2), (3, 5), (3, 5)):
         losses.add(gone, 10)
         assert losses.count == count
@@ -310,6 +311,6 @@ def test_a_file_that_could_not_be_begun_is_told_as_that(path, monkeypatch):
     def refused(*given):
         raise PermissionError(errno.EACCES, "not allowed")
 
-    monkeypatch.setattr(files, "open", refused, raising=False)
+    monkeypatch.setattr(os, "open", refused)
     with pytest.raises(PermissionError, match="not allowed"):
         replace_file(path, "words")

@@ -80,10 +80,10 @@ from memory.slot.files import AppendLog
 from memory.slot.host_store import HostStore, StoredObject
 from memory.slot.journal import Journal
 from memory.slot.journal_file import JournalEntry, JournalFile, JournalKey
-from memory.slot.lockfile import FileLock
 from memory.slot.rules import Span
 from memory.slot.sqlite_file import SqliteFile, SqliteLayout, digest_of
 from memory.slot.turns import ScopedMemory
+from memory.storage.lock import FileLock
 from memory.testing import FakeBackend, LoopbackAnswer, LoopbackServer
 
 

@@ -27,8 +27,8 @@ from memory.contract.errors import (
 )
 from memory.contract.receipts import Trace
 from memory.plugins.redaction import Scrubber
-from memory.slot.files import append_bytes, replace_file
-from memory.slot.lockfile import FileLock
+from memory.storage.files import append_bytes, replace_file
+from memory.storage.lock import FileLock
 
 NO_ANSWER = (BackendUnavailable, BackendTimeout, BackendRateLimited)
 """Of a role's model: another attempt, now or when the run is taken up again, may have one."""

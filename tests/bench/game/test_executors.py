@@ -124,7 +124,7 @@ def test_dask_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_cell_that_someone_else_plays_is_left_to_them(tmp_path: Path) -> None:
     from memory.bench.engine.cell import Job, run_job
-    from memory.slot.lockfile import FileLock
+    from memory.storage.lock import FileLock
 
     experiment = matrix(tmp_path, "no_memory", game=SMALL)
     job = Job(experiment, experiment.cells()[0], tmp_path, "x")

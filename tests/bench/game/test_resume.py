@@ -17,7 +17,7 @@ from memory.bench.engine.cell import Job, run_job
 from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.files import CellJournal
 from memory.bench.engine.manifest import CellRecord, read_manifest
-from memory.slot.lockfile import FileLock
+from memory.storage.lock import FileLock
 
 SMALL = {**SIZE, "sessions": 10, "tests": 3, "attributes": 4}
 TIMES = {"timings", "wall_ms", "resumed", "scope", "native_scope", "warnings", "files"}

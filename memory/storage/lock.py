@@ -27,7 +27,7 @@ class FileLock:
     """
 
     def __init__(self, path: Path, *, what: str, instead: str) -> None:
-        self._path = path
+        self.path = path
         self._what = what
         self._instead = instead
         self._file: int | None = None
@@ -35,7 +35,7 @@ class FileLock:
     @property
     def held(self) -> bool:
         """Whether this owner has it, and its file is still where it was."""
-        return self._file is not None and _is_at(self._file, self._path)
+        return self._file is not None and _is_at(self._file, self.path)
 
     def acquire(self) -> None:
         """Take it, without waiting; once more, where its file was removed meanwhile. Idempotent.
@@ -47,11 +47,11 @@ class FileLock:
         if not self.held:
             self.release()
         while self._file is None:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
-                if not _locked(file, self._path):
+                if not _locked(file, self.path):
                     raise self.refusal(_owner(file))
-                if _is_at(file, self._path):
+                if _is_at(file, self.path):
                     _write(file, str(os.getpid()).encode())
                     self._file = file
                     _HELD.add(self)
@@ -70,9 +70,9 @@ class FileLock:
         if self._file is not None:
             file, self._file = self._file, None
             _HELD.discard(self)
-            if remove and _is_at(file, self._path):
+            if remove and _is_at(file, self.path):
                 with suppress(OSError):  # Windows keeps what is open
-                    self._path.unlink()
+                    self.path.unlink()
             _write(file, b"")
             os.close(file)
 

@@ -1,0 +1,56 @@
+"""For plugins that keep something on this machine: the memory's store, locks, whole files, and bounded queues.
+
+Most plugins need none of it. ``settings.store`` is the memory's database, shared with everything else of memslot;
+``settings.partitions`` lists the native partitions of a plugin. A plugin declares tables of its own as
+:class:`Tables` and gets a handle on them by ``settings.store.handle(TABLES)``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memory.contract._late import attach as _attach
+from memory.storage.files import (
+    append_bytes,
+    flush,
+    remove_directory,
+    replace_file,
+    staged_directory,
+    sweep_directories,
+)
+from memory.storage.insert import create_directory
+from memory.storage.lock import FileLock
+from memory.storage.partitions import Partition, Partitions
+from memory.storage.store import Durability, SqliteStore, Store, Tables, digest_of, scope_key, scope_of
+
+if TYPE_CHECKING:
+    from memory.slot.bounded_queue import BoundedQueue, RecentKeys
+    from memory.storage.outbox import Entry, Lane, Outbox, Verdict
+
+__all__ = [
+    "BoundedQueue",
+    "Durability",
+    "Entry",
+    "FileLock",
+    "Lane",
+    "Outbox",
+    "Partition",
+    "Partitions",
+    "RecentKeys",
+    "SqliteStore",
+    "Store",
+    "Tables",
+    "Verdict",
+    "append_bytes",
+    "create_directory",
+    "digest_of",
+    "flush",
+    "remove_directory",
+    "replace_file",
+    "scope_key",
+    "scope_of",
+    "staged_directory",
+    "sweep_directories",
+]
+
+__getattr__, __dir__ = _attach(globals())

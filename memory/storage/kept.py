@@ -1,0 +1,221 @@
+"""JSON objects that hosts keep of a scope beside its memory: labels of single memories, and where talks left off.
+
+No backend keeps these things. They go when their scope is reset, overwritten on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from memory.contract._model import JsonObject
+from memory.contract.errors import StoreError
+from memory.contract.scope import MemoryScope
+from memory.storage.store import SqliteStore, Store, Tables, digest_of, open_store, scope_key
+
+T = TypeVar("T")
+
+KEPT = Tables(
+    "host store",
+    1,
+    """
+CREATE TABLE IF NOT EXISTS kept (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    id TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    value TEXT NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS kept_names ON kept (kind, owner, id);
+CREATE INDEX IF NOT EXISTS kept_age ON kept (kind, seq);
+CREATE INDEX IF NOT EXISTS kept_scopes ON kept (scope);
+""",
+)
+_PUT = """INSERT INTO kept (kind, owner, id, scope, value) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (kind, owner, id) DO UPDATE SET scope = excluded.scope, value = excluded.value"""
+_PRUNED_EVERY = 256
+_RESETS = "resets"
+
+
+class StoredObject(NamedTuple):
+    """One object to keep.
+
+    Attributes:
+        kind, owner, name: what finds it again.
+        value: JSON-ready.
+        scope: with whose reset it goes; by default the owner's.
+    """
+
+    kind: str
+    owner: MemoryScope
+    name: str
+    value: Mapping[str, object]
+    scope: MemoryScope | None = None
+
+
+class HostStore(AbstractContextManager["HostStore"]):
+    """JSON objects by kind, owner and name. Every method blocks.
+
+    Args:
+        memory: name of the backend; what is kept beside one is not shown beside another.
+        place: the directory of the store, or a store. None keeps everything in this process alone.
+        max_objects: of one kind; the oldest go first.
+
+    Attributes:
+        place: where it is, for messages.
+        on_server: whether other machines use it, too: what was read a moment ago may have changed since.
+    """
+
+    def __init__(self, memory: str, place: Path | Store | None = None, *, max_objects: int = 100_000) -> None:
+        self._memory = memory
+        self._max_objects = max_objects
+        self._puts = 0
+        source = SqliteStore(None) if place is None else open_store(place)
+        self._store = source.handle(KEPT)
+        source.close()
+        self.place = self._store.place
+        self.on_server = self._store.shared
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._store.closed
+
+    def close(self) -> None:
+        """Give the store back. Idempotent."""
+        self._store.close()
+
+    def check(self) -> None:
+        """Whether what is put is kept.
+
+        Raises:
+            StoreError: the file was removed or replaced, or the store cannot be used.
+        """
+        self._store.call(lambda db: db.execute("SELECT 1 FROM kept LIMIT 1").fetchone())
+
+    def get(self, kind: str, owner: MemoryScope, name: str) -> JsonObject | None:
+        """One object, or None."""
+        return self.get_many(kind, owner, [name]).get(name)
+
+    def get_many(self, kind: str, owner: MemoryScope, names: Collection[str]) -> dict[str, JsonObject]:
+        """The named objects of an owner that exist, by name."""
+        if not names:
+            return {}
+        marks = ", ".join("?" * len(names))
+        where = f"SELECT id, value FROM kept WHERE kind = ? AND owner = ? AND id IN ({marks})"
+        rows = self._read(where, kind, self._key(owner), *names)
+        return {name: self._parsed(value) for name, value in rows}
+
+    def all(self, kind: str, owner: MemoryScope | None = None) -> list[JsonObject]:
+        """Every object of an owner, or of all owners of this backend, newest first."""
+        begins = f"{self._memory} "
+        whose, values = "substr(owner, 1, length(?)) = ?", [begins, begins]
+        if owner:
+            whose, values = "owner = ?", [self._key(owner)]
+        rows = self._read(
+            f"SELECT value FROM kept WHERE kind = ? AND {whose} ORDER BY seq DESC", kind, *values
+        )
+        return [self._parsed(value) for (value,) in rows]
+
+    def put(self, *objects: StoredObject) -> None:
+        """Keep objects, all or none, in place of those of the same kind, owner and name; each keeps its age."""
+        rows = [self._row(kept) for kept in objects]
+        if not rows:
+            return
+        self._puts += 1
+        kinds = {kept.kind for kept in objects} if self._puts % _PRUNED_EVERY == 0 else ()
+
+        def keep(db: Any) -> None:
+            db.executemany(_PUT, rows)
+            for kind in kinds:
+                last = "SELECT seq FROM kept WHERE kind = ? ORDER BY seq DESC LIMIT 1 OFFSET ?"
+                db.execute(
+                    f"DELETE FROM kept WHERE kind = ? AND seq <= ({last})", (kind, kind, self._max_objects)
+                )
+
+        self._store.call(keep)
+
+    def swap(self, kept: StoredObject, before: Mapping[str, object] | None) -> bool:
+        """Keep an object in place of what was read before, unless another writer came first; whether it is kept.
+
+        If two writers put equal objects, both calls return True.
+        """
+        read = "" if before is None else json.dumps(before, ensure_ascii=False)
+        row = (*self._row(kept), read)
+        self._store.call(lambda db: db.execute(f"{_PUT} WHERE kept.value = ?", row))
+        return self.get(kept.kind, kept.owner, kept.name) == kept.value
+
+    def drop(self, kind: str, owner: MemoryScope, name: str | None = None) -> None:
+        """Take out one object of an owner, or every one, and leave nothing of them on the disk."""
+        names = () if name is None else (name,)
+        where = "kind = ? AND owner = ?" + (" AND id = ?" if names else "")
+        self._erase((f"DELETE FROM kept WHERE {where}", (kind, self._key(owner), *names)))
+
+    def reset(self, scope: MemoryScope) -> None:
+        """The scope was reset: nothing that goes with it stays, except that it was reset."""
+        key = self._key(scope)
+        count = (
+            "INSERT INTO kept (kind, owner, id, scope, value) VALUES (?, '', ?, ?, '1') ON CONFLICT "
+            "(kind, owner, id) DO UPDATE SET value = CAST(CAST(kept.value AS INTEGER) + 1 AS TEXT)"
+        )
+        # By a digest: a person who is forgotten leaves no name here.
+        row = (_RESETS, digest_of(key), self._memory)
+        self._erase(("DELETE FROM kept WHERE scope = ? OR owner = ?", (key, key)), (count, row))
+
+    def resets(self, scope: MemoryScope | None = None) -> int:
+        """How often a scope, or any, was reset since this store was begun, whichever process did it."""
+        whose, value = ("id", digest_of(self._key(scope))) if scope else ("scope", self._memory)
+        where = f"SELECT sum(CAST(value AS INTEGER)) FROM kept WHERE kind = ? AND owner = '' AND {whose} = ?"
+        return int(self._read(where, _RESETS, value)[0][0] or 0)
+
+    def _read(self, statement: str, *values: str) -> list[Any]:
+        def read(db: Any) -> list[Any]:
+            return list(db.execute(statement, values).fetchall())
+
+        return self._store.call(read, writes=False)
+
+    def _erase(self, *statements: tuple[str, tuple[str, ...]]) -> None:
+        self._store.call(lambda db: [db.execute(statement, values) for statement, values in statements])
+        self._store.fold()
+
+    def _parsed(self, value: str) -> JsonObject:
+        try:
+            found = json.loads(value)
+        except ValueError as error:
+            raise StoreError(f"{self.place}: damaged; restore it, or remove it to begin a new one") from error
+        return dict(found)
+
+    def _row(self, kept: StoredObject) -> tuple[str, ...]:
+        owner, scope = self._key(kept.owner), self._key(kept.scope or kept.owner)
+        return kept.kind, owner, kept.name, scope, json.dumps(kept.value, ensure_ascii=False)
+
+    def _key(self, scope: MemoryScope) -> str:
+        return f"{self._memory} {scope_key(scope)}"
+
+
+def was_begun(place: Path | Store) -> bool:
+    """Whether there may be something in a store. Opens nothing."""
+    store = open_store(place)
+    try:
+        return store.begun
+    finally:
+        store.close()
+
+
+def reset_host_store(place: Path | Store, memory: str, scope: MemoryScope) -> tuple[str, ...]:
+    """:meth:`HostStore.reset`, where anything was kept; what stays in the store all the same. Blocks."""
+    if not was_begun(place):
+        return ()
+    try:
+        with HostStore(memory, place) as store:
+            store.reset(scope)
+    except StoreError as error:
+        return (f"what hosts keep beside it: {error}",)
+    return ()

@@ -1,0 +1,401 @@
+"""A store in PostgreSQL (``memory.state``), for several machines; psycopg 3 is imported when one is opened.
+
+Statements are SQLite's; only the marks of values and the words of tables are translated. No message of the server
+leaves this module, because it may repeat what somebody said, or a password.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from memory.contract.errors import ConfigError, StoreError
+from memory.storage.insert import VERSIONS_TABLE, WITHIN_S
+from memory.storage.store import Durability, Store, Tables, wrong_version
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+
+_CONNECTIONS = 4
+_SCHEMA = "memslot"
+_MAKING = 0x6D656D73  # key of the lock under which tables are made
+_PAUSE_S = 1.0
+_DEFAULTS = {
+    "application_name": "memslot",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+}
+_IN_ITS_WORDS = {
+    "INTEGER PRIMARY KEY AUTOINCREMENT": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    "INTEGER": "BIGINT",
+    " REAL ": " DOUBLE PRECISION ",
+    " BLOB ": " BYTEA ",
+    "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')": (
+        "to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
+    ),
+}
+# Its texts hold no NUL. Both characters stand in ids alone: JSON escapes them.
+_ESCAPED = (("\x1b", "\x1be"), ("\x00", "\x1b0"))
+_WHY = {
+    "42501": "its user has no right to do this; GRANT CREATE ON DATABASE to it, or let its owner run this once",
+    "25006": "it is read-only, as a standby is; name the primary in memory.state",
+    "42P01": "its tables are gone; restore them, or drop the schema memslot and start again",
+    "53100": "its disk is full; free some space; {lost}",
+    "53300": "it has no connection left; raise its max_connections",
+    "54000": "an id is too long for it; shorten it; {lost}",
+    "55P03": "another process keeps its rows locked; end that process, or try again; {lost}",
+}
+
+
+class PostgresStore(Store):
+    """A handle on the database of a ``postgresql://`` URL.
+
+    Raises:
+        ConfigError: psycopg is not installed, or cannot read the URL.
+    """
+
+    shared = True
+    begun = True
+
+    def __init__(
+        self,
+        url: str,
+        tables: Iterable[Tables] = (),
+        *,
+        error: type[StoreError] = StoreError,
+        lost: str = "nothing was kept",
+        within_s: float = WITHIN_S,
+    ) -> None:
+        super().__init__(tables, error=error, lost=lost, within_s=within_s)
+        self._url = url
+        self._server = _Server.entered(url)
+        self.place = self._server.place
+
+    def handle(
+        self,
+        *tables: Tables,
+        error: type[StoreError] = StoreError,
+        lost: str = "nothing was kept",
+        durability: Durability = "process",  # the server's own matter
+        within_s: float | None = None,
+    ) -> PostgresStore:
+        seconds = self.within_s if within_s is None else within_s
+        return PostgresStore(self._url, tables, error=error, lost=lost, within_s=seconds)
+
+    def call(self, work: Callable[[Any], T], *, writes: bool = True, within_s: float | None = None) -> T:
+        self._check_open()
+        ends = time.monotonic() + (self.within_s if within_s is None else within_s)
+        if self._server.pid != os.getpid():  # forked: the connections are the parent's
+            self._server = _Server.entered(self._url)
+        server = self._server
+        repeated = False
+        while True:
+            call = _Call(server, self, work, writes, ends)
+            try:
+                result: T = call.result()
+                return result
+            except server.psycopg.Error as error:
+                # A connection that was lost before the end is a server that was started again, or another process
+                # that was quicker. Nothing of the call was kept then.
+                lost = (server.psycopg.OperationalError, server.psycopg.errors.UniqueViolation)
+                passing = isinstance(error, lost) and not call.maybe_done
+                if repeated or not passing or time.monotonic() >= ends:
+                    raise server.in_words(error, self, maybe_done=call.maybe_done) from None
+                repeated = True
+
+    async def run(self, work: Callable[[Any], T], *, writes: bool = True) -> T:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        with anyio.CancelScope(shield=True):
+            result = await anyio.to_thread.run_sync(lambda: self.call(work, writes=writes))
+        return result
+
+    def fold(self) -> bool:
+        """The server's log and copies are its owner's matter."""
+        return True
+
+    def megabytes(self) -> float:
+        return 0.0
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._server.leave()
+
+
+class _Call:
+    """One call on a thread of its own, so that nobody waits longer than its deadline for a server that hangs."""
+
+    def __init__(
+        self, server: _Server, store: PostgresStore, work: Callable[[Any], Any], writes: bool, ends: float
+    ) -> None:
+        self.maybe_done = False
+        self._server = server
+        self._store = store
+        self._work = work
+        self._writes = writes
+        self._ends = ends
+        self._connection: psycopg.Connection[Any] | None = None
+        self._changing = threading.Lock()
+        self._given_up = False
+        self._ended = threading.Event()
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def result(self) -> Any:
+        store, server = self._store, self._server
+        left_s = max(0.0, self._ends - time.monotonic())
+        if not server.room.acquire(timeout=left_s):
+            raise self._late("all its connections are busy")
+        threading.Thread(target=self._carry_out, name="memslot-postgres", daemon=True).start()
+        if not self._ended.wait(max(0.0, self._ends - time.monotonic())):
+            with self._changing:
+                self._given_up = True
+            if not self._ended.is_set():
+                _shut(self._connection)
+                raise self._late(f"no answer within {store.within_s:g} s")
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def _late(self, why: str) -> StoreError:
+        store = self._store
+        lost = "it may or may not have been kept" if self.maybe_done else store.lost
+        error = store.error(f"{store.place}: {why}; start it, or correct memory.state; {lost}")
+        error.maybe_done = self.maybe_done
+        return error
+
+    def _carry_out(self) -> None:
+        try:
+            with self._server.connection(self._ends) as self._connection:
+                self._server.make_tables(self._connection, self._store)
+                database = _Statements(self._connection)
+                if self._writes:
+                    self._result = self._in_transaction(database)
+                else:
+                    self._result = self._work(database)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._ended.set()
+            self._server.room.release()
+
+    def _in_transaction(self, database: _Statements) -> Any:
+        """As a transaction whose end nobody begins once the call was given up."""
+        database.execute("BEGIN")
+        try:
+            result = self._work(database)
+        except BaseException:
+            with suppress(self._server.psycopg.Error):
+                database.execute("ROLLBACK")
+            raise
+        with self._changing:
+            if not self._given_up:
+                self.maybe_done = True
+        database.execute("COMMIT" if self.maybe_done else "ROLLBACK")
+        return result
+
+
+def _shut(connection: psycopg.Connection[Any] | None) -> None:
+    """End a connection from outside: whoever waits for its answer is told that it is lost."""
+    if connection is not None:
+        with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as twin:
+            twin.shutdown(socket.SHUT_RDWR)
+
+
+class _Server:
+    """The connections that all handles of a URL share in this process."""
+
+    _all: ClassVar[dict[tuple[int, str], _Server]] = {}
+    _registering: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, url: str) -> None:
+        try:
+            import psycopg
+            from psycopg.conninfo import conninfo_to_dict, make_conninfo
+        except ImportError:
+            raise ConfigError(
+                "memory.state: PostgreSQL needs psycopg: pip install 'memslot[postgres]'"
+            ) from None
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.Error:  # which repeats the URL
+            raise ConfigError(
+                "memory.state: cannot be read; write postgresql://user:password@host:5432/database"
+            ) from None
+        host = given.get("host") or "localhost"
+        self.place = f"PostgreSQL at {host}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
+        self.psycopg = psycopg
+        self.pid = os.getpid()
+        self.room = threading.Semaphore(_CONNECTIONS)
+        self._url = url
+        self._texts = _text_loader()
+        self._given = make_conninfo("", **{**_DEFAULTS, **given})
+        self._patience = given.get("connect_timeout")
+        self._idle: list[psycopg.Connection[Any]] = []
+        self._users = 0
+        self._made: set[Tables] = set()
+        self._down: tuple[float, psycopg.Error | None] = (0.0, None)
+
+    @classmethod
+    def entered(cls, url: str) -> _Server:
+        # A forked child must not write to its parent's sockets.
+        with cls._registering:
+            key = os.getpid(), url
+            server = cls._all.get(key)
+            if server is None:
+                server = cls._all[key] = cls(url)
+            server._users += 1
+        return server
+
+    def leave(self) -> None:
+        with self._registering:
+            self._users -= 1
+            if self._users:
+                return
+            self._all.pop((os.getpid(), self._url), None)
+        self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            with suppress(IndexError, self.psycopg.Error):
+                self._idle.pop().close()
+
+    @contextmanager
+    def connection(self, ends: float) -> Iterator[psycopg.Connection[Any]]:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connected(ends)
+        try:
+            yield connection
+        finally:
+            if connection.closed or connection.info.transaction_status.name != "IDLE":
+                connection.close()
+                self._drop_idle()  # a server that was started again has lost the others, too
+            elif self._users:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+    def _connected(self, ends: float) -> psycopg.Connection[Any]:
+        until, why = self._down
+        if why is not None and time.monotonic() < until:  # who waits for it holds others up
+            raise why.with_traceback(None)
+        patience = math.ceil(max(1.0, ends - time.monotonic()))
+        try:
+            connection = self.psycopg.connect(
+                self._given, autocommit=True, connect_timeout=self._patience or patience
+            )
+        except self.psycopg.Error as error:
+            self._down = time.monotonic() + _PAUSE_S, error
+            raise
+        connection.adapters.register_loader("text", self._texts)
+        connection.execute(f"SET search_path TO {_SCHEMA}; SET lock_timeout TO '4s'")
+        return connection
+
+    def make_tables(self, connection: psycopg.Connection[Any], store: PostgresStore) -> None:
+        if self._made.issuperset(store.tables):
+            return
+        database = _Statements(connection)
+        with connection.transaction():
+            database.execute("SELECT pg_advisory_xact_lock(?)", (_MAKING,))
+            if database.execute("SELECT to_regclass(?)", (f"{_SCHEMA}.versions",)).fetchone()[0] is None:
+                database.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
+                database.execute(VERSIONS_TABLE.replace("INTEGER", "BIGINT"))
+            for tables in store.tables:
+                known = "SELECT version FROM versions WHERE what = ?"
+                found = database.execute(known, (tables.what,)).fetchone()
+                if found is None:
+                    database.execute(_translated(tables.statements))
+                    database.execute("INSERT INTO versions VALUES (?, ?)", (tables.what, tables.version))
+                elif found[0] != tables.version:
+                    raise store.error(wrong_version(store.place, tables, found[0]))
+        self._made.update(store.tables)
+
+    def in_words(self, error: psycopg.Error, store: PostgresStore, *, maybe_done: bool) -> StoreError:
+        """What is wrong, as one sentence with the fix, and nothing that the server said."""
+        if (why := _WHY.get(error.sqlstate or "")) is None:
+            said = str(error) if error.sqlstate is None else ""  # of a connection that was not made
+            if "password" in said or "role" in said:
+                why = "it refuses this user or password; correct memory.state"
+            elif "does not exist" in said:
+                why = "it has no such database; create it, or correct memory.state"
+            elif isinstance(error, self.psycopg.OperationalError):
+                why = "it cannot be reached; start it, or correct memory.state; {lost}"
+            else:
+                why = f"it cannot be used ({type(error).__name__}, {error.sqlstate}); {{lost}}"
+        lost = "it may or may not have been kept" if maybe_done else store.lost
+        failure = store.error(f"{self.place}: {why.format(lost=lost)}")
+        failure.maybe_done = maybe_done
+        return failure
+
+
+def _begin_child() -> None:
+    _Server._registering = threading.Lock()  # a thread that the child does not have may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_child)
+
+
+class _Statements:
+    """A connection as a :class:`~memory.storage.store.Database`."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Any:
+        return self._connection.execute(_marked(statement), _escaped(values) or None)
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> Any:
+        cursor = self._connection.cursor()
+        cursor.executemany(_marked(statement), [_escaped(row) for row in rows])
+        return cursor
+
+
+def _translated(statements: str) -> str:
+    for words, its in _IN_ITS_WORDS.items():
+        statements = statements.replace(words, its)
+    return statements
+
+
+@lru_cache(maxsize=256)
+def _marked(statement: str) -> str:
+    return statement.replace("?", "%s")
+
+
+def _escaped(values: Sequence[Any]) -> list[Any]:
+    def without_nul(text: str) -> str:
+        for given, kept in _ESCAPED:
+            text = text.replace(given, kept)
+        return text
+
+    return [without_nul(value) if isinstance(value, str) else value for value in values]
+
+
+def _text_loader() -> Any:
+    from psycopg.types.string import TextLoader
+
+    class Texts(TextLoader):
+        def load(self, data: Any) -> Any:
+            text = str(super().load(data))
+            for given, kept in reversed(_ESCAPED):
+                text = text.replace(kept, given) if "\x1b" in text else text
+            return text
+
+    return Texts
