@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from memory.adapter._base import BaseAdapter, SequentialBulk, SynchronousWrites, release
 from memory.adapter._bounded import server_address
+from memory.adapter._model_answers import json_of_answer
 from memory.adapter._sdk import environment_kept, quiet_loggers, trim_heap, warnings_only
 from memory.adapter._worker import NativeWorker, ShieldedCalls
 from memory.contract._late import attach as _attach
@@ -161,6 +162,7 @@ __all__ = [
     "trim_heap",
     "hookimpl",
     "http_client",
+    "json_of_answer",
     "normalise",
     "normalise_error",
     "parse_time",

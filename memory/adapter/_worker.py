@@ -44,8 +44,12 @@ class NativeWorker:
         self._closed = False
         self._last: _Job | None = None
 
-    async def run(self, call: Callable[[], T]) -> T:
+    async def run(self, call: Callable[[], T], *, sends: bool = True) -> T:
         """Run ``call`` on a worker and return what it returns.
+
+        Args:
+            call: the native call.
+            sends: False for a read within a write, which does not make the slot take the write for sent.
 
         Cancellation (a deadline, say) returns at once. A call still waiting for a worker is then dropped and
         never runs; one that has begun finishes in the background, and its result is lost.
@@ -55,7 +59,7 @@ class NativeWorker:
         """
         if self._closed:
             raise BackendUnavailable("the adapter is closed", sent=False)
-        admission, job = Admission.current(), self._put(call)
+        admission, job = Admission.current() if sends else Admission(), self._put(call)
         admission.ends.append(job.done)
         try:
             await job.done.wait()

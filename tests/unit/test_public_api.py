@@ -48,7 +48,7 @@ EXPORTED = {
         BackendProtocolError BackendRateLimited BackendRejected BareLibrary BaseAdapter bearer BoundedQueue
         CAPABILITIES check_aware check_text check_url clean_text ContextEntry count_llm_call counted_openai
         DataPath Durability EmbedderBlock entry_cost environment_kept ErrorTable expect FeedbackReceipt FileLock
-        FILTER_OPERATORS first_problem Frozen hookimpl http_client HTTPX_ERRORS IdAlphabet InputFile JsonHttp
+        FILTER_OPERATORS first_problem Frozen hookimpl http_client HTTPX_ERRORS IdAlphabet InputFile json_of_answer JsonHttp
         JsonObject LEXICAL_OR_BLOCK LexicalHashEmbedder LocalEmbedder LocalModel MemoryAdapter ModelEndpoint
         ModeReceipt NativeError NativeMutationReceipt NativeQueryResult NativeWorker none_if_404 normalise
         normalise_error NotBlank
