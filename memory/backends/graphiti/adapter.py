@@ -17,6 +17,7 @@ from pydantic import PositiveInt
 from memory import (
     BackendError,
     BackendHealth,
+    BackendReadiness,
     ConfigError,
     InputError,
     MemoryEvent,
@@ -103,7 +104,10 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         self.model_probes = self._models.probes
         self._body = partial(episode_body, ingest=options.ingest, cs_in_body=options.cs_in_body)
         self._graphs: dict[str, NativeGraph] = {}
-        self._uncertain: RecentKeys[tuple[str, str]] = RecentKeys(1000)  # events: stored or not, nobody knows
+        self._uncertain: RecentKeys[tuple[str, str]] = RecentKeys(
+            1000
+        )  # events that may or may not be stored
+        self._failures: dict[str, _Failure] = {}  # the last failed write of a graph, until one is stored
         self._opening = anyio.Lock()
         self._ending = ShieldedCalls()
         self._closing: asyncio.Task[None] | None = None
@@ -190,11 +194,50 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                 else:
                     call, stored = "Graphiti.add_triplet", await graph.add_triplets(event, body, triplets)
         except BaseException as error:
-            if not (isinstance(error, BackendError) and error.sent is False):
-                self._uncertain.add(key)
+            self._note_failure(event, error)
             raise
-        self._uncertain.discard(key)
+        self._note_success(event)
         return self._receipt(event, call, stored, warnings)
+
+    def _note_failure(self, event: MemoryEvent, error: BaseException) -> None:
+        if isinstance(error, InputError):
+            return
+        group_id = group_of(event.scope)
+        doubtful = not (isinstance(error, BackendError) and error.sent is False)
+        if doubtful:
+            self._uncertain.add((group_id, event.event_id))
+        given_up = "it was given up before Graphiti had finished"
+        reason = str(error) if isinstance(error, BackendError) else type(error).__name__
+        reason = given_up if isinstance(error, asyncio.CancelledError) else reason
+        self._failures[group_id] = _Failure(event.event_id, reason, doubtful)
+
+    def _note_success(self, event: MemoryEvent) -> None:
+        group_id = group_of(event.scope)
+        self._uncertain.discard((group_id, event.event_id))
+        failure = self._failures.get(group_id)
+        if failure is None:
+            return
+        failure.followed = True
+        if failure.event_id == event.event_id or not failure.doubtful:
+            del self._failures[group_id]
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        """Ready where the graph answers and no write has failed since the last one that was stored."""
+        answer = await super().readiness(scope)
+        failure = self._failures.get(group_of(scope))
+        if failure is None:
+            return answer
+        if failure.doubtful:
+            async with self.graph(scope) as graph:
+                await graph.idle()
+                found, complete = await graph.parts_of(failure.event_id)
+            failure.doubtful = bool(found) and not complete
+            if (found and complete) or (failure.followed and not found):
+                self._failures.pop(group_of(scope), None)
+                return answer
+        stored = "part of it is stored" if failure.doubtful else "nothing of it is stored"
+        detail = f"the last write failed: {failure.reason}; {stored}, so repeat it"
+        return BackendReadiness(state="unknown" if failure.doubtful else "failed", detail=detail)
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         if not self._in_batches:
@@ -203,11 +246,18 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         sent = [(event, body) for event, body, _ in made if body]
         stored: dict[str, Stored] = {}
         if sent:
-            async with self.graph(events[0].scope, writing=True) as graph:
+            try:
+                async with self.graph(events[0].scope, writing=True) as graph:
+                    for event, _ in sent:
+                        if (group_of(event.scope), event.event_id) in self._uncertain:
+                            stored[event.event_id] = await graph.complete_or_remove(event.event_id)
+                    stored |= await graph.add_batch(pair for pair in sent if not stored.get(pair[0].event_id))
+            except BaseException as error:
                 for event, _ in sent:
-                    if (group_of(event.scope), event.event_id) in self._uncertain:
-                        stored[event.event_id] = await graph.complete_or_remove(event.event_id)
-                stored |= await graph.add_batch(pair for pair in sent if not stored.get(pair[0].event_id))
+                    self._note_failure(event, error)
+                raise
+            for event, _ in sent:
+                self._note_success(event)
         return [
             self._receipt(
                 event,
@@ -254,6 +304,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         async with self.graph(scope, writing=True, clearing=True) as graph:
             removed, verified = await graph.clear()
+        self._failures.pop(group_of(scope), None)
         trace = self.trace(scope, "clear_data")
         return ResetReceipt(scope=scope, verified=verified, removed=removed, trace=trace)
 
@@ -313,10 +364,9 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         options = self._options
         ranker = getattr(options.cross_encoder, "model", "lexical")
         await self._store.probe()
-        problems = self._store.problems()
         for graph in list(self._graphs.values()):
             await graph.driver.probe()
-            problems += await graph.driver.warnings()
+        problems = sorted({f"the last write failed: {each.reason}" for each in self._failures.values()})
         return self.health_of(
             "degraded" if problems else "ok",
             details={
@@ -337,6 +387,21 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
             steps = (*(graph.close for graph in graphs), self._ending.idle)
             self._closing = asyncio.ensure_future(release(*steps, self._store.aclose, self._models.aclose))
         await asyncio.shield(self._closing)
+
+
+@dataclass
+class _Failure:
+    """A write that failed.
+
+    Attributes:
+        doubtful: some of it may be stored.
+        followed: a later write was stored.
+    """
+
+    event_id: str
+    reason: str
+    doubtful: bool
+    followed: bool = False
 
 
 @dataclass

@@ -154,7 +154,7 @@ class NativeGraph:
         async def in_turn() -> T:
             Write.current.set(write)
             turn = self.driver.writing
-            with awaiting_turn():
+            with awaiting_turn(last=False):  # nothing is sent before the first save
                 await (Write.call(turn.acquire()) if turn.locked() else turn.acquire())
             try:
                 Write.check()

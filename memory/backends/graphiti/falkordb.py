@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from memory.backends.graphiti.stores import SavingSession, ScopeGraph, Store, Write, changes, equip
+from memory.backends.graphiti.stores import SavingSession, ScopeGraph, Store, Write, equip
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONE = re.compile(r"(?<![^\s(])_(?![^\s)])")
@@ -62,9 +62,6 @@ class FalkorStore(Store):
     async def probe(self) -> None:
         await (await self.connected()).connection.ping()
 
-    def saved(self) -> None:
-        """Something was saved and is about to be acknowledged."""
-
     async def aclose(self) -> None:
         db, self._db = self._db, None
         if db is not None:
@@ -107,10 +104,7 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
         if "db.idx.fulltext.query" in cypher_query_:
             kwargs["query"] = searchable(kwargs["query"])
         self.client = await self._store.connected()
-        rows = await super().execute_query(cypher_query_, **kwargs)
-        if changes(cypher_query_):
-            self._store.saved()
-        return rows
+        return await super().execute_query(cypher_query_, **kwargs)
 
     def session(self, database: str | None = None) -> Session:
         Write.check()
@@ -128,7 +122,6 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
                 header = graph._build_params_header(native)
                 together.execute_command("GRAPH.QUERY", self._database, header + cypher, "--compact")
             await together.execute()
-        self._store.saved()
 
     def clone(self, database: str) -> GraphDriver:
         if database == self._database:

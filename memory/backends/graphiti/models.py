@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,33 +11,100 @@ from graphiti_core.cross_encoder.openai_reranker_client import OpenAIRerankerCli
 from graphiti_core.embedder.client import EmbedderClient
 from graphiti_core.embedder.openai import OpenAIEmbedder, OpenAIEmbedderConfig
 from graphiti_core.llm_client.config import LLMConfig
-from graphiti_core.llm_client.errors import EmptyResponseError
 from graphiti_core.llm_client.openai_generic_client import OpenAIGenericClient
 from graphiti_core.prompts.models import Message
 from openai import AsyncOpenAI
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from memory import ConfigError
-from memory.adapter import LexicalHashEmbedder, counted_openai
-from memory.backends.graphiti.options import OPENAI_URL, GraphitiModel, GraphitiOptions
+from memory.adapter import (
+    BackendProtocolError,
+    LexicalHashEmbedder,
+    counted_openai,
+    first_problem,
+    json_of_answer,
+)
+from memory.backends.graphiti.options import OPENAI_URL, GraphitiLlm, GraphitiModel, GraphitiOptions
 from memory.backends.graphiti.stores import Write
 
-_ATTEMPTS = 4  # Graphiti's own number for answers that are empty or no JSON
 
+class ExtractingLlm(OpenAIGenericClient):
+    """Graphiti's client for any OpenAI-compatible endpoint, with the request and the reading of memslot.
 
-class BoundedLlm(OpenAIGenericClient):
-    """Graphiti's generic client without its pauses of 5 to 120 s, which no deadline here outlives."""
+    Every option of ``llm`` reaches the request. Graphiti itself asks for 16,384 tokens where it extracts facts,
+    always sends a temperature, and repeats an unreadable answer three times after pauses of 5 to 120 s.
+    """
 
-    async def _generate_response_with_retry(  # type: ignore[override]  # Graphiti decorates its own
-        self, *args: Any, **kwargs: Any
+    def __init__(self, options: GraphitiLlm, client: AsyncOpenAI) -> None:
+        names = LLMConfig(model=options.model, small_model=options.small_model or options.model)
+        super().__init__(names, client=client, structured_output_mode=options.structured_output)
+        self._options = options
+
+    async def _generate_response(
+        self,
+        messages: list[Message],
+        response_model: type[BaseModel] | None = None,
+        max_tokens: int = 0,
+        model_size: Any = None,
+        *,
+        model: str | None = None,
     ) -> dict[str, Any]:
-        answer: dict[str, Any]
-        for _ in range(_ATTEMPTS - 1):
-            with suppress(json.JSONDecodeError, EmptyResponseError):
-                answer = await Write.call(self._generate_response(*args, **kwargs))
-                return answer
-        answer = await Write.call(self._generate_response(*args, **kwargs))
-        return answer
+        options = self._options
+        said: Any = [{"role": each.role, "content": self._clean_input(each.content)} for each in messages]
+        response = await Write.call(
+            self.client.chat.completions.create(
+                model=model or options.model,
+                messages=said,
+                response_format=_response_format(options, response_model),
+                **options.sampling(max_tokens),
+            )
+        )
+        try:
+            return _read(response, response_model)
+        except BackendProtocolError as error:
+            error.sent = Write.has_saved()
+            raise
+
+
+def _response_format(options: GraphitiLlm, response_model: type[BaseModel] | None) -> Any:
+    if response_model is None or options.structured_output == "json_object":
+        return {"type": "json_object"}
+    schema = {"name": response_model.__name__, "schema": response_model.model_json_schema()}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _read(response: Any, response_model: type[BaseModel] | None) -> dict[str, Any]:
+    """The object that a model answers with.
+
+    A bare list becomes the only list that ``response_model`` has. Graphiti checks answers of the user's own types
+    itself, after it has merged them with what it knows.
+    """
+    choices = getattr(response, "choices", None)
+    if not choices:
+        raise BackendProtocolError("the model's answer has no choices")
+    found = json_of_answer(choices[0].message.content, finish_reason=choices[0].finish_reason)
+    if isinstance(found, list):
+        name = _only_list(response_model)
+        if len(found) == 1 and isinstance(found[0], dict) and (name is None or name in found[0]):
+            found = found[0]
+        elif name is not None:
+            found = {name: found}
+        else:
+            raise BackendProtocolError("the model's answer is a list instead of an object")
+    if response_model is not None and response_model.__module__.startswith("graphiti_core."):
+        try:
+            response_model.model_validate(found)
+        except ValidationError as error:
+            wrong = first_problem(error)
+            raise BackendProtocolError(f"the model's answer has another shape: {wrong}") from None
+    return found
+
+
+def _only_list(response_model: type[BaseModel] | None) -> str | None:
+    """The field of an answer that is a list, where there is exactly one such field."""
+    schema = response_model.model_json_schema() if response_model is not None else {}
+    lists = [name for name, field in schema.get("properties", {}).items() if field.get("type") == "array"]
+    return lists[0] if len(lists) == 1 else None
 
 
 class LexicalModel(EmbedderClient, CrossEncoderClient):
@@ -75,12 +140,7 @@ class Models:
         write_s, retrieve_s = deadlines.get("write_s", 60.0), deadlines.get("retrieve_s", 15.0)
         llm, embedder, ranker = options.llm, options.embedder, options.cross_encoder
         assert llm is not None  # the options refuse to be without
-        self.llm = BoundedLlm(
-            LLMConfig(model=llm.model, small_model=llm.small_model or llm.model, temperature=llm.temperature),
-            client=self._connect(llm, write_s),
-            max_tokens=llm.max_tokens,
-            structured_output_mode=llm.structured_output,
-        )
+        self.llm = ExtractingLlm(llm, self._connect(llm, write_s))
         self.embedder: Any = LexicalModel(options.dimensions)
         if isinstance(embedder, GraphitiModel):
             self.embedder = OpenAIEmbedder(

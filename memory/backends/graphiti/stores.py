@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from memory.adapter import awaiting_turn
 from memory.backends.graphiti.options import GraphitiOptions
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ else:
     _Driver = object
 
 T = TypeVar("T")
+
+OWNERSHIP = (
+    "choose another path; one process at a time owns an embedded graph, so let one serve the others, or set "
+    "driver: falkordb or neo4j"
+)
 
 
 class Abandoned(Exception):
@@ -57,8 +63,16 @@ class Write:
     @classmethod
     def save(cls) -> None:
         """Before something is saved that cannot be undone."""
-        cls.check()
+        cls.send()
         cls.saved()
+
+    @classmethod
+    def send(cls) -> None:
+        """Before something is handed to the database. The slot takes the write for sent from here on."""
+        cls.check()
+        if cls.current.get() is not None:
+            with awaiting_turn():
+                pass
 
     @classmethod
     def saved(cls) -> None:
@@ -70,6 +84,12 @@ class Write:
             write._early_saves -= 1
         else:
             write.saving = True
+
+    @classmethod
+    def has_saved(cls) -> bool:
+        """Whether the write has saved something that it does not take back."""
+        write = cls.current.get()
+        return write is not None and write.saving
 
     @classmethod
     async def call(cls, request: Coroutine[Any, Any, T]) -> T:
@@ -130,10 +150,6 @@ class ScopeGraph(_Driver):
 
     async def probe(self) -> None:
         await self.execute_query("RETURN 1 AS one")
-
-    async def warnings(self) -> list[str]:
-        """What is not as it should be, so that health is ``degraded``."""
-        return []
 
     async def idle(self) -> None:
         """Wait for queries that go on although they were abandoned; on a server they end unheard."""
@@ -197,9 +213,6 @@ class Store:
 
     async def probe(self) -> None:
         """The cheapest question to the server, where there is one."""
-
-    def problems(self) -> list[str]:
-        return []
 
     async def aclose(self) -> None: ...
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import anyio
 import pytest
 from graphiti_support import (
+    ALICE,
     NEEDS_GRAPHITI,
     ask,
     event,
@@ -29,9 +32,10 @@ from memory import (
     BackendUnavailable,
     Deadlines,
     SupportsBulkIngest,
+    SupportsReadiness,
 )
 from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLimited, BackendRejected
-from memory.testing import FAKE_KEY, ScriptedLLM
+from memory.testing import FAKE_KEY, LoopbackAnswer, LoopbackRequest, ScriptedLLM
 
 pytestmark = NEEDS_GRAPHITI
 
@@ -117,15 +121,83 @@ async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
         assert (await listed(slot, "count"))["Episodic"] == 1
 
 
-@pytest.mark.thorough
-async def test_a_write_given_up_does_not_go_on_behind_our_back(tmp_path: Path, llm: ScriptedLLM) -> None:
+async def test_a_write_given_up_before_its_last_model_call_stores_nothing_and_says_so(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
     async with opened(llm, tmp_path, deadlines={"write_s": 2.0}) as slot:
         llm.faults.add("late", times=None, delay_s=1.1)  # two such answers take longer than the deadline
-        receipt = await slot.record_event(event("I keep my passport in the drawer."))
+        with pytest.raises(BackendTimeout) as raised:
+            await slot.record_event(event("I keep my passport in the drawer."))
+        assert not raised.value.ambiguous
+        llm.faults.clear()
         await anyio.sleep(1.5)
-        assert receipt.status == "unknown"
         assert set((await listed(slot, "count")).values()) == {0}
         assert len(llm.bodies("chat/completions")) <= 2, "no further call of the model is paid for"
+        ready = await slot.capability(SupportsReadiness).readiness(ALICE)
+        assert ready.state == "failed"
+        assert "nothing of it is stored, so repeat it" in ready.detail
+        health = await slot.health()
+        assert health.status == "degraded"
+        slot._rules.deadlines = Deadlines()
+        await slot.record_event(event("I ride my green bicycle."))
+        assert (await slot.capability(SupportsReadiness).readiness(ALICE)).state == "ready"
+        assert (await slot.health()).status == "ok"
+
+
+WRAPS: dict[str, Callable[[str], str]] = {
+    "thought": lambda text: '<think>\nthe user said {"x": [1]}\n</think>\n' + text,
+    "fence": lambda text: f"```json\n{text}\n```",
+    "byte order mark": lambda text: "\ufeff" + text,
+    "prose": lambda text: f"Here {{it}} is:\n{text}\nI hope this helps!",
+    "list": lambda text: json.dumps(next(iter(json.loads(text).values()))),
+}
+
+
+class WrappingLLM(ScriptedLLM):
+    """Answers with the JSON that was asked for, wrapped as models do it."""
+
+    wrap: Callable[[str], str]
+
+    def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+        answer = super().respond(request)
+        if answer is None or not request.path.endswith("chat/completions"):
+            return answer
+        data = json.loads(answer.data)
+        message = data["choices"][0]["message"]
+        message["content"] = self.wrap(message["content"])
+        return LoopbackAnswer(200, data)
+
+
+@pytest.mark.parametrize("how", WRAPS)
+async def test_json_is_read_however_the_model_wraps_it(tmp_path: Path, how: str) -> None:
+    with WrappingLLM() as llm:
+        llm.wrap = WRAPS[how]
+        async with opened(llm, tmp_path) as slot:
+            await slot.record_event(event("I keep my passport in the drawer."))
+            assert await found(slot, "passport") == ["I keep my passport in the drawer."]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ('{"facts": ["I keep it"]}', "has another shape: extracted_entities: is required"),
+        ('{"extracted_entities": [', "holds JSON that is incomplete or malformed"),
+        ("[1, 2]", "has another shape: extracted_entities.0: "),
+        ('"text"', "is JSON, but neither an object nor a list"),
+        ("I am sorry.", "holds no JSON"),
+        ("<think>hm", "ends before its <think> part does"),
+        (" ", "is empty"),
+    ],
+)
+async def test_an_error_says_what_is_wrong_with_the_answer(tmp_path: Path, answer: str, why: str) -> None:
+    with WrappingLLM() as llm:
+        llm.wrap = lambda _: answer
+        async with opened(llm, tmp_path) as slot:
+            with pytest.raises(BackendProtocolError) as raised:
+                await slot.record_event(event("I keep my passport in the drawer."))
+    assert why in str(raised.value)
+    assert not raised.value.ambiguous
+    assert len(llm.bodies("chat/completions")) == 1, "the same prompt would get the same answer"
 
 
 async def test_a_test_session_begins_when_given_up_writes_have_ended(
@@ -223,3 +295,28 @@ async def test_a_failing_graph_is_not_healthy(tmp_path: Path, llm: ScriptedLLM) 
             health = await slot.health()
         assert health.status == "unavailable"
         assert (await slot.health()).versions.keys() == {"graphiti-core", "kuzu"}
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({"max_tokens": 4000}, {"max_tokens": 4000, "temperature": 0.0}),
+        ({"max_tokens": None, "temperature": None}, {}),
+        (
+            {"max_completion_tokens": 900, "temperature": None, "reasoning_effort": "low"},
+            {"max_completion_tokens": 900, "reasoning_effort": "low"},
+        ),
+        ({"extra_body": {"top_k": 3}}, {"max_tokens": 16_384, "temperature": 0.0, "top_k": 3}),
+    ],
+)
+async def test_options_of_the_model_reach_every_request(
+    tmp_path: Path, llm: ScriptedLLM, given: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    """Graphiti asks 16,384 tokens for facts, whatever its client was told."""
+    block = {"model": "scripted", "base_url": llm.base_url, **given}
+    async with opened(llm, tmp_path, llm=block) as slot:
+        await slot.record_event(event("My name is Bob and I live in Paris."))
+    bodies = llm.bodies("chat/completions")
+    names = {"max_tokens", "temperature", "max_completion_tokens", "reasoning_effort", "top_k"}
+    assert len(bodies) > 1
+    assert all({key: body[key] for key in names & body.keys()} == sent for body in bodies)
