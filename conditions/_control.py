@@ -19,12 +19,13 @@ from memory import (
     ContextBudget,
     MemoryEvent,
     MemoryScope,
+    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     TokenCounter,
     WriteReceipt,
 )
-from memory.adapter import AdapterTraits, BaseAdapter, ContextEntry, ResetReceipt, entry_cost
+from memory.adapter import AdapterTraits, BaseAdapter, ContextEntry, entry_cost
 
 
 class ControlCondition(BaseAdapter):

@@ -28,6 +28,7 @@ from memory import (
     ConfigError,
     MemoryEvent,
     MemoryScope,
+    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
@@ -40,7 +41,6 @@ from memory.adapter import (
     PluginInfo,
     PluginOptions,
     Public,
-    ResetReceipt,
     hookimpl,
 )
 

@@ -3,7 +3,8 @@ message verbatim, found by vector search."""
 
 from __future__ import annotations
 
-from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, PluginOptions, hookimpl
+from memory import MemoryAdapter
+from memory.adapter import AdapterSettings, PluginInfo, PluginOptions, hookimpl
 
 _BACKEND = "mem0"
 

@@ -15,6 +15,7 @@ from memory.contract._late import attach as _attach
 
 if TYPE_CHECKING:
     from memory.contract.adapter import (
+        MemoryAdapter,
         SupportsBulkIngest,
         SupportsFeedback,
         SupportsNativeMutation,
@@ -39,7 +40,19 @@ if TYPE_CHECKING:
     )
     from memory.contract.events import MemoryEvent, Message
     from memory.contract.formatting import TokenCounter
-    from memory.contract.receipts import BackendHealth, BackendReadiness, RetrieveResult, Trace, WriteReceipt
+    from memory.contract.receipts import (
+        BackendHealth,
+        BackendReadiness,
+        FeedbackReceipt,
+        ModeReceipt,
+        NativeMutationReceipt,
+        NativeQueryResult,
+        ProvenanceResult,
+        ResetReceipt,
+        RetrieveResult,
+        Trace,
+        WriteReceipt,
+    )
     from memory.contract.requests import (
         AdapterMode,
         ContextBudget,
@@ -51,6 +64,7 @@ if TYPE_CHECKING:
     )
     from memory.contract.scope import MemoryScope
     from memory.plugins.opening import open_memory, open_memory_sync
+    from memory.plugins.registry import MemoryAdapterRegistry
     from memory.slot.rules import Deadlines
     from memory.slot.slot import MemorySlot
     from memory.slot.tracing import JsonlTraceSink, OpenTelemetrySink
@@ -68,23 +82,31 @@ __all__ = [
     "ConfigError",
     "ContextBudget",
     "Deadlines",
+    "FeedbackReceipt",
     "InputError",
     "IsolationError",
     "JsonlTraceSink",
     "LifecycleError",
+    "MemoryAdapter",
+    "MemoryAdapterRegistry",
     "MemoryEvent",
     "MemoryFeedback",
     "MemoryScope",
     "MemorySlot",
     "MemslotError",
     "Message",
+    "ModeReceipt",
+    "NativeMutationReceipt",
     "NativeMutationRequest",
     "NativeQueryRequest",
+    "NativeQueryResult",
     "OpenTelemetrySink",
     "PluginError",
     "PluginLoadError",
     "ProvenanceRequest",
+    "ProvenanceResult",
     "ReadOnlyError",
+    "ResetReceipt",
     "RetrieveRequest",
     "RetrieveResult",
     "ScopeError",
@@ -101,4 +123,33 @@ __all__ = [
     "open_memory_sync",
 ]
 
-__getattr__, __dir__ = _attach(globals())
+# As above, for the running program. A test holds both equal.
+_LATE = {
+    "memory.contract.adapter": """
+        MemoryAdapter SupportsBulkIngest SupportsFeedback SupportsNativeMutation SupportsNativeQuery
+        SupportsProvenance SupportsReadiness
+    """,
+    "memory.contract.errors": """
+        BackendError BackendTimeout BackendUnavailable CapabilityNotSupported ConfigError InputError
+        IsolationError LifecycleError MemslotError PluginError PluginLoadError ReadOnlyError
+        ScopeError
+    """,
+    "memory.contract.events": "MemoryEvent Message",
+    "memory.contract.formatting": "TokenCounter",
+    "memory.contract.receipts": """
+        BackendHealth BackendReadiness FeedbackReceipt ModeReceipt NativeMutationReceipt
+        NativeQueryResult ProvenanceResult ResetReceipt RetrieveResult Trace WriteReceipt
+    """,
+    "memory.contract.requests": """
+        AdapterMode ContextBudget MemoryFeedback NativeMutationRequest NativeQueryRequest
+        ProvenanceRequest RetrieveRequest
+    """,
+    "memory.contract.scope": "MemoryScope",
+    "memory.plugins.opening": "open_memory open_memory_sync",
+    "memory.plugins.registry": "MemoryAdapterRegistry",
+    "memory.slot.rules": "Deadlines",
+    "memory.slot.slot": "MemorySlot",
+    "memory.slot.tracing": "JsonlTraceSink OpenTelemetrySink",
+}
+
+__getattr__, __dir__ = _attach(globals(), _LATE)

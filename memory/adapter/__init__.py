@@ -30,11 +30,12 @@ from memory.contract.adapter import (
     CAPABILITIES,
     FILTER_OPERATORS,
     AdapterTraits,
-    MemoryAdapter,
     SupportsEventLookup,
     SupportsModelProbe,
     SupportsProbeScopes,
     SupportsStart,
+    close_adapter,
+    native_scope_of,
 )
 from memory.contract.admission import awaiting_turn, count_llm_call, yield_turn
 from memory.contract.errors import (
@@ -59,12 +60,6 @@ from memory.contract.native_errors import (
 )
 from memory.contract.receipts import (
     ContextEntry,
-    FeedbackReceipt,
-    ModeReceipt,
-    NativeMutationReceipt,
-    NativeQueryResult,
-    ProvenanceResult,
-    ResetReceipt,
 )
 from memory.contract.requests import NotBlank, Operation
 from memory.contract.scope import IdAlphabet, ScopeEncoder
@@ -105,7 +100,6 @@ __all__ = [
     "BoundedQueue",
     "ContextEntry",
     "DataPath",
-    "FeedbackReceipt",
     "FileLock",
     "Durability",
     "EmbedderBlock",
@@ -118,12 +112,8 @@ __all__ = [
     "LexicalHashEmbedder",
     "LocalEmbedder",
     "LocalModel",
-    "MemoryAdapter",
-    "ModeReceipt",
     "ModelEndpoint",
     "NativeError",
-    "NativeMutationReceipt",
-    "NativeQueryResult",
     "NativeWorker",
     "NotBlank",
     "Operation",
@@ -131,10 +121,8 @@ __all__ = [
     "PluginOptions",
     "Prefixes",
     "Private",
-    "ProvenanceResult",
     "Public",
     "RecentKeys",
-    "ResetReceipt",
     "ScopeEncoder",
     "SequentialBulk",
     "SqliteFile",
@@ -153,6 +141,7 @@ __all__ = [
     "check_text",
     "check_url",
     "clean_text",
+    "close_adapter",
     "count_llm_call",
     "counted_openai",
     "entry_cost",
@@ -163,6 +152,7 @@ __all__ = [
     "hookimpl",
     "http_client",
     "json_of_answer",
+    "native_scope_of",
     "normalise",
     "normalise_error",
     "parse_time",
@@ -182,4 +172,18 @@ __all__ = [
     "warnings_only",
 ]
 
-__getattr__, __dir__ = _attach(globals())
+# As above, for the running program. A test holds both equal.
+_LATE = {
+    "memory.adapter._bounded": "http_client",
+    "memory.adapter._http": "JsonHttp bearer check_url expect none_if_404 route",
+    "memory.adapter._lexical": "LexicalHashEmbedder",
+    "memory.adapter._local": "LocalEmbedder",
+    "memory.adapter._sdk": "counted_openai",
+    "memory.slot.bounded_queue": "BoundedQueue RecentKeys",
+    "memory.slot.files": "AppendLog",
+    "memory.slot.sqlite_file": "SqliteFile SqliteLayout",
+    "memory.storage.files": "replace_file",
+    "memory.storage.store": "Durability",
+}
+
+__getattr__, __dir__ = _attach(globals(), _LATE)

@@ -111,6 +111,16 @@ class AdapterTraits:
     native_queries: Mapping[str, Operation] | None = None
     native_mutations: Mapping[str, Operation] | None = None
 
+    @classmethod
+    def of(cls, adapter: object) -> AdapterTraits:
+        """What an adapter declares.
+
+        An adapter that declares nothing gets the defaults, with ``eventual`` consistency: it does not promise that
+        a write can be found at once.
+        """
+        declared: AdapterTraits | None = getattr(adapter, "traits", None)
+        return cls(consistency="eventual") if declared is None else declared
+
     def __post_init__(self) -> None:
         if self.equivalent_control is not None and self.kind != "control":
             raise InputError(
@@ -174,20 +184,13 @@ def declared_health(
 
 @runtime_checkable
 class MemoryAdapter(Protocol):
-    """The minimal contract (spec section 2; ``aclose`` is ours, because every real client needs one)."""
+    """The minimal contract (spec section 2).
+
+    An adapter may have three members more, which :class:`memory.adapter.BaseAdapter` shows: ``traits``
+    (:meth:`AdapterTraits.of`), ``native_scope`` (:func:`native_scope_of`) and ``aclose`` (:func:`close_adapter`).
+    """
 
     backend_name: str
-
-    @property
-    def traits(self) -> AdapterTraits:
-        """How this adapter, configured as it is, behaves."""
-
-    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        """The scope's native ids by name. Rows are checked against it and the manifest records it.
-
-        Raises:
-            ScopeError: the scope cannot be represented without sharing.
-        """
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         """Create or check the native isolation resources of a scope. Idempotent."""
@@ -210,11 +213,28 @@ class MemoryAdapter(Protocol):
     async def health(self) -> BackendHealth:
         """Probe the backend. Unreachable is ``status="unavailable"``, not an exception."""
 
-    async def aclose(self) -> None:
-        """Release clients, threads, locks, sockets and processes, once nothing is under way. Idempotent.
 
-        Called again where it failed: an error must not keep the rest from being released.
-        """
+def native_scope_of(adapter: object, scope: MemoryScope) -> Mapping[str, str]:
+    """The scope's native ids by name. Rows are checked against them, and the manifest records them.
+
+    An adapter's ``native_scope`` tells them; without it, the scope's own fields stand for them.
+
+    Raises:
+        ScopeError: the adapter cannot represent the scope without sharing.
+    """
+    tell: Callable[[MemoryScope], Mapping[str, str]] | None = getattr(adapter, "native_scope", None)
+    return scope.model_dump(exclude_none=True) if tell is None else tell(scope)
+
+
+async def close_adapter(adapter: object) -> None:
+    """Release clients, threads, locks, sockets and processes by ``aclose``, where the adapter has one.
+
+    ``aclose`` is idempotent. The slot calls it once nothing is under way, and again where it failed: one error must
+    not keep the rest from being released.
+    """
+    close: Callable[[], Awaitable[None]] | None = getattr(adapter, "aclose", None)
+    if close is not None:
+        await close()
 
 
 @runtime_checkable
@@ -337,11 +357,29 @@ def missing_methods(adapter: object, declared: Iterable[str] = ()) -> dict[str, 
         name: tuple(
             member
             for member in (*protocol.__annotations__, *vars(protocol))
-            if not member.startswith("_") and not hasattr(adapter, member)
+            if not member.startswith("_") and not _has(adapter, member, protocol)
         )
         for name, protocol in wanted.items()
     }
     return {name: methods for name, methods in missing.items() if methods}
+
+
+def _has(adapter: object, member: str, protocol: type) -> bool:
+    found = getattr(adapter, member, None)
+    return found is not None if member in protocol.__annotations__ else callable(found)
+
+
+def check_adapter(adapter: object) -> None:
+    """Refuse what is no adapter.
+
+    Raises:
+        InputError: methods of :class:`MemoryAdapter` are missing; the message names all of them.
+    """
+    if missing := missing_methods(adapter).get("MemoryAdapter"):
+        raise InputError(
+            f"{type(adapter).__name__} is no MemoryAdapter: it lacks {', '.join(missing)}; add them, or inherit "
+            "from memory.adapter.BaseAdapter"
+        )
 
 
 def capabilities_of(adapter: object) -> frozenset[str]:
@@ -354,7 +392,8 @@ def capabilities_of(adapter: object) -> frozenset[str]:
 def check_operation(adapter: MemoryAdapter, request: NativeQueryRequest | NativeMutationRequest) -> None:
     """Refuse an operation that the adapter does not declare, or arguments other than it declares."""
     mutation = isinstance(request, NativeMutationRequest)
-    known = adapter.traits.native_mutations if mutation else adapter.traits.native_queries
+    traits = AdapterTraits.of(adapter)
+    known = traits.native_mutations if mutation else traits.native_queries
     if known is None:
         return
     if request.operation not in known:

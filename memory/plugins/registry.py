@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pluggy
 from pydantic import BaseModel, Field, create_model
 
-from memory.contract.adapter import MemoryAdapter, missing_methods
+from memory.contract.adapter import MemoryAdapter, check_adapter
 from memory.contract.errors import (
     CapabilityNotSupported,
     ConfigError,
@@ -193,13 +193,11 @@ class MemoryAdapterRegistry:
             raise PluginLoadError(
                 f"{info.name}: its factory failed ({place}); add --debug for the traceback"
             ) from error
-        if not isinstance(adapter, MemoryAdapter):
-            lacking = ", ".join(missing_methods(adapter).get("MemoryAdapter", ()))
-            raise PluginLoadError(
-                f"{info.name}: its factory returned a {type(adapter).__name__}, which is no MemoryAdapter: it "
-                f"lacks {lacking}; inherit from memory.adapter.BaseAdapter, or add them"
-            )
-        return adapter
+        try:
+            check_adapter(adapter)
+        except InputError as error:
+            raise PluginLoadError(f"{info.name}: what its factory returned cannot be used: {error}") from None
+        return cast(MemoryAdapter, adapter)
 
     def unread(self, config: MemslotConfig) -> list[str]:
         """Places of blocks that no provider here reads, such as of a name that is misspelt; imports nothing."""

@@ -149,4 +149,41 @@ __all__ = [
     "strip_context",
 ]
 
-__getattr__, __dir__ = _attach(globals())
+# As above, for the running program. A test holds both equal.
+_LATE = {
+    "memory.contract.formatting": "strip_context",
+    "memory.plugins.config": "MemslotConfig load_config",
+    "memory.plugins.opening": "build_slot",
+    "memory.runtime._attach": "open_shared",
+    "memory.runtime._channel": """
+        AgentOutput Attachment Channel ChannelClosed Checkpoint CommandLine HttpChannel
+        SessionSettings TurnReport UserTurn
+    """,
+    "memory.runtime._conversations": "Conversations",
+    "memory.runtime._hosting": "HostTurns answer_text open_turn_memory open_turn_memory_sync",
+    "memory.runtime._items": "Item MemoryItems ShownSections",
+    "memory.runtime._listening": "listening_socket",
+    "memory.runtime._loop": "AgentSession run_session",
+    "memory.runtime._policy": "Recall TurnMemory TurnPolicy",
+    "memory.runtime._provider": """
+        CompletionChunk CompletionOptions CompletionResult Provider StopReason ToolCall
+        ToolDefinition Usage
+    """,
+    "memory.runtime._replay": "spool_directory",
+    "memory.runtime._said": "said_by_user",
+    "memory.runtime._serving": "serve_app",
+    "memory.runtime._tools": "Tool ToolContext ToolRegistry ToolResult memory_tools",
+    "memory.runtime.providers": "ProviderPlugin create_provider",
+    "memory.runtime.signet.changing": "open_reach",
+    "memory.runtime.signet.client": "AdapterClient create_adapter",
+    "memory.runtime.signet.server": "RuntimeAdapterServer",
+    "memory.runtime.signet.types": """
+        CompactionCompleteParams CompactionResult PreCompactionParams PreCompactionResult
+        PromptSubmitParams PromptSubmitResult RuntimeAdapter SessionEndParams SessionEndResult
+        SessionStartParams SessionStartResult
+    """,
+    "memory.slot.host_store": "HostStore StoredObject",
+    "memory.slot.turns": "event_from_turn",
+}
+
+__getattr__, __dir__ = _attach(globals(), _LATE)

@@ -11,6 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ import anyio
 from pydantic_core import to_jsonable_python
 
 from memory.contract._loops import on_trio
-from memory.contract.adapter import MemoryAdapter
+from memory.contract.adapter import AdapterTraits, MemoryAdapter, close_adapter, native_scope_of
 from memory.contract.errors import BackendUnavailable, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import ModeReceipt, WriteReceipt
@@ -47,8 +48,8 @@ class _Attached:
     """A memory that another process has open. What needs no store is asked of an adapter that is never opened."""
 
     def __init__(self, native: MemoryAdapter, owner: Owner) -> None:
-        self.backend_name, self.traits = native.backend_name, native.traits
-        self.native_scope, self.format_context = native.native_scope, native.format_context
+        self.backend_name, self.traits = native.backend_name, AdapterTraits.of(native)
+        self.native_scope, self.format_context = partial(native_scope_of, native), native.format_context
         self._native = native
         self._owner = owner
         self._idle: list[_Connection] = []
@@ -67,7 +68,7 @@ class _Attached:
 
     async def aclose(self) -> None:
         self._close_idle()
-        await self._native.aclose()
+        await close_adapter(self._native)
 
     def _close_idle(self) -> None:
         while self._idle:

@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from memory.contract.adapter import MemoryAdapter
+from memory.contract.adapter import AdapterTraits, MemoryAdapter, native_scope_of
 from memory.contract.errors import JournalError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
@@ -95,7 +95,8 @@ class JournalKey:
     @classmethod
     def of_adapter(cls, adapter: MemoryAdapter, scope: MemoryScope) -> JournalKey:
         """The key for an adapter, or a slot over it; raises ScopeError where it cannot represent the scope."""
-        return cls.of(adapter.backend_name, adapter.traits.store, scope, adapter.native_scope(scope))
+        store = AdapterTraits.of(adapter).store
+        return cls.of(adapter.backend_name, store, scope, native_scope_of(adapter, scope))
 
     @property
     def columns(self) -> tuple[str, str]:

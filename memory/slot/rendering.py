@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from memory.contract._model import Frozen, words_of
-from memory.contract.adapter import FILTER_OPERATORS, MemoryAdapter
+from memory.contract.adapter import FILTER_OPERATORS, MemoryAdapter, native_scope_of
 from memory.contract.errors import (
     BackendProtocolError,
     CapabilityNotSupported,
@@ -76,7 +76,7 @@ class Rendering:
             if scope_ids is None:
                 continue
             if expected is None:
-                expected = self._adapter.native_scope(result.request.scope)
+                expected = native_scope_of(self._adapter, result.request.scope)
             if scope_ids == expected:
                 continue
             wrong = [name for name, value in scope_ids.items() if expected.get(name) != value]

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 from memory.contract._loops import on_trio, running_loop
 from memory.contract._model import Frozen, check_number
 from memory.contract._surviving import ends_the_task
-from memory.contract.adapter import MemoryAdapter, SupportsEventLookup
+from memory.contract.adapter import AdapterTraits, MemoryAdapter, SupportsEventLookup, close_adapter
 from memory.contract.admission import Admission, LlmUse
 from memory.contract.errors import (
     BackendError,
@@ -110,7 +110,7 @@ class Rules:
     def __init__(self, adapter: MemoryAdapter, deadlines: Deadlines, sink: TraceSink | None) -> None:
         self.adapter = adapter
         self.backend_name = adapter.backend_name
-        self.traits = adapter.traits
+        self.traits = AdapterTraits.of(adapter)
         self.deadlines = deadlines
         self.gate = ModeGate()
         self.lanes = Lanes(self.traits)
@@ -245,7 +245,7 @@ class Rules:
                     await self.under_way.ended()
                 self.released = True
                 with self.mapping("aclose"), anyio.move_on_after(limit_s):
-                    await self.adapter.aclose()
+                    await close_adapter(self.adapter)
                     self._clean = True
                     log.info("%s: closed", self.backend_name)
                     return

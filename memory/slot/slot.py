@@ -14,6 +14,8 @@ from memory.contract.adapter import (
     SupportsEventLookup,
     SupportsStart,
     capabilities_of,
+    check_adapter,
+    native_scope_of,
 )
 from memory.contract.errors import CapabilityNotSupported, MemslotError, ReadOnlyError
 from memory.contract.events import MemoryEvent
@@ -77,6 +79,7 @@ class MemorySlot(HostCalls):
         neutral_sections: bool = False,
         idle_scopes: int = 256,
     ) -> None:
+        check_adapter(adapter)
         self.backend_name = adapter.backend_name
         super().__init__(scope, budget or ContextBudget())
         self.host_file = host_file
@@ -124,7 +127,7 @@ class MemorySlot(HostCalls):
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """The scope's native ids, for the manifest."""
-        return self._adapter.native_scope(scope)
+        return native_scope_of(self._adapter, scope)
 
     def capabilities(self) -> frozenset[str]:
         """Names of the capabilities this adapter, configured as it is, offers."""
@@ -154,7 +157,7 @@ class MemorySlot(HostCalls):
         """
         rules = self._rules
         with rules.span("setup_scope", scope) as span:
-            self._adapter.native_scope(scope)
+            native_scope_of(self._adapter, scope)
             async with rules.gate.writing(rules.lanes.order(scope)) as allowed:
                 if allowed or not rules.traits.setup_writes:
                     rules.scopes.setdefault(scope, False)
@@ -343,7 +346,7 @@ class MemorySlot(HostCalls):
         """
         if self.read_only or self.closed:
             return None
-        self._adapter.native_scope(event.scope)
+        native_scope_of(self._adapter, event.scope)
         return await self.delivery.keep(without_recalled_context(event))
 
     def resets(self, scope: MemoryScope | None = None) -> int:

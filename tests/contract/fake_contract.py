@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from memory.adapter import MemoryAdapter, PluginInfo
+from memory import MemoryAdapter
+from memory.adapter import PluginInfo
 from memory.contract.adapter import capabilities_of
 from memory.testing import FakeBackend, FakeNativeStore, FaultInjector, Fingerprint, MemoryContract
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import anyio
 
-from memory import BackendError, BackendHealth, BackendReadiness, RetrieveResult, WriteReceipt
+from memory import BackendError, BackendHealth, BackendReadiness, ResetReceipt, RetrieveResult, WriteReceipt
 from memory.adapter import (
     AdapterTraits,
     BackendRejected,
     ContextEntry,
     IdAlphabet,
-    ResetReceipt,
     ScopeEncoder,
     SequentialBulk,
     ShieldedCalls,

@@ -23,20 +23,17 @@ from memory import (
     BackendReadiness,
     MemoryEvent,
     MemoryScope,
+    ModeReceipt,
+    NativeMutationReceipt,
     NativeMutationRequest,
     ProvenanceRequest,
+    ProvenanceResult,
+    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
 )
-from memory.adapter import (
-    ContextEntry,
-    ModeReceipt,
-    NativeMutationReceipt,
-    ProvenanceResult,
-    ResetReceipt,
-    clean_text,
-)
+from memory.adapter import ContextEntry, clean_text
 from memory.contract.formatting import wrap_section
 from memory.testing import ConformanceProfile, FakeBackend
 

@@ -11,25 +11,23 @@ from mutant_runs import FakeProfile
 
 from memory import (
     BackendReadiness,
+    FeedbackReceipt,
     MemoryEvent,
     MemoryFeedback,
     MemoryScope,
     Message,
+    NativeMutationReceipt,
     NativeMutationRequest,
     NativeQueryRequest,
+    NativeQueryResult,
     ProvenanceRequest,
+    ProvenanceResult,
+    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
 )
-from memory.adapter import (
-    BackendRejected,
-    FeedbackReceipt,
-    NativeMutationReceipt,
-    NativeQueryResult,
-    ProvenanceResult,
-    ResetReceipt,
-)
+from memory.adapter import BackendRejected
 from memory.testing import FakeBackend
 
 

@@ -9,8 +9,16 @@ from typing import Any
 
 import anyio
 
-from memory import AdapterMode, MemoryEvent, MemoryScope, RetrieveRequest, RetrieveResult, WriteReceipt
-from memory.adapter import ModeReceipt, ResetReceipt
+from memory import (
+    AdapterMode,
+    MemoryEvent,
+    MemoryScope,
+    ModeReceipt,
+    ResetReceipt,
+    RetrieveRequest,
+    RetrieveResult,
+    WriteReceipt,
+)
 from memory.testing import FakeBackend, FakeNativeStore
 
 

@@ -12,23 +12,21 @@ from mutant_runs import FakeProfile
 from mutants_details import ChangesMessages
 
 from memory import (
+    FeedbackReceipt,
     MemoryEvent,
     MemoryFeedback,
     MemoryScope,
     Message,
+    NativeMutationReceipt,
     NativeMutationRequest,
     ProvenanceRequest,
+    ProvenanceResult,
+    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
 )
-from memory.adapter import (
-    BackendRejected,
-    FeedbackReceipt,
-    NativeMutationReceipt,
-    ProvenanceResult,
-    ResetReceipt,
-)
+from memory.adapter import BackendRejected
 from memory.testing import FakeBackend
 
 

@@ -19,7 +19,7 @@ from memory.testing.contract._spec import RAISED, specs
 LOOPS = ("asyncio", "trio")
 LOOPS_FOREVER = """
 from memory import BackendHealth, RetrieveResult, WriteReceipt
-from memory.adapter import AdapterTraits, BaseAdapter, IdAlphabet, PluginInfo, ResetReceipt, ScopeEncoder, hookimpl
+from memory.adapter import AdapterTraits, BaseAdapter, IdAlphabet, PluginInfo, ScopeEncoder, hookimpl
 
 IDS = ScopeEncoder(IdAlphabet())
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fake_contract import FakeContract
 
-from memory import Deadlines
-from memory.adapter import MemoryAdapter, PluginInfo
+from memory import Deadlines, MemoryAdapter
+from memory.adapter import PluginInfo
 from memory.backends.mirror import memslot_describe
 from memory.backends.mirror.adapter import MirrorAdapter
 from memory.backends.mirror.shadow import Shadow, ShadowFacts, ShadowLog

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from profiles import InFiles, Mem0, Mem0Infer, RollingSummary
 
-from memory import Deadlines
-from memory.adapter import MemoryAdapter
+from memory import Deadlines, MemoryAdapter
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FaultInjector, Fingerprint, Kit, MemoryContract, ScriptedLLM

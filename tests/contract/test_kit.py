@@ -17,7 +17,7 @@ import anyio
 import pytest
 from mutant_runs import DESCRIBED
 
-from memory.adapter import MemoryAdapter
+from memory import MemoryAdapter
 from memory.testing import ConformanceProfile, FakeBackend, MemoryContract
 from memory.testing.contract._run import opened, run_spec
 from memory.testing.contract._spec import specs

@@ -13,6 +13,7 @@ import pytest
 from memory import (
     AdapterMode,
     ContextBudget,
+    MemoryAdapter,
     MemoryEvent,
     MemoryFeedback,
     MemoryScope,
@@ -21,7 +22,7 @@ from memory import (
     ReadOnlyError,
     RetrieveRequest,
 )
-from memory.adapter import BaseAdapter, MemoryAdapter, Utf8TokenCounter
+from memory.adapter import BaseAdapter, Utf8TokenCounter
 from memory.contract.adapter import capabilities_of
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing._fake_backend import FakeBackend

@@ -38,8 +38,16 @@ from graphiti_support import (
     sources,
 )
 
-from memory import AdapterMode, BackendTimeout, BackendUnavailable, MemorySlot, ScopeError, SupportsBulkIngest
-from memory.adapter import BackendAuthError, MemoryAdapter
+from memory import (
+    AdapterMode,
+    BackendTimeout,
+    BackendUnavailable,
+    MemoryAdapter,
+    MemorySlot,
+    ScopeError,
+    SupportsBulkIngest,
+)
+from memory.adapter import BackendAuthError
 from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry

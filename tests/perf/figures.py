@@ -32,11 +32,12 @@ from memory import (
     MemoryScope,
     MemorySlot,
     Message,
+    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
 )
-from memory.adapter import BaseAdapter, ContextEntry, NativeWorker, ResetReceipt
+from memory.adapter import BaseAdapter, ContextEntry, NativeWorker
 from memory.plugins.opening import build_slot
 
 SCOPE = MemoryScope(run_id="perf", persona_id="p")

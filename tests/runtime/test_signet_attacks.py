@@ -13,13 +13,8 @@ from fastapi.responses import JSONResponse
 from signet_support import Daemon, daemon
 from slot_support import Obedient, forever, until
 
-from memory import (
-    AdapterMode,
-    MemoryEvent,
-    NativeMutationRequest,
-    WriteReceipt,
-)
-from memory.adapter import BackendRejected, NativeMutationReceipt
+from memory import AdapterMode, MemoryEvent, NativeMutationReceipt, NativeMutationRequest, WriteReceipt
+from memory.adapter import BackendRejected
 from memory.runtime._policy import TurnPolicy
 from memory.runtime.signet.http import Limits
 from memory.runtime.signet.service import ServiceSettings

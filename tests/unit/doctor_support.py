@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from memory import BackendHealth, BackendReadiness
-from memory.adapter import AdapterTraits, ContextEntry, MemoryAdapter, PluginInfo, ResetReceipt
+from memory import BackendHealth, BackendReadiness, MemoryAdapter, ResetReceipt
+from memory.adapter import AdapterTraits, ContextEntry, PluginInfo
 from memory.contract.adapter import capabilities_of
 from memory.doctor.report import DoctorReport
 from memory.doctor.runner import run_doctor

@@ -6,11 +6,15 @@ from slot_support import ALICE, Obedient, ask, event
 
 from memory import (
     BackendReadiness,
+    FeedbackReceipt,
     MemoryFeedback,
     MemoryScope,
+    NativeMutationReceipt,
     NativeMutationRequest,
     NativeQueryRequest,
+    NativeQueryResult,
     ProvenanceRequest,
+    ProvenanceResult,
     SupportsBulkIngest,
     SupportsFeedback,
     SupportsNativeMutation,
@@ -18,12 +22,6 @@ from memory import (
     SupportsProvenance,
     SupportsReadiness,
     WriteReceipt,
-)
-from memory.adapter import (
-    FeedbackReceipt,
-    NativeMutationReceipt,
-    NativeQueryResult,
-    ProvenanceResult,
 )
 
 STRANGER = MemoryScope(run_id="r", persona_id="stranger")

@@ -10,11 +10,12 @@ from memory import (
     BackendHealth,
     Deadlines,
     MemoryScope,
+    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
 )
-from memory.adapter import HTTPX_ERRORS, AdapterTraits, BaseAdapter, ContextEntry, ResetReceipt
+from memory.adapter import HTTPX_ERRORS, AdapterTraits, BaseAdapter, ContextEntry
 
 ALICE = MemoryScope(run_id="r", persona_id="alice")
 BOB = MemoryScope(run_id="r", persona_id="bob")

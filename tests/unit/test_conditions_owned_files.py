@@ -22,13 +22,13 @@ from conditions._notebook import _digest
 from memory import (
     AdapterMode,
     BackendUnavailable,
+    MemoryAdapter,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
     RetrieveRequest,
     SupportsReadiness,
 )
-from memory.adapter import MemoryAdapter
 from memory.plugins.opening import build_slot
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")

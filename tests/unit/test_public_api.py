@@ -1,10 +1,12 @@
 """What users may rely on: the flat namespace, and an import that costs little (DESIGN sections 3 and 10)."""
 
 import ast
+import compileall
 import inspect
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import types
@@ -36,46 +38,49 @@ SAID_BY_THE_CLASS |= {"TokenCounter.name"}
 EXPORTED = {
     "memory": """
         AdapterMode BackendError BackendHealth BackendReadiness BackendTimeout BackendUnavailable
-        CapabilityNotSupported ConfigError ContextBudget Deadlines InputError IsolationError JsonlTraceSink
-        LifecycleError MemoryEvent MemoryFeedback MemoryScope MemorySlot MemslotError Message
-        NativeMutationRequest NativeQueryRequest open_memory open_memory_sync OpenTelemetrySink PluginError
-        PluginLoadError ProvenanceRequest ReadOnlyError RetrieveRequest RetrieveResult ScopeError
-        SupportsBulkIngest SupportsFeedback SupportsNativeMutation SupportsNativeQuery SupportsProvenance
+        CapabilityNotSupported ConfigError ContextBudget Deadlines FeedbackReceipt InputError
+        IsolationError JsonlTraceSink LifecycleError MemoryAdapter MemoryAdapterRegistry MemoryEvent
+        MemoryFeedback MemoryScope MemorySlot MemslotError Message ModeReceipt NativeMutationReceipt
+        NativeMutationRequest NativeQueryRequest NativeQueryResult open_memory open_memory_sync
+        OpenTelemetrySink PluginError PluginLoadError ProvenanceRequest ProvenanceResult
+        ReadOnlyError ResetReceipt RetrieveRequest RetrieveResult ScopeError SupportsBulkIngest
+        SupportsFeedback SupportsNativeMutation SupportsNativeQuery SupportsProvenance
         SupportsReadiness TokenCounter Trace WriteReceipt
     """,
     "memory.adapter": """
         AdapterSettings AdapterTraits AppendLog awaiting_turn AwareDatetime BackendAuthError
-        BackendProtocolError BackendRateLimited BackendRejected BareLibrary BaseAdapter bearer BoundedQueue
-        CAPABILITIES check_aware check_text check_url clean_text ContextEntry count_llm_call counted_openai
-        DataPath Durability EmbedderBlock entry_cost environment_kept ErrorTable expect FeedbackReceipt FileLock
-        FILTER_OPERATORS first_problem Frozen hookimpl http_client HTTPX_ERRORS IdAlphabet InputFile json_of_answer JsonHttp
-        JsonObject LEXICAL_OR_BLOCK LexicalHashEmbedder LocalEmbedder LocalModel MemoryAdapter ModelEndpoint
-        ModeReceipt NativeError NativeMutationReceipt NativeQueryResult NativeWorker none_if_404 normalise
-        normalise_error NotBlank
-        OPENAI_ERRORS Operation parse_time PluginInfo PluginOptions Prefixes Private ProvenanceResult Public
-        quiet_loggers RecentKeys release remove_directory replace_file ResetReceipt route ScopeEncoder
-        section_overhead SequentialBulk server_address ShieldedCalls SqliteFile SqliteLayout staged_directory
-        StoreError SupportsEventLookup SupportsModelProbe SupportsProbeScopes SupportsStart sweep_directories
-        SynchronousWrites Text trim_heap Utf8TokenCounter warnings_only without_nul yield_turn
+        BackendProtocolError BackendRateLimited BackendRejected BareLibrary BaseAdapter bearer
+        BoundedQueue CAPABILITIES check_aware check_text check_url clean_text close_adapter
+        ContextEntry count_llm_call counted_openai DataPath Durability EmbedderBlock entry_cost
+        environment_kept ErrorTable expect FileLock FILTER_OPERATORS first_problem Frozen hookimpl
+        http_client HTTPX_ERRORS IdAlphabet InputFile json_of_answer JsonHttp JsonObject
+        LEXICAL_OR_BLOCK LexicalHashEmbedder LocalEmbedder LocalModel ModelEndpoint native_scope_of
+        NativeError NativeWorker none_if_404 normalise normalise_error NotBlank OPENAI_ERRORS
+        Operation parse_time PluginInfo PluginOptions Prefixes Private Public quiet_loggers
+        RecentKeys release remove_directory replace_file route ScopeEncoder section_overhead
+        SequentialBulk server_address ShieldedCalls SqliteFile SqliteLayout staged_directory
+        StoreError SupportsEventLookup SupportsModelProbe SupportsProbeScopes SupportsStart
+        sweep_directories SynchronousWrites Text trim_heap Utf8TokenCounter warnings_only
+        without_nul yield_turn
     """,
     "memory.runtime": """
-        AdapterClient AgentOutput AgentSession answer_text Attachment build_slot Channel ChannelClosed
-        Checkpoint CommandLine CompactionCompleteParams CompactionResult CompletionChunk CompletionOptions
-        CompletionResult Conversations create_adapter create_provider event_from_turn HostStore HostTurns
-        HttpChannel Item listening_socket load_config memory_tools MemoryItems MemslotConfig open_reach
-        open_shared open_turn_memory open_turn_memory_sync PreCompactionParams PreCompactionResult
-        PromptSubmitParams PromptSubmitResult Provider ProviderPlugin Recall run_session RuntimeAdapter
-        RuntimeAdapterServer said_by_user serve_app
-        SessionEndParams SessionEndResult SessionSettings SessionStartParams
-        SessionStartResult ShownSections spool_directory StopReason StoredObject strip_context
-        Tool ToolCall ToolContext ToolDefinition ToolRegistry ToolResult TurnMemory TurnPolicy TurnReport Usage
-        UserTurn
+        AdapterClient AgentOutput AgentSession answer_text Attachment build_slot Channel
+        ChannelClosed Checkpoint CommandLine CompactionCompleteParams CompactionResult
+        CompletionChunk CompletionOptions CompletionResult Conversations create_adapter
+        create_provider event_from_turn HostStore HostTurns HttpChannel Item listening_socket
+        load_config memory_tools MemoryItems MemslotConfig open_reach open_shared open_turn_memory
+        open_turn_memory_sync PreCompactionParams PreCompactionResult PromptSubmitParams
+        PromptSubmitResult Provider ProviderPlugin Recall run_session RuntimeAdapter
+        RuntimeAdapterServer said_by_user serve_app SessionEndParams SessionEndResult
+        SessionSettings SessionStartParams SessionStartResult ShownSections spool_directory
+        StopReason StoredObject strip_context Tool ToolCall ToolContext ToolDefinition ToolRegistry
+        ToolResult TurnMemory TurnPolicy TurnReport Usage UserTurn
     """,
     "memory.testing": """
-        ConformanceProfile FAKE_KEY FakeBackend FakeNativeError FakeNativeStore FakeRow FaultInjector Faults
-        Fingerprint HostContract HostModel HostUnderTest Kit LoopbackAnswer LoopbackContract LoopbackProcess
-        LoopbackRequest LoopbackServer MemoryContract ModelDown ModelTurn person PICTURE Report ScriptedLLM
-        TOOL_RESULT unique_word validate
+        ConformanceProfile FAKE_KEY FakeBackend FakeNativeError FakeNativeStore FakeRow
+        FaultInjector Faults Fingerprint HostContract HostModel HostUnderTest Kit LoopbackAnswer
+        LoopbackContract LoopbackProcess LoopbackRequest LoopbackServer MemoryContract ModelDown
+        ModelTurn person PICTURE Report ScriptedLLM TOOL_RESULT unique_word validate
     """,
 }
 
@@ -88,7 +93,7 @@ ANY = {  # why nothing else is true -> of what
     "another's keywords": "ConformanceProfile.aids counted_openai http_client Kit.make_slot ModelEndpoint.limits",
     "whoever overrides or registers it says which": """
         ConformanceProfile.fingerprint ConformanceProfile.native_fault ConformanceProfile.native_peak
-        ProviderPlugin.create
+        MemoryAdapterRegistry.conformance ProviderPlugin.create
     """,
     "a type of a higher module": "HostContract.host HostContract.turn_memory MemslotError.receipts",
 }
@@ -110,6 +115,32 @@ def test_everything_exported_exists_and_is_documented(page):
 def test_what_a_page_exports_is_pinned(page):
     """What others may rely on; a name that comes or goes is a decision, and shows here."""
     assert " ".join(sorted(page.__all__, key=str.lower)) == " ".join(EXPORTED[page.__name__].split())
+
+
+@PAGES
+def test_the_table_of_late_names_is_what_type_checkers_read(page):
+    tree = ast.parse(inspect.getsource(page))
+    [checked] = [node for node in tree.body if isinstance(node, ast.If)]
+    read = {node.module: " ".join(alias.name for alias in node.names) for node in checked.body}
+    assert {module: " ".join(names.split()) for module, names in page._LATE.items()} == read
+
+
+def test_an_application_without_sources_imports_every_page(tmp_path):
+    """Frozen applications and those that ship bytecode alone have no source to read names from."""
+    for package in ("memory", "conditions"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(tmp_path, quiet=1, legacy=True)
+    for source in tmp_path.rglob("*.py"):
+        source.unlink()
+    doors = ", ".join(page.__name__ for page in DOORS)
+    script = (
+        f"import memory, memory.adapter, memory.runtime, memory.testing\n"
+        f"for page in ({doors}):\n"
+        "    assert page.__file__.endswith('.pyc'), page.__file__\n"
+        "    [getattr(page, name) for name in page.__all__]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @PAGES

@@ -20,14 +20,15 @@ from memory import (
     BackendUnavailable,
     MemorySlot,
     MemslotError,
+    NativeMutationReceipt,
     NativeMutationRequest,
     NativeQueryRequest,
+    ResetReceipt,
     SupportsNativeMutation,
     SupportsNativeQuery,
     SupportsReadiness,
     WriteReceipt,
 )
-from memory.adapter import NativeMutationReceipt, ResetReceipt
 from memory.slot import durable
 
 STEPS = ["begin_reset", "reset_scope", "end_reset"]

@@ -30,10 +30,11 @@ from memory import (
     MemoryScope,
     MemorySlot,
     ReadOnlyError,
+    ResetReceipt,
     RetrieveResult,
     ScopeError,
 )
-from memory.adapter import BackendAuthError, BackendProtocolError, ContextEntry, ResetReceipt
+from memory.adapter import BackendAuthError, BackendProtocolError, ContextEntry
 
 
 async def test_a_turn_goes_in_and_comes_back(slot):

@@ -11,6 +11,7 @@ from memory import (
     BackendUnavailable,
     InputError,
     MemorySlot,
+    NativeMutationReceipt,
     NativeMutationRequest,
     ScopeError,
     SupportsBulkIngest,
@@ -18,7 +19,7 @@ from memory import (
     SupportsNativeMutation,
     SupportsReadiness,
 )
-from memory.adapter import NativeMutationReceipt, SequentialBulk
+from memory.adapter import SequentialBulk
 
 
 async def test_capabilities_are_offered_only_where_they_exist(slot):

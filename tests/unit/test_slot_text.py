@@ -7,15 +7,17 @@ from slot_support import ALICE, BOB, Obedient, ask, event
 
 from memory import (
     ContextBudget,
+    FeedbackReceipt,
     InputError,
     IsolationError,
     Message,
+    NativeMutationReceipt,
     NativeMutationRequest,
     SupportsBulkIngest,
     SupportsFeedback,
     SupportsNativeMutation,
 )
-from memory.adapter import BackendProtocolError, ContextEntry, FeedbackReceipt, NativeMutationReceipt
+from memory.adapter import BackendProtocolError, ContextEntry
 from memory.contract.requests import MemoryFeedback
 
 

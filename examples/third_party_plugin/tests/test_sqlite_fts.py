@@ -12,8 +12,7 @@ import anyio
 import pytest
 from memslot_sqlite_fts import SqliteFts
 
-from memory import BackendError, MemorySlot, open_memory
-from memory.adapter import MemoryAdapter
+from memory import BackendError, MemoryAdapter, MemorySlot, open_memory
 from memory.testing import FaultInjector, Fingerprint, MemoryContract
 
 CONFIG = {

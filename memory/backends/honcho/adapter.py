@@ -17,6 +17,7 @@ from memory import (
     BackendReadiness,
     MemoryEvent,
     MemoryScope,
+    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
@@ -28,7 +29,6 @@ from memory.adapter import (
     BackendProtocolError,
     BackendRejected,
     ContextEntry,
-    ResetReceipt,
     ShieldedCalls,
     normalise_error,
 )

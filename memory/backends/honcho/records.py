@@ -7,17 +7,17 @@ from typing import Any
 
 from pydantic import PositiveInt
 
-from memory import MemoryScope, NativeMutationRequest, NativeQueryRequest, ProvenanceRequest, ScopeError
-from memory.adapter import (
-    BaseAdapter,
+from memory import (
+    MemoryScope,
     NativeMutationReceipt,
+    NativeMutationRequest,
+    NativeQueryRequest,
     NativeQueryResult,
-    NotBlank,
-    Operation,
+    ProvenanceRequest,
     ProvenanceResult,
-    ShieldedCalls,
-    none_if_404,
+    ScopeError,
 )
+from memory.adapter import BaseAdapter, NotBlank, Operation, ShieldedCalls, none_if_404
 from memory.backends.honcho.client import all_rows
 from memory.backends.honcho.options import MAX_ROWS
 from memory.backends.honcho.translate import IDS, METADATA_PREFIX, native_json

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from memory.adapter import AdapterSettings, MemoryAdapter, PluginInfo, hookimpl
+from memory import MemoryAdapter
+from memory.adapter import AdapterSettings, PluginInfo, hookimpl
 from memory.backends.mcp.options import McpOptions
 
 

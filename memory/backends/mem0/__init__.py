@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memory.adapter import AdapterSettings, BareLibrary, IdAlphabet, MemoryAdapter, PluginInfo, hookimpl
+from memory import MemoryAdapter
+from memory.adapter import AdapterSettings, BareLibrary, IdAlphabet, PluginInfo, hookimpl
 from memory.backends.mem0.options import Mem0Options
 
 

@@ -6,15 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from memory.adapter import (
-    AdapterSettings,
-    DataPath,
-    MemoryAdapter,
-    PluginInfo,
-    PluginOptions,
-    Public,
-    hookimpl,
-)
+from memory import MemoryAdapter
+from memory.adapter import AdapterSettings, DataPath, PluginInfo, PluginOptions, Public, hookimpl
 
 
 class Mirrored(PluginOptions):

@@ -15,13 +15,20 @@ from memory import (
     BackendError,
     BackendHealth,
     Deadlines,
+    FeedbackReceipt,
+    MemoryAdapter,
     MemoryEvent,
     MemoryFeedback,
     MemoryScope,
     MemslotError,
+    ModeReceipt,
+    NativeMutationReceipt,
     NativeMutationRequest,
     NativeQueryRequest,
+    NativeQueryResult,
     ProvenanceRequest,
+    ProvenanceResult,
+    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     SupportsFeedback,
@@ -31,18 +38,14 @@ from memory import (
 from memory.adapter import (
     CAPABILITIES,
     AdapterSettings,
+    AdapterTraits,
     BaseAdapter,
-    FeedbackReceipt,
-    MemoryAdapter,
-    ModeReceipt,
-    NativeMutationReceipt,
-    NativeQueryResult,
-    ProvenanceResult,
-    ResetReceipt,
     SupportsEventLookup,
     SupportsModelProbe,
     SupportsProbeScopes,
     SupportsStart,
+    close_adapter,
+    native_scope_of,
     normalise_error,
     release,
 )
@@ -64,11 +67,12 @@ class MirrorAdapter(BaseAdapter):
     ) -> None:
         self.backend_name = name
         adapters = (primary, *(shadow.adapter for shadow in shadows))
+        traits = [AdapterTraits.of(adapter) for adapter in adapters]
         self.traits = replace(
-            primary.traits,
-            store=f"{primary.backend_name}|{primary.traits.store}",
-            counts_llm_calls=all(adapter.traits.counts_llm_calls for adapter in adapters),
-            asyncio_only=any(adapter.traits.asyncio_only for adapter in adapters),
+            traits[0],
+            store=f"{primary.backend_name}|{traits[0].store}",
+            counts_llm_calls=all(each.counts_llm_calls for each in traits),
+            asyncio_only=any(each.asyncio_only for each in traits),
         )
         lacking = {kind for kind, protocol in CAPABILITIES.items() if not isinstance(primary, protocol)}
         self.withheld_capabilities = getattr(primary, "withheld_capabilities", frozenset()) | lacking
@@ -78,7 +82,7 @@ class MirrorAdapter(BaseAdapter):
         self._close_s = min(drain_s, deadlines.close_s / 3)
         self._health_s = deadlines.health_s / 2
         self._reset_s = deadlines.reset_s * 0.9
-        self.native_scope = primary.native_scope
+        self.native_scope = partial(native_scope_of, primary)
         # Who has these methods is asked for them.
         if isinstance(primary, SupportsReadiness):
             self.readiness, self.wait_until_ready = primary.readiness, primary.wait_until_ready
@@ -186,7 +190,7 @@ class MirrorAdapter(BaseAdapter):
 
     async def aclose(self) -> None:
         shadows = partial(self._each, lambda shadow: shadow.aclose(self._close_s), quiet=False)
-        await release(self._primary.aclose, shadows)
+        await release(partial(close_adapter, self._primary), shadows)
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         return await self._written(events, lambda: self._primary.record_events(events))

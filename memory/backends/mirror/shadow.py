@@ -17,6 +17,7 @@ import anyio
 from memory import (
     AdapterMode,
     LifecycleError,
+    MemoryAdapter,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
@@ -26,7 +27,7 @@ from memory import (
     RetrieveResult,
     Trace,
 )
-from memory.adapter import BoundedQueue, ContextEntry, MemoryAdapter, RecentKeys, ShieldedCalls, replace_file
+from memory.adapter import BoundedQueue, ContextEntry, RecentKeys, ShieldedCalls, replace_file
 
 _CUT_OFF = "a reset did not end as it should, and the primary may have kept what the shadow lost"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from memory.adapter import AdapterSettings, IdAlphabet, MemoryAdapter, PluginInfo, hookimpl
+from memory import MemoryAdapter
+from memory.adapter import AdapterSettings, IdAlphabet, PluginInfo, hookimpl
 from memory.backends.stigmem.options import StigmemOptions
 
 

@@ -14,22 +14,16 @@ from memory import (
     MemoryEvent,
     MemoryScope,
     NativeQueryRequest,
+    NativeQueryResult,
     ProvenanceRequest,
+    ProvenanceResult,
+    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     ScopeError,
     WriteReceipt,
 )
-from memory.adapter import (
-    AdapterSettings,
-    AdapterTraits,
-    NativeQueryResult,
-    ProvenanceResult,
-    ResetReceipt,
-    SequentialBulk,
-    ShieldedCalls,
-    parse_time,
-)
+from memory.adapter import AdapterSettings, AdapterTraits, SequentialBulk, ShieldedCalls, parse_time
 from memory.backends.stigmem import translate
 from memory.backends.stigmem.client import OpenScope, Scopes, scope_id
 from memory.backends.stigmem.options import StigmemOptions

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from memory.adapter import MemoryAdapter, PluginInfo
+from memory import MemoryAdapter
+from memory.adapter import PluginInfo
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing.contract._declared import (

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from memory import MemoryScope, NativeMutationRequest, NativeQueryRequest
-from memory.adapter import ContextEntry, MemoryAdapter, PluginInfo
+from memory import MemoryAdapter, MemoryScope, NativeMutationRequest, NativeQueryRequest
+from memory.adapter import ContextEntry, PluginInfo
 from memory.testing._faults import FaultKind
 
 Fingerprint = Callable[[], object]

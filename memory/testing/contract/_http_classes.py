@@ -14,17 +14,12 @@ from memory import (
     BackendTimeout,
     BackendUnavailable,
     Deadlines,
+    MemoryAdapter,
     MemoryScope,
     SupportsBulkIngest,
     SupportsReadiness,
 )
-from memory.adapter import (
-    BackendAuthError,
-    BackendProtocolError,
-    BackendRateLimited,
-    BackendRejected,
-    MemoryAdapter,
-)
+from memory.adapter import BackendAuthError, BackendProtocolError, BackendRateLimited, BackendRejected
 from memory.plugins.config import load_config
 from memory.testing._faults import FaultKind
 from memory.testing._loopback import LoopbackProcess, LoopbackServer

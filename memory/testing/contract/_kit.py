@@ -17,6 +17,7 @@ from memory import (
     BackendError,
     ContextBudget,
     LifecycleError,
+    MemoryAdapter,
     MemoryEvent,
     MemoryFeedback,
     MemoryScope,
@@ -25,6 +26,7 @@ from memory import (
     Message,
     NativeQueryRequest,
     ProvenanceRequest,
+    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     ScopeError,
@@ -34,7 +36,7 @@ from memory import (
     Trace,
     WriteReceipt,
 )
-from memory.adapter import CAPABILITIES, ContextEntry, MemoryAdapter, ResetReceipt
+from memory.adapter import CAPABILITIES, ContextEntry
 from memory.testing._faults import FAKE_KEY, FaultKind
 from memory.testing.contract._declared import Aids, Declarations
 from memory.testing.contract._spec import NotRun

@@ -15,7 +15,8 @@ from typing import Any, Literal
 import anyio
 import sniffio
 
-from memory.adapter import MemoryAdapter, PluginInfo
+from memory import MemoryAdapter
+from memory.adapter import PluginInfo
 from memory.testing.contract._declared import ConformanceProfile
 from memory.testing.contract._kit import Kit
 from memory.testing.contract._spec import DOCS, Failure, NotRun, Spec, cut_off, failure_of, specs

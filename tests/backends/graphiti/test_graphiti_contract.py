@@ -9,7 +9,7 @@ import pytest
 from graphiti_support import NEEDS_GRAPHITI, config
 from profiles import Graphiti
 
-from memory.adapter import MemoryAdapter
+from memory import MemoryAdapter
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import MemoryContract, ScriptedLLM

@@ -18,11 +18,12 @@ from memory import (
     InputError,
     MemorySlot,
     Message,
+    NativeMutationReceipt,
     NativeMutationRequest,
     SupportsNativeMutation,
     SupportsReadiness,
 )
-from memory.adapter import BackendRejected, NativeMutationReceipt
+from memory.adapter import BackendRejected
 
 NEVER = 1e9
 

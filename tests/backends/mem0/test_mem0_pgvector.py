@@ -33,6 +33,7 @@ from waits import past
 from memory import (
     BackendUnavailable,
     InputError,
+    MemoryAdapter,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
@@ -40,7 +41,6 @@ from memory import (
     WriteReceipt,
     open_memory,
 )
-from memory.adapter import MemoryAdapter
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import MemoryContract

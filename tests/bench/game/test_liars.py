@@ -18,8 +18,16 @@ from game_support import begin
 from variants import plain
 
 from conditions._control import ControlCondition
-from memory import BackendReadiness, MemoryEvent, MemoryScope, RetrieveRequest, RetrieveResult, WriteReceipt
-from memory.adapter import AdapterTraits, ContextEntry, ResetReceipt
+from memory import (
+    BackendReadiness,
+    MemoryEvent,
+    MemoryScope,
+    ResetReceipt,
+    RetrieveRequest,
+    RetrieveResult,
+    WriteReceipt,
+)
+from memory.adapter import AdapterTraits, ContextEntry
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import load_language
 from memory.bench.engine.experiment import Outcome

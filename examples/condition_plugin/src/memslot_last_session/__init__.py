@@ -7,6 +7,7 @@ from memory import (
     MemoryEvent,
     MemoryScope,
     Message,
+    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
@@ -19,7 +20,6 @@ from memory.adapter import (
     IdAlphabet,
     PluginInfo,
     PluginOptions,
-    ResetReceipt,
     ScopeEncoder,
     hookimpl,
 )

@@ -25,6 +25,7 @@ from memory import (
     BackendHealth,
     MemoryEvent,
     MemoryScope,
+    ResetReceipt,
     RetrieveRequest,
     RetrieveResult,
     WriteReceipt,
@@ -39,7 +40,6 @@ from memory.adapter import (
     NativeWorker,
     PluginInfo,
     PluginOptions,
-    ResetReceipt,
     ScopeEncoder,
     hookimpl,
 )

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import anyio
 
-from memory import LifecycleError, MemslotError, WriteReceipt
-from memory.adapter import MemoryAdapter
+from memory import LifecycleError, MemoryAdapter, MemslotError, WriteReceipt
+from memory.adapter import close_adapter
 from memory.testing.contract._kit import Kit, raises
 from memory.testing.contract._spec import ON_A_WORKER, SHIELDED, NotRun, of_recall, promise
 from memory.testing.contract.specs.capabilities import Calls
@@ -99,7 +99,7 @@ async def closing_twice_is_no_error(kit: Kit) -> None:
         raise NotRun("not tested", "a function that makes adapters: one alone cannot be closed")
     await kit.remember("blue")
     for owner in (kit.slot, kit.slot, kit.adapter, kit.adapter):
-        await owner.aclose()
+        await close_adapter(owner)
 
 
 @promise()
