@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import anyio
 
@@ -67,7 +67,7 @@ class BaseAdapter(GuardedWrites):
 
     backend_name: str = ""
     traits: AdapterTraits = AdapterTraits()
-    withheld_capabilities: ClassVar[frozenset[str]] = frozenset()
+    withheld_capabilities: frozenset[str] = frozenset()
 
     worker: NativeWorker | None = None
     """For a synchronous SDK: the threads its calls run on. Mode switches and closing then wait for them."""

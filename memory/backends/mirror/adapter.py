@@ -85,7 +85,7 @@ class MirrorAdapter(BaseAdapter):
         self.native_scope = partial(native_scope_of, primary)
         # Who has these methods is asked for them.
         if isinstance(primary, SupportsReadiness):
-            self.readiness, self.wait_until_ready = primary.readiness, primary.wait_until_ready
+            vars(self).update(readiness=primary.readiness, wait_until_ready=primary.wait_until_ready)
         if isinstance(primary, SupportsEventLookup):
             self.find_event = primary.find_event
         if any(isinstance(adapter, SupportsModelProbe) for adapter in adapters):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import anyio
 import sniffio
 
-from memory import MemoryAdapter
+from memory import AdapterMode, MemoryAdapter
 from memory.adapter import PluginInfo
 from memory.testing.contract._declared import ConformanceProfile
 from memory.testing.contract._kit import Kit
@@ -269,6 +269,7 @@ async def opened(
         kit = Kit(adapter, declared=declared, aids=aids, loop=sniffio.current_async_library())
         if make is None:  # not the kit's to close
             kit.patch(adapter, "aclose", anyio.lowlevel.checkpoint)
+            await adapter.set_mode(AdapterMode(read_only=False))  # an earlier spec may have left it read-only
         with kit.patched:
             async with kit.slot:
                 yield kit
