@@ -223,8 +223,11 @@ def test_a_missing_sdk_says_the_pip_line(plugin):
         ),
         ("raise KeyError('sk-secret')", r"factory failed \(KeyError in \w+\.py:\d+\); add --debug"),
         ("raise SystemExit('sk-secret')", r"factory failed \(SystemExit in "),
-        ("return object()", "object is no MemoryAdapter: it lacks backend_name, setup_scope, set_mode, record_event, retrieve, "
-            "format_context, reset_scope, health; add them"),
+        (
+            "return object()",
+            "object is no MemoryAdapter: it lacks backend_name, setup_scope, set_mode, record_event, retrieve, "
+            "format_context, reset_scope, health; add them",
+        ),
         ("return None", "NoneType is no MemoryAdapter"),
         (
             "Adapter.retrieve = None; del Adapter.retrieve; return Adapter(settings)",
