@@ -140,11 +140,12 @@ class ToolRegistry:
             return failed_call(call, f"there is no tool of this name; there are: {known}")
         tool, validator = self._tools[call.name]
         try:
-            wrong = call.problem or _wrong(validator, call.arguments)
+            arguments = _normalised(call.arguments, tool.input_schema)
+            wrong = call.problem or _wrong(validator, arguments)
             if wrong:
                 return failed_call(call, wrong)
             with anyio.move_on_after(self._timeout_s):
-                return self._result(call, await tool.execute(call.arguments, context))
+                return self._result(call, await tool.execute(arguments, context))
             return failed_call(call, f"it did not end within {self._timeout_s:g} s")
         except MemslotError as error:
             return failed_call(call, f"{type(error).__name__}: {error}")
@@ -163,6 +164,28 @@ class ToolRegistry:
 
 def failed_call(call: ToolCall, why: str) -> ToolResult:
     return ToolResult(call_id=call.id, name=call.name, content=f"error: {why}", is_error=True)
+
+
+def _normalised(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A call's arguments as the schema means them.
+
+    Clients send null for an optional argument that is not set, and Gemini sends every whole number as a float.
+    """
+    properties, required = schema.get("properties", {}), schema.get("required", ())
+    meant = {}
+    for name, value in arguments.items():
+        allowed = properties.get(name, {})
+        if (
+            value is None
+            and name in properties
+            and name not in required
+            and "null" not in allowed.get("type", ())
+        ):
+            continue
+        if isinstance(value, float) and value.is_integer() and allowed.get("type") == "integer":
+            value = int(value)
+        meant[name] = value
+    return meant
 
 
 def _wrong(validator: Any, arguments: Mapping[str, Any]) -> str | None:

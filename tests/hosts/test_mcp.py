@@ -227,6 +227,49 @@ async def test_over_stdio_what_a_client_says_wrongly_reaches_no_log(tmp_path: Pa
     assert "Failed to validate request" in done.stderr.decode()
 
 
+def test_over_stdio_odd_clients_are_answered_and_the_server_lives_on(tmp_path: Path) -> None:
+    def call(number: int, **arguments: Any) -> bytes:
+        name = "memory_store" if "content" in arguments else "memory_search"
+        return said(number, "tools/call", {"name": name, "arguments": arguments})
+
+    def said(number: int | None, method: str, params: Any = None) -> bytes:
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
+        if number is None:
+            del message["id"]
+        return json.dumps(message).encode() + b"\n"
+
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    command = [sys.executable, "-m", "memslot", "mcp", str(configured(tmp_path))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+
+        def answer(*lines: bytes) -> dict[str, Any]:
+            server.stdin.write(b"".join(lines))
+            server.stdin.flush()
+            found: dict[str, Any] = json.loads(server.stdout.readline())
+            return found
+
+        answer(b"\xef\xbb\xbf" + said(0, "initialize", about))
+        server.stdin.write(said(None, "notifications/initialized"))
+        assert not answer(call(1, content="I like oolong \ud83c tea"))["result"]["isError"]
+        for number, limit in enumerate((5.0, None, 5), 2):
+            found = answer(call(number, query="tea", limit=limit))["result"]
+            assert "oolong" in found["content"][0]["text"]
+        assert answer(call(7, query="tea", limit=5.5))["result"]["isError"]
+        for number in range(10, 40):
+            cancelled = said(None, "notifications/cancelled", {"requestId": number})
+            found = answer(call(number, query="tea"), cancelled, said(number + 100, "ping"))
+            while found["id"] != number + 100:  # answered before it was cancelled
+                found = answer()
+        odd = (b"not json\n", b"[]\n", b"\xff\xfe\n", b"\r\n", said(None, "notifications/roots/list_changed"))
+        found = answer(*odd, said(50, "ping"))
+        while found.get("id") != 50:  # the SDK may say that it could not read a message
+            found = answer()
+        server.stdin.close()
+        assert server.wait(60) == 0
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 async def test_over_stdio_a_client_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from memory.cli import main; main()", "mcp", str(configured(tmp_path))]

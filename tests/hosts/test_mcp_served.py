@@ -102,25 +102,26 @@ async def test_without_an_mcp_that_can_be_used_everything_else_is_served(
     assert ["mcp 99.0 is installed" in line for line in warnings] == ([True] if why == "not tested" else [])
 
 
-async def test_a_session_of_one_token_is_none_of_anothers() -> None:
+async def test_a_token_is_answered_from_its_own_memory_whatever_session_it_names() -> None:
     tokens = [{"token": token, "persona_id": name} for name, token in TOKENS.items()]
     async with served(tokens=tokens) as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
-        accept = {"accept": "application/json, text/event-stream"}
-        client = {
-            "protocolVersion": "2025-03-26",
-            "capabilities": {},
-            "clientInfo": {"name": "t", "version": "1"},
-        }
-        start = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client}
+        accept = {"accept": "application/json, text/event-stream", "mcp-session-id": "of-an-earlier-server"}
         ada, eve = ({**accept, "authorization": f"Bearer {token}"} for token in TOKENS.values())
-        begun = await http.post("/mcp", json=start, headers=ada)
-        key = {"mcp-session-id": begun.headers["mcp-session-id"]}
-        assert (await http.post("/mcp", json=ASK, headers={**eve, **key})).status_code in (400, 404)
-        assert (await http.post("/mcp", json=ASK, headers={**accept, **key})).status_code == 401
+
+        async def call(headers: dict[str, str], name: str, **arguments: str) -> str:
+            params = {"name": name, "arguments": arguments}
+            asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            answer = await http.post("/mcp", json=asked, headers=headers)
+            assert answer.status_code == 200
+            assert "mcp-session-id" not in answer.headers, "a session that nobody ends would cost memory"
+            return answer.text
+
+        await call(ada, "memory_store", content="the iguana Rex")
+        assert "Rex" in await call(ada, "memory_search", query="iguana")
+        assert "Rex" not in await call(eve, "memory_search", query="iguana")
+        assert (await http.post("/mcp", json=ASK, headers=accept)).status_code == 401
         large = json.dumps({**ASK, "params": "x" * 3_000_000})
-        assert (await http.post("/mcp", content=large, headers={**ada, **key})).status_code == 413
-        ended = await http.delete("/mcp", headers={**ada, **key})
-        assert ended.status_code == 200
+        assert (await http.post("/mcp", content=large, headers=ada)).status_code == 413
 
 
 async def test_without_tokens_a_page_of_elsewhere_is_refused() -> None:

@@ -15,6 +15,7 @@ import anyio
 
 from memory import LifecycleError, MemoryScope, MemorySlot, ScopeError
 from memory.adapter import quiet_loggers
+from memory.hosts.mcp.lines import Cancelled, Incoming, Outgoing
 from memory.hosts.mcp.server import build_server
 from memory.runtime import (
     MemoryItems,
@@ -62,21 +63,23 @@ async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: 
     with _own_stdout() as stdout:
         async with _opened(config, read_only) as items:
             server = build_server(items, read_only=read_only)
-            try:
-                async with (
-                    _hooks_answered(items.slot, config) if hooks else nullcontext(),
-                    stdio_server(stdout=anyio.wrap_file(stdout)) as (incoming, outgoing),
-                ):
-                    await server.run(incoming, outgoing, server.create_initialization_options())
-            except* OSError as errors:
-                error: Any = errors
-                while isinstance(error, BaseExceptionGroup):
-                    error = error.exceptions[0]
-                raise LifecycleError(f"the client cannot be written to ({error.strerror})") from None
+            cancelled = Cancelled()
+            client: Any = Incoming(anyio.wrap_file(sys.stdin.buffer), cancelled)
+            ours: Any = Outgoing(anyio.wrap_file(stdout), cancelled)
+            async with _hooks_answered(items.slot, config) if hooks else nullcontext():
+                try:
+                    async with stdio_server(client, ours) as (incoming, outgoing):
+                        await server.run(incoming, outgoing, server.create_initialization_options())
+                except* OSError as errors:
+                    error: Any = errors
+                    while isinstance(error, BaseExceptionGroup):
+                        error = error.exceptions[0]
+                    raise LifecycleError(f"the client cannot be written to ({error.strerror})") from None
 
 
 @asynccontextmanager
 async def _hooks_answered(slot: MemorySlot, config: MemslotConfig) -> AsyncIterator[None]:
+    """Answer the hooks meanwhile; whatever goes wrong with them is said on stderr, and ends nothing else."""
     from memory.hosts.hooks import answer_hooks
 
     async with TurnMemory(slot) as memory, anyio.create_task_group() as tasks:
@@ -148,8 +151,7 @@ async def endpoint(
     callers: Mapping[tuple[MemoryScope, bool], MemoryItems],
     security: TransportSecuritySettings | None = None,
 ) -> AsyncIterator[Callable[[MemoryScope, bool], Any]]:
-    """For ``memslot serve``: an ASGI application for each scope, and for those who may only read it, so that no
-    client reaches another's session.
+    """For ``memslot serve``: an ASGI application for each scope, and one for callers who may only read it.
 
     Args:
         callers: a caller's scope, and whether it may only read -> the memories it reaches.
@@ -160,9 +162,10 @@ async def endpoint(
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
     _quieten()
+    # Stateless: our tools need no session, so clients that end none cost nothing, and a restart loses none.
     managers = {
         caller: StreamableHTTPSessionManager(
-            build_server(items, read_only=caller[1]), security_settings=security
+            build_server(items, read_only=caller[1]), stateless=True, security_settings=security
         )
         for caller, items in callers.items()
     }

@@ -115,7 +115,7 @@ class Memories:
                     break
                 await anyio.sleep(_LOOK_S)
             try:
-                return note, await self._store(scope, note, key, f"signet-{name}")
+                return note, await self._store(scope, note, key, f"memory-{name}")
             except BaseException:
                 with suppress(StoreError):
                     self.book.store.drop("stored_as", scope, digest)
