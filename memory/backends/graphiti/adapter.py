@@ -45,6 +45,7 @@ from memory.adapter import (
     normalise_error,
     release,
 )
+from memory.backends.graphiti.listing import Listing
 from memory.backends.graphiti.options import GraphitiOptions, build_ontology
 from memory.backends.graphiti.stores import WriteFailed, make_store
 from memory.backends.graphiti.translate import (
@@ -100,13 +101,13 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
             fallback_components=options.fallback_components,
         )
         self._ontology = build_ontology(options, settings.where)
-        self._models = Models(options, settings.deadlines)
+        self._models = Models(options, settings.deadlines, settings.where)
+        self._listing = Listing(settings, self._store, self._models)
         self.model_probes = self._models.probes
         self._body = partial(episode_body, ingest=options.ingest, cs_in_body=options.cs_in_body)
         self._graphs: dict[str, NativeGraph] = {}
-        self._uncertain: RecentKeys[tuple[str, str]] = RecentKeys(
-            1000
-        )  # events that may or may not be stored
+        # Events that may or may not be stored, each with its group.
+        self._uncertain: RecentKeys[tuple[str, str]] = RecentKeys(1000)
         self._failures: dict[str, _Failure] = {}  # the last failed write of a graph, until one is stored
         self._opening = anyio.Lock()
         self._ending = ShieldedCalls()
@@ -140,11 +141,14 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         )
         try:
             try:
+                await self._listing.refuse_missing(graph)
                 await graph.driver.open()
+                await self._listing.confirm(graph)
             except Exception:
                 if not clearing:
                     raise
                 await graph.driver.clear(group_id)
+                await self._listing.confirm(graph)
         except BaseException:
             await self._ending.run(None, graph.close)
             raise
@@ -373,7 +377,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
                 "driver": self._store.label,
                 "open_graphs": len(self._graphs),
                 "llm": getattr(options.llm, "model", None),
-                "embedder": getattr(options.embedder, "model", "lexical"),
+                "embedder": self._models.embedder.name,
                 "cross_encoder": ranker if "cross_encoder" in options.recipe else None,
                 "recipe": options.recipe,
             },
@@ -385,8 +389,12 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         if self._closing is None:
             graphs, self._graphs = list(self._graphs.values()), {}
             steps = (*(graph.close for graph in graphs), self._ending.idle)
-            self._closing = asyncio.ensure_future(release(*steps, self._store.aclose, self._models.aclose))
+            ends = (self._store.aclose, self._models.aclose, self._close_listing)
+            self._closing = asyncio.ensure_future(release(*steps, *ends))
         await asyncio.shield(self._closing)
+
+    async def _close_listing(self) -> None:
+        self._listing.close()
 
 
 @dataclass

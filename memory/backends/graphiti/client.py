@@ -53,6 +53,7 @@ class NativeGraph:
         self.driver = driver
         self.group_id = group_id
         self._options = options
+        self._models = models
         self._ontology = ontology
         self.graphiti = Graphiti(
             graph_driver=driver,
@@ -131,6 +132,12 @@ class NativeGraph:
         query = "MATCH (e:Episodic) WHERE e.group_id = $group_id AND e.name IN $names RETURN e.uuid AS uuid"
         rows, _, _ = await self.driver.execute_query(query, group_id=self.group_id, names=names)
         return [row["uuid"] for row in rows]
+
+    async def holds_vectors(self) -> bool:
+        """Whether the graph has an entity: every vector belongs to one, or to a fact between two."""
+        query = "MATCH (n:Entity) WHERE n.group_id = $group_id RETURN count(*) AS found"
+        rows, _, _ = await self.driver.execute_query(query, group_id=self.group_id)
+        return bool(rows[0]["found"])
 
     async def counts(self) -> dict[str, int]:
         """By the labels they have in this database."""
@@ -373,7 +380,11 @@ class NativeGraph:
     async def search(self, query: str, limit: int) -> SearchResults:
         """With a recipe of our own: ``search`` would change the global one, and thus ingestion."""
         return await self.graphiti.search_(
-            query, config=self._recipe(limit), group_ids=[self.group_id], search_filter=self._filter
+            query,
+            config=self._recipe(limit),
+            group_ids=[self.group_id],
+            search_filter=self._filter,
+            query_vector=await self._models.embedder.embed_query(query),
         )
 
 

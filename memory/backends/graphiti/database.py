@@ -19,7 +19,8 @@ from graphiti_core.driver.kuzu_driver import SCHEMA_QUERIES
 from graphiti_core.graph_queries import get_fulltext_indices
 
 from memory import BackendError, BackendUnavailable
-from memory.adapter import FileLock, trim_heap
+from memory.adapter import trim_heap
+from memory.adapter.stores import FileLock
 from memory.backends.graphiti.stores import OWNERSHIP
 
 Statement = tuple[str, dict[str, Any]]  # a query and its parameters
@@ -27,6 +28,12 @@ Statement = tuple[str, dict[str, Any]]  # a query and its parameters
 _FILE = "graph.kuzu"
 _LARGEST_BYTES = 1 << 34  # address space per database; the default of 8 TB leaves room for a dozen of them
 _INDEXES = {create.split("'")[1]: create for create in get_fulltext_indices(GraphProvider.KUZU)}  # by table
+
+
+def exists(directory: Path) -> bool:
+    """Whether a graph lies there. Kuzu takes an emptied file for a new one."""
+    path = directory / _FILE
+    return path.exists() and path.stat().st_size > 0
 
 
 class Database:
@@ -43,6 +50,7 @@ class Database:
         self._stale = directory / "reindex"
         self._buffer_mb = buffer_mb
         self._lock = FileLock(directory / "lock", what=f"the graph at {directory}", instead=OWNERSHIP)
+        self._known = False  # it was open, so a file that is missing is lost
         self._tables: set[str] = set()
         self._connection: Connection | None = None
         self._changed = False
@@ -70,10 +78,10 @@ class Database:
         return self._connection
 
     def _opened(self) -> Connection:
-        if not self._path.exists():
+        if not exists(self._directory):
+            if self._known:
+                raise self._unusable("was removed while it was open;")
             self._begin_anew()
-        if not self._path.stat().st_size:
-            raise self._unusable("was emptied, which Kuzu takes for a new one;")
         if any(log.stat().st_size for log in self._logs()):
             self._stale.touch()
         connection = Connection(self._path, self._buffer_mb)
@@ -86,6 +94,7 @@ class Database:
                 connection.close()
             self._reindex()
             connection = Connection(self._path, self._buffer_mb)
+        self._known = True
         return connection
 
     def _begin_anew(self) -> None:

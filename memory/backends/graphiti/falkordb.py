@@ -89,6 +89,10 @@ class FalkorGraph(ScopeGraph, FalkorDriver):
         self._store = store
         self.client: Any = None
 
+    async def exists(self) -> bool:
+        connected = await self._store.connected()
+        return self._database in await connected.connection.execute_command("GRAPH.LIST")
+
     async def open(self) -> None:
         await self.build_indices_and_constraints()
 

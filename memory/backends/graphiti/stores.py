@@ -144,6 +144,10 @@ class ScopeGraph(_Driver):
         native: Any = super()
         return native.session(self._database)
 
+    async def exists(self) -> bool:
+        """Whether the engine has the graph. Creates nothing."""
+        return True
+
     async def open(self) -> None:
         """Idempotent."""
         raise NotImplementedError
@@ -207,6 +211,10 @@ class Store:
     def label(self) -> str:
         """What it is and where, without credentials."""
         return self.place.format(server=getattr(self.options, self.options.driver, None))
+
+    def location(self, group_id: str) -> str:
+        """Where a graph lies, for the table of partitions."""
+        return f"{self.label}: {group_id}"
 
     def graph(self, group_id: str) -> ScopeGraph:
         raise NotImplementedError

@@ -320,3 +320,48 @@ async def test_options_of_the_model_reach_every_request(
     names = {"max_tokens", "temperature", "max_completion_tokens", "reasoning_effort", "top_k"}
     assert len(bodies) > 1
     assert all({key: body[key] for key in names & body.keys()} == sent for body in bodies)
+
+
+class ShorterVectors(ScriptedLLM):
+    """An embedder that answers with vectors of a length of its own."""
+
+    length = 768
+
+    def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+        answer = super().respond(request)
+        if answer is None or not request.path.endswith("embeddings"):
+            return answer
+        data = json.loads(answer.data)
+        for row in data["data"]:
+            row["embedding"] = row["embedding"][: self.length]
+        return LoopbackAnswer(200, data)
+
+
+async def test_an_embedder_that_answers_with_another_length_is_named_and_stores_nothing(
+    tmp_path: Path,
+) -> None:
+    with ShorterVectors() as llm:
+        options = {"embedder": {"model": "scripted", "base_url": llm.base_url}, "sim_min_score": 0.0}
+        async with opened(llm, tmp_path, **options) as slot:
+            await slot.record_event(event("I keep my passport in the drawer."))
+        llm.length = 512
+        async with opened(llm, tmp_path, **options) as slot:
+            with pytest.raises(BackendRejected, match=r"answers with \d+ dimensions where the graph has \d+"):
+                await slot.record_event(event("I ride my green bicycle."))
+            with pytest.raises(BackendRejected, match=r"answers with \d+ dimensions where the graph has \d+"):
+                await found(slot, "passport")
+            assert (await listed(slot, "count"))["Episodic"] == 1
+            assert (await slot.health()).status == "degraded"
+
+
+async def test_questions_and_documents_have_the_prefixes_that_are_configured(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    embedder = {"model": "m", "base_url": llm.base_url, "query_prefix": "q: ", "document_prefix": "d: "}
+    async with opened(llm, tmp_path, embedder=embedder, sim_min_score=0.0) as slot:
+        await slot.record_event(event("I keep my passport in the drawer."))
+        written = [text for body in llm.bodies("embeddings")[1:] for text in body["input"]]
+        assert await found(slot, "passport") == ["I keep my passport in the drawer."]
+    assert written
+    assert all(text.startswith("d: ") for text in written)
+    assert llm.bodies("embeddings")[-1]["input"] == ["q: passport"]

