@@ -53,6 +53,14 @@ class Daemon:
         assert status == 200, answer
         return dict(answer)
 
+    async def routes(self, **headers: str) -> list[tuple[str, str]]:
+        """Method and path of every route, as the running application describes them."""
+        status, schema = await self.send("GET", "/openapi.json", headers=headers)
+        assert status == 200, schema
+        found = [(name.upper(), path) for path, methods in schema["paths"].items() for name in methods]
+        assert len(found) > 20, "the description is not that of the whole daemon"
+        return found
+
     async def drain(self) -> None:
         assert await self.memory.drain(20)
 

@@ -15,7 +15,7 @@ from signet_support import daemon, pair
 
 from memory import BackendError, BackendUnavailable, ConfigError, InputError
 from memory.contract.errors import BackendProtocolError, BackendRejected, BackendTimeout
-from memory.runtime.signet.client import AdapterClient, create_adapter
+from memory.runtime.signet.client import DEFAULT_URL, AdapterClient, create_adapter
 from memory.runtime.signet.endpoints import _names, parity
 from memory.runtime.signet.types import (
     CompactionCompleteParams,
@@ -352,9 +352,7 @@ def test_an_adapter_is_a_runtime_adapter() -> None:
 @pytest.fixture
 async def routes() -> AsyncIterator[set[str]]:
     async with daemon() as signet:
-        yield {
-            f"{method} {route.path_format}" for route in signet.server.app.routes for method in route.methods
-        }
+        yield {f"{method} {path}" for method, path in await signet.routes()}
 
 
 async def test_the_parity_table_says_what_is_there(routes: set[str]) -> None:
@@ -383,3 +381,13 @@ def test_parity_is_printed() -> None:
     assert len(json.loads(done.stdout)) == len(parity())
     plain = invoke("signet", "parity")
     assert all(row.endpoint in plain.stdout for row in parity() if " " in row.endpoint)
+
+
+async def test_no_address_means_the_daemon_of_this_machine() -> None:
+    async with create_adapter("x", None) as client:
+        assert client.url == DEFAULT_URL
+
+
+def test_what_the_contract_names_and_nobody_does_is_in_the_table() -> None:
+    absent = {row.action for row in parity() if row.server == "absent"}
+    assert {"FTS hits for the predictive scorer", "Continuity scoring job"} <= absent

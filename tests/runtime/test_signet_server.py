@@ -8,15 +8,19 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from signet_support import BASE, PAIRS, Daemon, daemon, pair
 
-from memory import ConfigError, MemoryScope, MemorySlot
+from memory import BackendUnavailable, ConfigError, MemoryScope, MemorySlot
 from memory.adapter._bounded import is_loopback
 from memory.runtime._policy import TurnMemory
+from memory.runtime.signet import types
+from memory.runtime.signet.http import TokenGrant
 from memory.runtime.signet.server import RuntimeAdapterServer
 from memory.runtime.signet.service import ServiceSettings
-from memory.runtime.signet.sessions import Caller, Sessions
+from memory.runtime.signet.sessions import Caller, Sessions, project_of
+from memory.runtime.signet.types import RuntimeAdapter
 from memory.slot.host_store import HostStore
 from memory.testing import FakeBackend
 
@@ -396,13 +400,12 @@ async def test_a_token_of_one_scope_reaches_no_other_on_any_route() -> None:
 
 async def test_every_route_but_health_asks_for_the_token() -> None:
     async with daemon(tokens=TOKENS) as signet:
-        for route in signet.server.app.routes:
-            path = route.path.replace("{item_id:path}", "x").replace("{key}", "x")
-            for method in route.methods - {"HEAD"}:
-                open_to_all = path == "/health"
-                for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic of-ada"}):
-                    status, _ = await signet.send(method, path, {} if method != "GET" else None, header)
-                    assert (status == 401) != open_to_all, (method, path)
+        for method, described in await signet.routes(authorization="Bearer of-ada"):
+            path = re.sub(r"{.*?}", "x", described)
+            open_to_all = path == "/health"
+            for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic of-ada"}):
+                status, _ = await signet.send(method, path, {} if method != "GET" else None, header)
+                assert (status == 401) != open_to_all, (method, path)
 
 
 async def test_openapi_describes_every_path_and_body(signet: Daemon) -> None:
@@ -436,3 +439,93 @@ async def test_a_server_of_nobodys_memory_is_refused() -> None:
     async with MemorySlot(FakeBackend()) as slot, TurnMemory(slot) as memory:
         with pytest.raises(ConfigError, match="set memory"):
             RuntimeAdapterServer(memory)
+
+
+async def test_a_row_that_a_session_recorded_carries_its_project(signet: Daemon) -> None:
+    """Clients name the session alone once it has begun."""
+    await signet.hook("session-start", sessionKey="s1", project="/home/ada/α|β")
+    await signet.hook("user-prompt-submit", sessionKey="s1", userMessage="I drink oolong tea.")
+    await signet.drain()
+    await signet.post("/api/memory/remember", {"content": "Ada drinks oolong at work.", "sessionKey": "s1"})
+    await signet.post("/api/memory/remember", {"content": "Ada drinks oolong anywhere."})
+    for body in ({"sessionKey": "s1"}, {"project": "/home/ada/α|β"}, {}):
+        _, found = await signet.post("/api/memory/recall", {"query": "oolong", **body})
+        projects = {row["content"]: row["project"] for row in found["results"]}
+        assert projects["I drink oolong tea."] == "/home/ada/α|β"
+        assert projects["Ada drinks oolong at work."] == "/home/ada/α|β"
+        assert projects["Ada drinks oolong anywhere."] is None
+
+
+@pytest.mark.parametrize("agent_id", [None, "a|b", "a%7Cb"])
+def test_a_scope_tells_its_project_unless_its_name_was_too_long(agent_id: str | None) -> None:
+    own = BASE.model_copy(update={"agent_id": agent_id})
+    sessions, caller = Sessions("strict", HostStore("fake")), Caller(own)
+    for project in ("/p", "a|b", "~x", "日本", "%7C"):
+        assert project_of(own, sessions.scope(caller, project)) == project
+        assert project_of(own, sessions.scope(caller, project, "agent|1")) == project
+    assert project_of(own, own) is None
+    assert project_of(own, sessions.scope(caller, None, "agent")) is None
+    assert project_of(own, sessions.scope(caller, "x" * 2000)) is None
+
+
+async def test_a_bare_slot_is_served_and_what_waits_is_written_at_the_end() -> None:
+    async with MemorySlot(FakeBackend(), scope=BASE) as slot:
+        server = RuntimeAdapterServer(slot)
+        async with server.app.router.lifespan_context(server.app):
+            transport = httpx.ASGITransport(app=server.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+                body = {"harness": "t", "sessionKey": "s", "userMessage": "I drink oolong."}
+                answer = await client.post("/api/hooks/user-prompt-submit", json=body)
+                assert answer.status_code == 200
+        assert "oolong" in await slot.before_turn("oolong", session_id="other")
+
+
+class Echo(RuntimeAdapter):
+    """A harness's own adapter, which keeps what it was told."""
+
+    harness = "echo"
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    async def on_session_start(self, params: types.SessionStartParams) -> types.SessionStartResult:
+        self.heard.append(params)
+        return types.SessionStartResult(inject=f"for {params.session_key}")
+
+    async def on_user_prompt_submit(self, params: types.PromptSubmitParams) -> types.PromptSubmitResult:
+        self.heard.append(params)
+        return types.PromptSubmitResult(inject="", memory_count=0)
+
+    async def on_session_end(self, params: types.SessionEndParams) -> types.SessionEndResult:
+        raise BackendUnavailable("the daemon is away")
+
+    async def on_pre_compaction(self, params: types.PreCompactionParams) -> types.PreCompactionResult:
+        raise NotImplementedError
+
+    async def on_compaction_complete(self, params: types.CompactionCompleteParams) -> types.CompactionResult:
+        raise NotImplementedError
+
+
+async def test_a_harness_serves_its_own_adapter() -> None:
+    """The contract's ``RuntimeAdapterServer``: the lifecycle of an adapter as endpoints."""
+    adapter = Echo()
+    server = RuntimeAdapterServer(adapter, tokens={"of-ada": TokenGrant(BASE)})
+    transport = httpx.ASGITransport(app=server.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+
+        async def post(name: str, token: str = "of-ada", **body: str) -> httpx.Response:
+            headers = {"authorization": f"Bearer {token}"}
+            return await client.post(f"/api/hooks/{name}", json={"harness": "t", **body}, headers=headers)
+
+        assert (await client.get("/health")).json() == {"status": "healthy", "harness": "echo"}
+        started = await post("session-start", sessionKey="s1", project="/p")
+        assert (started.status_code, started.json()["inject"]) == (200, "for s1")
+        assert (await post("user-prompt-submit", userMessage="Hello.")).status_code == 200
+        assert [type(params).__name__ for params in adapter.heard] == [
+            "SessionStartParams",
+            "PromptSubmitParams",
+        ]
+        assert (await post("session-start", token="wrong")).status_code == 401
+        assert (await post("session-end")).status_code == 503
+        assert (await post("pre-compaction")).status_code == 500
+        assert (await client.post("/api/memory/recall", json={})).status_code == 404

@@ -281,9 +281,15 @@ class AdapterClient(types.RuntimeAdapter, AbstractAsyncContextManager["AdapterCl
         return errors.BackendProtocolError(message, backend_name="signet", operation=operation)
 
 
-def create_adapter(harness: str, daemon_url: str = DEFAULT_URL, *, token: str | None = None) -> AdapterClient:
-    """:class:`AdapterClient`, by the name and order of arguments of Signet's contract; errors are its."""
-    return AdapterClient(daemon_url, harness=harness, token=token)
+def create_adapter(harness: str, daemon_url: str | None = None, *, token: str | None = None) -> AdapterClient:
+    """A client, by the name and order of arguments of Signet's contract. Raises what :class:`AdapterClient` raises.
+
+    Args:
+        harness: the program that calls.
+        daemon_url: None is the daemon of this machine.
+        token: the bearer token, where the daemon asks for one.
+    """
+    return AdapterClient(DEFAULT_URL if daemon_url is None else daemon_url, harness=harness, token=token)
 
 
 def _memory(memory_id: str) -> str:

@@ -20,7 +20,7 @@ from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item, MemoryItems
 from memory.runtime._policy import first_of
 from memory.runtime.signet.book import Book, Filters, Note, importance_of, labelled, number_of, tags_of
-from memory.runtime.signet.sessions import SCOPES_AT_ONCE, Caller, Sessions
+from memory.runtime.signet.sessions import SCOPES_AT_ONCE, Caller, Sessions, project_of
 from memory.runtime.signet.types import Refused, SessionParams, read, text_of
 from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
@@ -151,13 +151,27 @@ class Memories:
         if not limit:
             return []
         scopes = self.sessions.reach(caller, self.scope_of(caller, body))
-        found = await self.search(scopes, query, limit, filters)
+        projects = {scope: project_of(caller.scope, scope) for scope in scopes}
+        found = await self.search(scopes, query, limit, filters, projects)
         return [note.found(item.score) for item, note in found]
 
     async def search(
-        self, scopes: Sequence[MemoryScope], query: str, limit: int, filters: Filters
+        self,
+        scopes: Sequence[MemoryScope],
+        query: str,
+        limit: int,
+        filters: Filters,
+        projects: Mapping[MemoryScope, str | None] | None = None,
     ) -> list[tuple[Item, Note]]:
-        """What these scopes have for a question: by score where all have one, else one of each in turn."""
+        """What these scopes have for a question: by score where all have one, else one of each in turn.
+
+        Args:
+            scopes: where to look, the most specific first.
+            query: the question.
+            limit: how many rows to return.
+            filters: what each row has to meet.
+            projects: the project of each scope, for rows that name none.
+        """
         # Filters are ours, so there must be enough to choose from.
         enough = limit * 5 if filters.asked else limit
         found: dict[MemoryScope, list[Item]] = {}
@@ -174,14 +188,13 @@ class Memories:
                     tasks.start_soon(search, scope)
         except* MemslotError as errors:
             raise first_of(errors) from None
-        rows = [
-            [
-                (item, note)
-                for item, note in zip(found[scope], self.book.of_items(scope, found[scope]), strict=True)
-                if not note.deleted and filters.fit(note, item.score)
-            ]
-            for scope in scopes
-        ]
+        rows: list[list[tuple[Item, Note]]] = []
+        for scope in scopes:
+            rows.append([])
+            for item, note in zip(found[scope], self.book.of_items(scope, found[scope]), strict=True):
+                note.project = note.project or (projects or {}).get(scope)
+                if not note.deleted and filters.fit(note, item.score):
+                    rows[-1].append((item, note))
         if all(item.score is not None for row in rows for item, _ in row):
             merged = sorted((hit for row in rows for hit in row), key=lambda hit: -(hit[0].score or 0))
         else:

@@ -7,7 +7,9 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -29,12 +31,14 @@ from memory.runtime._policy import TurnMemory
 from memory.runtime.signet import http, types
 from memory.runtime.signet.changing import Changes, ReachItems
 from memory.runtime.signet.endpoints import ROUTES, Endpoints
+from memory.runtime.signet.lifecycle import LIFECYCLE, hook
 from memory.runtime.signet.memories import Memories
 from memory.runtime.signet.secrets_exec import SecretCommands, SecretsExecSettings
 from memory.runtime.signet.service import ServiceSettings
 from memory.runtime.signet.sessions import Caller, Sessions, TokenGrant
-from memory.runtime.signet.types import Refused
+from memory.runtime.signet.types import Refused, RuntimeAdapter
 from memory.slot.host_store import HostStore
+from memory.slot.slot import MemorySlot
 
 log = logging.getLogger("memslot.signet")
 
@@ -55,7 +59,9 @@ class RuntimeAdapterServer:
     """The daemon's endpoints as an ASGI application, :attr:`app`.
 
     Args:
-        memory: the slot as hosts use it, open; whoever opened it closes it.
+        memory: an open slot, bare or as hosts use it; whoever opened it closes it. Or a harness's own
+            :class:`RuntimeAdapter`: the application then offers its five lifecycle calls and ``/health``, and only
+            ``tokens`` and ``limits`` below mean something.
         tokens: bearer token -> what it opens. Empty asks for none, and answers loopback clients only.
         isolate: ``shared`` gives a token one memory over all its projects and agents, ``strict`` one for each.
         settings: identity, transcripts.
@@ -72,7 +78,7 @@ class RuntimeAdapterServer:
 
     def __init__(
         self,
-        memory: TurnMemory,
+        memory: TurnMemory | MemorySlot | RuntimeAdapter,
         *,
         tokens: Mapping[str, TokenGrant] | None = None,
         isolate: Isolate = "shared",
@@ -82,33 +88,46 @@ class RuntimeAdapterServer:
         agent: Conversations | None = None,
         secrets_exec: SecretsExecSettings | None = None,
     ) -> None:
+        self.limits = limits or http.Limits()
+        at_once = self.limits.at_once
+        half = max(1, at_once // 2) if len(tokens or ()) > 1 else at_once
+        self.work = http.Work(at_once, self.limits.per_caller or half)
+        if isinstance(memory, RuntimeAdapter):
+            self._serve_adapter(memory, tokens or {})
+            return
+        own: TurnMemory | None = None
+        if isinstance(memory, MemorySlot):
+            memory = own = TurnMemory(memory)
         if not tokens and memory.slot.scope is None:
             raise ConfigError("serve: whose memory is it? set memory.scope, or serve.tokens")
         if secrets_exec is not None and not tokens:
             why = "serve.secrets_exec: whoever is on this machine could run commands; set serve.tokens"
             raise ConfigError(why)
         settings = settings or ServiceSettings()
-        self.limits = limits or http.Limits()
         self.store = store or HostStore(memory.slot.backend_name)
         sessions = Sessions(isolate, self.store, memory.slot.resets)
         self._changes = Changes(Memories(memory.slot, sessions, self.store, settings.longest_prompt))
         self._callers = http.Callers(tokens or {}, memory.slot.scope, read_only=memory.slot.read_only)
         self.grant = self._callers.grant
-        at_once = self.limits.at_once
-        half = max(1, at_once // 2) if len(tokens or ()) > 1 else at_once
-        self.work = http.Work(at_once, self.limits.per_caller or half)
         commands = None if secrets_exec is None else SecretCommands(secrets_exec)
         self.endpoints = Endpoints(memory, self._changes, settings, self._callers, self.work, agent, commands)
-        self.app = FastAPI(
-            title="memslot: Signet's endpoints",
-            version=version("memslot"),
-            docs_url=None,
-            redoc_url=None,
-            openapi_url=None,
-        )
+        self._note_answer = self.endpoints.metrics.answered
+        self.app = _application(own)
         for method, path, handler, body in ROUTES:
             self._add(method, path, getattr(self.endpoints, handler), body)
         self.app.add_api_route("/health", self.endpoints.health, methods=["GET"])
+        self.app.exception_handler(HTTPException)(_not_here)
+
+    def _serve_adapter(self, adapter: RuntimeAdapter, tokens: Mapping[str, TokenGrant]) -> None:
+        """Answer lifecycle requests by the methods of a harness's adapter, which knows no scopes."""
+        anybody = MemoryScope(run_id="adapter", persona_id="adapter")
+        self._callers = http.Callers(tokens, anybody)
+        self.grant = self._callers.grant
+        self._note_answer = lambda path, status, seconds: None
+        self.app = _application(None)
+        for path, method, params in LIFECYCLE:
+            self._add("POST", path, hook(adapter, method, params), params)
+        self.app.add_api_route("/health", partial(_healthy, adapter.harness), methods=["GET"])
         self.app.exception_handler(HTTPException)(_not_here)
 
     def _add(self, method: str, path: str, endpoint: Endpoint, params: type[types.Wire] | None) -> None:
@@ -163,7 +182,7 @@ class RuntimeAdapterServer:
                 raise
             log.error("%s: unexpected %s", path, type(error).__name__)
             response = http.error_answer(500, "internal error")
-        self.endpoints.metrics.answered(path, response.status_code, time.perf_counter() - began)
+        self._note_answer(path, response.status_code, time.perf_counter() - began)
         return response
 
     def caller(self, request: Request) -> Caller:
@@ -181,6 +200,29 @@ class RuntimeAdapterServer:
         """Serve something else at ``path``: callers are checked here, and answered by their scope's application."""
         mounted = http.Mounted(self.caller, self.limits, self.work, app_for)
         self.app.router.routes.append(Route(path, endpoint=mounted))
+
+
+def _application(own: TurnMemory | None) -> FastAPI:
+    """An application without routes; ``own`` is closed, with what it has to write, when the application ends."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        if own is not None:
+            await own.aclose()
+
+    return FastAPI(
+        title="memslot: Signet's endpoints",
+        version=version("memslot"),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        lifespan=lifespan,
+    )
+
+
+async def _healthy(harness: str) -> dict[str, str]:
+    return {"status": "healthy", "harness": harness}
 
 
 async def _not_here(request: Request, error: HTTPException) -> JSONResponse:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from pydantic import TypeAdapter
 
@@ -242,6 +242,24 @@ class Sessions:
 
 def _place(caller: Caller, key: str) -> tuple[MemoryScope, bool, str]:
     return caller.scope, caller.read_only, key
+
+
+def project_of(own: MemoryScope, scope: MemoryScope) -> str | None:
+    """The project that a scope of :meth:`Sessions.scope` stands for.
+
+    Args:
+        own: the caller's scope, which its projects divide.
+        scope: one of them.
+
+    Returns:
+        Its project; None outside of projects, or where its name was too long to keep.
+    """
+    before = "" if own.agent_id is None else f"{_escaped(own.agent_id)}|"
+    label = (scope.agent_id or "").removeprefix(before)
+    project, divided, agent = label.partition("|")
+    if scope == own or not divided or agent.startswith("~"):
+        return None
+    return unquote(project, errors="surrogatepass") or None
 
 
 def _escaped(part: str) -> str:
