@@ -123,7 +123,7 @@ class RuntimeAdapterServer:
         anybody = MemoryScope(run_id="adapter", persona_id="adapter")
         self._callers = http.Callers(tokens, anybody)
         self.grant = self._callers.grant
-        self._note_answer = lambda path, status, seconds: None
+        self._note_answer = _ignore
         self.app = _application(None)
         for path, method, params in LIFECYCLE:
             self._add("POST", path, hook(adapter, method, params), params)
@@ -219,6 +219,10 @@ def _application(own: TurnMemory | None) -> FastAPI:
         openapi_url=None,
         lifespan=lifespan,
     )
+
+
+def _ignore(route: str, status: int, seconds: float) -> None:
+    """Count nothing: an adapter of a harness has no figures."""
 
 
 async def _healthy(harness: str) -> dict[str, str]:
