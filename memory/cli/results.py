@@ -129,6 +129,8 @@ def _show(found: Verified, of: str) -> None:
         say(f"checked: {item}", "dim")
     for item in found.unchecked:
         say(f"not checked: {item}", "yellow")
+    for memory in found.learning:
+        say(f"warning: {memory}", "bold yellow")
     for deviation in found.deviations:
         payload = f"recorded {deviation.recorded}, computed {deviation.computed or 'nothing'}"
         say(f"differs: {deviation.where}: {payload}", "bold red")

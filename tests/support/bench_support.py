@@ -4,6 +4,7 @@ import json
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import EntryPoint
 
@@ -102,6 +103,7 @@ def registry_with(
         if not isinstance(given, BaseAdapter):
             return given()
         given.aclose = _stay_open  # each cell opens it anew
+        given.traits = replace(given.traits, store="what the test watches")
         return given
 
     module.memslot_describe, module.memslot_create = memslot_describe, memslot_create

@@ -7,20 +7,21 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 
 from memory.bench.data.timeline import Timeline
 from memory.bench.engine.context import CellContext, CellState, looked_for
 from memory.bench.engine.files import (
+    OTHERWISE_FILE,
     AppendedLines,
     CellJournal,
     HarnessFailed,
     Interrupted,
     Stopped,
-    StoreFingerprint,
     TraceFile,
     drop_torn_line,
     each_line,
@@ -39,6 +40,7 @@ from memory.bench.engine.manifest import (
     read_cell,
 )
 from memory.bench.engine.matrix import CellSpec, Experiment
+from memory.bench.engine.openings import Openings
 from memory.bench.engine.play import CellPlayer, diagnosed
 from memory.bench.engine.probe_session import completed
 from memory.bench.engine.provenance import wire_truth
@@ -48,6 +50,7 @@ from memory.bench.scores.model import ProbeRecord
 from memory.contract.errors import ConfigError, MemslotError
 from memory.contract.receipts import BackendHealth
 from memory.contract.scope import MemoryScope
+from memory.plugins.config import MemslotConfig
 from memory.plugins.opening import build_slot
 from memory.plugins.redaction import Scrubber
 from memory.plugins.registry import MemoryAdapterRegistry
@@ -149,6 +152,10 @@ def ended_record(job: Job, status: str, error: ErrorRecord) -> CellRecord:
     return open_record(job).model_copy(update={"status": status, "error": error, "fault": "harness"})
 
 
+def _built(config: MemslotConfig, place: Path, **given: Any) -> MemorySlot:
+    return build_slot(config, data_dir=place, neutral_sections=True, **given)
+
+
 class _Cell:
     def __init__(
         self,
@@ -184,6 +191,8 @@ class _Cell:
             drop_torn_line(self.directory / "traces.jsonl")  # of a process that was killed
         try:
             self.job.write_results(self.state.records, fault, error)
+            if self.state.again:
+                write_whole(self.directory / OTHERWISE_FILE, json_lines(self.state.again))
         except HarnessFailed as failure:
             status, error, fault = "failed", error or self._error(failure), fault or "harness"
         return CellRecord.model_validate(
@@ -231,24 +240,21 @@ class _Cell:
         )
         scope = open_record(job).scope
         traces = TraceFile(self.directory / "traces.jsonl", self.scrub)
-        opened = time.perf_counter()
-        slot = build_slot(
-            config,
-            token_counter=config.token_counter(),
-            trace_sink=traces,
-            registry=self.registry,
-            data_dir=self.directory / "store",
-            neutral_sections=True,
+        build = partial(
+            _built, config, token_counter=config.token_counter(), trace_sink=traces, registry=self.registry
         )
+        opened = time.perf_counter()
+        openings = Openings(build, self.directory / "store", partial(self._note_scope, scope))
         self._add_time("open", (time.perf_counter() - opened) * 1000)
-        async with slot, roles:
+        async with openings, roles:
             context = CellContext(
-                slot=slot,
+                slot=openings.slot,
                 roles=roles.roles,
                 journal=journal,
                 **looked_for(self.timeline, data.timelines),
-                fingerprint=StoreFingerprint(self.directory / "store"),
+                openings=openings,
                 mark_probe=traces.mark_probe,
+                asking_again=traces.asking_again,
                 check=traces.check,
                 add_time=self._add_time,
                 progress=self._report,
@@ -260,17 +266,19 @@ class _Cell:
             self.state = player.state
             try:
                 with context.timed("health"):
-                    health = await slot.health()
+                    health = await openings.slot.health()
                 self._check_health(health, self.scrub)
                 await player.play()
-                await self._diagnose(slot, scope)
+                await self._diagnose(openings.slot, scope)
                 traces.check()
             finally:
                 closing = time.perf_counter()
-                with contextlib.suppress(MemslotError):
-                    self.native_scope = dict(slot.native_scope(scope))
         self._add_time("close", (time.perf_counter() - closing) * 1000)
         self._finish(journal)
+
+    def _note_scope(self, scope: MemoryScope, slot: MemorySlot) -> None:
+        with contextlib.suppress(MemslotError):
+            self.native_scope = dict(slot.native_scope(scope))
 
     def _check_health(self, health: BackendHealth, scrub: Scrubber) -> None:
         shown = {"details": scrub(health.details), "warnings": scrub(health.warnings), "latency_ms": None}

@@ -6,19 +6,21 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NamedTuple, Unpack, cast
 
 from memory.bench.data.timeline import Beat, Probe, Script, Timeline
-from memory.bench.engine.files import NO_ANSWER, CellJournal, HarnessFailed, Interrupted
+from memory.bench.engine.files import NO_ANSWER, CellJournal, HarnessFailed, Interrupted, Stopped
 from memory.bench.engine.models import load_prompt
+from memory.bench.engine.openings import Openings, Way
 from memory.bench.engine.roles import Exchange, Roles, Verdict
 from memory.bench.engine.settings import CsField, EventContext
 from memory.bench.scores.model import ProbeRecord
 from memory.bench.scores.sections import WholeTurns
+from memory.contract.adapter import SupportsReadiness
 from memory.contract.errors import BackendError, InputError
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.receipts import RetrieveResult
@@ -45,6 +47,23 @@ class CellSettings:
     bulk: bool = False
 
 
+TEST_COUNTS = (
+    "skipped",
+    "recalled",
+    "dated",
+    "versioned",
+    "asked_again",
+    "answered_otherwise",
+    "failed_again",
+)
+"""Counts of a test session. The last three: requests that were put a second time, those whose section differed,
+and those that failed then."""
+
+
+def _record(item: ProbeRecord | Mapping[str, Any]) -> ProbeRecord:
+    return item if isinstance(item, ProbeRecord) else ProbeRecord.load(item)
+
+
 @dataclass
 class CellState:
     """What is known of a cell, the sum of its journal's lines: what :class:`CellRecord` says of it, and of test
@@ -59,6 +78,7 @@ class CellState:
     store: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
     records: list[ProbeRecord] = field(default_factory=list)
+    again: list[ProbeRecord] = field(default_factory=list)  # of requests that were answered otherwise again
     texts: list[Mapping[str, Any]] = field(default_factory=list)
     models: dict[str, Counter[str]] = field(default_factory=dict)
     resumed: int = 0
@@ -110,11 +130,10 @@ class CellState:
             self.probes += row.get("last", False)
             self.readiness[row["readiness"]] += 1
             self.store[row["store"]] += 1
-            for count in ("skipped", "recalled", "dated", "versioned"):
+            for count in TEST_COUNTS:
                 self.counts[count] += row[count]
-            self.records += (
-                item if isinstance(item, ProbeRecord) else ProbeRecord.load(item) for item in row["records"]
-            )
+            self.again += map(_record, row["again"])
+            self.records += map(_record, row["records"])
             self.texts += row.get("texts", ())
         if warnings := row.get("warnings"):
             self.warnings.update(warnings)
@@ -122,7 +141,7 @@ class CellState:
             self.models.setdefault(role, Counter()).update(spent)
 
 
-@dataclass(frozen=True)
+@dataclass
 class CellContext:
     """What a cell needs from outside."""
 
@@ -132,7 +151,9 @@ class CellContext:
     turns: WholeTurns = field(default_factory=lambda: WholeTurns({}))
     foreign: tuple[str, ...] = ()  # phrases of other personas, so that a leak shows
     fingerprint: Callable[[], object] = lambda: None  # of the native store; None where it cannot be counted
+    openings: Openings | None = None  # None: tests meet the slot itself
     mark_probe: Callable[[str | None], None] = lambda _: None  # to which the traces of what follows belong
+    asking_again: Callable[[bool], None] = lambda _: None  # traces of what follows stand apart
     check: Callable[[], None] = lambda: None  # raises where what happened cannot be kept; before it is noted
     add_time: Callable[[str, float], None] = lambda phase, ms: None
     progress: Callable[[CellState], None] = lambda _: None
@@ -181,14 +202,24 @@ class CellMemory(TurnMemory):
     recall_fields: RecallFields
     turn_fields: TurnFields  # of the turn that is recorded next
     event: MemoryEvent  # what was recorded last
+    # What a test session asked is asked once: what the user says after it would tell the memory what is wanted.
+    held: Recall | None = None
 
     def __init__(self, slot: MemorySlot) -> None:
         super().__init__(slot, _POLICY)
 
-    def recall(
+    async def recall(
+        self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
+    ) -> Recall:
+        """What was recalled before, where that is held; else what the memory gives."""
+        if self.held is not None:
+            return self.held
+        fields.update(self.recall_fields)
+        return await self.ask(user, session_id=session_id, scope=scope, **fields)
+
+    def ask(
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
     ) -> Coroutine[Any, Any, Recall]:
-        fields.update(self.recall_fields)
         return super().recall(user, session_id=session_id, scope=scope, **fields)
 
     async def record_turn(
@@ -210,13 +241,62 @@ def role_calls(role: str) -> Iterator[None]:
         raise failure(f"the {role}: {error}") from error
 
 
-class SessionDriver:
-    """Carries a cell's sessions out."""
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What a memory says before tests begin, and what the record must say of it."""
 
-    def __init__(self, context: CellContext, scope: MemoryScope, settings: CellSettings) -> None:
+    state: str
+    warnings: tuple[str, ...] = ()
+
+
+class SessionDriver:
+    """Carries a cell's sessions out.
+
+    Args:
+        before: the driver that this one goes on for, with the failures it has counted.
+    """
+
+    def __init__(
+        self,
+        context: CellContext,
+        scope: MemoryScope,
+        settings: CellSettings,
+        before: SessionDriver | None = None,
+    ) -> None:
         self.context, self.scope, self.settings = context, scope, settings
         self._memory = CellMemory(context.slot)
-        self._failures_in_a_row = 0
+        self._in_a_row: Counter[str] = before._in_a_row if before else Counter()
+
+    async def ready(self) -> Readiness:
+        """Wait until the memory is ready for tests; Stopped where it failed to process what was written."""
+        slot = self.context.slot
+        if (waiting := slot.capability(SupportsReadiness)) is None:
+            if slot.traits.consistency == "immediate":
+                return Readiness("not_offered")
+            return Readiness(
+                "not_offered", ("writes become retrievable later, and the provider cannot say when",)
+            )
+        with self.context.timed("wait"):
+            answer = await waiting.wait_until_ready(self.scope, self.settings.wait_timeout_s)
+        why = f": {answer.detail}" if answer.detail else ""
+        if answer.state == "failed":
+            raise Stopped(f"the backend failed to process what was written{why}")
+        if answer.state == "ready":
+            return Readiness("ready")
+        return Readiness(answer.state, (f"a test session began while readiness was {answer.state}{why}",))
+
+    @asynccontextmanager
+    async def as_it_stood(self, way: Way, told: Sequence[MemoryEvent]) -> AsyncIterator[SessionDriver]:
+        """A driver for one test, whose memory stands as it stood before any test."""
+        openings = self.context.openings
+        if openings is None or way == "same":
+            yield self
+            return
+        began = time.perf_counter()
+        async with openings.reader(way, self.scope, told) as (slot, fingerprint):
+            self.context.add_time("reader", (time.perf_counter() - began) * 1000)
+            context = replace(self.context, slot=slot, fingerprint=fingerprint)
+            yield SessionDriver(context, self.scope, self.settings, self)
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
         with self.context.timed("simulate"), role_calls("simulator"):
@@ -244,10 +324,10 @@ class SessionDriver:
         """None of a retrieval that worked, else the failure's name; several in a row are raised."""
         error = recall.failure
         if error is None:
-            self._failures_in_a_row = 0
+            self._in_a_row.clear()
             return None
-        self._failures_in_a_row += 1
-        if not isinstance(error, BackendError) or self._failures_in_a_row >= _MAX_FAILURES:
+        self._in_a_row["failures"] += 1
+        if not isinstance(error, BackendError) or self._in_a_row["failures"] >= _MAX_FAILURES:
             raise error
         return type(error).__name__
 
@@ -273,7 +353,7 @@ class Conversation:
         turns: int | None = None,
         probe: Probe | None = None,
     ) -> None:
-        self._driver, self._script = driver, script
+        self._driver, self.script = driver, script
         self.turns = len(earlier) if turns is None else turns
         self._memory = driver.memory(probe or script)
         identity = load_prompt("assistant").text.format(
@@ -288,24 +368,32 @@ class Conversation:
         )
         self._session.history = [said for exchange in earlier for said in _messages(exchange)]
 
-    async def recall(self, user: str) -> Recall:
+    async def recall(self, user: str, held: Recall | None = None, phase: str = "retrieve") -> Recall:
         """What the memory gives for what the user says, where no reply is wanted."""
         session_id = self._session.session_id
+        self._memory.held = held
         recall = await self._memory.recall(user, session_id=session_id, scope=self._driver.scope)
-        self._driver.context.add_time("retrieve", recall.took_ms)
+        if held is None:
+            self._driver.context.add_time(phase, recall.took_ms)
         return recall
 
-    async def turn(self, user: str, attribute: str | None = None, answers: str = "") -> Said:
+    async def turn(
+        self, user: str, attribute: str | None = None, answers: str = "", held: Recall | None = None
+    ) -> Said:
         """One turn, which may state an attribute; MemslotError where the assistant failed, or nothing was said.
-        ``answers``, to choose from, are shown to the assistant, and no part of the question to the memory."""
+
+        Args:
+            answers: to choose from; shown to the assistant, and no part of the question to the memory.
+            held: what was recalled before; the memory is not asked.
+        """
+        self._memory.held = held
         self.turns += 1
         session_id = self._session.session_id
-        self._memory.turn_fields = _fields(
-            self._driver.scope, session_id, self._script, self.turns, attribute
-        )
+        self._memory.turn_fields = _fields(self._driver.scope, session_id, self.script, self.turns, attribute)
         options = (Attachment(name="answers", content=answers),) if answers else ()
         report = await self._session.turn(UserTurn(content=user, attachments=options))
-        self._driver.context.add_time("retrieve", report.recall.took_ms)
+        if held is None:
+            self._driver.context.add_time("retrieve", report.recall.took_ms)
         self._driver.context.add_time("answer", report.took_ms - report.before_model_ms)
         if report.failure is not None:
             with role_calls("assistant"):

@@ -18,6 +18,7 @@ from memory.bench.engine.cell import Job, open_record
 from memory.bench.engine.executors import Executor, make_executor
 from memory.bench.engine.files import (
     JOURNAL_VERSION,
+    OTHERWISE_FILE,
     CeilingReached,
     each_line,
     exclusively,
@@ -46,6 +47,7 @@ from memory.bench.engine.role_set import check_roles
 from memory.bench.engine.settings import Variant
 from memory.bench.scores.metrics import experiment_metrics
 from memory.bench.scores.model import Metrics, ProbeRecord, Sample
+from memory.bench.scores.second_time import with_second_time
 from memory.contract.errors import ConfigError
 from memory.doctor.report import Waiting
 from memory.doctor.runner import run_doctor
@@ -161,16 +163,16 @@ def resume(
         return _Run(experiment, directory, earlier, registry, executor, listeners).go_through()
 
 
-def load_samples(directory: Path, cells: Sequence[CellRecord]) -> list[Sample]:
+def load_samples(directory: Path, cells: Sequence[CellRecord], file: str = "results.jsonl") -> list[Sample]:
     """The records of cells, with their clusters; ConfigError where a line is damaged."""
     found: list[Sample] = []
     for cell in cells:
-        file = directory / "cells" / cell.cell_id / "results.jsonl"
-        for number, row in enumerate(each_line(file), start=1):
+        path = directory / "cells" / cell.cell_id / file
+        for number, row in enumerate(each_line(path), start=1):
             try:
                 record = ProbeRecord.load(row)
             except TypeError:
-                raise ConfigError(f"{file}, line {number}, is damaged") from None
+                raise ConfigError(f"{path}, line {number}, is damaged") from None
             found.append(Sample(f"{cell.seed}/{cell.persona_id}", record, cell.replicate))
     return found
 
@@ -178,13 +180,22 @@ def load_samples(directory: Path, cells: Sequence[CellRecord]) -> list[Sample]:
 def measure(directory: Path, manifest: Manifest) -> Metrics:
     """The figures of an experiment, from the results its cells have written."""
     variants = manifest.variants
-    return experiment_metrics(
+    samples = {each.label: load_samples(directory, manifest.cells_of(each.label)) for each in variants}
+    metrics = experiment_metrics(
         manifest.experiment_id,
-        [(each.label, load_samples(directory, manifest.cells_of(each.label))) for each in variants],
+        [*samples.items()],
         shown=dict(zip((variant.label for variant in variants), shown_labels(variants), strict=True)),
         alike={variant.label: comparable(variant) for variant in variants},
         primary=_primary(manifest),
     )
+    providers = []
+    for found in metrics.providers:
+        cells = manifest.cells_of(found.label)
+        if any(cell.counts.get("asked_again") for cell in cells):
+            otherwise = load_samples(directory, cells, OTHERWISE_FILE)
+            found = with_second_time(found, samples[found.label], otherwise)
+        providers.append(found)
+    return metrics.model_copy(update={"providers": tuple(providers)})
 
 
 def comparable(variant: VariantRecord) -> tuple[object, ...]:

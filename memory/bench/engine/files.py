@@ -56,10 +56,12 @@ class CeilingReached(Interrupted):
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 FORMAT_VERSION = 2  # of records; counts up when a reader of the old form would misread the new one
-JOURNAL_VERSION = 2  # counts up when a journal of before could not be continued
+JOURNAL_VERSION = 3  # counts up when a journal of before could not be continued
 METER_FILE = "calls.log"
-_HASHED = (METER_FILE, "diagnostics.jsonl", "journal.jsonl", "results.jsonl", "texts.jsonl", "times.jsonl",
-           "traces.jsonl")  # fmt: skip
+AGAIN_FILE = "again.jsonl"  # traces of what was asked a second time
+OTHERWISE_FILE = "otherwise.jsonl"  # records of the requests that were answered otherwise then
+_HASHED = (AGAIN_FILE, METER_FILE, OTHERWISE_FILE, "diagnostics.jsonl", "journal.jsonl", "results.jsonl",
+           "texts.jsonl", "times.jsonl", "traces.jsonl")  # fmt: skip
 
 
 def new_id(label: str, at: datetime) -> str:
@@ -208,16 +210,19 @@ class CellJournal(AppendedLines):
 
     def without_texts(self) -> None:
         """Write the file anew without what was said, once it is needed no more."""
-        texts = ("user", "reply", "texts")
+        texts = ("user", "reply", "texts", "texts_again")
         kept = ({name: row[name] for name in row if name not in texts} for row in self.lines())
         write_whole(self.path, json_lines(kept))
 
 
 class TraceFile(AppendedLines):
-    """The sink of a cell's traces; a cell that goes on appends."""
+    """The sink of a cell's traces; a cell that goes on appends. What is asked a second time stands in a file of its
+    own, so that it counts nowhere else."""
 
     def __init__(self, path: Path, scrub: Scrubber) -> None:
         super().__init__(path)
+        self._first, self._again = path, path.with_name(AGAIN_FILE)
+        drop_torn_line(self._again)
         self._scrub = scrub
         self._probe_id: str | None = None
         self._lost: OSError | None = None
@@ -238,6 +243,10 @@ class TraceFile(AppendedLines):
         """Refuse to go on where a trace is lost: what it tells could never be checked."""
         if self._lost:
             raise HarnessFailed.full(self.path.name, self._lost) from self._lost
+
+    def asking_again(self, again: bool) -> None:
+        """Traces of the calls that follow are those of a second time, or no longer."""
+        self.path = self._again if again else self._first
 
     def mark_probe(self, probe_id: str | None) -> None:
         """Traces of the calls that follow name the probe."""

@@ -6,23 +6,25 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from memory.bench.data.timeline import Beat, Script, Session, Timeline
+from memory.bench.data.timeline import Beat, Script, Session, TestSession, Timeline
 from memory.bench.engine.context import (
     CellContext,
     CellSettings,
     CellState,
     Conversation,
+    Readiness,
     SessionDriver,
     turn_event,
 )
 from memory.bench.engine.files import HarnessFailed, Stopped
 from memory.bench.engine.manifest import ErrorRecord
+from memory.bench.engine.openings import ACCUMULATION, Way
 from memory.bench.engine.probe_session import ProbeSession
 from memory.bench.engine.roles import Exchange
 from memory.bench.engine.test_session import TestSessionRun
@@ -30,7 +32,7 @@ from memory.contract.adapter import SupportsBulkIngest, SupportsNativeQuery
 from memory.contract.errors import CapabilityNotSupported, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import WriteReceipt
-from memory.contract.requests import AdapterMode, NativeQueryRequest
+from memory.contract.requests import NativeQueryRequest
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
 
@@ -43,18 +45,28 @@ class CellPlayer:
     def __init__(
         self, context: CellContext, timeline: Timeline, scope: MemoryScope, settings: CellSettings
     ) -> None:
-        self._context, self._slot, self._timeline, self._scope = context, context.slot, timeline, scope
+        self._context, self._timeline, self._scope, self._settings = context, timeline, scope, settings
         self._driver = SessionDriver(context, scope, settings)
-        self._bulk = self._slot.capability(SupportsBulkIngest) if settings.bulk else None
         self.state = CellState()
         self._written: set[str] = set()
         self._turns: dict[str, deque[dict[str, Any]]] = {}
-        self._uncertain = self._clock_lost = False
-        self._last: MemoryEvent | None = None
+        self._uncertain = self._clock_lost = self._forgotten = False
+        self._told: list[MemoryEvent] = []  # everything, in its order
+
+    @property
+    def _slot(self) -> MemorySlot:
+        return self._context.slot
+
+    @property
+    def _bulk(self) -> SupportsBulkIngest | None:
+        return self._slot.capability(SupportsBulkIngest) if self._settings.bulk else None
 
     async def play(self) -> None:
         """Go through the timeline, from where the journal ends; of what raises, all that was done stands there."""
         self._read_journal()
+        openings = self._context.openings
+        # A memory that lives in its process alone has lost what an earlier process told it.
+        self._forgotten = bool(self._written) and openings is not None and openings.way() == "told again"
         try:
             await self._play()
         except Exception:
@@ -66,25 +78,44 @@ class CellPlayer:
     async def _play(self) -> None:
         with self._context.timed("setup"):
             # A process that was killed in a test session has left nobody to switch back.
-            await self._slot.set_mode(AdapterMode(read_only=False, reason="accumulation"))
+            await self._slot.set_mode(ACCUMULATION)
             await self._slot.setup_scope(self._scope)
         state = self.state
         if state.steps == self._timeline.steps:
             return  # all of it, and what was said may be forgotten already
-        tests = self._timeline.tests
         points = sorted({probe.after for probe in self._timeline.probes})
         for number, session in enumerate([None, *self._timeline.sessions]):
             if session is not None:
                 await self._session(number, session)
-            while state.tests < len(tests) and tests[state.tests].after == number:
-                await self._remind()
-                run = TestSessionRun(self._driver, tests[state.tests])
-                await run.play()
-                self._note("test", **run.row())
-                self._context.progress(state)
+            if tests := [test for test in self._timeline.tests[state.tests :] if test.after == number]:
+                await self._test(tests)
             if number in points[state.probes :]:
-                await self._remind()
                 await self._ask(number)
+
+    async def _test(self, tests: Sequence[TestSession]) -> None:
+        """The test sessions of one point."""
+        async with self._examined() as (way, readiness):
+            for test in tests:
+                async with self._driver.as_it_stood(way, self._told) as driver:
+                    run = TestSessionRun(driver, test)
+                    await run.play(readiness)
+                self._note("test", **run.row(), way=way)
+                self._context.progress(self.state)
+
+    @asynccontextmanager
+    async def _examined(self) -> AsyncIterator[tuple[Way, Readiness]]:
+        """Tests are played within, each with a memory that stands as it stands now."""
+        await self._remind()
+        readiness = await self._driver.ready()
+        openings = self._context.openings
+        if openings is None:
+            yield "same", readiness
+            return
+        async with openings.aside(self._scope) as way:
+            yield way, readiness
+        if openings.slot is not self._context.slot:
+            self._context.slot = openings.slot
+            self._driver = SessionDriver(self._context, self._scope, self._settings, self._driver)
 
     def _read_journal(self) -> None:
         for row in self._context.journal.lines():
@@ -108,6 +139,11 @@ class CellPlayer:
         self.state.add({"kind": kind, **row})
 
     async def _ask(self, number: int) -> None:
+        async with self._examined() as (way, readiness):
+            await self._ask_at(number, way, readiness)
+        self._context.progress(self.state)
+
+    async def _ask_at(self, number: int, way: Way, readiness: Readiness) -> None:
         """The probes of one point, some at a time; those that a crash or a failure has left are asked alone."""
         answered = {record.probe_id for record in self.state.records}
         probes = [item for item in self._timeline.probes_after(number) if item.probe_id not in answered]
@@ -117,15 +153,15 @@ class CellPlayer:
             if not some:  # all were answered before the crash, and the last line was not
                 self._note("probes_ended")
                 break
-            run = ProbeSession(self._driver, some)
-            try:
-                await run.play()
-            except MemslotError:
-                if run.records:
-                    self._note("probes", **run.row(), last=False)
-                raise
-            self._note("probes", **run.row(), last=last)
-        self._context.progress(self.state)
+            async with self._driver.as_it_stood(way, self._told) as driver:
+                run = ProbeSession(driver, some)
+                try:
+                    await run.play(readiness)
+                except MemslotError:
+                    if run.records:
+                        self._note("probes", **run.row(), way=way, last=False)
+                    raise
+            self._note("probes", **run.row(), way=way, last=last)
 
     async def _session(self, number: int, session: Session) -> None:
         noted = number <= self.state.sessions
@@ -138,8 +174,8 @@ class CellPlayer:
 
     async def _remind(self) -> None:
         """A provider that recalls nothing keeps no more of the past than its last event, and not on disk."""
-        if self._clock_lost and self._last is not None and not self._slot.traits.recalls_writes:
-            await self._slot.record_event(self._last)
+        if self._clock_lost and self._told and not self._slot.traits.recalls_writes:
+            await self._slot.record_event(self._told[-1])
         self._clock_lost = False
 
     async def _play_script(self, session_id: str, script: Script, *, noted: bool) -> None:
@@ -196,6 +232,9 @@ class CellPlayer:
         if self._driver.settings.event_context == "text":
             events = [_with_context(event) for event in events]
         new = [event for event in events if event.event_id not in self._written]
+        if self._forgotten:
+            for event in (event for event in events if event.event_id in self._written):
+                await self._slot.record_event(event)
         if self._bulk is not None and len(new) > 1 and not self._uncertain:
             with self._context.timed("write"):
                 receipts = await self._bulk.record_events(new)
@@ -208,7 +247,7 @@ class CellPlayer:
                 self._uncertain = self._uncertain and self._bulk is not None
                 self._note_written(event, receipt)
             self._uncertain = self._uncertain and not new
-        self._last = events[-1] if events else self._last
+        self._told += events
 
     def _note_written(self, event: MemoryEvent, receipt: WriteReceipt) -> None:
         if receipt.status == "skipped_read_only":

@@ -4,10 +4,11 @@ question with given answers is put to the assistant with them; one without is an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 from memory.bench.data.timeline import (
     AbstainTruth,
@@ -23,10 +24,18 @@ from memory.bench.data.timeline import (
 from memory.bench.engine.context import Conversation, SessionDriver
 from memory.bench.engine.manifest import ErrorRecord
 from memory.bench.engine.roles import Exchange, RuleJudge
-from memory.bench.engine.test_session import TestSessionRun, measured, of_truth, of_verdicts, planned_requests
+from memory.bench.engine.test_session import (
+    Request,
+    TestSessionRun,
+    measured,
+    of_truth,
+    of_verdicts,
+    planned_requests,
+)
 from memory.bench.scores.model import ProbeRecord, ProbeStatus
 from memory.bench.scores.sections import abstains, plain
 from memory.contract.receipts import RetrieveResult
+from memory.runtime._policy import Recall
 
 _LETTER = re.compile(r"\(([a-z])\)")
 _WHEN = datetime(2026, 1, 1, tzinfo=UTC)  # when a question is asked of which the data does not say
@@ -60,33 +69,47 @@ def planned_probe(persona_id: str, probe: Probe, *, answers: bool) -> ProbeRecor
 class ProbeSession(TestSessionRun):
     """The probes of one point of the timeline while they are asked, each by itself: none sees another."""
 
-    def __init__(self, driver: SessionDriver, probes: Sequence[Probe]) -> None:
+    def __init__(
+        self, driver: SessionDriver, probes: Sequence[Probe], held: Mapping[str, Recall] | None = None
+    ) -> None:
         beats = tuple(Beat(probe.probe_id, "other", probe.query) for probe in probes)
         script = Script("", None, None, probes[0].asked_at or _WHEN, beats)
-        super().__init__(driver, TestSession(probes[0].after, probes[0].session_id, script))
+        super().__init__(driver, TestSession(probes[0].after, probes[0].session_id, script), held)
         self._probes = probes
 
     async def _ask_all(self) -> None:
         for probe in self._probes:
             await self._ask(probe)
 
-    async def _ask(self, probe: Probe) -> None:
-        planned = planned_probe(self._persona_id, probe, answers=self._context.roles.answers)
+    def _requests(self) -> list[Request]:
+        return [
+            Request(probe.probe_id, probe.query, partial(self._conversation, probe)) for probe in self._probes
+        ]
+
+    def _another(self, held: Mapping[str, Recall]) -> Self:
+        return type(self)(self._driver, self._probes, held)
+
+    def _conversation(self, probe: Probe) -> Conversation:
         script = Script("", probe.scenario, probe.context, probe.asked_at or _WHEN, ())
         turns = self._counts["skipped"]
-        conversation = Conversation(self._driver, probe.session_id, script, turns=turns, probe=probe)
+        return Conversation(self._driver, probe.session_id, script, turns=turns, probe=probe)
+
+    async def _ask(self, probe: Probe) -> None:
+        planned = planned_probe(self._persona_id, probe, answers=self.context.roles.answers)
+        conversation, held = self._conversation(probe), self._held.get(probe.probe_id)
         truth, fields = probe.truth, dict[str, Any]()
         if planned.judged:
             answers = _lettered(truth) if isinstance(truth, ChoiceTruth) else ""
-            result, error = await self._turn(conversation, probe.probe_id, probe.query, answers)
-            fields = {} if error else await self._reply_judged(script, probe)
+            recall, error = await self._turn(conversation, probe.probe_id, probe.query, answers, held)
+            fields = {} if error else await self._reply_judged(conversation.script, probe)
         else:
-            with self._context.probe(probe.probe_id):
-                recall = await conversation.recall(probe.query)
-            result, error = recall.result, self._driver.outcome(recall)
+            with self.context.probe(probe.probe_id):
+                recall = await conversation.recall(probe.query, held)
+            error = self._driver.outcome(recall)
+            self.recalled[probe.probe_id] = recall
             if error is None:
                 self._keep(probe.probe_id, Exchange(probe.query, ""), recall)
-        if result is not None:
+        if (result := recall.result) is not None:
             fields |= measured(result.trace)
             if isinstance(truth, EvidenceTruth):
                 fields |= self._evidence(truth, result)
@@ -99,18 +122,18 @@ class ProbeSession(TestSessionRun):
         if not truth.turns:
             return {}
         section = result.formatted_context
-        shown = self._context.turns.shown(section)
+        shown = self.context.turns.shown(section)
         found = [turn for turn in truth.turns if turn in shown]
         named = self._driver.event_ids(result)
         fields: dict[str, Any] = {
             "found": len(found),
-            "overlapping": len({*found, *self._context.turns.overlapped(section, truth.turns)}),
+            "overlapping": len({*found, *self.context.turns.overlapped(section, truth.turns)}),
             "claimed": None if named is None else len(set(named) & set(truth.turns)),
             "relevant_tokens": 0,
         }
         if found:
             counter, text = self._slot.token_counter, plain(section)
-            words = [self._context.turns.plain[turn] for turn in found]
+            words = [self.context.turns.plain[turn] for turn in found]
             fields["relevant_tokens"] = sum(counter.count(word) for word in words)
             end = min((at + len(word) for word in words if (at := text.find(word)) >= 0), default=len(text))
             fields["first_relevant_tokens"] = counter.count(text[:end])
@@ -122,7 +145,7 @@ class ProbeSession(TestSessionRun):
         if isinstance(truth, ChoiceTruth):
             return _chosen(truth, reply)
         if isinstance(truth, AbstainTruth):
-            if isinstance(self._context.roles.judge, RuleJudge):
+            if isinstance(self.context.roles.judge, RuleJudge):
                 fit = abstains(reply, truth.trap)
                 return {"turns": 1, "fit_first": fit, "fit_last": fit}
             wish = "the reply says that this was not mentioned or is not known"

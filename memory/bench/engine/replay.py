@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
@@ -50,6 +50,7 @@ class ReplayDriver(SessionDriver):
         texts: Iterable[Row],
         retrieved: Mapping[str, Sequence[Trace]],
     ) -> None:
+        """``texts`` and ``retrieved`` are rows and traces of one test session."""
         # Of the slot the session loop counts tokens alone; nothing is asked of it, and nothing offered to it.
         context = CellContext(
             MemorySlot(FakeBackend(), token_counter=Utf8TokenCounter()),
@@ -59,11 +60,9 @@ class ReplayDriver(SessionDriver):
             mark_probe=self._mark_probe,
         )
         super().__init__(context, record.scope, CellSettings(budget=variant.budget, read_only=False))
-        self._retrieved, self._rows = retrieved, dict[str, deque[Row]]()
-        for text in texts:
-            self._rows.setdefault(text["probe_id"], deque()).append(text)
+        self._retrieved, self._rows = retrieved, first_rows(texts)
         self._probe = ""
-        self._event_ids: list[str] | None = None
+        self._named: list[tuple[RetrieveResult, list[str] | None]] = []
 
     def _mark_probe(self, probe_id: str | None) -> None:
         self._probe = probe_id or self._probe
@@ -72,17 +71,31 @@ class ReplayDriver(SessionDriver):
         return _RecordedMemory(self.context.slot, self._section)
 
     def event_ids(self, result: RetrieveResult) -> list[str] | None:
-        return self._event_ids
+        return next((names for known, names in self._named if known is result), None)
 
     def _section(self, request: RetrieveRequest) -> Recall:
-        rows = self._rows.get(self._probe)
-        if not rows:
-            return Recall("", failure=BackendError("nothing was shown"))
         answered = [item for item in self._retrieved.get(self._probe, ()) if item.error is None]
-        trace, row = answered[-len(rows)], rows.popleft()
-        self._event_ids, section = row["event_ids"], row["context"]
+        row = self._rows.get(self._probe)
+        if row is None or not answered:
+            return Recall("", failure=BackendError("nothing was shown"))
+        return self._shown(request, row, answered[-1])
+
+    def _shown(self, request: RetrieveRequest, row: Row, trace: Trace) -> Recall:
+        section: str = row["context"]
         result = RetrieveResult(request=request, raw=None, formatted_context=section, trace=trace)
+        self._named.append((result, row["event_ids"]))
         return Recall(section, result=result)
+
+    def second(
+        self, first: Mapping[str, Recall], texts: Iterable[Row], again: Mapping[str, Sequence[Trace]]
+    ) -> dict[str, Recall]:
+        """What was recalled the second time, by request; with the traces of that time where it differed."""
+        held = dict(first)
+        for probe, row in first_rows(texts).items():
+            result = first[probe].result
+            if result is not None and row["context"] != first[probe].section:
+                held[probe] = self._shown(result.request, row, again[probe][-1])
+        return held
 
     def outcome(self, recall: Recall) -> str | None:
         if recall.failure is None:
@@ -91,12 +104,20 @@ class ReplayDriver(SessionDriver):
         return (traces[-1].error if traces else None) or type(recall.failure).__name__
 
 
+def first_rows(texts: Iterable[Row]) -> dict[str, Row]:
+    """Of each request its first row; later ones are replies to what the user said after it."""
+    found: dict[str, Row] = {}
+    for row in texts:
+        found.setdefault(row["probe_id"], row)
+    return found
+
+
 class _RecordedMemory(CellMemory):
     def __init__(self, slot: MemorySlot, section: Callable[[RetrieveRequest], Recall]) -> None:
         super().__init__(slot)
-        self._section = section
+        self._section, self.recall_fields = section, {}
 
-    async def recall(
+    async def ask(
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
     ) -> Recall:
         return self._section(request_of(user, session_id, self.slot.scope_or_default(scope)))
@@ -113,11 +134,16 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was looked at, what of it deviates, and what could not be looked at and why."""
+    """What was looked at, what of it deviates, and what could not be looked at and why.
+
+    Attributes:
+        learning: memories that answered the same request otherwise a second time, with how often.
+    """
 
     checked: tuple[str, ...]
     deviations: tuple[Deviation, ...]
     unchecked: tuple[str, ...]
+    learning: tuple[str, ...] = ()
 
 
 def read_traces(file: Path) -> list[tuple[Trace, str | None]]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 from memory.bench.data.timeline import CONTEXTS, Beat, PreferenceTruth, TestSession
-from memory.bench.engine.context import Conversation, SessionDriver
+from memory.bench.engine.context import TEST_COUNTS, Conversation, Readiness, SessionDriver
 from memory.bench.engine.files import Stopped
+from memory.bench.engine.openings import ACCUMULATION
 from memory.bench.engine.roles import Exchange, Verdict
 from memory.bench.scores.model import ProbeRecord, ProbeStatus, Shown
 from memory.bench.scores.sections import sentences_with, settings_shown
-from memory.contract.adapter import SupportsReadiness
 from memory.contract.events import MemoryEvent, Message
-from memory.contract.receipts import ConsistencyModel, RetrieveResult, Trace
+from memory.contract.receipts import ConsistencyModel, Trace
 from memory.contract.requests import AdapterMode
 from memory.runtime._policy import Recall
 
@@ -54,51 +54,70 @@ def of_truth(truth: PreferenceTruth) -> dict[str, Any]:
     }
 
 
+class Request(NamedTuple):
+    """What a test session puts to the memory."""
+
+    probe_id: str
+    query: str
+    conversation: Callable[[], Conversation]  # that it belongs to, made when it is asked
+
+
 class TestSessionRun:
     """A test session while it is played."""
 
     __test__: ClassVar[bool] = False
 
-    def __init__(self, driver: SessionDriver, test: TestSession) -> None:
-        self._driver, self._context, self._slot = driver, driver.context, driver.context.slot
+    def __init__(
+        self, driver: SessionDriver, test: TestSession, held: Mapping[str, Recall] | None = None
+    ) -> None:
+        self._driver, self.context, self._slot = driver, driver.context, driver.context.slot
         self._settings = driver.settings
         self._persona_id, self._test = driver.scope.persona_id, test
+        self._held = held or {}
         self._earlier: list[Exchange] = []
         self.records: list[ProbeRecord] = []
         self.texts: list[dict[str, Any]] = []
+        self.again: list[ProbeRecord] = []
+        self.texts_again: list[dict[str, Any]] = []
+        self.recalled: dict[str, Recall] = {}
+        self._kept: set[str] = set()
         self._warnings: list[str] = []
-        self._counts = {"skipped": 0, "recalled": 0, "dated": 0, "versioned": 0}
+        self._counts = dict.fromkeys(TEST_COUNTS, 0)
         self._seen: dict[str, tuple[Shown | None, str | None]] = {}
         self._readiness, self._ready, self._store = "not_offered", False, "not_counted"
 
-    async def play(self) -> None:
-        """Ready, closed, played, judged, offered, opened again. Stopped is raised where the memory failed to
-        process what was written, or a test session's artefact was written."""
-        readiness = await self._wait()
+    async def play(self, readiness: Readiness) -> None:
+        """Closed, played, judged, offered, asked again, opened. Stopped is raised where a test session's artefact
+        was written."""
+        self._warnings += readiness.warnings
         try:
             if self._settings.read_only:  # a switch that fails leaves the slot read-only all the same
                 await self._switch(AdapterMode(read_only=True, reason="test_session"))
             before = self._fingerprint()
-            await self.ask_all(readiness, self._slot.traits.consistency)
+            await self.ask_all(readiness.state, self._slot.traits.consistency)
             if self._settings.read_only:
                 await self._offer_artefacts()
+            await self._ask_again()
             after = self._fingerprint()
         finally:
             if self._settings.read_only:
-                await self._switch(AdapterMode(read_only=False, reason="accumulation"))
+                await self._switch(ACCUMULATION)
         self._store = "not_counted" if before is None else "same" if before == after else "changed"
         if self._store == "changed":
             self._warnings.append("the store's files differed after a test session")
 
     def row(self) -> dict[str, Any]:
+        """The journal's line. ``again`` holds the records of requests whose section differed the second time."""
+        texts = {"texts": self.texts, "texts_again": self.texts_again}
         return {
             "session": self._test.session_id,
             "readiness": self._readiness,
             "store": self._store,
             **self._counts,
             "records": self.records,
-            "warnings": self._context.clean(self._warnings),
-            **({"texts": self.texts} if self._context.keep_texts else {}),
+            "again": self.again,
+            "warnings": self.context.clean(self._warnings),
+            **(texts if self.context.keep_texts else {}),
         }
 
     async def ask_all(self, readiness: str, consistency: ConsistencyModel) -> None:
@@ -114,40 +133,70 @@ class TestSessionRun:
         for beat in self._test.script.beats:
             await self._play_beat(conversation, beat, planned.get(beat.beat_id))
 
+    def _requests(self) -> list[Request]:
+        script = self._test.script
+        conversation = Conversation(self._driver, self._test.session_id, script)
+        return [Request(self._id_of(beat), beat.goal, lambda: conversation) for beat in script.beats]
+
+    def _id_of(self, beat: Beat) -> str:
+        return f"{self._persona_id}:{self._test.session_id}:{beat.beat_id}"
+
+    def _another(self, held: Mapping[str, Recall]) -> Self:
+        """The same session, with these answers of the memory."""
+        return type(self)(self._driver, self._test, held)
+
+    async def _ask_again(self) -> None:
+        """Put every request to the same memory once more, in reverse order: a control of contamination.
+
+        The session is played anew with what a memory answers otherwise. It learns from what it is asked, or
+        answers by chance.
+        """
+        held, counts = dict(self.recalled), self._counts
+        self.context.asking_again(True)
+        try:
+            for probe_id, query, conversation in reversed(self._requests()):
+                first = self.recalled.get(probe_id)
+                if first is None or first.failure is not None:
+                    continue
+                with self.context.probe(probe_id):
+                    recall = await conversation().recall(query, phase="asked again")
+                counts["asked_again"] += 1
+                if recall.failure is not None:
+                    counts["failed_again"] += 1
+                elif recall.section != first.section:
+                    counts["answered_otherwise"] += 1
+                    held[probe_id] = recall
+        finally:
+            self.context.asking_again(False)
+        if counts["answered_otherwise"]:
+            await self.repeat(held)
+
+    async def repeat(self, held: Mapping[str, Recall]) -> None:
+        """Play the session anew with these answers of the memory, and keep the records that differ."""
+        second = self._another(held)
+        await second.ask_all(self._readiness, self._slot.traits.consistency)
+        first = {record.probe_id: record for record in self.records}
+        self.again = [record for record in second.records if record != first[record.probe_id]]
+        self.texts_again = second.texts
+
     async def _switch(self, mode: AdapterMode) -> None:
-        with self._context.timed("mode"):
+        with self.context.timed("mode"):
             await self._slot.set_mode(mode)
 
     def _fingerprint(self) -> object:
-        with self._context.timed("fingerprint"):
-            return self._context.fingerprint()
-
-    async def _wait(self) -> str:
-        if (waiting := self._slot.capability(SupportsReadiness)) is None:
-            if self._slot.traits.consistency != "immediate":
-                self._warnings.append("writes become retrievable later, and the provider cannot say when")
-            return "not_offered"
-        with self._context.timed("wait"):
-            answer = await waiting.wait_until_ready(self._driver.scope, self._settings.wait_timeout_s)
-        why = f": {answer.detail}" if answer.detail else ""
-        if answer.state == "failed":
-            raise Stopped(f"the backend failed to process what was written{why}")
-        if answer.state != "ready":
-            self._warnings.append(f"a test session began while readiness was {answer.state}{why}")
-        return answer.state
+        with self.context.timed("fingerprint"):
+            return self.context.fingerprint()
 
     async def _play_beat(self, conversation: Conversation, beat: Beat, planned: ProbeRecord | None) -> None:
-        script = self._test.script
-        probe_id = planned.probe_id if planned else f"{self._persona_id}:{script.context}:{beat.beat_id}"
+        script, probe_id = self._test.script, self._id_of(beat)
         exchanges: list[Exchange] = []
         verdicts: list[Verdict] = []
-        first: RetrieveResult | None = None
-        error: str | None = None
+        held, error = self._held.get(probe_id), None
         while (user := await self._driver.say(script, beat, exchanges)) is not None:
-            result, error = await self._turn(conversation, probe_id, user)
+            # Only the request itself is a question to the memory. A complaint tells what is wanted.
+            held, error = await self._turn(conversation, probe_id, user, held=held)
             if error:
                 break
-            first = first or result
             exchanges.append(self._earlier[-1])
             if beat.truth is None:
                 break
@@ -157,9 +206,9 @@ class TestSessionRun:
         if beat.truth is None or planned is None:
             return
         fields: dict[str, Any] = {"turns": len(exchanges)}
-        if first is not None and not error:
-            fields |= measured(first.trace)
-            fields |= self._settings_shown(beat.truth, first.formatted_context, script.context)
+        if held is not None and held.result is not None and not error:
+            fields |= measured(held.result.trace)
+            fields |= self._settings_shown(beat.truth, held.result.formatted_context, script.context)
         if verdicts:
             fields |= self._judged(planned, beat.truth, verdicts[0], verdicts[-1])
         self._add_record(planned, error, fields)
@@ -169,35 +218,42 @@ class TestSessionRun:
         self.records.append(replace(planned, status=status, readiness=self._readiness, error=error, **fields))
 
     async def _turn(
-        self, conversation: Conversation, probe_id: str, user: str, answers: str = ""
-    ) -> tuple[RetrieveResult | None, str | None]:
-        """One turn, which is offered to the memory: what was retrieved, or why nothing was."""
-        with self._context.probe(probe_id):
-            said = await conversation.turn(user, answers=answers)
-        if self._settings.read_only:
+        self,
+        conversation: Conversation,
+        probe_id: str,
+        user: str,
+        answers: str = "",
+        held: Recall | None = None,
+    ) -> tuple[Recall, str | None]:
+        """One turn, which is offered to the memory: what was recalled for it, and why nothing was."""
+        with self.context.probe(probe_id):
+            said = await conversation.turn(user, answers=answers, held=held)
+        if self._settings.read_only and not self._held:
             await self._offer("turn", said.event)
         error = self._driver.outcome(said.recall)
-        if error:
-            return None, error
-        self._earlier.append(Exchange(f"{user}\n{answers}" if answers else user, said.reply).shown())
-        self._keep(probe_id, self._earlier[-1], said.recall)
-        return said.recall.result, None
+        self.recalled.setdefault(probe_id, said.recall)
+        if not error:
+            self._earlier.append(Exchange(f"{user}\n{answers}" if answers else user, said.reply).shown())
+            self._keep(probe_id, self._earlier[-1], said.recall)
+        return said.recall, error
 
     def _keep(self, probe_id: str, said: Exchange, recall: Recall) -> None:
         names = None
         if (result := recall.result) is not None:
             names = self._driver.event_ids(result)
-            trace, counts = result.trace, self._counts
-            self._warnings += trace.warnings
-            counts["recalled"] += 1
-            counts["dated"] += trace.newest_retrieved_at is not None
-            counts["versioned"] += bool(trace.representation_version or trace.last_derived_at)
+            if probe_id not in self._kept:
+                self._kept.add(probe_id)
+                trace, counts = result.trace, self._counts
+                self._warnings += trace.warnings
+                counts["recalled"] += 1
+                counts["dated"] += trace.newest_retrieved_at is not None
+                counts["versioned"] += bool(trace.representation_version or trace.last_derived_at)
         shown = {"context": recall.section, "event_ids": names}
         self.texts.append({"probe_id": probe_id, "user": said.user, "reply": said.reply, **shown})
 
     def _settings_shown(self, truth: PreferenceTruth, section: str, context: str | None) -> dict[str, Any]:
         other = next((name for name in CONTEXTS if name != context), None) if context else None
-        wordings, foreign = self._context.roles.wordings, self._context.foreign
+        wordings, foreign = self.context.roles.wordings, self.context.foreign
         fields: dict[str, Any] = dict(
             settings_shown(truth, section, other_context=other, foreign=foreign, wordings=wordings)
         )
@@ -228,7 +284,7 @@ class TestSessionRun:
 
     async def _offer(self, kind: str, event: MemoryEvent) -> None:
         """Hand an event over as any host would; the slot must refuse it."""
-        with self._context.timed("refused"):
+        with self.context.timed("refused"):
             receipt = await self._slot.record_event(event)
         if receipt.status != "skipped_read_only":
             raise Stopped(

@@ -27,6 +27,21 @@ from memory.contract.errors import ConfigError
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 
+
+def learning(manifest: Manifest) -> Iterator[str]:
+    """Memories whose tests changed them, or whose answers are chance: the same request was answered otherwise."""
+    for variant in manifest.variants:
+        cells = manifest.cells_of(variant.label)
+        asked, otherwise = (
+            sum(cell.counts.get(name, 0) for cell in cells) for name in ("asked_again", "answered_otherwise")
+        )
+        if otherwise:
+            yield (
+                f"{variant.shown} learns from what it is asked, or answers by chance: {otherwise} of {asked} "
+                "requests were answered otherwise a second time"
+            )
+
+
 Render = Callable[[Path, Manifest, Metrics], str]  # the page of an experiment, as the room above makes it
 
 
@@ -64,7 +79,8 @@ class _Check:
         if not any("verdicts:" in why for why in self.unchecked):
             checked.append("verdicts: from the sections shown")
         checked += ["metrics: from the results", *(["report: from metrics"] if self.render else [])]
-        return Verified(tuple(checked), tuple(found), tuple(dict.fromkeys(self.unchecked)))
+        unchecked = tuple(dict.fromkeys(self.unchecked))
+        return Verified(tuple(checked), tuple(found), unchecked, tuple(learning(self.manifest)))
 
     def _manifest(self) -> Iterator[Deviation]:
         kept = self.manifest

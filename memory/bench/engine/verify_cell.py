@@ -13,7 +13,14 @@ import anyio
 from memory.bench.data.timeline import Timeline, TimelineSet
 from memory.bench.engine.cell import timings
 from memory.bench.engine.context import CellState
-from memory.bench.engine.files import CellJournal, each_line, file_hashes, read_lines
+from memory.bench.engine.files import (
+    AGAIN_FILE,
+    OTHERWISE_FILE,
+    CellJournal,
+    each_line,
+    file_hashes,
+    read_lines,
+)
 from memory.bench.engine.manifest import CELL_FILE, MANIFEST_FILE, CellRecord, Manifest, read_cell
 from memory.bench.engine.probe_session import ProbeSession, completed
 from memory.bench.engine.replay import (
@@ -117,6 +124,10 @@ class CellCheck:
         if record.status == "completed" and self._timeline is not None:
             yield from same(f"{MANIFEST_FILE}: {self._name}: steps", state.steps, self._timeline.steps)
         yield from self._results(state)
+        otherwise = read_lines(self._directory / OTHERWISE_FILE)
+        yield from rows_differ(
+            f"{self._name}/{OTHERWISE_FILE}", otherwise, [record.row() for record in state.again]
+        )
         if (self._directory / "texts.jsonl").exists():
             kept = read_lines(self._directory / "texts.jsonl")
             yield from rows_differ(f"{self._name}/texts.jsonl", kept, state.texts_of(record.persona_id))
@@ -200,26 +211,23 @@ class CellCheck:
 
     def _retrievals(self, record: ProbeRecord, traces: Sequence[Trace]) -> Iterator[Deviation]:
         where = f"{self._name}/results.jsonl, {record.probe_id}"
-        turns = max(1, record.turns) if record.error is None else record.turns + 1
-        if len(traces) < turns:
-            yield Deviation(where, f"{turns} retrievals", f"{len(traces)} in traces.jsonl")
+        if not traces:
+            yield Deviation(where, "a retrieval", "none in traces.jsonl")
             return
-        own = traces[-turns:]
-        yield from same(f"{where}: error", record.error, own[-1].error)
+        own = traces[-1]  # a request is put once; the session may have been played before, and killed
+        yield from same(f"{where}: error", record.error, own.error)
         if record.error is None:
-            for name, seen in measured(own[0]).items():
+            for name, seen in measured(own).items():
                 yield from same(f"{where}: {name}", getattr(record, name), seen)
 
     def _token_counts(
         self, tests: Iterable[Row], retrieved: Mapping[str, Sequence[Trace]]
     ) -> Iterator[Deviation]:
         counter = Utf8TokenCounter()
-        shown: dict[str, list[int]] = {}
         for row in (text for test in tests for text in test["texts"]):
-            shown.setdefault(row["probe_id"], []).append(counter.count(row["context"]))
-        for probe, tokens in shown.items():
+            probe, tokens = row["probe_id"], counter.count(row["context"])
             seen = [item.token_count for item in retrieved.get(probe, ()) if item.error is None]
-            yield from same(f"{self._name}/texts.jsonl, {probe}: tokens", tokens, seen[-len(tokens) :])
+            yield from same(f"{self._name}/texts.jsonl, {probe}: tokens", tokens, seen[-1] if seen else None)
 
     async def _again(
         self, row: Row, retrieved: Mapping[str, Sequence[Trace]], timeline: Timeline, roles: Roles
@@ -239,12 +247,25 @@ class CellCheck:
         await run.ask_all(row["readiness"], self._variant.traits.consistency)
         where = f"{self._name}/journal.jsonl, {row['session']}"
         rows = [record.row() for record in run.records]
+        second = await self._second(driver, run, row)
         if isinstance(roles.judge, SilentJudge):
             return [*rows_differ(f"{where}: records", _of_section(row["records"]), _of_section(rows))]
         return [
             *rows_differ(f"{where}: records", row["records"], rows),
             *rows_differ(f"{where}: texts", row["texts"], run.texts),
+            *rows_differ(f"{where}: again", row["again"], second),
         ]
+
+    async def _second(self, driver: ReplayDriver, run: TestSessionRun, row: Row) -> list[Row]:
+        """The records of the second time, with the sections that were shown then."""
+        texts = row["texts_again"]
+        if not texts:
+            return []
+        traces: dict[str, list[Trace]] = {}
+        for trace, probe in read_traces(self._directory / AGAIN_FILE):
+            traces.setdefault(probe or "", []).append(trace)
+        await run.repeat(driver.second(run.recalled, texts, traces))
+        return [record.row() for record in run.again]
 
 
 def _of_section(records: Iterable[Row]) -> list[dict[str, Any]]:

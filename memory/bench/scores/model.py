@@ -80,6 +80,9 @@ class Measure(Record):
     group: Group  # what it belongs to
     better: Better  # which way is good
     estimate: Estimate  # the share; null where nothing could be counted
+    again: float | None = (
+        None  # the share of the second time less this one; null where nothing was asked again
+    )
 
 
 class Part(Record):

@@ -1,0 +1,128 @@
+"""The memory of one cell, open for what is told; and as it stood, for each test.
+
+A test must not teach. What a memory keeps of the questions of one test is gone in the next one, because each test
+opens the memory anew: a copy of the store where all the memory has is in its files; the same place, by a fresh
+reader, where a server or a path outside the cell holds it; a new memory that is told everything again where it
+lives in its process alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal, Self
+
+from memory.bench.engine.files import HarnessFailed, StoreFingerprint
+from memory.contract.adapter import SupportsBulkIngest
+from memory.contract.events import MemoryEvent
+from memory.contract.requests import AdapterMode
+from memory.contract.scope import MemoryScope
+from memory.slot.slot import MemorySlot
+
+Way = Literal["copy", "fresh reader", "told again", "same"]
+"""How a test meets the memory. ``same``: a caller gave the open slot alone, so nothing is opened anew."""
+ACCUMULATION = AdapterMode(read_only=False, reason="accumulation")
+
+
+class Openings:
+    """Opens the memory of a cell, as often as its timeline needs it.
+
+    Args:
+        build: makes a slot on a directory.
+        store: the memory's directory.
+        before_close: told each slot for what is told before it is closed.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Path], MemorySlot],
+        store: Path,
+        before_close: Callable[[MemorySlot], None] = lambda _: None,
+    ) -> None:
+        self._build, self._store, self._before_close = build, store, before_close
+        self._copy = store.with_name(f"{store.name}-test")
+        self._fingerprint = StoreFingerprint(store)
+        self.slot = build(store)
+
+    async def __aenter__(self) -> Self:
+        self._drop_copy()  # of a process that was killed in a test
+        await self.slot.__aenter__()
+        return self
+
+    async def __aexit__(self, *ended: object) -> None:
+        await self._close()
+        self._drop_copy()
+
+    async def _close(self) -> None:
+        if not self.slot.closed:
+            self._before_close(self.slot)
+            await self.slot.aclose()
+
+    def _drop_copy(self) -> None:
+        shutil.rmtree(self._copy, ignore_errors=True)
+
+    def way(self) -> Way:
+        """How tests meet the memory, as far as its files and its declared store say."""
+        if self.slot.traits.store:
+            return "fresh reader"
+        return "told again" if self._fingerprint() is None else "copy"
+
+    @asynccontextmanager
+    async def aside(self, scope: MemoryScope) -> AsyncIterator[Way]:
+        """Tests are played within: what is told waits, and goes on with ``slot``, which may be a new one."""
+        way = self.way()
+        if way != "told again":
+            await self._close()
+        yield way
+        if self.slot.closed:
+            self.slot = self._build(self._store)
+            await self.slot.__aenter__()
+            await self.slot.setup_scope(scope)
+
+    @asynccontextmanager
+    async def reader(
+        self, way: Way, scope: MemoryScope, told: Sequence[MemoryEvent]
+    ) -> AsyncIterator[tuple[MemorySlot, StoreFingerprint]]:
+        """The memory as it stood, open for one test."""
+        place = self._store if way == "fresh reader" else self._copy
+        if way == "copy":
+            self._copy_store()
+        async with self._build(place) as slot:
+            await slot.setup_scope(scope)
+            if way == "told again":
+                await _tell(slot, told if slot.traits.recalls_writes else told[-1:])
+            yield slot, StoreFingerprint(place)
+        if way != "fresh reader":
+            self._drop_copy()
+
+    def _copy_store(self) -> None:
+        try:
+            shutil.copytree(self._store, self._copy, ignore=_special_files)
+        except (OSError, shutil.Error) as error:
+            why = (
+                error.strerror
+                if isinstance(error, OSError) and error.strerror
+                else "its files cannot be read"
+            )
+            raise HarnessFailed(
+                f"the store cannot be copied for a test ({why}); make room and resume"
+            ) from error
+
+
+def _special_files(directory: str, names: list[str]) -> list[str]:
+    """Sockets and pipes, which hold nothing."""
+    place = Path(directory)
+    modes = {name: (place / name).lstat().st_mode for name in names}
+    return [name for name, mode in modes.items() if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)]
+
+
+async def _tell(slot: MemorySlot, told: Sequence[MemoryEvent]) -> None:
+    bulk = slot.capability(SupportsBulkIngest)
+    if bulk is not None and len(told) > 1:
+        await bulk.record_events(told)
+        return
+    for event in told:
+        await slot.record_event(event)
