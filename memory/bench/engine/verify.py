@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.experiment import measure, read_metrics
 from memory.bench.engine.files import file_hashes
-from memory.bench.engine.manifest import MANIFEST_FILE, CellRecord, Manifest, read_manifest
+from memory.bench.engine.manifest import MANIFEST_FILE, CellRecord, Manifest, read_manifest, shown_labels
 from memory.bench.engine.matrix import CellSpec
 from memory.bench.engine.provenance import KNOWS_TRUTH, data_record, wire_truth
 from memory.bench.engine.replay import Deviation, SilentJudge, Verified, compared, few, page_differs, same
@@ -30,14 +30,14 @@ from memory.plugins.registry import MemoryAdapterRegistry
 
 def learning(manifest: Manifest) -> Iterator[str]:
     """Memories whose tests changed them, or whose answers are chance: the same request was answered otherwise."""
-    for variant in manifest.variants:
+    for variant, shown in zip(manifest.variants, shown_labels(manifest.variants), strict=True):
         cells = manifest.cells_of(variant.label)
         asked, otherwise = (
             sum(cell.counts.get(name, 0) for cell in cells) for name in ("asked_again", "answered_otherwise")
         )
         if otherwise:
             yield (
-                f"{variant.shown} learns from what it is asked, or answers by chance: {otherwise} of {asked} "
+                f"{shown} learns from what it is asked, or answers by chance: {otherwise} of {asked} "
                 "requests were answered otherwise a second time"
             )
 

@@ -11,6 +11,7 @@ from memory.bench.engine.files import write_whole
 from memory.bench.engine.manifest import Manifest
 from memory.bench.engine.replay import Deviation, Verified, page_differs
 from memory.bench.report import plots, tables
+from memory.bench.report.control import contamination
 from memory.bench.report.page import INSTEAD, Block, Card, Page, count, request_blocks, share, stacked
 from memory.bench.report.results import Entry, Results, read_results, results_of
 from memory.bench.report.verdict import problems, remarks, tests_by, unequal, verdict
@@ -133,6 +134,8 @@ def _blocks(results: Results) -> Iterator[Block]:
     yield from _paired(results, [*names, *retrieval])
     for figure in results.metrics.headlines:
         yield from _parts(results, figure)
+    if (control := contamination(results)) is not None:
+        yield control
     yield _providers(results)
     for what, (columns, rows) in (("Cost", tables.costs(results)), ("Time", tables.times(results))):
         yield Block(what, columns=columns, rows=rows, note=_NOTES[what])

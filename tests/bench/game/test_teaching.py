@@ -85,7 +85,13 @@ def test_who_keeps_only_the_questions_of_tests_gains_nothing(tmp_path: Path, mem
     checked = verify(outcome.directory)
     assert not checked.deviations
     assert len(checked.learning) == 1
-    assert "fake learns from what it is asked" in checked.learning[0]
+    assert "learns from what it is asked" in checked.learning[0]
+    page = outcome.report.read_text(encoding="utf-8")
+    assert "Control of contamination" in page
+    asked = sum(count["asked_again"] for count in counts)
+    assert f"<td>{asked}</td>" in page.replace(' class="number"', "")
+    assert all(measure.again is not None for measure in outcome.metrics.providers[0].measures
+               if measure.estimate.value is not None)  # fmt: skip
 
 
 def test_an_honest_memory_answers_the_same_again(tmp_path: Path) -> None:
