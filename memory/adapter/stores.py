@@ -25,9 +25,10 @@ from memory.storage.store import Durability, SqliteStore, Store, Tables, digest_
 
 if TYPE_CHECKING:
     from memory.slot.bounded_queue import BoundedQueue, RecentKeys
-    from memory.storage.outbox import Entry, Lane, Outbox, Verdict
+    from memory.storage.outbox import OUTBOX, Entry, Lane, Outbox, Verdict
 
 __all__ = [
+    "OUTBOX",
     "BoundedQueue",
     "Durability",
     "Entry",
@@ -56,7 +57,7 @@ __all__ = [
 # As above, for the running program. A test holds both equal.
 _LATE = {
     "memory.slot.bounded_queue": "BoundedQueue RecentKeys",
-    "memory.storage.outbox": "Entry Lane Outbox Verdict",
+    "memory.storage.outbox": "OUTBOX Entry Lane Outbox Verdict",
 }
 
 __getattr__, __dir__ = _attach(globals(), _LATE)

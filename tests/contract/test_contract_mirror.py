@@ -11,20 +11,22 @@ from fake_contract import FakeContract
 
 from memory import Deadlines, MemoryAdapter
 from memory.adapter import PluginInfo
+from memory.adapter.stores import OUTBOX, Outbox, SqliteStore
 from memory.backends.mirror import memslot_describe
 from memory.backends.mirror.adapter import MirrorAdapter
-from memory.backends.mirror.shadow import Shadow, ShadowFacts, ShadowLog
+from memory.backends.mirror.shadow import Shadow, ShadowLog
+from memory.backends.mirror.waiting import KIND, TABLES, ShadowWrites
 from memory.testing import FakeBackend, FakeNativeStore, MemoryContract
 
 
 def mirror(primary: MemoryAdapter, *shadows: MemoryAdapter, log: Path | None = None) -> MirrorAdapter:
     """A mirror of a primary and shadows."""
     kept = []
+    outbox = Outbox(SqliteStore(log and log.with_name("memslot.db"), [OUTBOX, TABLES]), KIND)
     for number, adapter in enumerate(shadows, start=1):
         name = f"{adapter.backend_name}-{number}"
-        facts = ShadowFacts(log.with_name(f"{name}.json") if log else None)
-        kept.append(Shadow(name, adapter, {}, 1000, ShadowLog(log), facts))
-    return MirrorAdapter("mirror", primary, kept, 1.0, Deadlines())
+        kept.append(Shadow(name, adapter, {}, 1000, ShadowLog(log), ShadowWrites(outbox, name)))
+    return MirrorAdapter("mirror", primary, kept, 1.0, Deadlines(), outbox)
 
 
 class MirrorContract(FakeContract):

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+from uuid import uuid4
 
 import anyio
 
@@ -49,8 +50,12 @@ from memory.adapter import (
     normalise_error,
     release,
 )
+from memory.adapter.stores import OUTBOX, Outbox
 from memory.backends.mirror import Mirrored, MirrorOptions
-from memory.backends.mirror.shadow import Shadow, ShadowFacts, ShadowLog
+from memory.backends.mirror.shadow import Shadow, ShadowLog
+from memory.backends.mirror.waiting import KIND, RESET, TABLES, ShadowWrites, Write
+
+T = TypeVar("T")
 
 
 class MirrorAdapter(BaseAdapter):
@@ -64,8 +69,10 @@ class MirrorAdapter(BaseAdapter):
         shadows: Sequence[Shadow],
         drain_s: float,
         deadlines: Deadlines,
+        outbox: Outbox,
     ) -> None:
         self.backend_name = name
+        self._outbox = outbox
         adapters = (primary, *(shadow.adapter for shadow in shadows))
         traits = [AdapterTraits.of(adapter) for adapter in adapters]
         self.traits = replace(
@@ -83,7 +90,7 @@ class MirrorAdapter(BaseAdapter):
         self._health_s = deadlines.health_s / 2
         self._reset_s = deadlines.reset_s * 0.9
         self.native_scope = partial(native_scope_of, primary)
-        # Who has these methods is asked for them.
+        # The slot asks an adapter for these only if it has them.
         if isinstance(primary, SupportsReadiness):
             vars(self).update(readiness=primary.readiness, wait_until_ready=primary.wait_until_ready)
         if isinstance(primary, SupportsEventLookup):
@@ -91,14 +98,14 @@ class MirrorAdapter(BaseAdapter):
         if any(isinstance(adapter, SupportsModelProbe) for adapter in adapters):
             self.model_probes = self._model_probes
         if isinstance(primary, SupportsStart):
-            self.start = primary.start
+            self.start = self._start
         if isinstance(primary, SupportsProbeScopes):
             self.allocate_probe_scopes = self._allocate_probe_scopes
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         await self._primary.setup_scope(scope)
         for shadow in self.shadows:
-            shadow.write(scope, "setup_scope", partial(anyio.sleep, 0))  # its slot sets it up before any call
+            await shadow.set_up(scope)
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Switch all. While read-only, writes of shadows that lag wait.
@@ -126,7 +133,7 @@ class MirrorAdapter(BaseAdapter):
         result: RetrieveResult = self._own(await self._primary.retrieve(request))
         took_ms = (anyio.current_time() - began) * 1000
         for shadow in self.shadows:
-            shadow.ask(request, result, took_ms)
+            await shadow.ask(request, result, took_ms)
         return result
 
     def format_context(self, result: RetrieveResult) -> str:
@@ -138,25 +145,18 @@ class MirrorAdapter(BaseAdapter):
         """Each shadow notes first that it is to be reset: what a dying process left, the next one resets."""
         failed: dict[str, str] = {}
         ends = anyio.current_time() + self._reset_s
+        reset = Write(scope, f"{RESET}-{uuid4().hex}", RESET, {"scope": scope.model_dump()})
 
-        async def reset(shadow: Shadow) -> None:
-            why = await shadow.reset(scope, max(0.0, ends - anyio.current_time()))
+        async def clear(shadow: Shadow) -> None:
+            why = await shadow.reset(reset, max(0.0, ends - anyio.current_time()))
             if why is not None:
                 failed[shadow.name] = why
 
-        for shadow in self.shadows:
-            shadow.facts.reset_begins(scope)
-        try:
-            receipt: ResetReceipt = self._own(await self._primary.reset_scope(scope))
-        except Exception as error:
-            if not self._may_be_stored(error, "reset_scope"):
-                for shadow in self.shadows:
-                    shadow.facts.reset_refused(scope)
-            raise
-        if receipt.verified:
-            for shadow in self.shadows:
-                shadow.facts.primary_reset(scope)
-        await self._each(reset)
+        receipt: ResetReceipt = await self._beside(
+            [reset], lambda: self._primary.reset_scope(scope), lambda receipt: receipt.verified
+        )
+        await self._each(clear)
+        receipt = self._own(receipt)
         if not failed:
             return receipt
         left = tuple(f"shadow {name}: {why}" for name, why in sorted(failed.items()))
@@ -170,8 +170,8 @@ class MirrorAdapter(BaseAdapter):
             status = "unavailable"
             with anyio.move_on_after(self._health_s):
                 status = (await shadow.slot.health()).status
+            problems.extend(await shadow.warnings())
             states[shadow.name] = {"status": status, **shadow.state()}
-            problems.extend(shadow.warnings())
             if status == "unavailable":
                 problems.append(f"shadow {shadow.name} is unavailable")
 
@@ -190,37 +190,34 @@ class MirrorAdapter(BaseAdapter):
 
     async def aclose(self) -> None:
         shadows = partial(self._each, lambda shadow: shadow.aclose(self._close_s), quiet=False)
-        await release(partial(close_adapter, self._primary), shadows)
+        try:
+            await release(partial(close_adapter, self._primary), shadows)
+        finally:
+            self._outbox.close()
+            self._outbox.store.close()
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         return await self._written(events, lambda: self._primary.record_events(events))
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
         """Shadows get its words, since native ids are not theirs."""
+        words = feedback.model_copy(update={"native_ids": ()}).model_dump(mode="json")
+        write = Write(
+            feedback.scope, f"feedback-{feedback.feedback_id}", "apply_feedback", {"feedback": words}
+        )
+        takes = [shadow for shadow in self.shadows if shadow.slot.capability(SupportsFeedback)]
         for shadow in self.shadows:
-            shadow.facts.expects(feedback.scope)
-        try:
-            receipt: FeedbackReceipt = self._own(await self._primary.apply_feedback(feedback))
-        except BaseException as error:
-            if self._may_be_stored(error, "apply_feedback"):
-                self._pass_on(feedback)
-            raise
-        self._pass_on(feedback)
+            if shadow not in takes:
+                await shadow.writes.diverges(feedback.scope, "it takes no feedback")
+        receipt: FeedbackReceipt = self._own(
+            await self._beside([write], lambda: self._primary.apply_feedback(feedback), shadows=takes)
+        )
         return receipt
-
-    def _pass_on(self, feedback: MemoryFeedback) -> None:
-        words = feedback.model_copy(update={"native_ids": ()})
-        for shadow in self.shadows:
-            taken = shadow.slot.capability(SupportsFeedback)
-            if taken is None:
-                shadow.facts.diverges(feedback.scope, "it takes no feedback")
-            else:
-                shadow.write(feedback.scope, "apply_feedback", partial(taken.apply_feedback, words))
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         """The primary's alone: its native ids mean nothing to a shadow."""
         for shadow in self.shadows:
-            shadow.facts.diverges(request.scope, "native mutations are not copied")
+            await shadow.writes.diverges(request.scope, "native mutations are not copied")
         receipt: NativeMutationReceipt = self._own(await self._primary.native_mutation(request))
         return receipt
 
@@ -235,18 +232,43 @@ class MirrorAdapter(BaseAdapter):
     async def _written(
         self, events: Sequence[MemoryEvent], write: Callable[[], Awaitable[list[WriteReceipt]]]
     ) -> list[WriteReceipt]:
-        for shadow in self.shadows:
-            for event in events:
-                shadow.facts.expects(event.scope)
+        copies = [
+            Write(event.scope, event.event_id, "record_event", {"event": event.model_dump(mode="json")})
+            for event in events
+        ]
+        return [self._own(receipt) for receipt in await self._beside(copies, write)]
+
+    async def _beside(
+        self,
+        writes: Sequence[Write],
+        call: Callable[[], Awaitable[T]],
+        done: Callable[[T], bool] = lambda _: True,
+        shadows: Sequence[Shadow] | None = None,
+    ) -> T:
+        """Call the primary, and let shadows have the writes that it has, or may have.
+
+        Args:
+            writes: what shadows get.
+            call: of the primary.
+            done: whether an answer shows that the primary has carried it out.
+            shadows: all by default.
+        """
+        shadows = self.shadows if shadows is None else shadows
+        kept = [(shadow, await shadow.prepare(writes)) for shadow in shadows]
         try:
-            written = await write()
+            answer = await call()
         except BaseException as error:  # given up, it may be stored all the same
             stored = {receipt.event_id for receipt in getattr(error, "receipts", ())}
-            maybe = self._may_be_stored(error)
-            self._copy([event for event in events if maybe or event.event_id in stored])
+            maybe = self._may_be_stored(error, writes[0].operation if writes else "record_event")
+            with anyio.CancelScope(shield=True):
+                for shadow, own in kept:
+                    goes = [write for write in own if maybe or write.key in stored]
+                    await shadow.release(goes, sure=False)
+                    await shadow.drop([write for write in own if write not in goes])
             raise
-        self._copy(events)
-        return [self._own(receipt) for receipt in written]
+        for shadow, own in kept:
+            await shadow.release(own, sure=done(answer))
+        return answer
 
     def _may_be_stored(self, error: BaseException, operation: str = "record_event") -> bool:
         if isinstance(error, MemslotError) and not isinstance(error, BackendError):
@@ -255,11 +277,6 @@ class MirrorAdapter(BaseAdapter):
             return True
         name, table = self.backend_name, self.traits.errors
         return normalise_error(error, backend_name=name, operation=operation, table=table).ambiguous
-
-    def _copy(self, events: Sequence[MemoryEvent]) -> None:
-        for shadow in self.shadows:
-            for event in events:
-                shadow.record(event)
 
     def _own(self, answer: Any) -> Any:
         """An answer whose trace names the mirror, and in its operation the primary."""
@@ -284,6 +301,11 @@ class MirrorAdapter(BaseAdapter):
                 tasks.start_soon(run, shadow)
         if failures and not quiet:
             raise failures[0]
+
+    async def _start(self) -> None:
+        await self._primary.start()
+        for shadow in self.shadows:
+            await shadow.start()
 
     def _model_probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
         found: dict[str, Callable[[], Awaitable[object]]] = {}
@@ -318,9 +340,9 @@ def build_mirror(settings: AdapterSettings[MirrorOptions]) -> MirrorAdapter:
         return name, settings.create(backend, mirrored.options, f"{where}.options", place)
 
     _, primary = create(options.primary, "primary")
+    outbox = Outbox(settings.store.handle(OUTBOX, TABLES), KIND)
     shadows = []
     for position, mirrored in enumerate(options.shadows):
         name, adapter = create(mirrored, f"shadows.{position}")
-        facts = ShadowFacts(settings.data_dir / "shadows" / f"{name}.json")
-        shadows.append(Shadow(name, adapter, services, options.queue, log, facts))
-    return MirrorAdapter(settings.name, primary, shadows, options.drain_s, deadlines)
+        shadows.append(Shadow(name, adapter, services, options.queue, log, ShadowWrites(outbox, name)))
+    return MirrorAdapter(settings.name, primary, shadows, options.drain_s, deadlines, outbox)

@@ -1,10 +1,14 @@
-"""A shadow: a slot of its own, fed from a bounded queue, whose failures stay in here."""
+"""A shadow: a slot of its own beside the primary, whose failures stay in here.
+
+Its writes wait in the outbox and outlive the process. Its questions wait in this process alone. One worker carries
+both out, a scope at a time, and asks a question once the writes before it have arrived.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import InitVar, dataclass
@@ -16,126 +20,33 @@ import anyio
 
 from memory import (
     AdapterMode,
-    LifecycleError,
+    CapabilityNotSupported,
+    InputError,
     MemoryAdapter,
     MemoryEvent,
+    MemoryFeedback,
     MemoryScope,
     MemorySlot,
     MemslotError,
     ReadOnlyError,
     RetrieveRequest,
     RetrieveResult,
+    ScopeError,
+    SupportsFeedback,
     Trace,
 )
-from memory.adapter import BoundedQueue, ContextEntry, RecentKeys, ShieldedCalls, replace_file
-
-_CUT_OFF = "a reset did not end as it should, and the primary may have kept what the shadow lost"
-
-
-class ShadowFacts:
-    """By the labels of scopes, in a JSON file that is written before anybody relies on it."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self.unlike: dict[str, str] = {}  # why its memory is not the primary's
-        self.unreset: set[str] = set()  # the primary was told to, the shadow may not have done it
-        self.problem = ""  # why the file cannot be relied on
-        self._primary_unsure: set[str] = set()  # of these, the primary's own reset is not known to have ended
-        self._begun: set[str] = set()  # scopes the shadow has been told of, in whatever process
-        self._open: set[str] = set()  # scopes this process has written to
-        self._load()
-
-    def _load(self) -> None:
-        if self._path is None or not self._path.exists():
-            return
-        try:
-            stored: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
-            self.unlike, self.unreset = dict(stored["unlike"]), set(stored["unreset"])
-            self._begun, left_open = set(stored["begun"]), set(stored["open"])
-            self._primary_unsure = set(stored["primary_unsure"])
-        except (OSError, ValueError, LookupError, TypeError):
-            damaged = f"{self._path.name} is damaged; reset its scopes, or remove the file"
-            self.problem = f"what was known of it could not be read: {damaged}"
-            self._path = None  # never written over: it may say what must not be forgotten
-            return
-        for label in left_open:
-            self.unlike.setdefault(label, "a process ended before the shadow had everything")
-        if left_open:
-            self._save()
-
-    def expects(self, scope: MemoryScope) -> None:
-        """The primary is about to write: ended before the shadow hears of it, the process leaves it in question."""
-        if scope.label not in self._open:
-            self._open.add(scope.label)
-            self._save()
-
-    def begin(self, scope: MemoryScope) -> bool:
-        """A write is on its way to the shadow; whether it is the first that it ever gets of the scope."""
-        if first := self.is_new(scope):
-            self._begun.add(scope.label)
-            self._save()
-        return first
-
-    def is_new(self, scope: MemoryScope) -> bool:
-        return scope.label not in self._begun
-
-    def diverges(self, scope: MemoryScope, why: str) -> None:
-        """From now on its memory of a scope is not the primary's."""
-        if scope.label not in self.unlike:
-            self.unlike[scope.label] = why
-            self._save()
-
-    def reset_begins(self, scope: MemoryScope) -> None:
-        """Until :meth:`reset_done` the shadow may hold what was erased."""
-        self.unreset.add(scope.label)
-        self._primary_unsure.add(scope.label)
-        self._save()
-
-    def primary_reset(self, scope: MemoryScope) -> None:
-        self._primary_unsure.discard(scope.label)
-        self._save()
-
-    def reset_refused(self, scope: MemoryScope) -> None:
-        """The primary kept its memory, and so the shadow keeps its own."""
-        self.unreset.discard(scope.label)
-        self.primary_reset(scope)
-
-    def reset_done(self, scope: MemoryScope) -> None:
-        self.unreset.discard(scope.label)
-        self.unlike.pop(scope.label, None)
-        if scope.label in self._primary_unsure:
-            self.unlike[scope.label] = _CUT_OFF
-            self._primary_unsure.discard(scope.label)
-        self._begun.add(scope.label)
-        self._save()
-
-    def closed(self) -> None:
-        if self._open:
-            self._open.clear()
-            self._save()
-
-    def _save(self) -> None:
-        if self._path is None:
-            return
-        facts = {"unreset": self.unreset, "begun": self._begun, "open": self._open}
-        facts["primary_unsure"] = self._primary_unsure
-        content = {"unlike": self.unlike, **{name: sorted(labels) for name, labels in facts.items()}}
-        try:
-            replace_file(self._path, json.dumps(content, ensure_ascii=False))
-            self.problem = ""
-        except OSError as error:
-            self.problem = f"what is known of it could not be kept in {self._path.name} ({error.strerror})"
-
+from memory.adapter import BackendRejected, ContextEntry, ShieldedCalls
+from memory.adapter.stores import Entry, RecentKeys, Verdict
+from memory.backends.mirror.waiting import RESET, ShadowWrites, Write
 
 log = logging.getLogger("memslot.mirror")
 _PAUSE_S = 0.05
-_LANE = "calls"  # one lane: a question comes after all writes before it
-_CLOSED = "it was closed before it had everything"
+_FINAL = (BackendRejected, CapabilityNotSupported, InputError, ScopeError)
 
 
 @dataclass
 class ShadowLog:
-    """Traces of shadows, and their differences. A line that cannot be written is counted, and harms nothing."""
+    """A file of traces of shadows, and of their differences. It counts lines that cannot be written."""
 
     path: Path | None
     lost: int = 0
@@ -153,30 +64,40 @@ class ShadowLog:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _Question:
     scope: MemoryScope
-    writes: bool
-    what: str
-    call: Callable[[], Awaitable[object]]
+    ask: Callable[[], Awaitable[None]]
 
 
 @dataclass(eq=False)
 class Shadow:
-    """One memory beside the primary, behind the rules of a slot of its own, which gets ``services`` too."""
+    """One memory beside the primary, behind the rules of a slot of its own.
+
+    Args:
+        name: tells it from others of the mirror.
+        adapter: the memory.
+        services: what its slot gets beside the adapter.
+        max_calls: how many calls may wait for it; further ones are left out, and health says so.
+        log: takes its traces and differences.
+        writes: its waiting writes.
+    """
 
     name: str
     adapter: MemoryAdapter
     services: InitVar[Mapping[str, Any]]
-    max_calls: InitVar[int]  # that may wait or be under way
+    max_calls: int
     log: ShadowLog
-    facts: ShadowFacts
+    writes: ShadowWrites
 
-    def __post_init__(self, services: Mapping[str, Any], max_calls: int) -> None:
+    def __post_init__(self, services: Mapping[str, Any]) -> None:
         self.slot = MemorySlot(self.adapter, trace_sink=self, **services)
         self.counts: Counter[str] = Counter()  # calls: written, compared, failed, left_out
-        self._jobs: BoundedQueue[str, _Job] = BoundedQueue(max_calls, lambda _: self._work())
+        self._questions: deque[_Question] = deque()
+        self._scopes: dict[MemoryScope, None] = {}  # scopes to be looked at, in order
         self._known: RecentKeys[tuple[MemoryScope, str]] = RecentKeys()
         self._new: dict[MemoryScope, set[str]] = {}  # scopes begun by this process: the events they were told
+        self._why: dict[MemoryScope, str] = {}  # why the last delivery of a scope stopped
+        self._tried: dict[MemoryScope, anyio.Event] = {}  # resets that somebody waits for
         self._background = ShieldedCalls()
         self._held = self._ended = False
         self._running: anyio.CancelScope | None = None
@@ -184,30 +105,53 @@ class Shadow:
     def emit(self, trace: Trace) -> None:
         self.log.write("call", self.name, trace.model_dump(mode="json"))
 
-    def write(self, scope: MemoryScope, what: str, call: Callable[[], Awaitable[object]]) -> None:
-        self._add(_Job(scope, True, what, call))
+    async def start(self) -> None:
+        """Go on with what an earlier process left."""
+        await self.writes.load()
+        self._scopes.update(dict.fromkeys(self.writes.waiting))
+        self._work()
 
-    def record(self, event: MemoryEvent) -> None:
-        """Once: the slot may send the event to the primary again, and so may the host."""
-        key = (event.scope, event.event_id)
-        if not self._known.add(key):
-            return
-        if self.facts.begin(event.scope):
-            self._new.setdefault(event.scope, set())
-        if event.scope in self._new:
-            self._new[event.scope].add(event.event_id)
+    async def set_up(self, scope: MemoryScope) -> None:
+        """Set a scope up before its first call, and deliver what waits for it."""
+        await self.start()
+        self._look_at(scope)
 
-        async def send() -> object:
-            try:
-                return await self.slot.record_event(event)
-            except BaseException:
-                self._known.discard(key)
-                raise
+    async def prepare(self, writes: Iterable[Write]) -> list[Write]:
+        """Keep writes that the primary is about to get, and return those that the shadow gets, too."""
+        await self.writes.load()
+        kept: list[Write] = []
+        for write in writes:
+            if write.operation == "record_event":
+                if (write.scope, write.key) in self._known:
+                    continue  # the slot may send an event to the primary again, and so may the host
+                if self.behind + len(kept) >= self.max_calls:
+                    await self._left_out(write.scope)
+                    continue
+                self._known.add((write.scope, write.key))
+                if self.writes.is_new(write.scope):
+                    self._new.setdefault(write.scope, set())
+                if write.scope in self._new:
+                    self._new[write.scope].add(write.key)
+            kept.append(write)
+        await self.writes.prepare(kept)
+        return kept
 
-        self.write(event.scope, "record_event", send)
+    async def release(self, writes: Iterable[Write], *, sure: bool = True) -> None:
+        """The primary has these writes, or may have them. :meth:`reset` then carries a reset out."""
+        writes = list(writes)
+        await self.writes.release(writes, sure=sure)
+        self._look_at(*(write.scope for write in writes if write.operation != RESET))
 
-    def ask(self, request: RetrieveRequest, primary: RetrieveResult, latency_ms: float) -> None:
-        self._look_for_a_past(request.scope, primary.entries)
+    async def drop(self, writes: Iterable[Write]) -> None:
+        """The primary certainly does not have these writes."""
+        writes = list(writes)
+        await self.writes.drop(writes)
+        for write in writes:
+            self._known.discard((write.scope, write.key))
+
+    async def ask(self, request: RetrieveRequest, primary: RetrieveResult, latency_ms: float) -> None:
+        """Ask the same question, and log how the answer differs."""
+        await self._look_for_a_past(request.scope, primary.entries)
 
         async def compare() -> None:
             details: dict[str, Any] = {"at": datetime.now(UTC).isoformat(), "scope": request.scope.label}
@@ -218,45 +162,42 @@ class Shadow:
             self.log.write("difference", self.name, details)
             self.counts["compared"] += 1
 
-        self._add(_Job(request.scope, False, "retrieve", compare))
+        if self.behind >= self.max_calls:
+            self.counts["left_out"] += 1
+        elif not self._ended:
+            self._questions.append(_Question(request.scope, compare))
+            self._look_at(request.scope)
 
-    def _look_for_a_past(self, scope: MemoryScope, entries: Iterable[ContextEntry]) -> None:
-        """What the primary knows of a scope that the shadow was never told of, is from before the mirror."""
-        if not self.facts.is_new(scope) and scope not in self._new:
+    async def _look_for_a_past(self, scope: MemoryScope, entries: Iterable[ContextEntry]) -> None:
+        """Rows of the primary that the shadow was never told of come from before the mirror."""
+        await self.writes.load()
+        if not self.writes.is_new(scope) and scope not in self._new:
             return
         known = self._new.get(scope, set())
         if any(not known.issuperset(entry.event_ids) or not known for entry in entries):
-            self.facts.diverges(scope, "it was opened over a memory that the primary had already")
+            await self.writes.diverges(scope, "it was opened over a memory that the primary had already")
             self._new.pop(scope, None)
 
-    async def reset(self, scope: MemoryScope, within_s: float) -> str | None:
-        """Clear a scope, and forget what waits for it; why that failed, or None. Until it succeeds, nothing
-        more of the scope is written or compared, in this process or a later one."""
-        self._jobs.withdraw(lambda _, job: job.scope == scope)
+    async def reset(self, write: Write, within_s: float) -> str | None:
+        """Clear a scope, and forget what waits for it; why that failed, or None.
+
+        Until it succeeds, nothing more of the scope is written or compared, in this process or a later one.
+        """
+        scope = write.scope
+        await self.writes.withdraw(scope, but=write.key)
+        self._questions = deque(question for question in self._questions if question.scope != scope)
         self._known.discard_where(lambda key: key[0] == scope)
         self._new.pop(scope, None)
-        why: list[str | None] = ["it did not come to it"]
-        tried = anyio.Event()
-
-        async def clear() -> None:
-            try:
-                with suppress(MemslotError):  # what cannot be set up may be what is broken, and is reset then
-                    await self.slot.setup_scope(scope)
-                why[0] = await self._reset(scope)
-            except MemslotError as error:
-                why[0] = type(error).__name__
-            finally:
-                tried.set()
-
-        # After the call under way, which may be a write of this scope, and before all others.
-        self._jobs.insert_first(_LANE, _Job(scope, True, "reset_scope", clear))
+        self._why[scope] = "it did not come to it"
+        tried = self._tried[scope] = anyio.Event()
+        self._scopes = {scope: None, **self._scopes}
         self._work()
         with anyio.move_on_after(within_s):
             await tried.wait()
-        return why[0]
+        return self._why[scope] if await self.writes.count(scope) else None
 
     async def set_mode(self, mode: AdapterMode, within_s: float) -> None:
-        """Hold writes while read-only; first, those that wait have a while."""
+        """Hold writes while read-only. Writes that wait may be delivered first, for a while."""
         if mode.read_only:
             await self.drained(within_s)
             self._held = True
@@ -264,123 +205,169 @@ class Shadow:
             with anyio.move_on_after(within_s):
                 await self.slot.set_mode(mode)
         except MemslotError as error:
-            self._failed(None, error)
+            self._count_failure(error)
         self._held = mode.read_only
-        self._work()
+        self._look_at(*self.writes.waiting)
 
     async def drained(self, within_s: float) -> bool:
         """Wait until nothing is left to do that may be done; whether that came in time."""
+        await self.start()
         with anyio.move_on_after(within_s):
-            while not self._held and (len(self._jobs) or self._background.busy(self.name)):
+            while not self._held and (self._scopes or self._background.busy(self.name)):
                 self._work()
-                await self._background.idle()
-        return not len(self._jobs)
+                await self._background.idle(self.name)
+        return not self.behind
 
     @property
     def behind(self) -> int:
-        return len(self._jobs)
+        """How many calls wait."""
+        return sum(self.writes.waiting.values()) + len(self._questions)
 
     async def aclose(self, within_s: float) -> None:
-        """Finish what waits, for a while; what is left then is lost, and told. Idempotent."""
+        """Finish what waits, for a while; the next process delivers the rest. Idempotent."""
         if not self._ended:
-            await self.drained(within_s)
+            with suppress(MemslotError):  # a store that cannot be used is told by health
+                await self.drained(within_s)
             self._ended = True
-            self._jobs.close()
-            lost = [job for job in self._jobs.withdraw() if job.writes]
-            for job in lost:
-                self.facts.diverges(job.scope, _CLOSED)
-            if lost:
-                behind = "shadow %s was closed %d writes behind; its memory lacks them"
-                log.warning(behind, self.name, len(lost))
+            self._questions.clear()
+            if self.behind:
+                behind = "shadow %s was closed %d writes behind; they wait for the next start"
+                log.warning(behind, self.name, self.behind)
             if self._running is not None:
                 self._running.cancel()
             with anyio.move_on_after(_PAUSE_S):
                 await self._background.idle()
-            if not self._background.busy():  # else the next process finds what this one left undone
-                self.facts.closed()
         await self.slot.aclose()
 
-    def _add(self, job: _Job) -> None:
-        if not self._jobs.offer(_LANE, job) and not self._ended:
-            self.counts["left_out"] += 1
-            if job.writes:
-                self.facts.diverges(job.scope, "it lagged too far behind")
+    async def _left_out(self, scope: MemoryScope) -> None:
+        self.counts["left_out"] += 1
+        await self.writes.diverges(scope, "it lagged too far behind")
+
+    def _look_at(self, *scopes: MemoryScope) -> None:
+        self._scopes.update(dict.fromkeys(scopes))
         self._work()
 
     def _work(self) -> None:
-        if len(self._jobs) and not self._ended:
+        if self._scopes and not self._ended:
             self._background.begin(self.name, self._run)
 
     async def _run(self) -> None:
         with anyio.CancelScope() as self._running:
-            # While it is read-only, what would write waits, and so does what comes after it.
-            while not self._ended and (
-                lease := self._jobs.lease(_LANE, lambda job: not (self._held and job.writes))
-            ):
-                job = lease.item
+            while self._scopes and not self._ended:
+                scope = next(iter(self._scopes))
+                del self._scopes[scope]
                 try:
-                    status = await self._do(job)
-                except ReadOnlyError as error:
-                    status = "skipped_read_only" if job.writes else self._failed(job, error)
-                except Exception as error:
-                    status = self._failed(job, error)
-                except BaseException:  # closed: it may be stored or not
-                    if job.writes:
-                        self.facts.diverges(job.scope, _CLOSED)
-                    raise
-                if status == "skipped_read_only":
-                    lease.put_back()
-                    if not self._held:  # a switch back that failed; the other way round it is to wait
-                        await anyio.sleep(_PAUSE_S)
-                        with suppress(MemslotError):
-                            await self.slot.set_mode(AdapterMode(read_only=False))
-                    continue
-                lease.end()
-                if status == "unknown":
-                    self.facts.diverges(job.scope, "a write without an answer may be missing")
-                elif status != "failed":
-                    self.counts["written"] += job.writes
+                    await self._serve(scope)
+                except Exception as error:  # one scope ends the work of no other
+                    self._count_failure(error)
+                if scope in self._tried and scope not in self._scopes:
+                    self._tried.pop(scope).set()
 
-    async def _do(self, job: _Job) -> str | None:
-        if job.what == "reset_scope":
-            await job.call()
-            return None
-        async with self.slot.leases.lease(job.scope):
-            if job.scope.label in self.facts.unreset and (why := await self._reset(job.scope)):
-                raise LifecycleError(f"the scope could not be reset: {why}")
-            return getattr(await job.call(), "status", None)
+    async def _serve(self, scope: MemoryScope) -> None:
+        """Deliver what waits for a scope, then ask what was asked after it."""
+        outbox = self.writes.outbox
+        if scope in self.writes.waiting and not self._held:
+            async with outbox.leasing(self.writes.lane(scope)) as lease:
+                why = await outbox.deliver(lease, self._send) if lease else "another process delivers to it"
+            self._why[scope] = why or ""
+            await self.writes.count(scope)
+        if scope in self.writes.waiting:
+            return  # questions come after the writes before them
+        for question in [question for question in self._questions if question.scope == scope]:
+            if question in self._questions:
+                self._questions.remove(question)
+                async with self.slot.leases.lease(scope):
+                    await question.ask()
 
-    async def _reset(self, scope: MemoryScope) -> str | None:
+    async def _send(self, entry: Entry) -> Verdict:
+        """One attempt of the outbox."""
+        given = json.loads(entry.payload)
+        operation = given.pop("operation")
+        write = _READERS[operation](given)
+        if self._held or self._ended or not await self.writes.stands(entry):
+            return Verdict("held", "it is read-only, closed or reset")
+        try:
+            status = await self._carry_out(operation, write, entry)
+        except ReadOnlyError:
+            status = "skipped_read_only"
+        except MemslotError as error:
+            self._count_failure(error)
+            if operation == RESET or not isinstance(error, _FINAL):
+                return Verdict("waiting", type(error).__name__, type(error).__name__)
+            await self.writes.diverges(write.scope, f"{operation} failed")
+            return Verdict("aside", error=type(error).__name__)
+        if status == "skipped_read_only":
+            await self._switch_back()
+            return Verdict("held", "it is read-only")
+        if status == "unknown":
+            await self.writes.diverges(write.scope, "a write without an answer may be missing")
+        self.counts["written"] += 1
+        return Verdict("committed")
+
+    async def _carry_out(self, operation: str, write: Any, entry: Entry) -> str:
+        if operation == RESET:
+            return await self._reset(write.scope, entry)
+        async with self.slot.leases.lease(write.scope):
+            if isinstance(write, MemoryFeedback):
+                taken = self.slot.capability(SupportsFeedback)
+                if taken is None:
+                    raise CapabilityNotSupported("it takes no feedback")
+                return (await taken.apply_feedback(write)).status
+            if entry.sent and self.slot.can_look_up and await self.slot.find_event(write) is not None:
+                return "committed"
+            return (await self.slot.record_event(write)).status
+
+    async def _reset(self, scope: MemoryScope, entry: Entry) -> str:
+        with suppress(MemslotError):  # what cannot be set up may be what is broken, and is reset then
+            await self.slot.setup_scope(scope)
         receipt = await self.slot.reset_scope(scope)
         if not receipt.verified:
-            return "it could not show that nothing is left"
-        self.facts.reset_done(scope)
+            raise MemslotError("it could not show that nothing is left")
+        await self.writes.was_reset(scope, entry.outcome)
         self._new[scope] = set()
-        return None
+        return "committed"
 
-    def _failed(self, job: _Job | None, error: Exception) -> str:
+    async def _switch_back(self) -> None:
+        """The mirror is not read-only, and the shadow is: a switch back has failed."""
+        await anyio.sleep(_PAUSE_S)
+        with suppress(MemslotError):
+            await self.slot.set_mode(AdapterMode(read_only=False))
+            self._look_at(*self.writes.waiting)
+
+    def _count_failure(self, error: Exception) -> None:
         self.counts["failed"] += 1
-        if job is not None and job.writes:
-            self.facts.diverges(job.scope, f"{job.what} failed")
         if self.counts["failed"] == 1:
             log.warning("shadow %s failed (%s); health counts further ones", self.name, type(error).__name__)
-        return "failed"
 
     def state(self) -> dict[str, Any]:
-        return {**dict(self.counts), "behind": self.behind, "unlike_scopes": len(self.facts.unlike)}
+        """Figures for health."""
+        return {**dict(self.counts), "behind": self.behind, "unlike_scopes": len(self.writes.unlike)}
 
-    def warnings(self) -> list[str]:
-        """What makes its answers no fair comparison, or leaves in it what was erased elsewhere."""
-        unreset, unlike = self.facts.unreset, self.facts.unlike
-        found = [self.facts.problem] if self.facts.problem else []
-        if unreset:
-            found.append(f"{len(unreset)} scopes could not be reset, and it may hold what was erased")
-        if unlike:
+    async def warnings(self) -> list[str]:
+        """Reasons why its answers are no fair comparison, or why it may hold erased memories."""
+        await self.start()
+        found = []
+        if unreset := await self.writes.resets():
+            found.append(f"{unreset} scopes could not be reset, and it may hold what was erased")
+        if unlike := self.writes.unlike:
             why = ", ".join(sorted(set(unlike.values())))
             found.append(f"its memory of {len(unlike)} scopes is not the primary's: {why}")
+        found += (await self.writes.outbox.trouble()).warnings()
         if self.log.lost:
             found.append(f"{self.log.lost} lines of the log could not be written")
         return [f"shadow {self.name}: {warning}" for warning in found]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reset:
+    scope: MemoryScope
+
+
+_READERS: Mapping[str, Callable[[dict[str, Any]], Any]] = {
+    "record_event": lambda given: MemoryEvent.model_validate(given["event"]),
+    "apply_feedback": lambda given: MemoryFeedback.model_validate(given["feedback"]),
+    RESET: lambda given: _Reset(MemoryScope.model_validate(given["scope"])),
+}
 
 
 def differences(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ async def test_a_shadows_failed_reset_is_known_to_the_next_process(make: Make) -
         assert any("may hold what was erased" in warning for warning in (await later.state())["warnings"])
         later.theirs.faults.clear()
         await later.record("new")
-        await later.shadow.drained(PATIENT_S)
+        await later.delivered()
         assert later.texts(later.theirs) == ["new"], "reset first, then written"
         assert (await later.slot.health()).status == "ok"
 
@@ -95,47 +95,40 @@ async def test_a_reset_that_the_primary_refuses_takes_nothing_from_the_shadow(ma
         assert pair.texts(pair.theirs) == ["kept", "more"]
 
 
-async def test_a_process_that_was_killed_leaves_its_shadow_in_question(make: Make) -> None:
-    pair = make()
+async def test_what_waits_for_a_shadow_is_delivered_by_the_next_process(make: Make) -> None:
+    pair = make(drain_s=0.05)
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
         pair.hold()
-        await pair.record("one", "two")
-        left = (pair.log.parent / "new.json").read_bytes()
-        pair.hold(False)
-    (pair.log.parent / "new.json").write_bytes(left)  # as a kill at that moment leaves it
-    pair.theirs.rows.clear()
+        await pair.record("one", "two", "three")
+    assert pair.texts(pair.theirs) == []
     later = _again(make, pair)
     async with later.slot:
-        assert any("process ended before" in warning for warning in (await later.state())["warnings"])
-    even_later = _again(make, pair)
-    async with even_later.slot:
-        assert any("process ended before" in warning for warning in (await even_later.state())["warnings"])
-        assert (await even_later.slot.reset_scope(ADA)).verified
-        assert (await even_later.slot.health()).status == "ok"
+        await later.delivered()
+        assert later.texts(later.theirs) == ["one", "two", "three"]
+        assert (await later.slot.health()).status == "ok"
 
 
 @pytest.mark.parametrize("what", ["event", "events", "feedback"])
 async def test_a_process_killed_before_the_shadow_hears_of_a_write_leaves_it_in_question(
-    make: Make, what: str
+    make: Make, tmp_path: Path, what: str
 ) -> None:
-    """The primary has stored its first write of the scope, and has not answered yet."""
+    """The primary has stored a write of the scope, and has not answered yet."""
     pair = make()
-    facts = pair.log.parent / "new.json"
-    left: list[bytes] = []
+    copy = tmp_path / "copy.db"
     async with pair.slot:
         await pair.shadow.drained(PATIENT_S)
         event = said(ADA, "tea")
         if what == "feedback":
             await pair.record("tea")
             await pair.shadow.drained(PATIENT_S)
-            pair.shadow.facts.closed()  # as a process before this one left it
         method = {"event": "record_event", "events": "record_events", "feedback": "apply_feedback"}[what]
         native = getattr(pair.adapter._primary, method)
 
         async def kill(given: Any) -> Any:
             answer = await native(given)
-            left.append(facts.read_bytes() if facts.exists() else b"")
+            with closing(sqlite3.connect(pair.file)) as source, closing(sqlite3.connect(copy)) as target:
+                source.backup(target)
             return answer
 
         setattr(pair.adapter._primary, method, kill)
@@ -148,10 +141,17 @@ async def test_a_process_killed_before_the_shadow_hears_of_a_write_leaves_it_in_
                 feedback_id="f", scope=ADA, session_id="s", timestamp=event.timestamp, content="It is coffee."
             )
             await pair.slot.capability(SupportsFeedback).apply_feedback(feedback)
-    facts.write_bytes(left[0]) if left[0] else facts.unlink()
-    later = _again(make, pair)
-    async with later.slot:
-        assert any("process ended before" in warning for warning in (await later.state())["warnings"])
+    for left in pair.file.parent.glob("memslot.db*"):
+        if left.is_file():
+            left.unlink()
+    copy.rename(pair.file)  # as a kill at that moment leaves it
+    for _ in range(2):
+        later = _again(make, pair)
+        async with later.slot:
+            assert any("process ended while" in warning for warning in (await later.state())["warnings"])
+    async with _again(make, pair).slot as slot:
+        assert (await slot.reset_scope(ADA)).verified
+        assert (await slot.health()).status == "ok"
 
 
 @pytest.mark.parametrize(("fault", "taken"), [("lost", True), ("late", True), ("422", False)])
@@ -174,24 +174,15 @@ async def test_feedback_reaches_a_shadow_where_the_primary_may_have_it(
         assert pair.texts(pair.theirs) == (["tea", "It is coffee."] if taken else ["tea"])
 
 
-async def test_a_lag_that_was_left_behind_is_known_to_the_next_process(make: Make) -> None:
-    pair = make(drain_s=0.05)
-    async with pair.slot:
-        await pair.shadow.drained(PATIENT_S)
-        pair.hold()
-        await pair.record("one", "two", "three")
-    later = _again(make, pair)
-    async with later.slot:
-        assert any("closed before" in warning for warning in (await later.state())["warnings"])
-
-
 async def test_a_shadow_opened_over_a_past_is_no_fair_comparison_also_later(make: Make) -> None:
     stores = (FakeNativeStore(), FakeNativeStore())
     alone = make(stores=stores)
     async with alone.slot:
         await alone.record("I like oolong.")
     stores[1].rows.clear()
-    (alone.log.parent / "new.json").unlink()
+    for left in alone.file.parent.glob("memslot.db*"):
+        if left.is_file():
+            left.unlink()
     pair = make(stores=stores)
     async with pair.slot:
         await pair.record("I like mate.")
@@ -219,25 +210,10 @@ async def test_a_shadow_that_kept_up_is_fair_in_every_process(make: Make) -> Non
             assert (await pair.slot.health()).status == "ok"
 
 
-@pytest.mark.parametrize("content", [b"", b"\0\0\0", b"{}", b'{"unlike": 1}'])
-async def test_facts_that_cannot_be_read_are_said_and_kept(
-    make: Make, content: bytes, tmp_path: Path
-) -> None:
-    file = tmp_path / "log" / "new.json"
-    file.parent.mkdir()
-    file.write_bytes(content)
+async def test_no_word_that_was_said_stays_once_a_shadow_has_it(make: Make) -> None:
     pair = make()
     async with pair.slot:
         await pair.record("I like oolong.")
-        assert (await pair.slot.health()).status == "degraded"
-        assert any("new.json is damaged" in warning for warning in (await pair.state())["warnings"])
-    assert file.read_bytes() == content
-
-
-async def test_no_word_that_was_said_is_among_the_facts(make: Make) -> None:
-    pair = make()
-    async with pair.slot:
-        await pair.record("I like oolong.")
-    facts = (pair.log.parent / "new.json").read_text(encoding="utf-8")
-    assert "oolong" not in facts
-    assert set(json.loads(facts)) == {"begun", "open", "primary_unsure", "unlike", "unreset"}
+        await pair.delivered()
+    with closing(sqlite3.connect(pair.file)) as db:
+        assert "oolong" not in "".join(db.iterdump())
