@@ -56,7 +56,11 @@ class ModelEndpoint(PluginOptions):
 
 
 class Prefixes(PluginOptions):
-    """What a model wants to read before a text. Many embedders lose a third of their recall without it."""
+    """Text that a model wants to read before every text. Many embedders lose a third of their recall without it.
+
+    Attributes:
+        query_prefix, document_prefix: before a question, and before a stored text.
+    """
 
     query_prefix: Public[str] | None = None
     """Text before every question. Default: that of the model's authors where memslot knows it, else none."""
@@ -85,7 +89,13 @@ def _names(words: str, name: str) -> bool:
 
 
 class LocalModel(Prefixes):
-    """An embedding model that runs inside this process, by ``fastembed``: no key, no server."""
+    """An embedding model that runs inside this process, by ``fastembed``: no key, no server.
+
+    Attributes:
+        provider: ``local``.
+        model, path: its name, and the directory of its files.
+        query_prefix, document_prefix: as in :class:`Prefixes`.
+    """
 
     provider: Literal["local"]
     """``local``."""
