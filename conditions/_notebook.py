@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -25,7 +26,7 @@ from conditions._storage import (
     write,
 )
 from memory import BackendError, MemoryEvent, MemoryScope, MemslotError, TokenCounter
-from memory.adapter import Durability, SqliteFile, SqliteLayout, StoreError
+from memory.adapter import BackendProtocolError, Durability, SqliteFile, SqliteLayout, StoreError
 
 _LAYOUT = SqliteLayout(
     what="rolling summary",
@@ -117,6 +118,7 @@ class Notebook:
         self._file: SqliteFile | None = None
         self.memory_tokens = 0
         self._pending_tokens = 0
+        self._rests_until = 0.0
 
     @property
     def tokens(self) -> int:
@@ -200,8 +202,21 @@ class Notebook:
             status = error.diagnostics.get("status")
             self.progress.retry_after_s = error.retry_after_s or 0.0
         self.progress.failures += 1
-        self.progress.last_error = f"{name}, HTTP {status}" if status else name
+        why = (
+            f": {error}" if isinstance(error, BackendProtocolError) else f", HTTP {status}" if status else ""
+        )
+        self.progress.last_error = name + why
         return self.progress.failures
+
+    def rest(self, pause_s: float) -> None:
+        """After a failure: what failed is not asked again at once, and each time later."""
+        pause_s = max(self.progress.retry_after_s, pause_s * 2 ** (self.progress.failures - 1))
+        self._rests_until = time.monotonic() + pause_s
+
+    @property
+    def rests_s(self) -> float:
+        """Seconds until a failed summary may be tried again."""
+        return max(0.0, self._rests_until - time.monotonic())
 
     def clear(self) -> int | None:
         """How many events are gone; None where a file is that was never read."""
@@ -295,9 +310,13 @@ class Consolidation:
     summariser: Summariser
     policy: UpdatePolicy
     window: int  # tokens that memory and messages may take together
+    pause_s: float = 0.0  # after a failure; doubled with each further one
     read_only: bool = False
 
     async def due(self, notebook: Notebook) -> None:
+        """Summarise what the policy says, unless a failed summary still rests."""
+        if notebook.rests_s:
+            return
         if self.policy == "after_accumulation_session":
             while due := notebook.earlier:
                 if not await self.some(notebook, due):
@@ -320,7 +339,9 @@ class Consolidation:
                 return False
             await notebook.commit(count, draft)
         except MemslotError as error:
-            if notebook.note_failure(error) < _ATTEMPTS or self.read_only:
+            failures = notebook.note_failure(error)
+            notebook.rest(self.pause_s)
+            if failures < _ATTEMPTS or self.read_only:
                 return False
             try:
                 await notebook.archive_raw(count)

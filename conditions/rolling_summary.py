@@ -48,7 +48,7 @@ from memory.adapter import (
 
 # Nanobot v0.1.4.post6 keeps this much of the window free for the answer and for estimation errors.
 _RESERVED_TOKENS = 4096 + 1024
-_PAUSE_S = 0.5
+_PAUSE_S = 15.0  # after a failed summary
 
 
 class RollingSummaryOptions(PluginOptions):
@@ -104,6 +104,7 @@ class RollingSummary(ControlCondition):
                 pet_observability="versioned",
                 fallback_components=options.fallback_components,
                 native_queries=dict.fromkeys(("memory", "history", "pending"), Operation()),
+                counts_llm_calls=options.summariser == "llm",
                 store=str(options.path or ""),
             ),
         )
@@ -113,7 +114,7 @@ class RollingSummary(ControlCondition):
         # Of a write's deadline, how much summarising may take before the write is answered without it.
         self._write_limit_s = write_deadline_s * 0.8
         self._consolidation = Consolidation(
-            summariser, options.update_policy, options.context_window_tokens - _RESERVED_TOKENS
+            summariser, options.update_policy, options.context_window_tokens - _RESERVED_TOKENS, _PAUSE_S
         )
         self._directory = OwnedDirectory(options.path or default, name)
         self._notebooks: dict[MemoryScope, Notebook] = {}
@@ -162,6 +163,7 @@ class RollingSummary(ControlCondition):
         problem = await self._summariser.problem()
         warnings = [f"the summariser does not work: {problem}"] if problem else self._caveat()
         changed = [warning for notebook in list(self._notebooks.values()) for warning in notebook.warnings()]
+        changed += self._unsummarised()
         return self.health_of(
             "unavailable" if problem else "degraded" if changed else "ok",
             details={
@@ -171,6 +173,16 @@ class RollingSummary(ControlCondition):
             },
             warnings=(*warnings, *changed),
         )
+
+    def _unsummarised(self) -> list[str]:
+        """What failed summaries have left behind, over all scopes that were read."""
+        progress = [notebook.progress for notebook in self._notebooks.values()]
+        archived = sum(each.raw_archived for each in progress)
+        failing = [each.last_error for each in progress if each.failures]
+        found = [f"the last summary failed: {failing[0]}"] if failing else []
+        if archived:
+            found.append(f"{archived} messages went into the history unsummarised")
+        return found
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         return {"llm": self._summariser.probe} if isinstance(self._summariser, LlmSummariser) else {}
@@ -197,6 +209,8 @@ class RollingSummary(ControlCondition):
             warnings.append("summarising took too long for a write; it is tried again with the next one")
         elif notebook.progress.failures or notebook.progress.raw_archived > before.raw_archived:
             warnings.append(f"summarising failed: {notebook.progress.last_error}")
+        if archived := notebook.progress.raw_archived - before.raw_archived:
+            warnings.append(f"{archived} messages went into the history unsummarised")
         rewritten = notebook.progress.consolidations > before.consolidations
         return self.receipt(
             event,
@@ -271,9 +285,8 @@ class RollingSummary(ControlCondition):
             with anyio.move_on_after(timeout_s):
                 async with notebook.lock:
                     while notebook.pending and not self._consolidation.read_only:
-                        if not await self._consolidation.some(notebook, len(notebook.pending)):
-                            progress = notebook.progress
-                            await anyio.sleep(max(progress.retry_after_s, _PAUSE_S * 2**progress.failures))
+                        await anyio.sleep(notebook.rests_s)
+                        await self._consolidation.some(notebook, len(notebook.pending))
         return await self.readiness(scope)
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:

@@ -63,7 +63,14 @@ from memory.contract.receipts import (
 )
 from memory.contract.requests import NotBlank, Operation
 from memory.contract.scope import IdAlphabet, ScopeEncoder
-from memory.plugins.endpoint import LEXICAL_OR_BLOCK, EmbedderBlock, LocalModel, ModelEndpoint, Prefixes
+from memory.plugins.endpoint import (
+    LEXICAL_OR_BLOCK,
+    EmbedderBlock,
+    LocalModel,
+    ModelEndpoint,
+    Prefixes,
+    Sampling,
+)
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions, hookimpl
 from memory.plugins.redaction import DataPath, InputFile, Private, Public
 from memory.storage.files import remove_directory, staged_directory, sweep_directories
@@ -123,6 +130,7 @@ __all__ = [
     "Private",
     "Public",
     "RecentKeys",
+    "Sampling",
     "ScopeEncoder",
     "SequentialBulk",
     "SqliteFile",

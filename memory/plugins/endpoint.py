@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Discriminator, Field, SecretStr, Tag
+from pydantic import BeforeValidator, Discriminator, Field, JsonValue, SecretStr, Tag
 
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import InputFile, Public
@@ -53,6 +53,37 @@ class ModelEndpoint(PluginOptions):
     def limits(self, deadline_s: float) -> dict[str, Any]:
         """Options of an ``openai`` client that answers within the deadline; its own are 600 s, three times over."""
         return {"timeout": 0.9 * deadline_s / (self.max_retries + 1), "max_retries": self.max_retries}
+
+
+class Sampling(PluginOptions):
+    """How a language model is to answer. ``null`` leaves a field out of the request."""
+
+    temperature: float | None = Field(default=0.0, ge=0)
+    """Sampling temperature; ``null`` sends none, as reasoning models demand."""
+    max_tokens: int | None = Field(default=16_384, gt=0)
+    """Longest answer, in tokens; ``null`` sends no limit."""
+    max_completion_tokens: int | None = Field(default=None, gt=0)
+    """The same limit under the name that reasoning models take; sent in place of ``max_tokens``."""
+    reasoning_effort: Public[str] | None = None
+    """How long a reasoning model may think, such as ``low``. Default: not sent."""
+    extra_body: dict[str, JsonValue] = Field(default_factory=dict)
+    """Further fields of every request, as the endpoint names them."""
+
+    def sampling(self, wanted: int = 0) -> dict[str, Any]:
+        """Fields of a chat completion, without ``extra_body``.
+
+        Args:
+            wanted: the longest answer that the caller has a use for, in tokens; 0 is no wish.
+        """
+        by_reasoning = self.max_completion_tokens is not None
+        name = "max_completion_tokens" if by_reasoning else "max_tokens"
+        limit = self.max_completion_tokens if by_reasoning else self.max_tokens
+        given = {
+            "temperature": self.temperature,
+            name: min(limit, wanted or limit) if limit is not None else None,
+            "reasoning_effort": self.reasoning_effort,
+        }
+        return {key: value for key, value in given.items() if value is not None}
 
 
 class Prefixes(PluginOptions):

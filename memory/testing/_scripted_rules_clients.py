@@ -45,7 +45,9 @@ _LINE = re.compile(r"^\[(?P<when>[^\]]*)\] (?P<role>[A-Z]+)(?: \[[^\]]*\])?: ", 
 
 def _consolidate(request: ChatRequest) -> Reply | None:
     """Nanobot v0.1.4's consolidation."""
-    if "save_memory" not in request.tools or request.forced_tool not in (None, "save_memory"):
+    by_schema = request.schema_name == "save_memory"
+    by_tool = "save_memory" in request.tools and request.forced_tool in (None, "save_memory")
+    if not by_schema and not by_tool:
         return None
     if "## Conversation to Process\n" not in request.last_user:
         return None
@@ -61,7 +63,8 @@ def _consolidate(request: ChatRequest) -> Reply | None:
     old = [] if known in ("", "(empty)") else [known]
     new = [f"- {fact}" for fact in facts if fact not in known]
     entry = f"[{when}] " + (" ".join(facts) or "Nothing of note was said.")
-    return ToolCall("save_memory", {"history_entry": entry, "memory_update": "\n".join([*old, *new])})
+    texts = {"history_entry": entry, "memory_update": "\n".join([*old, *new])}
+    return texts if by_schema else ToolCall("save_memory", texts)
 
 
 rules: tuple[Rule, ...] = (_extract, _consolidate)

@@ -35,7 +35,7 @@ ALICE = MemoryScope(run_id="run", persona_id="alice")
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.0)
 
 
 def config(llm: ScriptedLLM, timeout_s: float = 5.0, **options: Any) -> dict[str, Any]:
@@ -83,9 +83,11 @@ async def test_what_the_model_is_sent(llm: ScriptedLLM) -> None:
         await slot.after_turn(session_id="s2", user="My boat is called Wren.")
         await ready(slot)
     first, second = llm.bodies("chat/completions")
-    assert first["tool_choice"] == {"type": "function", "function": {"name": "save_memory"}}
-    assert first["tools"][0]["function"]["parameters"]["required"] == ["history_entry", "memory_update"]
+    asked = first["response_format"]["json_schema"]
+    assert asked["schema"]["required"] == ["history_entry", "memory_update"]
+    assert "tools" not in first
     assert first["temperature"] == 0.0
+    assert first["max_tokens"] == 777 + 1024
     assert "777" in first["messages"][0]["content"]
     prompt = first["messages"][1]["content"]
     assert prompt.startswith("## Current Long-term Memory\n(empty)\n\n## Conversation to Process\n[")
@@ -95,23 +97,71 @@ async def test_what_the_model_is_sent(llm: ScriptedLLM) -> None:
     assert "Noted." not in second["messages"][1]["content"]
 
 
-def refuses_forced_calls(request: ChatRequest) -> Reply | None:
-    if request.forced_tool is not None:
-        raise BadRequest("tool_choice must be auto or none")
-    return None
+def refuses(*what: str) -> Any:
+    """A server that knows neither of these fields and values."""
+
+    def rule(request: ChatRequest) -> Reply | None:
+        by_schema = request.schema_name == "save_memory"
+        if ("schema" in what and by_schema) or (request.forced_tool is not None and "required" in what):
+            raise BadRequest("this is not supported")
+        return None
+
+    return rule
 
 
-async def test_a_server_that_refuses_forced_tool_calls_is_asked_again_without() -> None:
-    with ScriptedLLM(rules=[refuses_forced_calls]) as llm:
+@pytest.mark.parametrize(("refused", "way"), [(("schema",), "required"), (("schema", "required"), "auto")])
+async def test_a_server_is_asked_in_the_way_it_accepts(refused: tuple[str, ...], way: str) -> None:
+    with ScriptedLLM(rules=[refuses(*refused)]) as llm:
         async with open_memory(config(llm), scope=ALICE) as slot:
             await slot.after_turn(session_id="s1", user="I live in Porto.")
             assert (await ready(slot)).state == "ready"
             await slot.after_turn(session_id="s2", user="My boat is called Wren.")
             assert (await ready(slot)).state == "ready"
             assert "My boat is called Wren." in (await ask(slot)).raw["memory"]
-        choices = [body["tool_choice"] for body in llm.bodies("chat/completions")]
-    assert choices[1:] == ["auto", "auto"], "asked once, then known"
-    assert choices[0] != "auto"
+        choices = [body.get("tool_choice") for body in llm.bodies("chat/completions")]
+    assert choices[-2:] == [way, way], "asked once, then known"
+    assert len(choices) == 2 + len(refused)
+
+
+@pytest.mark.parametrize(
+    "wrap", ["```json\n{}\n```", "<think>hm {{</think>{}", "Here it is: {} Done.", "[{}]"]
+)
+async def test_json_in_the_text_counts_where_the_tool_was_not_called(wrap: str) -> None:
+    """llama.cpp ignores tools that it does not know, and small models write the call as text."""
+    saved = {"history_entry": "[2026-01-01 10:00] ok", "memory_update": "- I live in Porto."}
+    text = wrap.replace("{{", "{").replace("{}", json.dumps({"name": "save_memory", "arguments": saved}))
+    with ScriptedLLM(rules=[refuses("schema", "required"), lambda request: text]) as llm:
+        async with open_memory(config(llm), scope=ALICE) as slot:
+            await slot.after_turn(session_id="s1", user="I live in Porto.")
+            assert (await ready(slot)).state == "ready"
+            assert (await ask(slot)).raw["memory"] == "- I live in Porto."
+
+
+async def test_calls_and_tokens_are_counted(llm: ScriptedLLM) -> None:
+    async with open_memory(config(llm), scope=ALICE) as slot:
+        await slot.after_turn(session_id="s1", user="I live in Porto.")
+        receipt = await slot.after_turn(session_id="s2", user="My boat is called Wren.")
+    assert receipt.trace.llm_calls == 1
+    assert receipt.trace.llm_tokens > 0
+
+
+async def test_a_failed_summary_is_tried_again_later(
+    llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rolling_summary, "_PAUSE_S", 30.0)
+    llm.faults.add("bad_content", times=None)
+    async with open_memory(config(llm), scope=ALICE) as slot:
+        await slot.after_turn(session_id="s1", user="I live in Porto.")
+        for number in range(4):
+            await slot.after_turn(session_id="s2", user=f"My boat number {number} is called Wren.")
+        readiness = slot.capability(SupportsReadiness)
+        state = await readiness.wait_until_ready(ALICE, 0.1)
+        health = await slot.health()
+    assert len(llm.bodies("chat/completions")) == 1, "not again with the same prompt at once"
+    assert state.state == "pending"
+    assert "the model's answer holds JSON that is incomplete or malformed" in state.detail
+    assert health.status == "degraded"
+    assert "the last summary failed: BackendProtocolError: " in health.warnings[0]
 
 
 FAULTS = {
@@ -121,8 +171,8 @@ FAULTS = {
     "late": "BackendTimeout",
     "reset": "BackendUnavailable",
     "truncated": "BackendUnavailable",
-    "bad_content": "BackendProtocolError",
-    "empty": "BackendProtocolError",
+    "bad_content": "the model's answer holds JSON that is incomplete or malformed",
+    "empty": "the model's answer is empty",
     "unreadable": "BackendProtocolError",
 }
 
@@ -153,7 +203,8 @@ async def test_three_faults_archive_the_messages_and_say_why(
         state, result = await ready(slot), await ask(slot)
         entries = await history(slot)
     assert state.state == "failed"
-    assert state.detail == f"1 messages went into the history unsummarised ({FAULTS[fault]})"
+    assert state.detail.startswith("1 messages went into the history unsummarised (")
+    assert FAULTS[fault] in state.detail
     assert len(entries) == 1
     assert entries[0].endswith("USER: Marzipan is my secret.")
     everything_shown = " ".join(
@@ -185,7 +236,7 @@ async def test_an_endpoint_that_does_not_list_its_models_is_taken_to_work(llm: S
 
 
 def answers(**arguments: Any) -> Any:
-    return lambda request: ToolCall("save_memory", arguments) if request.tools else None
+    return lambda request: ToolCall("save_memory", arguments) if request.tools else arguments
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from memory import AdapterMode, CapabilityNotSupported, Message
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.0)
 
 
 # -- when -----------------------------------------------------------------------------------------------

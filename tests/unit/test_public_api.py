@@ -57,7 +57,7 @@ EXPORTED = {
         LEXICAL_OR_BLOCK LexicalHashEmbedder LocalEmbedder LocalModel ModelEndpoint native_scope_of
         NativeError NativeWorker none_if_404 normalise normalise_error NotBlank OPENAI_ERRORS
         Operation parse_time PluginInfo PluginOptions Prefixes Private Public quiet_loggers
-        RecentKeys release remove_directory replace_file route ScopeEncoder section_overhead
+        RecentKeys release remove_directory replace_file route Sampling ScopeEncoder section_overhead
         SequentialBulk server_address ShieldedCalls SqliteFile SqliteLayout staged_directory
         StoreError SupportsEventLookup SupportsModelProbe SupportsProbeScopes SupportsStart
         sweep_directories SynchronousWrites Text trim_heap Utf8TokenCounter warnings_only
@@ -90,7 +90,9 @@ ANY = {  # why nothing else is true -> of what
         LoopbackProcess.requests LoopbackProcess.state LoopbackRequest.json MemslotConfig.redacted
         NativeMutationReceipt.raw NativeQueryResult.raw ProvenanceResult.raw RetrieveResult.raw ScriptedLLM.bodies
     """,
-    "another's keywords": "ConformanceProfile.aids counted_openai http_client Kit.make_slot ModelEndpoint.limits",
+    "another's keywords": """
+        ConformanceProfile.aids counted_openai http_client Kit.make_slot ModelEndpoint.limits Sampling.sampling
+    """,
     "whoever overrides or registers it says which": """
         ConformanceProfile.fingerprint ConformanceProfile.native_fault ConformanceProfile.native_peak
         MemoryAdapterRegistry.conformance ProviderPlugin.create

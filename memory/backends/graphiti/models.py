@@ -66,6 +66,7 @@ class ExtractingLlm(OpenAIGenericClient):
                 model=model or options.model,
                 messages=said,
                 response_format=_response_format(options, response_model),
+                extra_body=dict(options.extra_body) or None,
                 **options.sampling(max_tokens),
             )
         )

@@ -15,7 +15,6 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
-    JsonValue,
     SecretStr,
     create_model,
     field_validator,
@@ -32,6 +31,7 @@ from memory.adapter import (
     PluginOptions,
     Prefixes,
     Public,
+    Sampling,
 )
 from memory.adapter.stores import Durability
 
@@ -202,39 +202,16 @@ class GraphitiEmbedder(GraphitiModel, Prefixes):
     """The embedder."""
 
 
-class GraphitiLlm(GraphitiModel):
+class GraphitiLlm(GraphitiModel, Sampling):
     """The extracting model."""
 
     small_model: Public[str] | None = None
     """For Graphiti's simpler prompts, where its client makes the difference. Default: ``model``."""
-    temperature: float | None = Field(default=0.0, ge=0)
-    """Sampling temperature; ``null`` sends none, as reasoning models demand."""
-    max_tokens: int | None = Field(default=16_384, gt=0)
-    """Longest answer, in tokens; ``null`` sends no limit."""
-    max_completion_tokens: int | None = Field(default=None, gt=0)
-    """The same limit under the name that reasoning models take; sent in place of ``max_tokens``."""
-    reasoning_effort: Public[str] | None = None
-    """How long a reasoning model may think, such as ``low``. Default: not sent."""
-    extra_body: dict[str, JsonValue] = Field(default_factory=dict)
-    """Further fields of every request, as the endpoint names them."""
     structured_output: Literal["json_schema", "json_object"] = "json_schema"
     """``json_object`` for endpoints that do not know JSON schemas."""
 
     def effective(self) -> Mapping[str, Any]:
         return {**super().effective(), "small_model": self.small_model or self.model}
-
-    def sampling(self, wanted: int) -> dict[str, Any]:
-        """Arguments of a chat completion for which Graphiti wants at most ``wanted`` tokens; 0 is no wish."""
-        limits = {"max_completion_tokens": self.max_completion_tokens, "max_tokens": self.max_tokens}
-        name = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
-        limit = limits[name]
-        given = {
-            "temperature": self.temperature,
-            name: min(limit, wanted or limit) if limit is not None else None,
-            "reasoning_effort": self.reasoning_effort,
-            "extra_body": self.extra_body or None,
-        }
-        return {key: value for key, value in given.items() if value is not None}
 
 
 class FalkorServer(PluginOptions):
