@@ -9,8 +9,17 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, cast, get_args
+from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue, Strict, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    JsonValue,
+    Strict,
+    ValidationError,
+)
 
 from memory.contract.errors import InputError, MemslotError
 
@@ -71,7 +80,12 @@ class Frozen(BaseModel, metaclass=_Meta):
         return made
 
 
-def _check_id(value: str) -> str:
+def _check_id(value: object) -> object:
+    """An id as text. Databases have numbers and UUIDs for ids; every other type is left for pydantic to refuse."""
+    if isinstance(value, UUID) or (isinstance(value, int) and not isinstance(value, bool)):
+        return str(value)
+    if not isinstance(value, str):
+        return value
     if not value.strip():
         raise ValueError("must not be blank; give an id")
     if len(value) > MAX_ID_LENGTH:
@@ -130,7 +144,7 @@ def _is_json(value: Any) -> bool:
 
 
 # Strict: bytes are not decoded, or b"run" and "run" would be one scope.
-Id = Annotated[str, Strict(), AfterValidator(_check_id)]
+Id = Annotated[str, Strict(), BeforeValidator(_check_id)]
 Text = Annotated[str, Strict(), AfterValidator(check_text)]
 """A text that can be encoded as UTF-8."""
 AwareDatetime = Annotated[datetime, AfterValidator(check_aware)]

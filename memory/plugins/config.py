@@ -82,6 +82,19 @@ class MemorySettings(PluginOptions):
     backends: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
     conditions: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
 
+    @field_validator("scope", mode="before")
+    @classmethod
+    def _scope_as_written(cls, given: Any) -> Any:
+        """``user_id`` is ``persona_id``. A number is refused, because YAML reads 007 as 7."""
+        if not isinstance(given, Mapping):
+            return given
+        for name, value in given.items():
+            if isinstance(value, int) and not isinstance(value, bool):
+                raise ValueError(f"{name} must be text; put it in quotes")
+        if "user_id" in given and "persona_id" not in given:
+            return {"persona_id" if name == "user_id" else name: value for name, value in given.items()}
+        return given
+
     @field_validator("journal", mode="before")
     @classmethod
     def _no_journal(cls, given: Any) -> Any:

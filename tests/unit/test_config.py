@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from memory import ConfigError
+from memory import ConfigError, MemoryScope
 from memory.plugins.blocks import parse_block
 from memory.plugins.config import load_config
 
@@ -123,7 +123,7 @@ def broken(old, new):
         ),
         (
             "memory: {backend: mem0, scope: {run_id: 2024, persona_id: ada}}",
-            ":1: memory.scope.run_id: must be text; put it in quotes",
+            ":1: memory.scope: run_id must be text; put it in quotes",
         ),
         (
             broken("  backend: mem0", "  backend: mem0\n  condition: no_memory"),
@@ -237,3 +237,8 @@ def test_without_a_journal_there_is_none_and_a_wrong_one_is_named(tmp_path):
         else:
             with pytest.raises(ConfigError, match=f"memory.journal.*{said}|memory.{said}"):
                 load_config(config)
+
+
+def test_a_scope_may_say_user_id(tmp_path):
+    path = write(tmp_path, "memory: {backend: mem0, scope: {run_id: r, user_id: bob}}")
+    assert load_config(path).memory.scope == MemoryScope(run_id="r", persona_id="bob")

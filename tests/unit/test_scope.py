@@ -3,6 +3,7 @@
 import itertools
 import string
 import unicodedata
+from uuid import UUID
 
 import pytest
 from hypothesis import assume, example, given
@@ -181,3 +182,11 @@ def test_a_template_that_could_be_taken_for_a_hash_is_refused():
     assert ScopeEncoder(alphabet, {"id": "{run_id}_s{persona_id}"}).encode(
         MemoryScope(run_id="r", persona_id="p")
     )
+
+
+def test_ids_of_databases_are_taken_as_their_text():
+    number = UUID("12345678-1234-5678-1234-567812345678")
+    assert MemoryScope(run_id=7, persona_id=number) == MemoryScope(run_id="7", persona_id=str(number))
+    for odd in (True, 7.0, b"7", None, ["7"]):
+        with pytest.raises(ScopeError, match="run_id"):
+            MemoryScope(run_id=odd, persona_id="p")
