@@ -402,6 +402,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "stuck_after_cancel": Mutant(StuckAfterCancel, ("cancellation_leaves_the_slot_usable",)),
     "no_native_ids": Mutant(unseen.NoNativeIds, (_IDS,)),
     "no_event_ids": Mutant(unseen.NoEventIds, (_IDS,)),
+    "scores_nothing": Mutant(unseen.ScoresNothing, (_IDS,)),
     "drops_rows": Mutant(unseen.DropsRows, (_ROWS,)),
     "reorders_rows": Mutant(unseen.ReordersRows, (_ROWS,)),
     "cuts_entries": Mutant(unseen.CutsEntries, ("entries_are_given_whole_and_in_the_backends_order",)),

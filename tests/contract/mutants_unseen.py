@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from dataclasses import replace
 from typing import Any
@@ -45,6 +46,13 @@ class NoEventIds(_Entries):
 
     def changed(self, entries: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(replace(entry, event_ids=()) for entry in entries)
+
+
+class ScoresNothing(_Entries):
+    """Gives a score that is no number, as a division by zero leaves it."""
+
+    def changed(self, entries: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(replace(entry, score=math.nan) for entry in entries)
 
 
 class DropsRows(_Entries):

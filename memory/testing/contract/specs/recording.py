@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from anyio.lowlevel import current_token
@@ -106,6 +107,8 @@ async def entries_name_their_native_record_and_their_event(kit: Kit) -> None:
         assert named or "event_ids" in without, f"an entry does not name its event{cannot_be}"
         both = unique_word("green") in entry.text or kit.declared.rewrites
         assert both or other.event_id not in entry.event_ids, "an entry names an event that is not in it"
+        known = entry.score is None or math.isfinite(entry.score)
+        assert known, f"an entry has the score {entry.score}; give None where the backend has none"
     if {"native_id", "event_ids"} <= without.keys():
         raise NotRun("not declared", "ids of entries")
 
