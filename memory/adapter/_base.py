@@ -1,4 +1,4 @@
-"""What most adapters share. Subclassing is a convenience: the contract is the protocol ``MemoryAdapter``."""
+"""The base class that most adapters share. The contract is the protocol ``MemoryAdapter``, not this class."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STEP_S = 30.0
 
 
 async def release(*steps: Callable[[], Awaitable[object]]) -> None:
-    """Take every step of a closing, whatever becomes of the others, and cancelled or not.
+    """Take every step of a closing, even if another step fails or the caller is cancelled.
 
     Args:
         steps: each has half a minute.
@@ -59,7 +59,7 @@ _trace = lru_cache(maxsize=256)(Trace)
 
 
 class BaseAdapter(GuardedWrites):
-    """What most adapters share. Subclassing is a convenience; the protocol is the contract.
+    """A base for adapters. Subclassing is a convenience; the protocol is the contract.
 
     Set ``backend_name`` and ``traits``; implement ``native_scope``, ``record_event``, ``retrieve``,
     ``reset_scope`` and ``health``. The base keeps the promise of read-only mode, with or without a slot.
@@ -134,8 +134,8 @@ class BaseAdapter(GuardedWrites):
     async def aclose(self) -> None:
         """Wait for calls under way, at most eight seconds; close what the SDK holds, end the worker. Idempotent.
 
-        :meth:`close_native` runs on the worker once its calls have ended, :meth:`aclose_native` after that; each
-        step is taken whatever becomes of the others, and cancelled or not.
+        :meth:`close_native` runs on the worker once its calls have ended, and :meth:`aclose_native` after that.
+        Each step is taken even if another step fails or the caller is cancelled.
         """
         await release(self._end_shielded, self._end_worker, self.aclose_native)
 
@@ -171,7 +171,7 @@ class BaseAdapter(GuardedWrites):
         status: WriteStatus = "committed",
         warnings: Sequence[str] = (),
     ) -> WriteReceipt:
-        """What became of an event, with a trace naming the native call."""
+        """A receipt for an event, with a trace that names the native call."""
         ids = tuple(native_ids)
         return WriteReceipt(
             event_id=event.event_id,

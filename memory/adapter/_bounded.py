@@ -110,7 +110,7 @@ class _Unpacking:
 
 
 class _Bounded(_Unpacking):
-    """An iterator, and no generator: one that is abandoned half-way is what trio warns of."""
+    """An iterator rather than a generator, because trio warns of abandoned generators."""
 
     def __aiter__(self) -> Self:
         self._pieces = aiter(self._stream)

@@ -78,7 +78,7 @@ def _known(fastembed: Any, options: LocalModel, where: str) -> Any:
 
 
 def load_model(load: Callable[..., Any], *, repository: str | None, problem: str, instead: str) -> Any:
-    """What ``load`` makes of a cached model, else of one from the hub.
+    """Load a model from the cache, or else from the hub.
 
     Args:
         load: a model's class of fastembed; takes ``cache_dir`` and ``local_files_only``.

@@ -45,7 +45,7 @@ def json_of_answer(
         if isinstance(found, (dict, list)):
             return found
         raise _unreadable("is JSON, but neither an object nor a list", finish_reason)
-    # A value inside of one that was cut is not the answer.
+    # If the outer value was cut, a value inside it is not the answer.
     whole = not text.startswith(("{", "[")) and finish_reason != "length"
     if values := list(_values_in(text)) if whole else []:
         return max(values, key=lambda pair: pair[0])[1]

@@ -215,5 +215,5 @@ def _context_entries(body: str) -> Iterator[tuple[str, str]]:
         yield moment_text, "\n".join(lines).strip()
 
 
-# What every request falls back to, most specific first; the last one always answers.
+# Rules for every other request, the most specific first. The last rule always answers.
 general_rules: tuple[Rule, ...] = (_fill_schema, _summarise, _chat)

@@ -45,7 +45,7 @@ def is_question(sentence: str) -> bool:
 
 
 def is_statement(sentence: str, role: str) -> bool:
-    """Whether a sentence says something worth remembering: of a user, about themselves; of others, advice."""
+    """Whether a sentence is worth remembering: a user speaks about themselves, or anybody gives advice."""
     if is_question(sentence) or len(_WORD.findall(sentence)) < 3:
         return False
     return bool((_PERSON if role.lower() == "user" else _ADVICE).search(sentence))

@@ -1,5 +1,4 @@
-"""What importing and running an SDK may not do to the process it is in, and counting the calls it makes to a
-model."""
+"""Guards for a process in which an SDK is imported and run, and a count of its calls to a model."""
 
 from __future__ import annotations
 
@@ -77,7 +76,7 @@ class _QuietFilter:
 
 
 def trim_heap() -> None:
-    """What is freed stays with glibc otherwise, for each thread that has used it. Takes some milliseconds."""
+    """Give freed memory back to the system. glibc keeps it for each thread otherwise. Takes some milliseconds."""
     if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
 

@@ -131,7 +131,7 @@ class NativeWorker:
 
 
 class _Job:
-    """One call. Whoever claims it first decides: a worker runs it, or its caller has given it up."""
+    """One call. The first claim decides: a worker runs it, or its caller has given it up."""
 
     __slots__ = ("_call", "_claimed", "_context", "_schedule", "done", "error", "result")
 
@@ -143,7 +143,7 @@ class _Job:
         self.error: BaseException | None = None
         loop: Any = current_token().native_token
         self._schedule = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
-        # What is counted here counts there; but an SDK that runs a loop would be told that one runs already.
+        # The worker counts into the same context, but an SDK may start a loop of its own there.
         self._context = copy_context()
         if sniffio := sys.modules.get("sniffio"):
             self._context.run(sniffio.current_async_library_cvar.set, None)

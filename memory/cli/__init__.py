@@ -19,7 +19,7 @@ def main() -> None:
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if not sys.warnoptions and "--debug" not in sys.argv:
-        # What SDKs warn their developers of is no matter of those who run a command.
+        # Warnings of SDKs are for their developers, not for people who run a command.
         warnings.simplefilter("ignore")
     from memory.cli.app import app
 

@@ -55,7 +55,7 @@ def overrides(
     no_doctor: bool = False,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """What the command line gives in place of fields of a block."""
+    """The fields of a block that the command line replaces."""
     given: dict[str, Any] = {
         "data": data and data.expanduser().absolute(),
         "output": out,
@@ -119,7 +119,7 @@ def conclude(outcome: Outcome, *, as_json: bool) -> None:
 
 
 def show_results(results: Results, directory: Path, report: Path, *, as_json: bool) -> None:
-    """Figures side by side, what is to be known about them, who won, and where the page is."""
+    """Print figures side by side, remarks about them, the winner, and the path of the page."""
     from memory.bench.report.tables import by_part, summary
     from memory.bench.report.verdict import problems, remarks, unequal, verdict
 

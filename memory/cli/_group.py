@@ -138,7 +138,7 @@ def _broken(name: str, error: PluginError) -> Any:
 
 
 def _single(error: Exception) -> Exception:
-    """What a task group holds, where it holds one error."""
+    """The only error of a task group; any other error as it is."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

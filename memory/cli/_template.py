@@ -63,7 +63,7 @@ def render(
     carried: Mapping[str, Any] | None = None,
     answers: Mapping[str, Any] | None = None,
 ) -> str:
-    """The configuration of one plugin; a plugin without required fields gets one that loads as it is.
+    """The configuration of one plugin. It loads unchanged if the plugin has no required field.
 
     Args:
         info: the plugin.
@@ -135,7 +135,7 @@ def _fields(
 
 
 def _optional(key: str, field: FieldInfo) -> Iterator[str]:
-    """A field at its default, as a comment; one that may hold a block shows the block's fields."""
+    """A field at its default, as a comment. A field for a block shows the block's fields."""
     default = field.get_default(call_default_factory=True, validated_data={})
     block = _model_in(field.annotation)
     if block is None or isinstance(default, (BaseModel, tuple, list)):

@@ -35,7 +35,7 @@ def hosts(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the agents that others wrote and memslot binds to; with a name, the lines that bind it."""
+    """List the agents that memslot binds to. With a name, print the lines that bind this agent."""
     from memory import InputError
     from memory.hosts._table import HOSTS
 

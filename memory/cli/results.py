@@ -102,7 +102,7 @@ def verify(
 ) -> None:
     """Compute hashes, scores, figures and report anew from what a run left, and say what differs.
 
-    Exits with 1 if anything does. What could not be checked is said, and is no failure.
+    Exits with 1 if anything differs. A part that cannot be checked is named, and is not a failure.
     """
     from memory.bench.engine.verify import verify as compute_anew
     from memory.bench.report.report import SEVERAL_FILE, parts_of, rendered, verify_several

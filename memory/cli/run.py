@@ -1,5 +1,5 @@
-"""``memslot run``, ``compare``, ``bench`` and ``demo``: what a memory shows of what it was told, and
-how an agent behaves with it."""
+"""``memslot run``, ``compare``, ``bench`` and ``demo``: measure what a memory shows, and how an agent behaves
+with it."""
 
 from __future__ import annotations
 

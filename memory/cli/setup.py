@@ -100,7 +100,7 @@ def setup(
 ) -> None:
     """Ask for agent, memory, place and model; write the configuration and the agent's lines, and check them.
 
-    What an option names is not asked.
+    It does not ask for anything that an option names.
     """
     from memory.cli._template import render
     from memory.cli.doctor import doctor

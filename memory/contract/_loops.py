@@ -1,4 +1,4 @@
-"""Which event loop we run on, for the few places where it matters."""
+"""Tells which event loop runs, for the few places where it matters."""
 
 from __future__ import annotations
 

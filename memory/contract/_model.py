@@ -153,7 +153,7 @@ JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_check_json)]
 
 
 def words_of(model: type[BaseModel]) -> tuple[str, ...]:
-    """Names of a model's fields that hold text or JSON of somebody, by their types: no id, time or choice."""
+    """Names of a model's fields that hold a person's words: text or JSON, but no id, time or choice."""
     return tuple(
         name for name, field in model.model_fields.items() if _holds_words(field.annotation, field.metadata)
     )
@@ -205,7 +205,7 @@ def without_nul(value: T) -> T:
 
 
 def parse_time(text: object, *, naive_is_utc: bool = False) -> datetime | None:
-    """An ISO 8601 time in UTC; None for what is none, or names no zone and is not known to be UTC."""
+    """An ISO 8601 time in UTC. None if the text is not a time, or its zone is not known."""
     try:
         moment = datetime.fromisoformat(cast(str, text))
         if moment.tzinfo is None:

@@ -34,7 +34,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """What the last answer of a model said of itself.
+    """Facts that the last answer of a model carries about itself.
 
     Attributes:
         finish_reason: the provider's word; ``length`` for an answer that was cut.
@@ -48,7 +48,7 @@ class ModelAnswer:
 
     @property
     def fault(self) -> str | None:
-        """What explains that nobody could read the answer; None where nothing does."""
+        """Why the answer could not be read; None if that is not known."""
         if not self.json:
             return "the endpoint did not answer with JSON; check base_url"
         if self.finish_reason in ("length", "max_tokens"):

@@ -86,7 +86,7 @@ def ends_the_task(error: BaseException) -> bool:
 
 
 def words_of(error: BaseException) -> str:
-    """An error in one sentence without user text: the message of one of ours, else its type."""
+    """An error in one sentence without user text: the message of a MemslotError, else the type."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return str(error) if isinstance(error, MemslotError) else type(error).__name__

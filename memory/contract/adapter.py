@@ -1,6 +1,8 @@
-"""The contract: what an adapter does, and what it may additionally do (spec section 2). An adapter maps ids, builds
-native requests and formats native results; it never extracts, ranks, embeds, summarises or reasons. What holds for
-every adapter is the slot's work, and an adapter does none of it."""
+"""The contract: what an adapter does, and what it may additionally do (spec section 2).
+
+An adapter maps ids, builds native requests and formats native results. It never extracts, ranks, embeds, summarises
+or reasons. The slot applies the rules that hold for every adapter.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,7 @@ class AdapterTraits:
 
     @classmethod
     def of(cls, adapter: object) -> AdapterTraits:
-        """What an adapter declares.
+        """The traits that an adapter declares.
 
         An adapter that declares nothing gets the defaults, with ``eventual`` consistency: it does not promise that
         a write can be found at once.
@@ -242,7 +244,7 @@ class SupportsFeedback(Protocol):
     """Native feedback, such as MemOS ``/product/feedback``."""
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
-        """Hand it over; the receipt says what became of it."""
+        """Hand the feedback to the backend. The receipt says whether it was taken."""
 
 
 @runtime_checkable
@@ -258,7 +260,7 @@ class SupportsReadiness(Protocol):
     """Whether asynchronous derivation has caught up."""
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """What is known of it now, without waiting."""
+        """The state of a scope as it is known now, without waiting."""
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
         """Wait at most ``timeout_s`` seconds; ``pending`` on timeout, never a false ``ready``."""
@@ -277,7 +279,7 @@ class SupportsProvenance(Protocol):
     """History and sources of native records."""
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """Of the record that is named, or of what changed in a range of time; nothing is written."""
+        """The history of a named record, or of all changes in a range of time. Writes nothing."""
 
 
 @runtime_checkable
@@ -295,8 +297,8 @@ class SupportsEventLookup(Protocol):
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
         """Native ids the event is stored under, or None if it is certainly not stored, or not all of it.
 
-        Of an event that is stored in several parts, one part says nothing of the others. Where it is sent again,
-        the adapter sends the parts that are missing.
+        An event may be stored in several parts, and one part does not show that the others are stored. If the event
+        is sent again, the adapter sends the missing parts.
 
         Asked once writes of the scope that were given up have ended, as far as they run on
         :class:`memory.adapter.ShieldedCalls` or :class:`memory.adapter.NativeWorker`.
@@ -319,9 +321,9 @@ class SupportsModelProbe(Protocol):
     """Not a capability for hosts: lets the doctor reach the models an adapter calls, before the first turn."""
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
-        """Role, such as ``llm`` -> the shortest call that shows whether that model answers as it is configured.
+        """The shortest call to each configured model, by its role, such as ``llm``.
 
-        Empty where this configuration calls none. A probe writes nothing and raises what the client raises.
+        Empty if this configuration calls no model. A probe writes nothing and raises what the client raises.
         """
 
 

@@ -22,18 +22,18 @@ class Admission:
     limits: Sequence[anyio.Semaphore] = ()
     begun: bool = False  # something of the call was handed to the native system
     dropped: bool = False  # something of the call was given up before its turn
-    # Of parts that go on, also where the call is given up.
+    # Ends of parts that go on even if the call is given up.
     ends: list[anyio.Event] = field(default_factory=list)
     _held: int = 0
 
     @classmethod
     def current(cls) -> Admission:
-        """Of the call that is being made; one that nobody asks, outside of any."""
+        """The admission of the current call. Outside of a call, a new one."""
         return _current.get() or cls()
 
     @property
     def sent(self) -> bool:
-        """False where the call was given up in a queue of the adapter, and nothing of it had begun."""
+        """False if the call was given up in a queue of the adapter before it had begun."""
         return self.begun or not self.dropped
 
     @property
@@ -88,7 +88,7 @@ def awaiting_turn(*, last: bool = True) -> Iterator[None]:
 
 
 async def yield_turn(seconds: float) -> None:
-    """Sleep between two looks; where ``max_concurrency`` is limited, others have the call's place meanwhile."""
+    """Sleep between two polls. If ``max_concurrency`` is limited, other calls get this call's place meanwhile."""
     admission = Admission.current()
     held = admission.leave()
     await anyio.sleep(seconds)

@@ -62,7 +62,7 @@ class ReadOnlyError(MemslotError):
 
 
 class LifecycleError(MemslotError):
-    """The slot is closed, not opened, or used from another event loop than the one that opened it."""
+    """The slot is closed, not open yet, or used from another event loop."""
 
 
 class StoreError(MemslotError):

@@ -134,7 +134,7 @@ class MemoryEvent(Frozen):
 
     @property
     def labels(self) -> dict[str, str]:
-        """What a backend keeps in text beside ids, time and words: the turn, who answered, and ``cs_fields``."""
+        """The labels that a backend keeps beside ids, time and words: turn, agent and ``cs_fields``."""
         return {"turn_id": self.turn_id, "agent_id": self.agent_id, **self.cs_fields}
 
 

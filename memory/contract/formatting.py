@@ -190,13 +190,13 @@ NEUTRAL_LABELS = ("memory", "current")  # backend and scope of a section that is
 
 
 def neutral_section(section: str) -> str:
-    """A section with the neutral labels in place of its own; what is no section stays as it is."""
+    """A section with the neutral labels in place of its own. Any other text stays unchanged."""
     opening = _TAG.match(section)
     return section if opening is None else _fence(*NEUTRAL_LABELS)[0] + section[opening.end() :]
 
 
 def relabel_section(section: str, scope: str) -> str:
-    """A section with another word for its scope; one with the neutral labels stays as it is."""
+    """A section with another label for its scope. A section with neutral labels stays unchanged."""
     opening = _TAG.match(section)
     if opening is None or opening.group() == _fence(*NEUTRAL_LABELS)[0]:
         return section

@@ -1,4 +1,4 @@
-"""Maps an SDK's exception to one of ours, by tables of exact types.
+"""Maps an SDK's exception to a :class:`BackendError`, by tables of exact types.
 
 SDKs share no base class, and a class's name proves nothing: a ``CoauthorLookupError`` is no failed login. A write
 counts as refused only where the exception's own type is in the adapter's table and says so. Any other write may be
@@ -32,7 +32,7 @@ from memory.contract.errors import (
 
 @dataclass(frozen=True)
 class NativeError:
-    """What an exception of an SDK means.
+    """The meaning of an SDK's exception.
 
     Attributes:
         kind: the error it becomes; None where its HTTP status says (408 and 504 timeouts, other 5xx unavailable).
@@ -168,7 +168,7 @@ def native_name(kind: type) -> str:
 
 
 def _meaning(kind: type[BaseException], table: ErrorTable) -> NativeError | None:
-    """What a type means, or the nearest of those it is derived from."""
+    """The meaning of a type, or of its nearest base class in a table."""
     for base in kind.__mro__:
         name = native_name(base)
         if found := table.get(name) or HTTPX_ERRORS.get(name) or _OF_PYTHON.get(base):
@@ -218,7 +218,7 @@ def _chain(error: BaseException, *, contexts: bool = True) -> Iterator[BaseExcep
 
 
 def _attribute(owner: object, name: str) -> Any:
-    """Of an error of somebody else's, or None; theirs may be properties that warn or fail."""
+    """An attribute of a foreign error, or None. It may be a property that warns or fails."""
     try:
         return getattr(owner, name, None)
     except Exception:
@@ -253,7 +253,7 @@ def _retry_after(error: BaseException) -> float | None:
 
 
 def _disk(error: BaseException) -> str | None:
-    """What the system, or SQLite, calls a disk that is full or must not be written to; None for other errors."""
+    """The system's or SQLite's name for a disk that is full or read-only; None for other errors."""
     for link in _chain(error):
         if isinstance(link, OSError) and link.errno in _DISK_FAULTS:
             return errno.errorcode[link.errno]

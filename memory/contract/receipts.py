@@ -1,4 +1,4 @@
-"""What comes back (spec section 2, DESIGN section 4). Unknown is None, never invented; a failed call raises."""
+"""Receipts and results (spec section 2). Unknown is None, never invented; a failed call raises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memory.contract.scope import MemoryScope
 ConditionKind = Literal["architecture", "control"]
 ConsistencyModel = Literal["immediate", "eventual", "async_derived"]
 CsFiltering = Literal["hard", "soft", "none"]
-# How change over time is told: by a row's time, by a version or when it was derived, or by neither.
+# How a memory shows change over time: by a row's time, by a version or time of derivation, or not at all.
 PetObservability = Literal["dated", "versioned", "weak"]
 _LONG = frozenset({"request", "raw", "entries", "formatted_context", "trace"})
 HealthStatus = Literal["ok", "degraded", "unavailable"]
@@ -104,7 +104,7 @@ class Trace(_Answer):
 
 
 class WriteReceipt(_Answer):
-    """What became of an event.
+    """The result of a write.
 
     ``committed``: stored and visible. ``queued``: accepted, will be processed. ``pending``: stored, not yet
     retrievable. ``skipped_read_only``: the slot is read-only, nothing was sent. ``unknown``: sent without an
@@ -139,7 +139,7 @@ class ModeReceipt(_Answer):
 
 
 class ResetReceipt(_Answer):
-    """What a reset removed.
+    """The result of a reset.
 
     Attributes:
         scope: that was reset.
@@ -184,7 +184,7 @@ class ContextEntry:
 
 
 class RetrieveResult(_Answer):
-    """What a retrieval found.
+    """The result of a retrieval.
 
     Attributes:
         request: what was asked.
@@ -209,7 +209,7 @@ class RetrieveResult(_Answer):
 
     @property
     def context_entries(self) -> tuple[ContextEntry, ...]:
-        """The entries to show: those that fit the budget, or all where no slot has chosen."""
+        """The entries that fit the budget; all entries if no slot has fitted them."""
         return tuple(self.entries[index] for index in self.included) if self.is_fitted else self.entries
 
 
@@ -269,7 +269,7 @@ class BackendHealth(_Answer):
 
 
 class FeedbackReceipt(_Answer):
-    """What became of a feedback.
+    """The result of a feedback.
 
     Attributes:
         feedback_id: the feedback's.
@@ -284,7 +284,7 @@ class FeedbackReceipt(_Answer):
 
 
 class NativeMutationReceipt(_Answer):
-    """What became of a native mutation.
+    """The result of a native mutation.
 
     Attributes:
         raw: the native answer, JSON-ready.

@@ -231,7 +231,7 @@ NotBlank = Annotated[str, AfterValidator(_not_blank)]
 
 @dataclass(frozen=True)
 class Operation:
-    """What one native operation takes.
+    """The arguments of one native operation.
 
     Attributes:
         optional: argument -> its type, as pydantic understands it, of what may be left out.

@@ -55,7 +55,7 @@ class MemoryScope(Frozen):
 
 @dataclass(frozen=True)
 class IdAlphabet:
-    """What a backend allows in an id.
+    """The alphabet that a backend allows in an id.
 
     Args:
         safe: characters that stay as they are, besides ``a-z`` and ``0-9``.

@@ -1,4 +1,4 @@
-"""The checks of an open slot, each from what was seen. What cannot be seen is pending."""
+"""The checks of an open slot. Each judges by what it saw; a check that sees nothing is pending."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SlotChecks:
         return "passed", listed if others else f"{listed}; the configuration has room for one scope alone"
 
     async def capabilities(self) -> Outcome:
-        """What is offered is what the plugin's description declares, less what the configuration withholds."""
+        """The slot offers what the plugin's description declares, less what the configuration withholds."""
         offered, traits = self._slot.capabilities(), self._slot.traits
         undeclared = offered - self._info.capabilities
         if undeclared:
@@ -123,7 +123,7 @@ class SlotChecks:
         return "passed", "; ".join((f"an event for each persona: {statuses}", *warnings))
 
     async def readiness(self) -> Outcome:
-        """What was written is retrievable, by the backend's own word."""
+        """The backend says that all writes can be retrieved."""
         waits = self._slot.capability(SupportsReadiness)
         if waits is None:
             return "passed", f"no readiness to ask for; {self._slot.traits.consistency} by declaration"

@@ -38,7 +38,7 @@ def unreached(diagnostics: Mapping[str, Any]) -> bool:
 
 
 def hides_us(*folders: Path) -> str | None:
-    """What scripts in these folders import as ``memory`` in our place, in words; None where they get us."""
+    """Names the file that scripts in these folders import as ``memory`` instead of this package, or None."""
     ours = Path(__file__).resolve().parents[1]
     for folder, name in product(folders, ("memory.py", "memory/__init__.py")):
         if (folder / name).is_file() and (folder / name).resolve().parent != ours:
@@ -59,15 +59,14 @@ def explained(error: Exception) -> str:
 
 
 class Hints:
-    """What to do, in the terms of one configuration, as far as it and its plugin could be loaded."""
+    """Advice in the terms of one configuration, as far as it and its plugin could be loaded."""
 
     def __init__(self, config: MemslotConfig | None = None, info: PluginInfo | None = None) -> None:
         self._config = config
         self._info = info
 
     def fix(self, error: Exception, model: str = "") -> str | None:
-        """What to do about an error, of a model where one is named; None where the message says it, or nothing is
-        known."""
+        """Advice about an error, perhaps of a model. None if the message says it, or nothing is known."""
         if isinstance(error, PluginNotFound):
             return "see 'memslot backends' for what is installed"
         if not isinstance(error, MemslotError):
@@ -91,7 +90,7 @@ class Hints:
         return _REACHED if isinstance(error, BackendUnavailable) else None
 
     def unavailable(self, diagnostics: Mapping[str, Any]) -> str | None:
-        """What to do about a health of ``unavailable``; None where its warnings are all there is to say."""
+        """Advice about a health of ``unavailable``. None if its warnings say everything."""
         if "module" in diagnostics:
             return self.install
         if "disk" in diagnostics:

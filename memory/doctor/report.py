@@ -1,4 +1,4 @@
-"""What doctor tells of each check, the synthetic personas it tries, and what a long call is for."""
+"""The result of each check, the synthetic personas, and notices about long calls."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class WaitNotices:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Tell of long calls while the body runs. What the body or ``report`` raises comes out as it is."""
+        """Report long calls while the body runs. Errors of the body and of ``report`` pass unchanged."""
         problem: BaseException | None = None
         try:
             async with anyio.create_task_group() as tasks:

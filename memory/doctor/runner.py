@@ -31,7 +31,7 @@ async def run_doctor(
     ready_timeout_s: float = 30.0,
     data_dir: Path | None = None,
 ) -> DoctorReport:
-    """Run every check in order. What needs one that failed is ``skipped``; the reset is tried all the same.
+    """Run every check in order. A check that needs a failed one is ``skipped``, except for the reset.
 
     ``on_check`` gets each result as it comes, ``on_wait`` is called while a call takes longer than two seconds, and
     every five seconds from then on, ``on_error`` with each error behind a failed check. ``ready_timeout_s`` is the

@@ -126,7 +126,7 @@ class _Builder:
         return {**merged, **{name: self.value(value, (*path, name)) for name, value in own.items()}}
 
     def _merged(self, node: yaml.Node, path: tuple[str, ...]) -> dict[str, Any]:
-        """What ``<<`` brings in: of one mapping, or of several, the first of which counts."""
+        """The fields that ``<<`` brings in, from one mapping or several. The first mapping wins."""
         found = self.value(node, (*path, "<<"))
         merged: dict[str, Any] = {}
         for merging in found if isinstance(found, list) else [found]:
@@ -246,13 +246,13 @@ def parse_block(
 ) -> ModelT:
     """Validate one block; ``where`` is its path, such as ``memory.backends.mem0``, and prefixes every message.
     ConfigError has the path of the field, what is wrong, and the nearest known name for a typo. Values are never
-    repeated: they may be secrets. The model's ``FORMER``, if any, says what became of keys of old."""
+    repeated: they may be secrets. The model's ``FORMER``, if any, explains keys of former versions."""
     try:
         return model.model_validate(dict(data))
     except ValidationError as error:
         problems = error.errors(include_input=False, include_url=False, include_context=False)
-        # Where a value may be one of several things, the deepest complaint is about the one that was meant. A key
-        # that is misspelt comes before one that is missing because of it.
+        # For a union, the deepest complaint belongs to the type that was meant. A misspelt key comes before the
+        # missing key that it causes.
         first = max(problems, key=lambda problem: (len(problem["loc"]), problem["type"] == "extra_forbidden"))
         names, value = _in_data(data, first["loc"], missing=first["type"] == "missing")
         what = first["msg"].removeprefix("Value error, ")

@@ -39,7 +39,7 @@ from memory.storage.store import Durability, SqliteStore, Store
 _NOT_HASHED = ("backend", "condition", "backends", "conditions", "journal", "state")
 Spelling = Literal["backend", "condition"]
 Group = Literal["backends", "conditions"]
-# What the projects and agents of one user share where a memory is served: one memory, or nothing.
+# Whether the projects and agents of one user share one memory in a server, or nothing.
 Isolate = Literal["shared", "strict"]
 
 
@@ -220,7 +220,7 @@ class MemslotConfig:
         return parse_block(model, self.options, self.where, self.problem)
 
     def token_counter(self) -> TokenCounter:
-        """What ``memory.token_counter`` names: the default one, or ``package.module:function`` (text -> int).
+        """The counter that ``memory.token_counter`` names: the default, or ``package.module:function`` (text -> int).
 
         Raises:
             ConfigError: the function cannot be imported, or does not count.
@@ -286,7 +286,7 @@ class MemslotConfig:
         return redaction.content(options, ("memory", self.group, self.provider))
 
     def scrubber(self, options: BaseModel | None = None, more: Mapping[str, str] | None = None) -> Scrubber:
-        """Takes every text of this configuration that is not shown out of what others wrote.
+        """Removes every private text of this configuration from a foreign text.
 
         Args:
             options: the provider's parsed block; where it has none, every text of the block counts as private.
@@ -371,7 +371,7 @@ def _read(source: str | Path | Mapping[str, object]) -> tuple[dict[str, Any], Pr
 def _block(
     provider: str, spelling: Spelling, memory: dict[str, Any], problem: Problems
 ) -> tuple[Group, dict[str, Any]]:
-    """Where the provider's block stands, and its content; one that is absent is empty."""
+    """The place of the provider's block, and its content. An absent block is empty."""
     for group in get_args(Group):
         if not isinstance(memory.get(group), Mapping | None):
             raise problem(("memory", group), "must be a mapping, from names to their options")

@@ -40,7 +40,7 @@ def complain(text: str, *, warning: bool = False) -> None:
 
 
 def usage_line(error: Exception, command: str) -> str | None:
-    """What is wrong with a command line, and whose ``--help`` tells more; None for any other error."""
+    """The mistake in a command line, and the ``--help`` that tells more. None for any other error."""
     # typer carries a click of its own or shares one, by version; what both have in common is this method.
     usage = getattr(error, "format_message", None)
     context = getattr(error, "ctx", None)

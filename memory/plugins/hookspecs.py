@@ -70,13 +70,13 @@ class PluginOptions(BaseModel):
 
     @property
     def fallback_components(self) -> tuple[str, ...]:
-        """What works where the plugin is known for a model, as its adapter's traits declare it."""
+        """The components that replace a model, as the adapter's traits declare them."""
         return ()
 
 
 @dataclass(frozen=True)
 class PluginInfo:
-    """What a plugin is, told without importing its SDK.
+    """The description of a plugin, available without importing its SDK.
 
     Attributes:
         name: equals the entry point's name.
@@ -131,7 +131,7 @@ OptionsT = TypeVar("OptionsT", bound=BaseModel)
 
 
 class CreateProvider(Protocol):
-    """Builds another installed provider, for one that is made of others."""
+    """Builds another installed provider, for a provider such as a mirror."""
 
     def __call__(
         self, name: str, options: Mapping[str, Any] | BaseModel, where: str = "", data_dir: Path | None = None

@@ -15,8 +15,8 @@ from memory.contract.errors import PluginLoadError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
-# Names a :class:`typer.Typer` or a plain click command. One is imported when it is run or listed, so that one which
-# is broken or slow costs the others nothing.
+# Names a :class:`typer.Typer` or a plain click command. A command is imported when it is run or listed, so a broken
+# or slow command costs the others nothing.
 GROUP = "memslot.commands"
 
 

@@ -1,4 +1,4 @@
-"""What of a configuration may be published, and the hash of all of it.
+"""The parts of a configuration that may be published, and the hash of all of it.
 
 By allow-list: a value is shown where its field's type is harmless (``bool``, numbers, ``Literal``, enums), where
 the field is marked :data:`Public`, or where it equals the field's default, which the source code tells anyway. Free
@@ -203,7 +203,7 @@ class Redaction:
         return shown | dict.fromkeys(model.model_extra or {}, HIDDEN)
 
     def content(self, model: BaseModel, path: tuple[str, ...]) -> dict[str, Any]:
-        """What the hash of a block covers, JSON-ready; may be private, so it is never shown."""
+        """The values that the hash of a block covers, JSON-ready. They may be private, and are never shown."""
         fields = type(model).model_fields
         computed = model.effective() if isinstance(model, PluginOptions) else {}
         effective = {**(model.model_extra or {}), **computed}

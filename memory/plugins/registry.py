@@ -209,7 +209,7 @@ class MemoryAdapterRegistry:
         ]
 
     def conformance(self, name: str) -> type[Any] | None:
-        """What a plugin gives the conformance kit, see :func:`memory.plugins.hookspecs.memslot_conformance`."""
+        """A plugin's profile for the kit, see :func:`memory.plugins.hookspecs.memslot_conformance`."""
         manager, _ = self._find(name, _KINDS)
         if not manager.hook.memslot_conformance.get_hookimpls():
             return None
@@ -217,7 +217,7 @@ class MemoryAdapterRegistry:
         return found
 
     def bare(self, name: str) -> Callable[[Path], BareLibrary]:
-        """What opens a backend's library without memslot, see :func:`memory.plugins.hookspecs.memslot_bare`."""
+        """Opens a backend's bare library, see :func:`memory.plugins.hookspecs.memslot_bare`."""
         manager, info = self._find(name, _KINDS)
         if not manager.hook.memslot_bare.get_hookimpls():
             raise CapabilityNotSupported(
