@@ -220,7 +220,7 @@ class MemslotConfig:
         return parse_block(model, self.options, self.where, self.problem)
 
     def token_counter(self) -> TokenCounter:
-        """The counter that ``memory.token_counter`` names: the default, or ``package.module:function`` (text -> int).
+        """The counter that ``memory.token_counter`` names: the default, or ``package.module:function``.
 
         Raises:
             ConfigError: the function cannot be imported, or does not count.
