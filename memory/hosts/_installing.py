@@ -13,15 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from memory import ConfigError, __version__
+from memory import ConfigError, MemslotError, __version__
 from memory.hosts._foreign_files import JsonEntries, TomlTables, take_entries, write_entries
 from memory.hosts._shared import check_exists
 from memory.hosts._table import HOSTS
 from memory.hosts.hooks import socket_path
-from memory.runtime import load_config, spool_directory
+from memory.runtime import load_config, report_program, reports_file, waiting_reports
 
 _FILES = Path(__file__).with_name("_files")
 _START_S = 5.0  # how long the first turn of a session waits for the server its host is starting
+_TIMEOUT_S = 15  # of a hook; the longest wait of ours is the first recall of a session
 _HOOK = "/memslot/hook.py"  # in every command of ours, however it is quoted
 
 
@@ -99,11 +100,18 @@ class HookFolder(HostFolder):
         files = self.named(config)
         for file in files:
             file.after()  # which says what is wrong before anything is written
-        spool = spool_directory(load_config(config).data_dir)
-        places = {"spool": str(spool), "socket": str(socket_path(spool))}
+        loaded = load_config(config)
+        settings = {
+            "host": self.name,
+            "outbox": str(reports_file(loaded.data_dir)),
+            "socket": str(socket_path(loaded.data_dir)),
+            "persona": loaded.memory.scope.persona_id if loaded.memory.scope else "",
+            "start_s": _START_S,
+        }
         self.hook.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(_FILES / "hooks" / "hook.py.txt", self.hook)
-        settings = {"host": self.name, **places, "start_s": _START_S}
+        # A hook that searched site-packages for it would take too long.
+        shutil.copyfile(report_program(), self.hook.with_name("outbox_insert.py"))
         _write_json(self.hook.with_name("settings.json"), settings)
         self.write_more(config)
         for file in files:
@@ -125,16 +133,12 @@ class HookFolder(HostFolder):
         if not (any(found) or self.folder.exists()):
             return [f"nothing of memslot is in {self.directory}"]
         lines = [f"removed {self.folder}"]
-        with suppress(OSError, ValueError, KeyError):
-            spool = Path(json.loads(self.hook.with_name("settings.json").read_text("utf-8"))["spool"])
-            shutil.rmtree(spool / "prompts" / self.name, ignore_errors=True)
-            if left := len(list(spool.glob("*.json"))):
+        with suppress(OSError, ValueError, KeyError, MemslotError):
+            outbox = Path(json.loads(self.hook.with_name("settings.json").read_text("utf-8"))["outbox"])
+            if left := waiting_reports(outbox.parent):
                 lines.append(
-                    f"{left} turns in {spool} are not recorded; 'memslot mcp CONFIG --hooks' does it"
+                    f"{left} reports of hooks in {outbox} are not recorded; 'memslot mcp CONFIG --hooks' does it"
                 )
-            (spool / "prompts").rmdir()  # unless another host uses it
-            socket_path(spool).unlink(missing_ok=True)
-            spool.rmdir()
         shutil.rmtree(self.folder, ignore_errors=True)
         return lines
 
@@ -213,7 +217,9 @@ class CursorFolder(HookFolder):
         return Path("~/.cursor")
 
     def named(self, config: Path) -> Sequence[JsonEntries | TomlTables]:
-        entries = {("hooks", event): [{"command": self._command()}] for event in self.events}
+        entries = {
+            ("hooks", event): [{"command": self._command(), "timeout": _TIMEOUT_S}] for event in self.events
+        }
         return [
             _json(self, "hooks.json", _HOOK, entries, version=1),
             _json(self, "mcp.json", "--hooks", {("mcpServers", "memslot"): _server(config)}),
@@ -225,8 +231,8 @@ def _json(folder: HookFolder, name: str, mark: str, entries: Any, **base: Any) -
 
 
 def _group(command: str) -> list[dict[str, Any]]:
-    """A hook of every event of a kind, as Claude Code and Codex write it."""
-    return [{"hooks": [{"type": "command", "command": command}]}]
+    """A hook of every event of a kind, as Claude Code and Codex write it. Their timeout is in seconds."""
+    return [{"hooks": [{"type": "command", "command": command, "timeout": _TIMEOUT_S}]}]
 
 
 def _server(config: Path) -> dict[str, Any]:

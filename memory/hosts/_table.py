@@ -170,7 +170,7 @@ _HOSTS = (
         title="Claude Code",
         tested_by="by the JSON it documents",
         shown="a section in the context, by the hook `UserPromptSubmit`",
-        recorded="by the hook `Stop`, into a spool that the MCP server of the same plugin empties",
+        recorded="by the hook `Stop`, into an outbox that the MCP server of the same plugin delivers",
         cannot={"keeps_no_section": "Claude Code keeps what a hook printed in its context"},
     ),
     Host(
@@ -178,7 +178,7 @@ _HOSTS = (
         title="Codex",
         tested_by="Codex CLI 0.169.0",
         shown="a section as a developer message after the user's, by the hook `UserPromptSubmit`",
-        recorded="by the hook `Stop`, into a spool that its MCP server empties",
+        recorded="by the hook `Stop`, into an outbox that its MCP server delivers",
         cannot={"keeps_no_section": "Codex keeps what a hook printed in its context"},
     ),
     Host(
@@ -187,7 +187,7 @@ _HOSTS = (
         tested_by="by the JSON it documents",
         shown="a section, by a field of `beforeSubmitPrompt` that Cursor takes and does not document; "
         "else what the model asks for by `memory_search`",
-        recorded="by the hook `stop`, into a spool that its MCP server empties",
+        recorded="by the hook `stop`, into an outbox that its MCP server delivers",
         cannot={"keeps_no_section": "Cursor keeps what a hook printed in its context"},
     ),
     Host(

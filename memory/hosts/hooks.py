@@ -1,18 +1,16 @@
-"""Claude Code, Codex and Cursor: what their hooks ask, answered by the process of the MCP server, without a daemon.
+"""Claude Code, Codex and Cursor: the process of the MCP server answers their hooks, without a daemon.
 
-A hook is a process of its own and may not wait for Python to import a memory. So it asks over a socket of this
-machine, and writes what was said into a spool, one file a turn, which is emptied here. A window that does not have
-the socket leaves both to the one that has, also where that is another host's.
+A hook is a process of its own and must not wait for Python to import a memory. So it asks over a socket of this
+machine, and reports what happened into the outbox of ``memory.data_dir``. The first window of a memory has the
+socket. Other windows leave both to it, also those of another host, and one of them takes over when it ends.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import socket
-from datetime import UTC, datetime
-from hashlib import sha256
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,18 @@ import anyio
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from memory import MemslotError, WriteReceipt
-from memory.runtime import HostTurns, ShownSections, TurnMemory, strip_context
+from memory import WriteReceipt
+from memory.runtime import (
+    Failures,
+    HookQueue,
+    HookTurn,
+    HostTurns,
+    ShownSections,
+    SocketOwner,
+    TurnMemory,
+    said_by_user,
+    socket_in,
+)
 
 log = logging.getLogger("memslot.hosts")
 
@@ -29,42 +37,56 @@ _MAX_REQUEST = 10_000_000
 _AGAIN_S = 5.0
 _RECORDED_S = 0.8
 _KEEPS_SECTIONS = ("claude-code", "codex")
-_MAX_SOCKET_PATH = 104  # macOS has the shortest
-# What a turn raises that is malformed, or no JSON. InputError is a ValueError.
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
-def socket_path(spool: Path) -> Path:
-    """The socket of a spool, the same whatever the environment: Codex hands its servers next to none of it."""
-    path = spool.absolute() / "hooks.sock"
-    if len(os.fsencode(path)) < _MAX_SOCKET_PATH:
-        return path
-    return Path(
-        "/tmp", f"memslot-{os.getuid()}-{sha256(os.fsencode(spool.absolute())).hexdigest()[:16]}.sock"
-    )
+def socket_path(data_dir: Path) -> Path:
+    """The socket of a ``data_dir``, whatever the environment: Codex hands its servers next to none of it.
+
+    Raises:
+        ConfigError: the path is too long for a socket.
+    """
+    return socket_in(data_dir, "hooks.sock")
 
 
-async def answer_hooks(memory: TurnMemory, spool: Path) -> None:
-    """Answer the hooks and empty their spool until cancelled, for the slot's own scope."""
-    hooks, path = _Hooks(memory, spool), socket_path(spool)
-    os.makedirs(spool, mode=0o700, exist_ok=True)
-    while _answers(path):  # noqa: ASYNC110 - another window has it, another process
+async def answer_hooks(memory: TurnMemory, data_dir: Path) -> None:
+    """Answer the hooks and record what they report until cancelled, for the slot's own scope.
+
+    Whatever fails is logged, and tried again after some seconds.
+    """
+    failures = Failures("hooks", log)
+    while True:
+        before = failures.last
+        with failures.survived("the socket of the hooks"):
+            async with _owned(data_dir) as owner:
+                await _answer(memory, data_dir, owner, failures)
+        if failures.last == before:
+            return
         await anyio.sleep(_AGAIN_S)
-    path.unlink(missing_ok=True)
-    try:
-        listener = await anyio.create_unix_listener(path, mode=0o600)
-        async with listener, anyio.create_task_group() as tasks:
+
+
+@asynccontextmanager
+async def _owned(data_dir: Path) -> AsyncIterator[SocketOwner]:
+    """Have the socket, once no other window has it."""
+    with SocketOwner(socket_path(data_dir), what="the hooks of this memory") as owner:
+        while not owner.take():  # noqa: ASYNC110 - another process has it
+            await anyio.sleep(_AGAIN_S)
+        yield owner
+
+
+async def _answer(memory: TurnMemory, data_dir: Path, owner: SocketOwner, failures: Failures) -> None:
+    with HookQueue(data_dir) as queue:
+        hooks = _Hooks(memory, queue, failures)
+        async with await owner.listen() as listener, anyio.create_task_group() as tasks:
             tasks.start_soon(hooks.drain_for_ever)
             await listener.serve(hooks.answer)
-    finally:
-        path.unlink(missing_ok=True)
 
 
 class _Hooks:
-    def __init__(self, memory: TurnMemory, spool: Path) -> None:
+    def __init__(self, memory: TurnMemory, queue: HookQueue, failures: Failures) -> None:
         self._memory = memory
         self._turns: dict[str, HostTurns] = {}
-        self._spool = spool
+        self._queue = queue
+        self._failures = failures
         self._draining = anyio.Lock()
         self._shown = ShownSections(memory.slot)
 
@@ -72,17 +94,16 @@ class _Hooks:
         async with connection:
             try:
                 line = await BufferedByteReceiveStream(connection).receive_until(b"\n", _MAX_REQUEST)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.IncompleteRead):
+                return  # it did not wait, or another window looked who is there
+            with self._failures.survived("a hook's request"):
                 request = _read(line)
                 if request["do"] == "recall":
                     await self._recall(request, connection)
                 else:
                     self._shown.forget(request.get("session_id"))
                     await self.drain()
-                    await _send(connection, {"left": len(self._waiting())})
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.IncompleteRead):
-                pass  # it did not wait, or another window looked who is there
-            except Exception as error:  # whatever one hook asks, the server goes on
-                log.warning("hooks: one asked what cannot be answered: %s", type(error).__name__)
+                    await _send(connection, {"left": await self._queue.left()})
 
     async def _recall(self, request: dict[str, Any], connection: SocketStream) -> None:
         # What the window before left may be about to be recorded.
@@ -90,7 +111,11 @@ class _Hooks:
             async with self._draining:
                 pass
         host, session_id = request["host"], request["session_id"]
-        recall = await self._turns_of(host).recall(request["turn"], request["user"], session_id=session_id)
+        words = said_by_user(request["text"], host)
+        if not words:
+            await _send(connection, {"section": "", "failure": ""})
+            return
+        recall = await self._turns_of(host).recall(request["turn"], words, session_id=session_id)
         failure = str(recall.failure or "")
         if recall.result is None or host not in _KEEPS_SECTIONS:
             await _send(connection, {"section": recall.section, "failure": failure})
@@ -105,47 +130,25 @@ class _Hooks:
             await anyio.sleep(_AGAIN_S)
 
     async def drain(self) -> None:
-        """Record what lies in the spool, oldest first; what cannot be recorded stays."""
+        """Record every turn that is over, each session in its order; what cannot be recorded now waits."""
         async with self._draining:
-            for file in self._waiting():
-                try:
-                    receipt = await self._record(_read(file.read_bytes()))
-                except FileNotFoundError:  # forgotten meanwhile
-                    continue
-                except OSError as error:
-                    log.warning("hooks: a turn stays in the spool: %s", error.strerror)
-                    continue
-                except _UNREADABLE as error:
-                    log.error("hooks: a turn of the spool cannot be read: %s", type(error).__name__)
-                    file.replace(file.with_suffix(".unreadable"))
-                    continue
-                except MemslotError as error:
-                    log.warning("hooks: a turn is not recorded yet: %s", error)
-                    return
-                if receipt and receipt.status in ("unknown", "skipped_read_only"):
-                    return  # the next time it is looked up by its event id
-                file.unlink(missing_ok=True)
+            with self._failures.survived("reading the outbox"):
+                await self._queue.drain(self._record, self._failures.note)
 
-    async def _record(self, turn: dict[str, Any]) -> WriteReceipt | None:
-        """None where nothing was said."""
-        self._turns_of(turn["host"]).end(turn["session_id"])
-        if not any(strip_context(turn[name]).strip() for name in ("user", "assistant")):
+    async def _record(self, turn: HookTurn) -> WriteReceipt | None:
+        first = turn.rows[0]
+        self._turns_of(first.host).end(first.session_id)
+        slot = self._memory.slot
+        event = turn.event(slot.scope_or_default(), said_by_user)
+        if event is None:
             return None
-        return await self._memory.slot.for_scope().after_turn(
-            session_id=turn["session_id"],
-            user=turn["user"],
-            assistant=turn["assistant"],
-            event_id=f"{turn['host']}:{turn['turn']}",
-            turn_id=turn["turn"],
-            timestamp=datetime.fromtimestamp(turn["at"], UTC),
-            agent_id=turn["host"],
-        )
+        async with slot.leases.lease(event.scope):
+            if turn.attempted and slot.can_look_up and await slot.find_event(event) is not None:
+                return None
+            return await slot.record_event(event)
 
     def _turns_of(self, host: str) -> HostTurns:
         return self._turns.setdefault(host, HostTurns(self._memory, host))
-
-    def _waiting(self) -> list[Path]:
-        return sorted(self._spool.glob("*.json"))
 
 
 def _read(line: bytes) -> Any:
@@ -155,12 +158,3 @@ def _read(line: bytes) -> Any:
 
 async def _send(connection: SocketStream, answer: dict[str, Any]) -> None:
     await connection.send(json.dumps(answer).encode() + b"\n")
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as connection:
-        try:
-            connection.connect(str(path))
-        except OSError:
-            return False
-    return True

@@ -12,7 +12,8 @@
 - :func:`open_shared`, :func:`open_reach`: a memory that several processes of one user share, and all of it that
   is one user's.
 - :func:`load_config`, :func:`build_slot`: what a host that reads a configuration file begins with;
-  :func:`spool_directory`: where one may leave turns.
+  :class:`Failures`: what keeps a shared loop alive; :class:`SocketOwner`: which process listens at a socket.
+- :class:`HookQueue`: what hooks of coding agents reported, as turns.
 
 Enters: what a host would otherwise write itself. Stays out: SDKs of one host (``memory.hosts``) or of one backend.
 Names load on first use.
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 from memory.contract._late import attach as _attach
 
 if TYPE_CHECKING:
+    from memory.contract._surviving import Failures
     from memory.contract.formatting import strip_context
     from memory.plugins.config import MemslotConfig, load_config
     from memory.plugins.opening import build_slot
@@ -42,6 +44,13 @@ if TYPE_CHECKING:
         UserTurn,
     )
     from memory.runtime._conversations import Conversations
+    from memory.runtime._hook_turns import (
+        HookQueue,
+        HookTurn,
+        report_program,
+        reports_file,
+        waiting_reports,
+    )
     from memory.runtime._hosting import HostTurns, answer_text, open_turn_memory, open_turn_memory_sync
     from memory.runtime._items import Item, MemoryItems, ShownSections
     from memory.runtime._listening import listening_socket
@@ -57,9 +66,9 @@ if TYPE_CHECKING:
         ToolDefinition,
         Usage,
     )
-    from memory.runtime._replay import spool_directory
     from memory.runtime._said import said_by_user
     from memory.runtime._serving import serve_app
+    from memory.runtime._sockets import SocketOwner, socket_in
     from memory.runtime._tools import Tool, ToolContext, ToolRegistry, ToolResult, memory_tools
     from memory.runtime.providers import ProviderPlugin, create_provider
     from memory.runtime.signet.changing import open_reach
@@ -96,6 +105,9 @@ __all__ = [
     "CompletionOptions",
     "CompletionResult",
     "Conversations",
+    "Failures",
+    "HookQueue",
+    "HookTurn",
     "HostStore",
     "HostTurns",
     "HttpChannel",
@@ -117,6 +129,7 @@ __all__ = [
     "SessionStartParams",
     "SessionStartResult",
     "ShownSections",
+    "SocketOwner",
     "StopReason",
     "StoredObject",
     "Tool",
@@ -142,15 +155,19 @@ __all__ = [
     "open_shared",
     "open_turn_memory",
     "open_turn_memory_sync",
+    "report_program",
+    "reports_file",
     "run_session",
     "said_by_user",
     "serve_app",
-    "spool_directory",
+    "socket_in",
     "strip_context",
+    "waiting_reports",
 ]
 
 # As above, for the running program. A test holds both equal.
 _LATE = {
+    "memory.contract._surviving": "Failures",
     "memory.contract.formatting": "strip_context",
     "memory.plugins.config": "MemslotConfig load_config",
     "memory.plugins.opening": "build_slot",
@@ -160,6 +177,7 @@ _LATE = {
         SessionSettings TurnReport UserTurn
     """,
     "memory.runtime._conversations": "Conversations",
+    "memory.runtime._hook_turns": "HookQueue HookTurn report_program reports_file waiting_reports",
     "memory.runtime._hosting": "HostTurns answer_text open_turn_memory open_turn_memory_sync",
     "memory.runtime._items": "Item MemoryItems ShownSections",
     "memory.runtime._listening": "listening_socket",
@@ -169,9 +187,9 @@ _LATE = {
         CompletionChunk CompletionOptions CompletionResult Provider StopReason ToolCall
         ToolDefinition Usage
     """,
-    "memory.runtime._replay": "spool_directory",
     "memory.runtime._said": "said_by_user",
     "memory.runtime._serving": "serve_app",
+    "memory.runtime._sockets": "SocketOwner socket_in",
     "memory.runtime._tools": "Tool ToolContext ToolRegistry ToolResult memory_tools",
     "memory.runtime.providers": "ProviderPlugin create_provider",
     "memory.runtime.signet.changing": "open_reach",

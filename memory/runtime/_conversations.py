@@ -33,11 +33,11 @@ from memory.runtime._channel import (
     UserTurn,
     sent,
 )
+from memory.runtime._hook_turns import drop_reports
 from memory.runtime._listening import cancelled_at_interrupt
 from memory.runtime._loop import AgentSession, run_session
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
-from memory.runtime._replay import drop_turns, spool_directory
 from memory.runtime._tools import ToolRegistry, memory_tools
 from memory.runtime.providers import create_provider
 from memory.slot.host_store import HostStore, StoredObject
@@ -327,7 +327,7 @@ class Chat:
         await self.session.end()
         receipt = await self.session.memory.slot.reset_scope(self.session.scope)
         if self.session.scope == self._config.memory.scope:  # that of what hooks leave
-            drop_turns(spool_directory(self._config.data_dir))
+            drop_reports(self._config.data_dir)
         self.session.clear()
         self._say(f"deleted{'' if receipt.verified else ', as far as the backend can say'}")
 

@@ -263,7 +263,8 @@ def forget(
 
     from memory.plugins.config import load_config
     from memory.plugins.opening import build_slot, recorded_journal
-    from memory.runtime._replay import drop_turns, forget_person, spool_directory
+    from memory.runtime._hook_turns import drop_reports
+    from memory.runtime._replay import forget_person
 
     if not yes:
         typer.confirm(f"Remove all events of {persona} and reset their memory?", abort=True, err=True)
@@ -274,7 +275,7 @@ def forget(
         if (
             own := loaded.memory.scope
         ) is not None and own.persona_id == persona:  # whose the turns of hooks are
-            forgotten.recorded |= drop_turns(spool_directory(loaded.data_dir))
+            forgotten.recorded |= drop_reports(loaded.data_dir)
     if as_json:
         print_json({"persona": persona, "scopes": forgotten.scopes, "left": forgotten.left})
         return

@@ -221,19 +221,6 @@ def read_export(file: Path) -> Iterator[tuple[MemoryEvent, JournalStatus, str]]:
             yield event, status, destination
 
 
-def spool_directory(data_dir: Path) -> Path:
-    """Where the hooks of coding agents leave turns, until they are recorded in the configuration's own scope."""
-    return data_dir / "hooks"
-
-
-def drop_turns(spool: Path) -> bool:
-    """Remove what hooks have left and nobody has recorded yet; whether there was anything."""
-    left = [path for path in spool.rglob("*") if path.suffix in (".json", ".part", ".unreadable")]
-    for path in left:
-        path.unlink(missing_ok=True)
-    return bool(left)
-
-
 @dataclass
 class Forgotten:
     scopes: int = 0  # that held events of theirs

@@ -10,12 +10,13 @@ import json
 import os
 import shutil
 import socket
+import sqlite3
 import subprocess
 import time
 import tomllib
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -23,11 +24,13 @@ from unittest.mock import ANY
 import anyio
 import pytest
 
-from memory import ConfigError, MemoryEvent, MemoryScope, MemorySlot, WriteReceipt
+from memory import BackendUnavailable, ConfigError, MemoryEvent, MemoryScope, MemorySlot, WriteReceipt
+from memory.adapter import BackendRejected
 from memory.hosts import _table, hooks
 from memory.hosts._installing import ClaudeCodeFolder, CodexFolder, CursorFolder, HookFolder
 from memory.hosts.hooks import answer_hooks, socket_path
-from memory.runtime import TurnMemory, spool_directory
+from memory.runtime import TurnMemory
+from memory.storage.insert import insert
 from memory.testing import FakeBackend, FakeNativeStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="hooks use a Unix socket")
@@ -70,8 +73,27 @@ def folder(host: str, tmp_path: Path) -> HookFolder:
     return folder
 
 
-def spool_of(folder: HookFolder) -> Path:
-    return spool_directory(folder.directory.parent / "data")
+def data_of(folder: HookFolder) -> Path:
+    return folder.directory.parent / "data"
+
+
+def reports(data: Path) -> list[dict[str, Any]]:
+    """What hooks have reported and nobody has recorded, in order."""
+    with closing(sqlite3.connect(data / "memslot.db")) as db:
+        return [json.loads(row) for (row,) in db.execute("SELECT payload FROM outbox ORDER BY seq")]
+
+
+def states(data: Path) -> list[tuple[str, str | None]]:
+    with closing(sqlite3.connect(data / "memslot.db")) as db:
+        return list(db.execute("SELECT state, error FROM outbox ORDER BY seq"))
+
+
+def said_in(store: FakeNativeStore) -> list[str]:
+    """The texts of every recorded turn, one string each."""
+    turns: dict[str, list[str]] = {}
+    for row in store.rows.values():
+        turns.setdefault(row.labels["event_id"], []).append(row.text)
+    return [" | ".join(texts) for texts in turns.values()]
 
 
 def command_of(folder: HookFolder, name: str) -> str:
@@ -162,16 +184,16 @@ def turn(folder: HookFolder, said: str, answered: str, session: str, stderr: Any
 @pytest.mark.thorough
 @every_host
 def test_hooks_and_the_server_remember_across_sessions(folder: HookFolder) -> None:
-    spool, missing = spool_of(folder), "memslot: the memory does not answer; nothing was recalled"
+    data, missing = data_of(folder), "memslot: the memory does not answer; nothing was recalled"
     if folder.name == "cursor":
         assert turn(folder, "I like oolong tea.", "Noted.", "one", f"{missing}\n") == {"continue": True}
     else:
         assert turn(folder, "I like oolong tea.", "Noted.", "one") == {"systemMessage": missing}
-    assert len(list(spool.glob("*.json"))) == 1  # kept until a server is there
+    assert reports(data)  # kept until a server is there
     with mcp_server(folder):
         run_hook(folder, "begins", "two")
         with anyio.from_thread.start_blocking_portal() as portal:
-            portal.call(_until, lambda: not list(spool.glob("*.json")))
+            portal.call(_until, lambda: "I like oolong tea." not in str(reports(data)))
         shown = turn(folder, "Which tea do I like?", "Oolong.", "two")
         assert "I like oolong tea." in section_of(shown)
         assert "Let me look." not in section_of(shown)
@@ -180,13 +202,13 @@ def test_hooks_and_the_server_remember_across_sessions(folder: HookFolder) -> No
     with mcp_server(folder):
         shown = run_hook(folder, "asks", "three", prompt="What did you say of oolong?")
         assert "Oolong." in section_of(shown)
-    assert not socket_path(spool).exists()
+    assert not socket_path(data).exists()
 
 
 @pytest.mark.thorough
 @every_host
 def test_what_the_conversation_still_holds_is_not_shown_again(folder: HookFolder) -> None:
-    spool = spool_of(folder)
+    data = data_of(folder)
     turn(folder, "I like oolong tea.", "Noted.", "one", ANY)
     with mcp_server(folder), anyio.from_thread.start_blocking_portal() as portal:
 
@@ -194,7 +216,7 @@ def test_what_the_conversation_still_holds_is_not_shown_again(folder: HookFolder
             return "I like oolong tea." in str(run_hook(folder, "asks", session, prompt="Which tea?"))
 
         run_hook(folder, "begins", "two")
-        portal.call(_until, lambda: not list(spool.glob("*.json")))
+        portal.call(_until, lambda: "I like oolong tea." not in str(reports(data)))
         # Nobody knows what Cursor does with a section later on.
         assert [is_shown("two") for _ in range(2)] == [True, folder.name == "cursor"]
         assert is_shown("three"), "another conversation"
@@ -216,22 +238,22 @@ def test_the_first_turn_of_a_session_waits_for_the_server_that_is_being_started(
 
 
 @asynccontextmanager
-async def hooks_answered(backend: FakeBackend, spool: Path) -> AsyncIterator[None]:
+async def hooks_answered(backend: FakeBackend, data: Path) -> AsyncIterator[None]:
     async with (
         MemorySlot(backend, scope=MemoryScope(run_id="cc", persona_id="ada")) as slot,
         TurnMemory(slot) as memory,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(answer_hooks, memory, spool)
+        tasks.start_soon(answer_hooks, memory, data)
         yield
         tasks.cancel_scope.cancel()
 
 
-def _ask(spool: Path) -> None:
+def _ask(data: Path, line: bytes = b'{"do": "drain"}\n') -> bytes:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(socket_path(spool)))
-        connection.sendall(b'{"do": "drain"}\n')
-        connection.makefile("rb").readline()
+        connection.connect(str(socket_path(data)))
+        connection.sendall(line)
+        return bytes(connection.makefile("rb").readline())
 
 
 async def _until(true: Any) -> None:
@@ -241,136 +263,275 @@ async def _until(true: Any) -> None:
 
 
 @pytest.mark.thorough
-def test_fifty_hooks_at_once_are_fifty_stored(folder: HookFolder) -> None:
-    spool = spool_of(folder)
-
-    async def play() -> FakeNativeStore:
-        store = FakeNativeStore()
-        scope = MemoryScope(run_id="cc", persona_id="ada")
-        async with MemorySlot(FakeBackend(store), scope=scope) as slot, TurnMemory(slot) as memory:
-            async with anyio.create_task_group() as tasks:
-                for at in range(50):
-                    tasks.start_soon(
-                        anyio.to_thread.run_sync, turn, folder, f"Said {at}.", f"Answer {at}.", f"s{at}"
-                    )
-            assert len(list(spool.glob("*.json"))) == 50
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(answer_hooks, memory, spool)
-                await _until(lambda: not list(spool.glob("*.json")))
-                tasks.cancel_scope.cancel()
-        return store
-
-    store = anyio.run(play)
-    assert {row.text for row in store.rows.values()} >= {f"Said {at}." for at in range(50)}
-    assert len({row.labels["event_id"] for row in store.rows.values()}) == 50
-
-
-async def test_what_cannot_be_recorded_stays_and_what_cannot_be_read_is_put_aside(
-    folder: HookFolder,
-) -> None:
-    spool = spool_of(folder)
-    await anyio.to_thread.run_sync(turn, folder, "I like oolong tea.", "Noted.", "one")
-    (spool / "0-bad.json").write_text("{", encoding="utf-8")
+async def test_fifty_hooks_at_once_are_fifty_stored(folder: HookFolder) -> None:
+    async with anyio.create_task_group() as tasks:
+        for at in range(50):
+            tasks.start_soon(anyio.to_thread.run_sync, turn, folder, f"Said {at}.", f"Answer {at}.", f"s{at}")
+    assert len(reports(data_of(folder))) == 100
     store = FakeNativeStore()
-    store.faults.add("401", times=1, endpoint="insert")
-    scope = MemoryScope(run_id="cc", persona_id="ada")
-    async with (
-        MemorySlot(FakeBackend(store), scope=scope) as slot,
-        TurnMemory(slot) as memory,
-        anyio.create_task_group() as tasks,
-    ):
-        tasks.start_soon(answer_hooks, memory, spool)
-        await _until(lambda: store.faults.fired)
-        assert len(list(spool.glob("*.json"))) == 1
-        await anyio.to_thread.run_sync(run_hook, folder, "begins")
-        await _until(lambda: not list(spool.glob("*.json")))
-        tasks.cancel_scope.cancel()
-    assert [row.text for row in store.rows.values()] == ["I like oolong tea.", "Noted."]
-    assert [path.name for path in spool.glob("*.unreadable")] == ["0-bad.unreadable"]
+    async with hooks_answered(FakeBackend(store), data_of(folder)):
+        await _until(lambda: not reports(data_of(folder)))
+    assert sorted(said_in(store)) == sorted(f"Said {at}. | Answer {at}." for at in range(50))
 
 
-SAID = {
-    "host": "codex",
-    "turn": "t1",
-    "session_id": "s",
-    "user": "I like tea.",
-    "assistant": "Yes.",
-    "at": 1.7e9,
+def report(did: str, text: str = "", session: str = "s", **fields: Any) -> dict[str, Any]:
+    known = {"host": "codex", "session_id": session, "did": did, "text": text, "turn": os.urandom(4).hex()}
+    return {**known, "at": time.time(), **fields}
+
+
+def asked(*words: str, **fields: Any) -> list[dict[str, Any]]:
+    return [report("prompt", text, **fields) for text in words]
+
+
+def put(data: Path, *given: dict[str, Any] | str) -> None:
+    """Insert reports as the hook program does."""
+    for row in given:
+        payload = row if isinstance(row, str) else json.dumps(row)
+        session = "s" if isinstance(row, str) else row["session_id"]
+        insert(data / "memslot.db", "hook", os.urandom(8).hex(), payload, destination="codex", scope=session)
+
+
+# What hosts report, in the order of reports from users, and the turns it comes to.
+ORDERS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
+    "queued": (
+        [*asked("Q1", "Q2"), report("stop", "A1"), report("stop", "A2")],
+        ["Q1 | A1", "Q2 | A2"],
+    ),
+    "steered": (
+        [report("prompt", "Q1"), report("prompt", "Q2"), report("stop", "A")],
+        ["Q1 | Q2 | A"],
+    ),
+    "steered, and going on": (
+        [
+            report("prompt", "Q1"),
+            report("prompt", "Q2"),
+            report("stop", "A"),
+            report("prompt", "Q3"),
+            report("stop", "B"),
+        ],
+        ["Q1 | Q2 | A", "Q3 | B"],
+    ),
+    "a blocked stop": (
+        [
+            report("prompt", "Q1"),
+            report("stop", "not yet"),
+            report("stop", "A1", again=True),
+            report("prompt", "Q2"),
+        ],
+        ["Q1 | A1", "Q2"],
+    ),
+    "never answered": (
+        [report("prompt", "Q1"), report("end"), report("prompt", "Q2"), report("stop", "A2")],
+        ["Q1", "Q2 | A2"],
+    ),
+    "named, out of order": (
+        [
+            report("prompt", "Q1", host_turn="1"),
+            report("prompt", "Q2", host_turn="2"),
+            report("stop", "A2", host_turn="2"),
+            report("stop", "A1", host_turn="1"),
+        ],
+        ["Q1 | A1", "Q2 | A2"],
+    ),
+    "named, one aborted": (
+        [
+            report("prompt", "Q1", host_turn="1"),
+            report("answer", "half", host_turn="1"),
+            report("stop", host_turn="1", completed=False),
+            report("prompt", "Q2", host_turn="2"),
+            report("answer", "A2", host_turn="2"),
+            report("stop", host_turn="2"),
+        ],
+        ["Q1", "Q2 | A2"],
+    ),
+    "an answer after all was recorded": ([report("stop", "A late")], ["A late"]),
+    "the host's own words": (
+        [
+            report("prompt", "<system-reminder>\nbackground task done\n</system-reminder>"),
+            report("stop", "Noted"),
+        ],
+        ["Noted"],
+    ),
 }
+
+
+@pytest.mark.parametrize("order", ORDERS)
+async def test_prompts_and_answers_are_paired_as_they_belong(tmp_path: Path, order: str) -> None:
+    given, turns = ORDERS[order]
+    put(tmp_path, *given, report("end"))
+    store = FakeNativeStore()
+    async with hooks_answered(FakeBackend(store), tmp_path):
+        await _until(lambda: not reports(tmp_path))
+    assert said_in(store) == turns
+
+
+async def test_a_turn_waits_for_a_later_stop_and_a_prompt_for_its_answer(tmp_path: Path) -> None:
+    store = FakeNativeStore()
+    async with hooks_answered(FakeBackend(store), tmp_path):
+        await _until(lambda: socket_path(tmp_path).exists())
+        put(tmp_path, report("prompt", "Q1"), report("prompt", "Q2"), report("stop", "A1"))
+        put(
+            tmp_path,
+            report("prompt", "Q", "other", at=time.time() + 1),
+            report("stop", "A", "other", at=time.time() + 1),
+        )
+        await anyio.to_thread.run_sync(_ask, tmp_path)
+        assert said_in(store) == []
+        put(tmp_path, report("stop", "A2"), report("end"), report("end", session="other"))
+        await anyio.to_thread.run_sync(_ask, tmp_path)
+        assert sorted(said_in(store)) == ["Q | A", "Q1 | A1", "Q2 | A2"]
 
 
 @pytest.mark.parametrize(
     "poison",
     [
-        json.dumps({**SAID, "at": 1e300}),
-        json.dumps({**SAID, "session_id": "x" * 600}),
-        json.dumps({**SAID, "user": 5}),
+        report("prompt", "x", at=1e300),
+        report("prompt", "x", turn="x" * 600),
+        report("prompt", "x") | {"text": 5},
         "[" * 100_000,
-        None,
+        "null",
     ],
-    ids=["a time beyond all", "too long an id", "no text", "nested too deeply", "a directory"],
+    ids=["a time beyond all", "too long an id", "no text", "nested too deeply", "no object"],
 )
-async def test_a_turn_that_cannot_be_used_ends_no_server_and_loses_no_words(
-    tmp_path: Path, poison: str | None
+async def test_a_report_that_cannot_be_used_is_set_aside_and_blocks_no_other(
+    tmp_path: Path, poison: dict[str, Any] | str
 ) -> None:
-    first = tmp_path / "1.json"
-    first.mkdir() if poison is None else first.write_text(poison, encoding="utf-8")
+    put(tmp_path, report("prompt", "x") | {"did": "begin"}, poison, report("end"))
     # A host that shortens a text leaves half of a pair.
-    (tmp_path / "2.json").write_text(json.dumps({**SAID, "turn": "t2", "user": "half \ud83d tea"}), "utf-8")
+    put(
+        tmp_path,
+        report("prompt", "half \ud83d tea", "t"),
+        report("stop", "Yes.", "t"),
+        report("end", "", "t"),
+    )
     store = FakeNativeStore()
     async with hooks_answered(FakeBackend(store), tmp_path):
-        await _until(lambda: not (tmp_path / "2.json").exists())
-    assert [row.text for row in store.rows.values()] == ["half ? tea", "Yes."]
-    assert os.listdir(tmp_path) == ["1.json" if poison is None else "1.unreadable"]
+        await _until(lambda: [state for state, _ in states(tmp_path)] == ["aside"] * len(states(tmp_path)))
+    assert said_in(store) == ["half ? tea | Yes."]
+    assert states(tmp_path)
 
 
-async def test_a_spool_that_another_window_empties_ends_no_server(tmp_path: Path) -> None:
-    class Meanwhile(FakeBackend):
+async def test_what_is_refused_is_set_aside_and_what_fails_is_recorded_once_it_can_be(tmp_path: Path) -> None:
+    class Moody(FakeBackend):
+        down = True
+
         async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-            for name in os.listdir(tmp_path):
-                if name.endswith(".json"):
-                    os.unlink(tmp_path / name)
+            if "refused" in event.messages[0].content:
+                raise BackendRejected("no", backend_name="fake")
+            if self.down:
+                raise BackendUnavailable("down", backend_name="fake", sent=False)
             return await super().record_event(event)
 
-    for number in (1, 2):
-        (tmp_path / f"{number}.json").write_text(json.dumps({**SAID, "turn": f"t{number}"}), encoding="utf-8")
     store = FakeNativeStore()
-    async with hooks_answered(Meanwhile(store), tmp_path):
-        await _until(lambda: store.rows)
-        (tmp_path / "3.json").write_text(json.dumps({**SAID, "turn": "t3"}), encoding="utf-8")
-        await anyio.to_thread.run_sync(_ask, tmp_path)
-        await _until(lambda: len(store.rows) == 4)
+    backend = Moody(store)
+    for session, words in (("a", "refused"), ("b", "kept")):
+        put(
+            tmp_path,
+            report("prompt", words, session),
+            report("stop", "A", session),
+            report("end", "", session),
+        )
+    async with hooks_answered(backend, tmp_path):
+        await _until(lambda: [state for state, _ in states(tmp_path)] == ["aside"] * 3 + ["waiting"] * 3)
+        assert {error for _, error in states(tmp_path)} == {"BackendRejected", "BackendUnavailable"}
+        backend.down = False
+        await _until(lambda: len(states(tmp_path)) == 3)
+    assert said_in(store) == ["kept | A"]
+
+
+async def test_odd_requests_and_odd_files_end_nothing(tmp_path: Path) -> None:
+    (tmp_path / "hooks.sock").mkdir()
+    store = FakeNativeStore()
+    put(tmp_path, report("prompt", "Q"), report("stop", "A"), report("end"))
+    async with hooks_answered(FakeBackend(store), tmp_path):
+        await anyio.sleep(0.2)
+        (tmp_path / "hooks.sock").rmdir()
+        await _until(lambda: said_in(store) == ["Q | A"])
+        for line in (b"[]\n", b"null\n", b"{\n", b'{"do": "recall"}\n', b"\xff\n", b'{"do": 1}\n'):
+            await anyio.to_thread.run_sync(_ask, tmp_path, line)
+        assert json.loads(await anyio.to_thread.run_sync(_ask, tmp_path)) == {"left": 0}
+
+
+async def test_of_two_windows_exactly_one_answers_and_the_other_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "_AGAIN_S", 0.05)
+    stores = [FakeNativeStore(), FakeNativeStore()]
+    ended = anyio.Event()
+
+    async def first() -> None:
+        async with hooks_answered(FakeBackend(stores[0]), tmp_path):
+            await ended.wait()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(first)
+        await _until(lambda: socket_path(tmp_path).exists())
+        async with hooks_answered(FakeBackend(stores[1]), tmp_path):
+            for number in range(20):
+                put(tmp_path, report("prompt", f"Q{number}", f"s{number}"), report("end", "", f"s{number}"))
+            await anyio.to_thread.run_sync(_ask, tmp_path)
+            assert [len(store.rows) for store in stores] == [20, 0]
+            ended.set()
+            await _until(lambda: not socket_path(tmp_path).exists())
+            await _until(lambda: socket_path(tmp_path).exists())
+            put(tmp_path, report("prompt", "later"), report("end"))
+            await anyio.to_thread.run_sync(_ask, tmp_path)
+            assert said_in(stores[1]) == ["later"]
 
 
 async def test_a_window_that_looks_who_is_there_is_no_line_of_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every other window does, each five seconds."""
     async with hooks_answered(FakeBackend(), tmp_path):
-        await _until(lambda: hooks._answers(socket_path(tmp_path)))
+        await _until(lambda: socket_path(tmp_path).exists())
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(socket_path(tmp_path)))
         await anyio.to_thread.run_sync(_ask, tmp_path)
     assert [record for record in caplog.records if record.name == "memslot.hosts"] == []
 
 
 @every_host
-def test_a_prompt_that_was_interrupted_is_not_recorded(folder: HookFolder) -> None:
+def test_a_hook_reports_and_nobody_else_may_read_it(folder: HookFolder) -> None:
     stderr = {"cursor": "memslot: the memory does not answer; nothing was recalled\n"}.get(folder.name, "")
-    run_hook(folder, "asks", prompt="Never answered.", stderr=stderr)
-    if folder.name == "cursor":
-        run_hook(folder, "answers", text="Half an answer.")
-        run_hook(folder, "stops", status="aborted")
     turn(folder, "Answered.", "Yes.", "s1", stderr)
-    (kept,) = spool_of(folder).glob("*.json")
-    written = json.loads(kept.read_text("utf-8"))
-    assert (written["host"], written["user"], written["assistant"]) == (folder.name, "Answered.", "Yes.")
-    assert oct(kept.stat().st_mode)[-3:] == "600"
-    assert oct(spool_of(folder).stat().st_mode)[-3:] == "700"
+    found = reports(data_of(folder))
+    assert [(row["host"], row["did"]) for row in found][:1] == [(folder.name, "prompt")]
+    assert "Yes." in found[-2 if folder.name == "cursor" else -1]["text"]
+    assert oct((data_of(folder) / "memslot.db").stat().st_mode)[-3:] == "600"
+    assert oct(data_of(folder).stat().st_mode)[-3:] == "700"
+
+
+def test_a_host_that_leaves_stdin_open_or_sends_a_byte_order_mark_is_answered(folder: HookFolder) -> None:
+    given = json.dumps({"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": "I like } tea."})
+    command = command_of(folder, "UserPromptSubmit")
+    env = {**os.environ, "CLAUDE_PLUGIN_ROOT": str(folder.folder / "memslot")}
+    with subprocess.Popen(
+        command, shell=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+    ) as hook:
+        assert hook.stdin is not None
+        hook.stdin.write(b"\xef\xbb\xbf" + given[:30].encode())
+        hook.stdin.flush()
+        time.sleep(0.1)
+        hook.stdin.write(given[30:].encode())
+        hook.stdin.flush()
+        assert hook.wait(30) == 0
+    with subprocess.Popen(
+        command, shell=True, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=env
+    ) as hook:
+        assert hook.wait(30) == 0  # a host that says nothing
+    assert [row["text"] for row in reports(data_of(folder))] == ["I like } tea."]
+
+
+def test_what_is_installed_has_a_timeout_and_imports_the_standard_library_alone(folder: HookFolder) -> None:
+    (entry,) = json.loads((folder.folder / "memslot/hooks/hooks.json").read_text("utf-8"))["hooks"]["Stop"]
+    assert 0 < entry["hooks"][0]["timeout"] <= 60
+    assert "-I -S" in entry["hooks"][0]["command"]
 
 
 def test_what_an_agent_says_to_its_helper_is_nobodys_words(folder: HookFolder) -> None:
     assert run_hook(folder, "asks", prompt="Read every file.", agent_id="helper-1") is None
     assert run_hook(folder, "answers", last_assistant_message="Read.", agent_id="helper-1") is None
-    assert not spool_of(folder).exists()
+    assert not data_of(folder).exists()
 
 
 # -- what stands in the host's own files -------------------------------------------------------------------
@@ -421,7 +582,7 @@ def test_a_server_that_cannot_start_is_said_at_once(
     config = folder.directory.parent / "memslot.yaml"
     assert not [line for line in folder.install(config) if "to be installed" in line]
     monkeypatch.setattr(_table.metadata, "version", lambda name: "99.0")
-    assert [line for line in folder.install(config) if "pip install 'mcp>=1.25,<2'" in line]
+    assert [line for line in folder.install(config) if "pip install 'mcp>=1.25,<3'" in line]
 
 
 def test_what_was_changed_meanwhile_stays_changed(folder: HookFolder) -> None:
@@ -434,21 +595,10 @@ def test_what_was_changed_meanwhile_stays_changed(folder: HookFolder) -> None:
     assert settings.read_text("utf-8") == '{\n    "model": "opus"\n}'
 
 
-def test_turns_wait_in_the_order_in_which_they_ended_whatever_the_clock_says(folder: HookFolder) -> None:
-    turn(folder, "First.", "Yes.", "s1", ANY)
-    (first,) = spool_of(folder).glob("*.json")
-    # As a clock that was set back since would have left it.
-    first.rename(first.with_name(f"{time.time_ns() + 3600 * 10**9:020}{first.name[20:]}"))
-    turn(folder, "Second.", "Yes.", "s1", ANY)
-    waiting = sorted(spool_of(folder).glob("*.json"))
-    assert [json.loads(file.read_text("utf-8"))["user"] for file in waiting] == ["First.", "Second."]
-
-
-def test_turns_that_are_not_recorded_outlive_what_was_installed(folder: HookFolder) -> None:
+def test_reports_that_are_not_recorded_outlive_what_was_installed(folder: HookFolder) -> None:
     turn(folder, "I like oolong tea.", "Noted.", "one")
-    run_hook(folder, "asks", prompt="Never answered.")
-    assert any("1 turns" in line and "not recorded" in line for line in folder.uninstall())
-    assert [path.suffix for path in spool_of(folder).rglob("*")] == [".json"]
+    assert any("2 reports" in line and "not recorded" in line for line in folder.uninstall())
+    assert len(reports(data_of(folder))) == 2
     assert list(folder.directory.iterdir()) == []
 
 

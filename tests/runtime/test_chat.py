@@ -21,10 +21,11 @@ from memory import (
 )
 from memory.contract.errors import LifecycleError, StoreError
 from memory.plugins.config import load_config
-from memory.runtime import spool_directory
+from memory.runtime import reports_file, waiting_reports
 from memory.runtime._channel import CommandLine
 from memory.runtime._conversations import Chat
 from memory.slot.host_store import HostStore
+from memory.storage.insert import insert
 
 REMEMBERS = ("mem0", "simple_rag", "full_history", "rolling_summary")
 CONTROLS = {
@@ -147,15 +148,11 @@ async def test_forgetting_asks_first(tmp_path: Path) -> None:
     assert notices[1] == "delete everything full_history keeps of r:ada? Type yes"
     assert notices[2] == "nothing was deleted"
     assert notices[4] == "nothing was asked yet"
-    turns = spool_directory(tmp_path / "kept")
-    turns.mkdir()
-    (turns / "1.json").write_text("{}")
-    (turns / "1.json.7.part").write_text("{}")  # of one that was killed over it
-    (turns / "hooks.sock").write_text("")
+    insert(reports_file(tmp_path / "kept"), "hook", "1", "{}")
     said, notices = await talk(file, "/forget", "yes", "Which tea is my favourite?")
     assert notices[2].startswith("deleted")
     assert "oolong" not in said
-    assert [left.name for left in turns.iterdir()] == ["hooks.sock"], "turns of hooks are of this scope, too"
+    assert waiting_reports(tmp_path / "kept") == 0, "turns of hooks are of this scope, too"
 
 
 async def test_a_tool_and_a_window_are_the_configurations(tmp_path: Path) -> None:

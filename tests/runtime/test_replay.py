@@ -16,9 +16,11 @@ from memory import MemoryEvent, MemoryScope, Message, open_memory
 from memory.contract.errors import JournalError
 from memory.plugins.opening import build_slot
 from memory.runtime import _replay as moving
+from memory.runtime import reports_file
 from memory.slot.host_store import HostStore, StoredObject
 from memory.slot.journal import Journal
 from memory.slot.journal_file import JournalEntry
+from memory.storage.insert import insert
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 ADA, BOB = MemoryScope(run_id="r", persona_id="ada"), MemoryScope(run_id="r", persona_id="bob")
@@ -145,10 +147,7 @@ async def test_one_person_moves_alone_and_is_forgotten_alone(files, tmp_path: Pa
     beside = HostStore("full_history", tmp_path / "first" / "hosts.db")
     beside.put(StoredObject("note", ADA, "1", {"content": "Trip number 2, of a host"}))
     beside.close()
-    for place in ("1-a.json", "2-b.unreadable", "prompts/codex/c.json"):  # as hooks leave it
-        said = tmp_path / "first" / "hooks" / place
-        said.parent.mkdir(parents=True, exist_ok=True)
-        said.write_text("Trip number 2, of a hook")
+    insert(reports_file(tmp_path / "first"), "hook", "1", '"Trip number 2, of a hook"')
     await memslot("journal", "forget", first, "--persona", "ada", "--yes")
     assert [event.scope for event in kept(tmp_path / "first" / "journal.db")] == [BOB]
     left = bytes_below(tmp_path)

@@ -67,14 +67,16 @@ EXPORTED = {
         AdapterClient AgentOutput AgentSession answer_text Attachment build_slot Channel
         ChannelClosed Checkpoint CommandLine CompactionCompleteParams CompactionResult
         CompletionChunk CompletionOptions CompletionResult Conversations create_adapter
-        create_provider event_from_turn HostStore HostTurns HttpChannel Item listening_socket
+        create_provider event_from_turn Failures HookQueue HookTurn HostStore HostTurns HttpChannel
+        Item listening_socket
         load_config memory_tools MemoryItems MemslotConfig open_reach open_shared open_turn_memory
         open_turn_memory_sync PreCompactionParams PreCompactionResult PromptSubmitParams
-        PromptSubmitResult Provider ProviderPlugin Recall run_session RuntimeAdapter
+        PromptSubmitResult Provider ProviderPlugin Recall report_program reports_file run_session
+        RuntimeAdapter
         RuntimeAdapterServer said_by_user serve_app SessionEndParams SessionEndResult
-        SessionSettings SessionStartParams SessionStartResult ShownSections spool_directory
+        SessionSettings SessionStartParams SessionStartResult ShownSections socket_in SocketOwner
         StopReason StoredObject strip_context Tool ToolCall ToolContext ToolDefinition ToolRegistry
-        ToolResult TurnMemory TurnPolicy TurnReport Usage UserTurn
+        ToolResult TurnMemory TurnPolicy TurnReport Usage UserTurn waiting_reports
     """,
     "memory.testing": """
         ConformanceProfile FAKE_KEY FakeBackend FakeNativeError FakeNativeStore FakeRow

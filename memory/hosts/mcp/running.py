@@ -25,7 +25,6 @@ from memory.runtime import (
     open_reach,
     open_shared,
     serve_app,
-    spool_directory,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ async def _hooks_answered(slot: MemorySlot, config: MemslotConfig) -> AsyncItera
     from memory.hosts.hooks import answer_hooks
 
     async with TurnMemory(slot) as memory, anyio.create_task_group() as tasks:
-        tasks.start_soon(answer_hooks, memory, spool_directory(config.data_dir))
+        tasks.start_soon(answer_hooks, memory, config.data_dir)
         yield
         tasks.cancel_scope.cancel()
     memory.check_none_lost()

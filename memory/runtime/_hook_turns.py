@@ -1,0 +1,363 @@
+"""What hooks of coding agents reported, as turns: which answer belongs to which prompt, and when a turn is over.
+
+A hook is a process of its own. It inserts one row for each event into the outbox of ``data_dir`` and knows nothing
+else. The rows of a session are a lane, in the order in which they came, and this module makes turns of them.
+
+A host that names its turns is taken at its word. Otherwise prompts and answers are paired by their order. A user
+may type while the agent works, so several prompts may come before the first answer. Where answers are missing, an
+answer goes with all prompts before it, so that no question stands with the answer of another.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from memory.contract._surviving import ends_the_task
+from memory.contract.errors import BackendRejected, InputError, MemslotError, ScopeError
+from memory.contract.events import MemoryEvent, Message
+from memory.contract.formatting import strip_context
+from memory.contract.receipts import WriteReceipt
+from memory.contract.scope import MemoryScope
+from memory.slot.turns import event_from_turn
+from memory.storage import insert
+from memory.storage.outbox import OUTBOX, Entry, Lease, Outbox, Verdict
+from memory.storage.store import SqliteStore
+
+KIND = "hook"
+Did = Literal["begin", "prompt", "answer", "stop", "end"]
+HOLD_S = 20.0  # another plugin may block a stop, and the agent then goes on and stops again
+UNBALANCED_S = 600.0  # prompts are queued, and the agent works on them
+UNANSWERED_S = 3600.0
+_MAX_ROWS = 1000  # of one session at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """One event that a hook reported.
+
+    Attributes:
+        did: what happened.
+        text: the prompt, or the answer.
+        turn: the hook's own name for the event.
+        host_turn: the host's name for its turn; empty where it gives none.
+        at: seconds since the epoch.
+        completed: whether the host says that the agent came to its end.
+        again: whether the agent had stopped before in this turn, and another plugin made it go on.
+    """
+
+    entry: Entry
+    host: str
+    session_id: str
+    did: Did
+    text: str
+    turn: str
+    host_turn: str
+    at: float
+    completed: bool
+    again: bool
+
+    @classmethod
+    def of(cls, entry: Entry) -> Reported:
+        """Read a row.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is not as hooks write it.
+        """
+        given = json.loads(entry.payload)
+        return cls(
+            entry,
+            _text(given["host"]),
+            _text(given["session_id"]),
+            given["did"],
+            _text(given.get("text") or ""),
+            _text(given["turn"]),
+            _text(given.get("host_turn") or ""),
+            float(given["at"]),
+            bool(given.get("completed", True)),
+            bool(given.get("again", False)),
+        )
+
+
+@dataclass(slots=True)
+class HookTurn:
+    """A turn that is over.
+
+    Attributes:
+        prompts: what the user said, usually once.
+        answer: the last answer; None where the agent gave none.
+        rows: the reports it is made of.
+    """
+
+    prompts: list[Reported] = field(default_factory=list)
+    answer: Reported | None = None
+    rows: list[Reported] = field(default_factory=list)
+
+    @property
+    def attempted(self) -> bool:
+        """Whether an earlier attempt to record it may have arrived."""
+        return any(row.entry.sent for row in self.rows)
+
+    def event(self, scope: MemoryScope, said: Callable[[str, str], str]) -> MemoryEvent | None:
+        """The turn as an event; None where nobody said anything.
+
+        Args:
+            scope: whose words these are.
+            said: gives the user's own words of a prompt, by prompt and host.
+        """
+        first = (self.prompts or self.rows)[0]
+        answer = self.answer.text if self.answer is not None and self.answer.completed else ""
+        words = [said(prompt.text, prompt.host) for prompt in self.prompts]
+        spoken = [("user", text) for text in words] + [("assistant", answer)]
+        messages = [Message(role=role, content=text) for role, text in spoken if strip_context(text).strip()]
+        if not messages:
+            return None
+        return event_from_turn(
+            first.session_id,
+            scope,
+            messages=messages,
+            event_id=f"{first.host}:{first.turn}",
+            turn_id=first.turn,
+            timestamp=datetime.fromtimestamp(first.at, UTC),
+            agent_id=first.host,
+        )
+
+
+def finished_turns(rows: Sequence[Reported], now: float, since: float = 0.0) -> list[HookTurn]:
+    """The turns of a session that are over.
+
+    Args:
+        rows: what is waiting of the session, in order.
+        now: seconds since the epoch.
+        since: reports of before are of a process that is gone; nothing more is expected for them.
+    """
+    groups = list(_groups(rows))
+    finished = [turn for group in groups[:-1] for turn in group.paired()]
+    if groups and groups[-1].is_over(now, since):
+        finished += groups[-1].paired()
+    return finished
+
+
+class _Group:
+    """Reports that belong together until as many answers as prompts are there."""
+
+    def __init__(self) -> None:
+        self.prompts: list[Reported] = []
+        self.stops: list[Reported] = []
+        self.rows: list[Reported] = []
+        self.over = False  # the session ended
+        self._answer: Reported | None = None  # Cursor reports the text before the stop
+
+    @property
+    def balanced(self) -> bool:
+        return bool(self.stops) and len(self.stops) >= len(self.prompts)
+
+    def add(self, row: Reported) -> None:
+        self.rows.append(row)
+        if row.did == "prompt":
+            self.prompts.append(row)
+        elif row.did == "answer":
+            self._answer = row
+        elif row.did == "stop":
+            self._add_stop(row)
+        elif row.did == "end":
+            self.over = True
+
+    def _add_stop(self, row: Reported) -> None:
+        if not row.text and self._answer is not None:
+            row = replace(row, text=self._answer.text)
+        self._answer = None
+        earlier = [stop for stop in self.stops if stop.host_turn and stop.host_turn == row.host_turn]
+        if earlier or (row.again and not row.host_turn and self.stops):
+            self.stops[self.stops.index(earlier[0]) if earlier else -1] = row
+        else:
+            self.stops.append(row)
+
+    def is_over(self, now: float, since: float) -> bool:
+        last = self.rows[-1].at
+        if self.over or last < since:
+            return True
+        wait_s = HOLD_S if self.balanced else UNBALANCED_S if self.stops else UNANSWERED_S
+        return now - last >= wait_s or now < last - UNANSWERED_S  # the clock was set back
+
+    def paired(self) -> list[HookTurn]:
+        turns = self._by_name() if any(prompt.host_turn for prompt in self.prompts) else self._by_order()
+        if self.rows and not turns:
+            turns = [HookTurn()]
+        known = {row.turn for turn in turns for row in turn.rows}
+        # What is no part of a turn goes with the last one, so that nothing is left behind.
+        turns[-1].rows += [row for row in self.rows if row.turn not in known]
+        return turns
+
+    def _by_name(self) -> list[HookTurn]:
+        answers = {stop.host_turn: stop for stop in self.stops}
+        turns = []
+        for prompt in self.prompts:
+            answer = answers.pop(prompt.host_turn, None)
+            turns.append(HookTurn([prompt], answer, [row for row in (prompt, answer) if row]))
+        return turns + [HookTurn([], stop, [stop]) for stop in answers.values()]
+
+    def _by_order(self) -> list[HookTurn]:
+        prompts, stops = list(self.prompts), list(self.stops)
+        if prompts and len(stops) > len(prompts):  # the last of them is the one that counts
+            stops = [*stops[: len(prompts) - 1], stops[-1]]
+        if len(stops) == len(prompts):
+            pairs = zip(prompts, stops, strict=True)
+            return [HookTurn([prompt], stop, [prompt, stop]) for prompt, stop in pairs]
+        turns = []
+        for stop in stops:
+            before = [prompt for prompt in prompts if prompt.entry.seq < stop.entry.seq]
+            prompts = prompts[len(before) :]
+            turns.append(HookTurn(before, stop, [*before, stop]))
+        return turns + [HookTurn([prompt], None, [prompt]) for prompt in prompts]
+
+
+def _groups(rows: Sequence[Reported]) -> Iterator[_Group]:
+    group = _Group()
+    for row in rows:
+        begins = row.did == "begin" or group.over or (row.did == "prompt" and group.balanced)
+        if begins and group.rows:
+            yield group
+            group = _Group()
+        group.add(row)
+    if group.rows:
+        yield group
+
+
+class HookQueue(AbstractContextManager["HookQueue"]):
+    """What hooks have reported and no memory has recorded yet.
+
+    Args:
+        data_dir: ``memory.data_dir``; its SQLite file holds the rows, also where ``memory.state`` is a server.
+
+    Raises:
+        StoreError: the file cannot be used; by every call.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._store = SqliteStore(reports_file(data_dir), (OUTBOX,))
+        self._outbox = Outbox(self._store, KIND)
+        self._since = time.time()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the file back. Idempotent."""
+        self._outbox.close()
+        self._store.close()
+
+    async def drain(
+        self,
+        record: Callable[[HookTurn], Awaitable[WriteReceipt | None]],
+        failed: Callable[[str, BaseException], None],
+    ) -> None:
+        """Record every turn that is over, each session in its order.
+
+        A turn that is refused or unreadable is set aside and blocks no other. A turn that cannot be recorded now
+        waits, and its session with it. Its rows are removed once it is recorded, not before.
+
+        Args:
+            record: writes one turn; None means that there was nothing to write.
+            failed: told which turn was not recorded, and why.
+        """
+        for lane in await self._outbox.counts():
+            async with self._outbox.leasing(lane) as lease:
+                if lease is not None:  # another window has it
+                    await self._drain_lane(lease, record, failed)
+
+    async def _drain_lane(
+        self,
+        lease: Lease,
+        record: Callable[[HookTurn], Awaitable[WriteReceipt | None]],
+        failed: Callable[[str, BaseException], None],
+    ) -> None:
+        rows = []
+        for entry in await self._outbox.waiting(lease.lane, limit=_MAX_ROWS):
+            if not entry.due:
+                return
+            try:
+                rows.append(Reported.of(entry))
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+                failed(f"entry {entry.seq}", error)
+                await self._note(lease, [entry], Verdict("aside", error=type(error).__name__))
+        for turn in finished_turns(rows, time.time(), self._since):
+            entries = [row.entry for row in turn.rows]
+            name = f"entry {entries[0].seq}"
+            try:
+                receipt = await record(turn)
+            except BaseException as error:
+                if ends_the_task(error):
+                    raise
+                failed(name, error)
+                refused = isinstance(error, (BackendRejected, InputError, ScopeError)) or not isinstance(
+                    error, MemslotError
+                )
+                why = str(error) if isinstance(error, MemslotError) else type(error).__name__
+                state = "aside" if refused else "waiting"
+                await self._note(lease, entries, Verdict(state, why, type(error).__name__))
+                if not refused:
+                    return
+                continue
+            if receipt is not None and receipt.status == "skipped_read_only":
+                return
+            state = "unknown" if receipt is not None and receipt.status == "unknown" else "recorded"
+            await self._note(lease, entries, Verdict(state))
+            if state == "unknown":
+                return  # the next time it is looked up by its event id
+
+    async def _note(self, lease: Lease, entries: Sequence[Entry], verdict: Verdict) -> None:
+        made = [(entry, verdict) for entry in entries]
+        await self._store.run(lambda db: self._outbox.note_all(db, lease, made))
+
+    async def left(self) -> int:
+        """How many reports wait."""
+        return sum((await self._outbox.counts()).values())
+
+
+def report_program() -> Path:
+    """The module that inserts a report; it needs the standard library alone, so hooks take a copy of it."""
+    return Path(insert.__file__)
+
+
+def reports_file(data_dir: Path) -> Path:
+    """The file that hooks insert their reports into."""
+    return data_dir / insert.FILE_NAME
+
+
+def waiting_reports(data_dir: Path) -> int:
+    """How many reports of hooks wait in a ``data_dir``. Blocks."""
+    return _on_rows(data_dir, "SELECT count(*) FROM outbox WHERE kind = ?")
+
+
+def drop_reports(data_dir: Path) -> bool:
+    """Remove what hooks have reported and nobody has recorded, and return whether there was any. Blocks."""
+    waiting = bool(waiting_reports(data_dir))
+    if waiting:
+        _on_rows(data_dir, "DELETE FROM outbox WHERE kind = ?")
+    return waiting
+
+
+def _on_rows(data_dir: Path, statement: str) -> int:
+    store = SqliteStore(reports_file(data_dir), (OUTBOX,))
+    if not store.begun:
+        return 0
+    try:
+        row = store.call(lambda db: db.execute(statement, (KIND,)).fetchone())
+        store.fold()
+    finally:
+        store.close()
+    return int(row[0]) if row else 0
+
+
+def _text(given: Any) -> str:
+    """A text without halves of surrogate pairs, which hosts that shorten a text leave."""
+    if not isinstance(given, str):
+        raise TypeError(f"a text is wanted, not {type(given).__name__}")
+    return given.encode("utf-8", "replace").decode()
