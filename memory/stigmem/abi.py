@@ -32,7 +32,7 @@ _HANDOFF_DETAILS = frozenset({"intent:handoff_summary", "intent:context_ref", "i
 
 @dataclass(frozen=True)
 class BootContext:
-    """What the boot handshake found (12.3.3)."""
+    """The facts that the boot handshake found (12.3.3)."""
 
     facts: list[Fact] = field(default_factory=list)  # in the order of the pulls, each once
     summary: str = ""  # the facts as markdown for the system prompt (12.5)
@@ -71,8 +71,8 @@ class ContextPulls:
             self.facts.setdefault(fact.id, fact)
 
     async def _escalations(self) -> list[Fact]:
-        """What somebody raised. The priorities of envelopes stand under the same relation and may outnumber it, so
-        the cut to the newest ten of 12.3.2 is ours and comes after they are gone."""
+        """Escalations that somebody raised. Priorities of envelopes stand under the same relation and may outnumber
+        them, so the cut to the newest ten (12.3.2) happens here, after the priorities are removed."""
         found = await self._pull("escalations", relation="intent:escalation", min_confidence=0.8)
         envelopes: set[str] = set()
         if any(names_envelope(fact.entity) is None for fact in found):
@@ -80,7 +80,7 @@ class ContextPulls:
         return [fact for fact in found if not (names_envelope(fact.entity) or fact.entity in envelopes)]
 
     async def details(self) -> None:
-        """What the newest handoffs to this agent say, because by itself a handoff is only a URI."""
+        """The contents of the newest handoffs to this agent. A handoff by itself is only a URI."""
         for handoff in self._handoffs[:10]:
             # Several refs of a handoff contradict each other in the node's eyes.
             asked = {"entity": handoff.entity, "include_contradicted": True}
@@ -275,7 +275,7 @@ class StigmemAbi(WriteQueue, AbstractContextManager["StigmemAbi"], AbstractAsync
         return self.fire(write.what, lambda _: check_write(write))
 
     def open_node(self, *, retry_pause_s: float | None = None) -> StigmemNode:
-        """A client of the node for whoever calls, who closes it."""
+        """A new client of the node. The caller closes it."""
         self.surfaces  # noqa: B018 (raises)
         pause = self._retry_pause_s if retry_pause_s is None else retry_pause_s
         return StigmemNode(self._url or "", self._api_key, timeout_s=self._timeout_s, retry_pause_s=pause)

@@ -32,7 +32,7 @@ class NodeInfo:
 
 
 class Query(TypedDict, total=False):
-    """What ``GET /v1/facts`` is narrowed by; None counts as absent."""
+    """Filters of ``GET /v1/facts``. None counts as absent."""
 
     entity: str | None
     relation: str | None

@@ -59,7 +59,7 @@ def limited(limit: int) -> Callable[[str], str]:
 
 
 def _check_ref(value: str, folded: str = "stigmem://") -> str:
-    """A URI; where it begins with ``folded``, one that the node keeps as it is."""
+    """Check a URI. If it begins with ``folded``, the node must keep it unchanged."""
     limited(MAX_URI_BYTES)(value)
     scheme = _SCHEME.match(value)
     if scheme is None:
@@ -105,7 +105,7 @@ def checked(check: Callable[[str], str], value: str, where: str) -> str:
 
 
 def check_uri(value: str, where: str = "uri") -> str:
-    """An entity or source URI the node keeps as it is."""
+    """An entity or source URI that the node keeps unchanged."""
     return checked(_check_uri, value, where)
 
 
@@ -116,7 +116,7 @@ def check_entity(value: str, where: str = "entity") -> str:
 
 def fold(value: str) -> str:
     """An id as the node folds every entity: without capitals, with a dash for each run of blanks. For ids that
-    agents share. What must never meet another is encoded by :func:`encode_uri_part` instead."""
+    agents share. Use :func:`encode_uri_part` for ids that must never meet."""
     return "-".join(value.lower().split())
 
 
@@ -296,7 +296,7 @@ def render_context(facts: Iterable[Fact], user_entity: str, *, max_value_chars: 
     groups: dict[str, list[str]] = {}
     names = cache(lambda name: _one_line(name.replace("`", "%60")))  # thousands of facts share a few
     for fact in ordered:
-        # Relation and entity stand inside markup of ours, which they must not close.
+        # Relation and entity stand inside our markup, which they must not close.
         relation, entity = names(fact.relation).replace("*", "%2A"), names(fact.entity)
         note = f" _(confidence: {fact.confidence:.2f})_" if fact.confidence < 1.0 else ""
         line = f"- **{relation}** on `{entity}`: {render_value(fact, max_value_chars)}{note}"
@@ -316,7 +316,7 @@ def render_value(fact: Fact, max_chars: int | None = None) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Text that ends no line, opens no code fence and passes for no confidence note of ours."""
+    """Text that ends no line, opens no code fence and cannot pass for a confidence note."""
     text = clean_text(text)
     if "\n" in text or "\t" in text:
         text = " ".join(text.split())

@@ -40,7 +40,7 @@ _FACT_URI = re.compile(r"stigmem://[^/]+/fact/(.+)")
 
 @dataclass(frozen=True)
 class IntentReceipt:
-    """What became of an envelope, held by the node under ``entity``, the id for :meth:`IntentClient.get`."""
+    """A stored envelope. The node holds it under ``entity``, the id for :meth:`IntentClient.get`."""
 
     entity: str
     route: Route
@@ -57,7 +57,7 @@ class InFlight:
 
 @dataclass(frozen=True)
 class Consultation:
-    """What came of a question by a deference rule; ``audit`` is the fact that says that the time was up first."""
+    """The result of a question by a deference rule. ``audit`` is the fact that records a timeout."""
 
     entity: str
     answer: Fact | None
@@ -242,7 +242,7 @@ class IntentClient:
         return Consultation(write.entity, None, audit)
 
     async def questions(self, to: str) -> dict[str, str]:
-        """What others asked of the agent ``to`` and it has not answered: entity -> question, newest first."""
+        """Questions to the agent ``to`` without an answer: entity -> question, newest first."""
         found = {}
         for fact in await self._node.query(relation=DEFER_TO, scope="company"):
             if fact.value.v == to:
@@ -266,7 +266,7 @@ class IntentClient:
 
 
 def _comparable(envelope: IntentRecord) -> Any:
-    """What makes an envelope the same one; the node's native route sets ``created_at`` and orders lists itself."""
+    """The identity of an envelope. The node's native route sets ``created_at`` and orders lists itself."""
     body = envelope.body()
     del body["created_at"]
     body["to"] = sorted(body["to"])

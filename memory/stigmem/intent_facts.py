@@ -77,7 +77,7 @@ def _numbered(relation: str, position: int) -> str:
 
 
 def _values(values: Any, place: Any, position: int = 0) -> Iterator[tuple[str, FactValue]]:
-    """What a part of an envelope holds, by the relations of its place in ``_FACTS``."""
+    """Facts of one part of an envelope, by the relations of its place in ``_FACTS``."""
     if values is None:
         return
     if isinstance(place, list):
@@ -194,7 +194,7 @@ def _record(body: Mapping[str, Any], entity: str) -> IntentRecord:
         record = IntentRecord(**body)
     except InputError as error:
         raise BackendProtocolError(f"stigmem: the envelope {entity} cannot be read: {error}") from error
-    with suppress(ValueError):  # the node's own form of a UUID; any other id stays as it is
+    with suppress(ValueError):  # the node's own form of a UUID; other ids stay unchanged
         record = record.model_copy(update={"id": str(uuid.UUID(record.id.removeprefix("intent:")))})
     return record
 
@@ -206,7 +206,7 @@ def escalation_write(
     problem: str,
     referred: Mapping[str, Sequence[Fact]] = MappingProxyType({}),
 ) -> Write:
-    """What a recipient asserts that cannot satisfy an envelope (4.5 with Spec-19 12.4.4). ``entity`` is the
+    """The facts of a recipient that cannot satisfy an envelope (4.5 with Spec-19 12.4.4). ``entity`` is the
     envelope's own URI or id. ``referred`` has the facts behind each of its refs, embedded where the policy includes
     the context, which names the refs that lead nowhere."""
     policy = envelope.escalation
@@ -233,7 +233,7 @@ def escalation_write(
 
 
 def deference_entity(envelope: IntentRecord, rule: int, surfaces: Surfaces) -> str:
-    """What is said about one recipient's question by one rule, so that two recipients contradict nobody."""
+    """The entity of one recipient's question by one rule, so that two recipients do not contradict each other."""
     if not 0 <= rule < len(envelope.deference):
         raise InputError(f"rule: the envelope has {len(envelope.deference)} deference rules, counted from 0")
     return build_uri(surfaces.authority, "deference", envelope.id, str(rule), surfaces.source)

@@ -1,6 +1,8 @@
-"""Intent envelopes (stigmem spec section 4): what an agent wants done, by whom, within which limits. The models
-hold every rule of the section, because a node checks few of them. Below them is what a recipient weighs before it
-acts: what cannot be judged is taken for the worse."""
+"""Intent envelopes (stigmem spec section 4): what an agent wants done, by whom, within which limits.
+
+The models hold every rule of the section, because a node checks few of them. Below them are the rules that a
+recipient weighs before it acts. A rule that cannot be judged counts against acting.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,7 @@ class ReceivedHandoff(Frozen):
 
 
 class HandoffPayload(ReceivedHandoff):
-    """What the next agent needs to go on (4.6)."""
+    """Context that the next agent needs (4.6)."""
 
     summary: Summary
     fact_refs: Annotated[tuple[Ref, ...], Field(min_length=1, max_length=MAX_PARTS)]

@@ -43,7 +43,7 @@ PING_LIFETIME = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class _Rule:
-    """What Spec-19 12.4 demands of a relation."""
+    """The demands of Spec-19 12.4 on a relation."""
 
     type: ValueType
     scope: FactScope = "company"
@@ -226,7 +226,7 @@ class Surfaces:
         return uri if formal else fold(f"stigmem://{authority or self.authority}/{kind}/{name}")
 
     def addresses(self, authority: str) -> frozenset[str]:
-        """What refs to this agent hold, on a node that calls itself ``authority``."""
+        """Refs that name this agent, on a node that calls itself ``authority``."""
         return frozenset({self.source, self.as_ref(self.source), self.as_ref(self.source, authority)})
 
     def fact(self, entity: str, relation: str, kind: ValueType, value: Any, **more: Any) -> NewFact:
@@ -292,7 +292,7 @@ async def carry_out(
             if existing or uncertain is not None:
                 raise IncompleteWrite(write, existing, uncertain, failure) from error
             raise
-        except BaseException:  # cancelled: whoever waits no longer is told all the same
+        except BaseException:  # cancelled: the log still says what was written
             log.warning("stigmem: abandoned half-way; %s", _account(write, existing, fact))
             raise
         existing.append(stored)

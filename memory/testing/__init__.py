@@ -1,4 +1,4 @@
-"""For those who test adapters, and those who test what is built on memory.
+"""Tools for testing adapters, and programs that use a memory.
 
 - :func:`validate` and :class:`MemoryContract`: the conformance kit, in code and as tests of pytest to subclass;
   :class:`ConformanceProfile` is what the author of a plugin tells it.

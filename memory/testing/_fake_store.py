@@ -1,4 +1,4 @@
-"""A native system for tests: in this process, observable, and faulty on demand; it knows nothing of memslot."""
+"""A native system for tests. It runs in this process, fails on demand, and does not know memslot."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class FakeNativeError(Exception):
-    """What the store's client raises; like real ones, its text repeats the request and the credentials."""
+    """An error of the store's client. As with real ones, its text repeats the request and the credentials."""
 
     def __init__(self, status: int, said: str, *, retry_after: float | None = None) -> None:
         super().__init__(f"HTTP {status} for key {FAKE_KEY} while handling: {said}")
@@ -97,7 +97,7 @@ def _served(act: Call) -> Call:
                 raise ConnectionResetError(f"connection lost for key {FAKE_KEY}: {said}")
             if fault.kind == "truncated":
                 raise EOFError(f"the answer ends in its middle, for key {FAKE_KEY}: {said}")
-            # Nonsense has no type; whoever reads it stumbles, as over a proxy's HTML page.
+            # An object of no type fails any reader, as a proxy's HTML page does.
             return object() if fault.kind == "unreadable" else answer
         finally:
             self.in_flight -= 1
@@ -222,7 +222,7 @@ class FakeNativeStore:
 
     @_served
     async def history(self, space: str, row_id: str | None = None) -> list[dict[str, Any]]:
-        """What was added, updated and deleted in a space, or to one of its rows; oldest first."""
+        """Additions, updates and deletions in a space, or of one of its rows; oldest first."""
         return [e for e in self._history if e["space"] == space and row_id in (None, e["row_id"])]
 
     def _in(self, space: str) -> Iterator[FakeRow]:

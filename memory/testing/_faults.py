@@ -40,7 +40,7 @@ class Fault:
 
 
 class Faults:
-    """The faults still to happen and, in ``fired``, those that did: one that never fired proves nothing.
+    """Faults that are due, and in ``fired`` the faults that happened. A fault that never fired proves nothing.
 
     Args:
         kinds: what the server can do wrong.

@@ -1,4 +1,4 @@
-"""What :class:`~memory.testing.HostContract` plays with: the model, the agent, and what came of it."""
+"""The stage of :class:`~memory.testing.HostContract`: the model, the agent, and the results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def person(name: str) -> MemoryScope:
 
 
 class ModelDown(Exception):
-    """What the scripted model raises where a test wants a model that fails."""
+    """An error of the scripted model, for tests of a failing model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What every binding of an agent framework promises, as tests to subclass; played on its real SDK.
+"""The promises of every binding of an agent framework, as tests to subclass. They run on its real SDK.
 
 A promise that the SDK makes impossible is named in ``cannot``; its test is left out with the reason given there,
 and the level of the class says so.
@@ -92,7 +92,7 @@ class HostContract(ABC):
         assert stage.model.shown[-1].count(LIKES) <= 1
 
     async def test_keeps_no_section(self, stage: Stage) -> None:
-        """What was recalled stays out of the host's history, state and files, and out of the memory itself."""
+        """Recalled text stays out of the host's history, state and files, and out of the memory itself."""
         await stage.host.ask(LIKES, conversation="one")
         await stage.recorded()
         await stage.host.ask(ASKS, conversation="two")

@@ -39,7 +39,7 @@ class LoopbackRequest:
 
     @cached_property
     def json(self) -> Any:
-        """The body's JSON, or None where there is none."""
+        """The body's JSON, or None if the body is empty or not JSON."""
         try:
             return json.loads(self.body) if self.body else None
         except (ValueError, RecursionError):
@@ -53,7 +53,7 @@ class LoopbackRequest:
 
 @dataclass(frozen=True)
 class LoopbackAnswer:
-    """What to send back.
+    """An answer of the server.
 
     Attributes:
         status: HTTP status.
@@ -71,7 +71,7 @@ class LoopbackAnswer:
 
     @cached_property
     def data(self) -> bytes:
-        """The body as it is sent."""
+        """The bytes of the body."""
         if self.status == 204:
             return b""
         if isinstance(self.body, bytes):
@@ -110,7 +110,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """Of the running server."""
+        """The address of the running server."""
         if self._running is None:
             raise RuntimeError(f"{type(self).__name__} is not running; use it in a with statement")
         return self._running.port
@@ -227,7 +227,7 @@ class _Running:
         self._listening = await self._loop.create_server(self._protocol, sock=self._socket, backlog=256)
         started.set()
         await self._ended.wait()
-        # What was accepted a moment ago is still a task: a listener closed now would fail it and leak its socket.
+        # A connection accepted a moment ago is still a task. Closing the listener now would leak its socket.
         if self._listening.is_serving():
             self._loop.remove_reader(self._socket)
         for _ in range(3):

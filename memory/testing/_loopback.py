@@ -1,6 +1,6 @@
 """A real HTTP server on the loopback, to model a backend's server in tests: sockets, kept connections, faults.
 
-What the modelled server does on a good day is ``handle``'s; what any HTTP server does on a bad one is here. It
+``handle`` holds the modelled server's normal behaviour. This module holds the failures of any HTTP server. It
 may run in a process of its own (:class:`LoopbackProcess`): the kit counts this process's threads and sockets.
 """
 
@@ -91,7 +91,7 @@ class LoopbackServer(HttpServer):
         return None if kind == "lost" else replace(answer, send=len(answer.data) // 2)
 
     def state(self) -> object:
-        """What the server holds, JSON-ready; for fingerprints. Override it."""
+        """The server's content, JSON-ready, for fingerprints. Override it."""
         return None
 
     def _control(self, what: str, given: dict[str, Any]) -> Any:

@@ -134,7 +134,7 @@ ENDPOINTS: Mapping[str, tuple[str, Callable[[Body, Sequence[Rule]], dict[str, An
 
 
 def user_text(body: Any) -> str:
-    """What the request is about; error answers repeat it, as real endpoints do."""
+    """The words of the request. Error answers repeat them, as real endpoints do."""
     given = isinstance(body, Mapping) and (body.get("messages") or body.get("input") or body.get("query"))
     last = given[-1] if isinstance(given, list) and given else given
     return _joined(last.get("content") if isinstance(last, Mapping) else last)
@@ -172,7 +172,7 @@ def _chat_request(
 
 
 def _logprobs(reply: Reply, top: int) -> dict[str, Any]:
-    """Of a choice, what its words are worth; everything else the scripted LLM says with certainty."""
+    """The probabilities of a choice's words. All other answers are certain."""
     said = [reply.ranked] if isinstance(reply, Choice) else [[(word, 1.0)] for word in _text(reply).split()]
     ranked = [[_logprob(token, odds) for token, odds in choices] for choices in said]
     return {"content": [{**choices[0], "top_logprobs": choices[:top]} for choices in ranked]}

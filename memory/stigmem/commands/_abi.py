@@ -203,7 +203,7 @@ def escalate(
     as_json: AsJson = False,
 ) -> None:
     """The agent cannot go on without somebody else."""
-    level = cast("Priority", priority)  # the builder refuses what is none
+    level = cast("Priority", priority)  # the builder refuses other words
     _write(lambda build: build.escalation(to, from_stdin(goal), level), wait, as_json)
 
 

@@ -30,7 +30,7 @@ _stderr: ContextVar[list[str]] = ContextVar("_stderr")
 
 
 class _HookLogHandler(logging.Handler):
-    """What a write logs is said by the hook that wanted it."""
+    """Passes log lines of a write to the hook that asked for it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if (lines := _stderr.get(None)) is not None:
@@ -116,7 +116,7 @@ class Sender:
 
 
 def _read_command(job: Path) -> tuple[_abi.WriteCommand | None, str]:
-    """What a hook's command line wants written; or None, and what to say of it."""
+    """The writes that a hook's command line asks for; or None, and the message for the hook."""
     arguments: list[str] = json.loads(job.read_bytes())["arguments"]
     collected: list[_abi.WriteCommand] = []
     said = io.StringIO()
@@ -131,7 +131,7 @@ def _read_command(job: Path) -> tuple[_abi.WriteCommand | None, str]:
 
 
 async def main(directory: str) -> None:
-    """Send for the hooks that meet in a directory; whoever starts us holds its lock, and hands it to us."""
+    """Send for the hooks that share a directory. The starting process hands its lock over."""
     log = logging.getLogger("memslot.stigmem")
     log.addHandler(_HookLogHandler())
     log.propagate = False

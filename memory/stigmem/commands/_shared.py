@@ -1,4 +1,4 @@
-"""What the commands of ``memslot stigmem`` share: how long they wait, and what they read."""
+"""Shared by the commands of ``memslot stigmem``: waiting for the node, and reading input."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _limit: ContextVar[tuple[anyio.CancelScope, float]] = ContextVar("_limit")
 def within(
     wait: float, call: Callable[[], Awaitable[T]], hint: Callable[[], str] = str, *, grace_s: float = 0.0
 ) -> T:
-    """What ``call`` returns within ``wait`` seconds, or ``grace_s`` later where it keeps to them by itself.
-    BackendTimeout, with what ``hint`` says, where it took longer."""
+    """The result of ``call``, which has ``wait`` seconds, and ``grace_s`` more if it keeps its own deadline.
+    Raises BackendTimeout with ``hint`` if it takes longer."""
     from memory import BackendTimeout, ConfigError
 
     check_wait(wait)
     try:
-        # The clock is the node's: what it takes to start here is none of its time.
+        # The wait is for the node alone, so start-up happens before the clock.
         import anyio
         import httpx  # noqa: F401
 
@@ -64,7 +64,7 @@ def within(
 
 
 def go_on_waiting(*_: object) -> None:
-    """The node has answered: the wait begins anew, because a node that answers slowly is not one that hangs."""
+    """Begin the wait anew after an answer, because a slow node does not hang."""
     import anyio
 
     limit, wait = _limit.get()

@@ -285,7 +285,7 @@ async def run_conformance(
     tag: str = "",
     expire_scope: bool = False,
 ) -> list[Row]:
-    """Run every vector in order and say what came out; without ``vectors``, ours alone. A node has no way to delete
+    """Run every vector in order and report; without ``vectors``, only those of memslot. A node has no way to delete
     a fact: against one that holds facts of a run already, give a ``tag``, which is put into the vectors' entities
     and gardens. ``expire_scope`` also runs the vector that expires *every* fact of scope ``public``: for throw-away
     nodes. A node that cannot be reached raises; one that fails later fails rows."""

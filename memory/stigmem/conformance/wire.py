@@ -98,7 +98,7 @@ class Wire:
         return Answer(response.status_code, body)
 
     async def finished(self, answer: Answer, jobs: str) -> dict[str, Any]:
-        """What came of a request that a node with many facts answers with 202 and carries out afterwards."""
+        """The result of a request that a node with many facts answers with 202 and carries out later."""
         if answer.expect_status(200, 202).status == 200:
             return answer.object()
         job = f"{jobs}/{answer.object().get('job_id')}"
@@ -227,7 +227,7 @@ def check_findings(body: Mapping[str, Any], expected: Mapping[str, Any]) -> None
 
 
 def check_expectations(answer: Answer, vector: Mapping[str, Any], allowed: tuple[int, ...]) -> None:
-    """The expectations of the numbered files, every kind of them; Problem names the one that fails."""
+    """Check every expectation of the numbered files. Problem names the expectation that fails."""
     expected = {name: wanted for name, wanted in vector.items() if name.startswith("expected_")}
     unknown = expected.keys() - _EXPECTATIONS.keys() - {"expected_status", "expected_status_in"}
     require(not unknown, f"the vector expects {', '.join(sorted(unknown))}, which is not understood")

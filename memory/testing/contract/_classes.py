@@ -54,7 +54,7 @@ class ContractBase(Declarations):
 
     @pytest.fixture
     def described(self, configured: Mapping[str, object] | None) -> PluginInfo | None:
-        """What the plugin says of itself; override it where there is no configuration to find it by."""
+        """The plugin's description. Override it if no configuration names the plugin."""
         return None if configured is None else installed_plugins().selected(load_config(configured))
 
     @pytest.fixture

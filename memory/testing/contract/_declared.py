@@ -1,4 +1,4 @@
-"""What the author of a memory says of it, and what only the author can show, in the words of all three ways in."""
+"""Declarations of a memory's author, and the aids that only the author can give."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVENT_FIELDS = (
 
 
 class Declarations:
-    """What a memory cannot promise, and where the kit finds things; class attributes to override."""
+    """Promises that a memory cannot make, and places where the kit looks. Override the class attributes."""
 
     ready_timeout_s: ClassVar[float] = 10.0
     """How long a write may take to become retrievable, in seconds."""
@@ -93,7 +93,7 @@ class Declarations:
 
 @dataclass(frozen=True)
 class Aids:
-    """What whoever runs the kit gives it beside the adapter; None where it was not given."""
+    """Aids for the kit beside the adapter. None means not given."""
 
     make_adapter: Callable[[], MemoryAdapter] | None = None  # a further one of the same native system
     fingerprint: Fingerprint | None = None
@@ -123,7 +123,7 @@ class ConformanceProfile(Declarations):
         raise NotImplementedError
 
     def native_fault(self, adapter: Any, kind: FaultKind) -> AbstractContextManager[object]:
-        """For as long as it is open, native calls fail (``"500"``) or take half a second longer (``"late"``).
+        """While it is open, native calls fail (``"500"``) or take half a second longer (``"late"``).
 
         Raises:
             NotImplementedError: by default, which the report shows as not tested.
@@ -139,7 +139,7 @@ class ConformanceProfile(Declarations):
         raise NotImplementedError
 
     def aids(self, adapter: MemoryAdapter, **given: Any) -> Aids:
-        """What this profile overrides, bound to an adapter."""
+        """The overridden methods of this profile, bound to an adapter."""
         for name in ("fingerprint", "native_fault", "native_peak"):
             if getattr(type(self), name) is not getattr(ConformanceProfile, name):
                 given[name] = partial(getattr(self, name), adapter)

@@ -122,7 +122,7 @@ class Kit:
         return Kit(make(), declared=self.declared, aids=Aids(make_adapter=make), loop=self.loop)
 
     def fault(self, kind: FaultKind) -> AbstractContextManager[object]:
-        """For as long as it is open, native calls fail."""
+        """Native calls fail while it is open."""
         if self.declared.cannot_fail:
             raise NotRun("not declared", f"a backend that can fail: {self.declared.cannot_fail}")
         if kind == "late" and self.declared.answers_at_once:
@@ -194,7 +194,7 @@ class Kit:
         return receipt
 
     async def assert_stored(self, event: MemoryEvent, receipt: WriteReceipt) -> None:
-        """A plain write is stored; of one that is not, the adapter alone says which of its lines failed."""
+        """Check that a plain write is stored. Otherwise ask the adapter alone, to name the line that failed."""
         if receipt.status in STORED:
             return
         problem = f"a plain write was {receipt.status}: {', '.join(receipt.warnings)}"
@@ -270,12 +270,12 @@ class Kit:
         return NativeQueryRequest(scope=scope, operation="list")
 
     async def queried(self, scope: MemoryScope) -> str:
-        """What the native query shows of a scope, as JSON; empty where there is no such query."""
+        """The native query's view of a scope, as JSON. Empty if there is no such query."""
         query, request = self.slot.capability(SupportsNativeQuery), self.query(scope)
         return "" if query is None or request is None else as_json((await query.native_query(request)).raw)
 
     async def history(self, scope: MemoryScope | None = None, **fields: object) -> str:
-        """What provenance answers, as JSON; empty where it is not offered, or refuses, as another scope's id."""
+        """The answer of provenance, as JSON. Empty if it is not offered, or refuses another scope's id."""
         provenance = self.slot.capability(SupportsProvenance)
         if provenance is None:
             return ""
@@ -312,7 +312,7 @@ class Kit:
 
     @property
     def sees_native_state(self) -> bool:
-        """Whether :meth:`observe` is told by the provider what is stored."""
+        """Whether the provider shows :meth:`observe` what is stored."""
         return self.aids.fingerprint is not None
 
     async def observe(self) -> object:
@@ -328,14 +328,14 @@ class Kit:
         return found
 
     def assert_explained(self, error: BackendError) -> None:
-        """An error of ours names its operation and keeps the native one as its cause, and neither leaks."""
+        """Check that an error names its operation, keeps the native error as its cause, and leaks nothing."""
         assert error.__cause__ is not None, "the native error is not the cause"
         assert error.operation, "the error does not name its operation"
         assert error.diagnostics, "the error has no diagnostics"
         self.assert_no_leak(str(error) + as_json(error.diagnostics))
 
     def assert_explained_or_unknown(self, receipt: WriteReceipt, error: BackendError | None) -> None:
-        """A write that met a fault raises an error of ours, or is ``unknown`` and says why."""
+        """Check that a write that met a fault raises a BackendError, or is ``unknown`` and says why."""
         if error is not None:
             return self.assert_explained(error)
         assert receipt.status == "unknown", f"a write that failed was {receipt.status}"

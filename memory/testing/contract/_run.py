@@ -97,7 +97,7 @@ class Report:
 
     @property
     def tally(self) -> Tally:
-        """What became of each spec."""
+        """The outcome of each spec."""
         tally = Tally({spec.name: spec.core for spec in specs().values()})
         for result in self.results:
             tally.add(result.spec, result.outcome)
@@ -110,7 +110,7 @@ class Report:
 
     @property
     def failed(self) -> list[Result]:
-        """What failed, once for each loop."""
+        """Failed specs, once for each loop."""
         return [result for result in self.results if result.outcome == "failed"]
 
     def reasons(self) -> Iterator[str]:

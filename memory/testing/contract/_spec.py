@@ -30,7 +30,7 @@ REGISTRY: dict[str, Spec] = {}
 
 
 class NotRun(Exception):
-    """Leaves a promise that cannot be looked at.
+    """Raised by a spec that cannot check its promise.
 
     Not declared: the memory says that it has not got it. Not applicable: it declares the alternative, which has a
     spec of its own. Not tested: whoever runs the kit has to give something.
@@ -135,7 +135,7 @@ class Failure:
 
 
 class PromiseBroken(AssertionError):
-    """What pytest shows of a :class:`Failure`."""
+    """A :class:`Failure`, as pytest shows it."""
 
 
 def failure_of(spec: Spec, error: BaseException, traces: Sequence[Trace]) -> Failure:
@@ -230,7 +230,7 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
 
 
 def _origins(error: BaseException) -> Iterator[str]:
-    """Where an exception and its causes come from: who raised, and the line of the plugin that memslot called."""
+    """The origin of an exception and its causes: the raising line, and the plugin's line that memslot called."""
     cause: BaseException | None = error
     while cause is not None:
         frames = traceback.extract_tb(cause.__traceback__)
