@@ -1,10 +1,15 @@
-"""``memslot backends`` and ``config show``: what there is, and what a configuration comes to. Imports no SDK."""
+"""``memslot backends`` and ``config show``: what there is, and what a configuration comes to.
+
+Listing imports no SDK. Showing a configuration builds its adapter, which does.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
+import anyio
 import typer
 
 from memory.plugins.console import AsJson, complain, print_json, print_table, say
@@ -75,12 +80,19 @@ def show(
     import yaml
 
     from memory.bench.engine.matrix import parsed_run
-    from memory.plugins.config import load_config
-    from memory.plugins.registry import MemoryAdapterRegistry
+    from memory.contract.adapter import close_adapter
+    from memory.plugins.registry import MemoryAdapterRegistry, missing_modules
 
-    loaded = load_config(config)
     registry = MemoryAdapterRegistry()
+    loaded = registry.load(config)
     info = registry.selected(loaded)
+    if missing := missing_modules(info):
+        complain(f"warning: {', '.join(missing)} cannot be found: {info.install}", warning=True)
+    else:
+        with TemporaryDirectory(
+            prefix="memslot-"
+        ) as place:  # the factory checks what the block alone cannot tell
+            anyio.run(close_adapter, registry.create(loaded, data_dir=Path(place)))
     options = loaded.parse_options(info.options)
     known = loaded.config_hash(options)
     run = None if loaded.run is None else parsed_run(loaded)

@@ -103,7 +103,7 @@ class _Doctor:
             self.on_check(result)
 
     async def _load(self) -> Outcome:
-        loaded = load_config(self.source)
+        loaded = load_config(self.source, options_of=self.registry.options_of)
         # A reset may be given 300 s in production; nobody sits through that here.
         deadlines = loaded.memory.deadlines
         reset_s = min(deadlines.reset_s, max(self.ready_timeout_s, _LEAST_RESET_S))

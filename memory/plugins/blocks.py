@@ -7,7 +7,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from memory.contract._model import is_encodable
 from memory.contract.errors import ConfigError, MemslotError, PluginError
@@ -244,33 +245,84 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 def parse_block(
     model: type[ModelT], data: Mapping[str, Any], where: str, problem: Problems = NO_FILE
 ) -> ModelT:
-    """Validate one block; ``where`` is its path, such as ``memory.backends.mem0``, and prefixes every message.
-    ConfigError has the path of the field, what is wrong, and the nearest known name for a typo. Values are never
-    repeated: they may be secrets. The model's ``FORMER``, if any, explains keys of former versions."""
+    """Validate one block.
+
+    Args:
+        model: what the block may say. Its ``FORMER``, if any, says what became of keys of old.
+        data: the block.
+        where: its path, such as ``memory.backends.mem0``, which prefixes every message.
+        problem: the file it stands in.
+
+    Raises:
+        ConfigError: a line for each field that is wrong: its path, what is wrong, and the nearest known name for a
+            typo. No line repeats a value, which may be a secret.
+    """
+    path, found = tuple(where.split(".")), _Found(model, data)
     try:
         return model.model_validate(dict(data))
     except ValidationError as error:
-        problems = error.errors(include_input=False, include_url=False, include_context=False)
-        # For a union, the deepest complaint belongs to the type that was meant. A misspelt key comes before the
-        # missing key that it causes.
-        first = max(problems, key=lambda problem: (len(problem["loc"]), problem["type"] == "extra_forbidden"))
-        names, value = _in_data(data, first["loc"], missing=first["type"] == "missing")
-        what = first["msg"].removeprefix("Value error, ")
-        inner, name = _model_at(model, names[:-1]), str(names[-1] if names else "")
-        known = inner.model_fields if inner else {}
-        if first["type"] == "missing":
-            examples = known[name].examples if name in known else None
-            what = f"is required, e.g. {examples[0]}" if examples else "is required"
-        elif first["type"] == "string_type" and isinstance(value, (int, float)):
-            what = "must be text; put it in quotes"
-        elif first["type"] == "extra_forbidden":
-            former: Mapping[str, str] = getattr(inner, "FORMER", {})
-            what = former.get(name) or f"is not a known field{nearest(name, known)}"
+        found.add(error)
     except MemslotError:
         raise
     except Exception as error:  # a validator of a plugin's own, which should have raised ValueError
-        names, what = [], f"could not be understood ({type(error).__name__})"
-    raise problem((*where.split("."), *(str(part) for part in names)), what)
+        raise problem(path, f"could not be understood ({type(error).__name__})") from error
+    # What is wrong between fields shows once the fields that are wrong by themselves are gone.
+    with suppress(Exception):
+        try:
+            model.model_validate({key: value for key, value in data.items() if key not in found.keys})
+        except ValidationError as error:
+            found.add(error)
+    raise together(problem((*path, *names), what) for names, what in found.problems())
+
+
+def together(errors: Iterable[ConfigError]) -> ConfigError:
+    """Several errors as one, with a line for each."""
+    return ConfigError("\n".join(dict.fromkeys(str(error) for error in errors)))
+
+
+class _Found:
+    """What is wrong with a block, by the path in it."""
+
+    def __init__(self, model: type[BaseModel], data: Mapping[str, Any]) -> None:
+        self._model = model
+        self._data = data
+        self._whats: dict[tuple[str, ...], tuple[int, str]] = {}
+
+    def add(self, error: ValidationError) -> None:
+        for problem in error.errors(include_input=False, include_url=False, include_context=False):
+            names, what = self._read(problem)
+            depth = len(problem["loc"])
+            known = self._whats.get(names)
+            # Where a value may be one of several things, the deepest complaint is about the one that was meant.
+            if known is None or known[0] < depth:
+                self._whats[names] = depth, what
+
+    @property
+    def keys(self) -> set[str]:
+        """Keys of the block that are wrong, or hold what is."""
+        return {names[0] for names in self._whats if names}
+
+    def problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Each path that is wrong, and what is; none above another of them, which says it more precisely."""
+        for names, (_, what) in self._whats.items():
+            deeper = (other for other in self._whats if other != names and other[: len(names)] == names)
+            if not names or not any(deeper):
+                yield names, what
+
+    def _read(self, problem: ErrorDetails) -> tuple[tuple[str, ...], str]:
+        names, value = _in_data(self._data, problem["loc"], missing=problem["type"] == "missing")
+        inner, name = _model_at(self._model, names[:-1]), str(names[-1] if names else "")
+        known = inner.model_fields if inner else {}
+        what = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "missing":
+            examples = known[name].examples if name in known else None
+            what = f"is required, e.g. {examples[0]}" if examples else "is required"
+        elif problem["type"] == "string_type" and isinstance(value, (int, float)):
+            what = "must be text; put it in quotes"
+        elif problem["type"] == "extra_forbidden":
+            former: Mapping[str, str] = getattr(inner, "FORMER", {})
+            what = former.get(name) or f"is not a known field{nearest(name, known)}"
+        return tuple(map(str, names)), what
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -7,18 +7,28 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, cast, get_args
 
 from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
 
-from memory.contract.errors import ConfigError
+from memory.contract.errors import ConfigError, PluginError
 from memory.contract.formatting import CallableTokenCounter, TokenCounter, Utf8TokenCounter
 from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
-from memory.plugins.blocks import SECTIONS, ModelT, Problems, Resolver, load_yaml, nearest, parse_block
+from memory.plugins.blocks import (
+    SECTIONS,
+    ModelT,
+    Problems,
+    Resolver,
+    load_yaml,
+    nearest,
+    parse_block,
+    together,
+)
 from memory.plugins.hookspecs import PluginOptions
 from memory.plugins.redaction import (
     HIDDEN,
@@ -305,6 +315,7 @@ def load_config(
     env: Mapping[str, str] | None = None,
     provider: str | None = None,
     named_by: tuple[str, ...] = (),
+    options_of: Callable[[Spelling, str], type[BaseModel]] | None = None,
 ) -> MemslotConfig:
     """Read a configuration.
 
@@ -313,6 +324,8 @@ def load_config(
         env: variables for ``${NAME}`` and ``${NAME:-default}``; the process environment by default.
         provider: in place of the one that ``memory`` names.
         named_by: path of what names ``provider``, for messages.
+        options_of: the model of a provider's block, by ``backend`` or ``condition`` and its name. With it, an error
+            names what is wrong in that block, too. :meth:`MemoryAdapterRegistry.load` gives it.
 
     Raises:
         ConfigError: the file is unreadable or not YAML, a key is unknown, a value wrong, a variable unset, or
@@ -342,9 +355,19 @@ def load_config(
     for name, section in others.items():
         if section is not None and not isinstance(section, Mapping):
             raise problem((name,), "must be a mapping")
-    settings = resolver.fill(_without_blocks(memory), ("memory",))
+    wrong: list[ConfigError] = []
+    with noted(wrong):
+        settings = parse_block(
+            MemorySettings, resolver.fill(_without_blocks(memory), ("memory",)), "memory", problem
+        )
+    if wrong and options_of is not None:
+        with noted(wrong), suppress(PluginError):  # a plugin that is not there is told once the rest is right
+            content = resolver.fill(options, ("memory", group, provider))
+            parse_block(options_of(spelling, provider), content, f"memory.{group}.{provider}", problem)
+    if wrong:
+        raise together(wrong)
     return MemslotConfig(
-        memory=parse_block(MemorySettings, settings, "memory", problem),
+        memory=settings,
         provider=provider,
         spelling=spelling,
         chosen=chosen or ("memory", spelling),
@@ -357,6 +380,15 @@ def load_config(
         problem=problem,
         base=base,
     )
+
+
+@contextmanager
+def noted(wrong: list[ConfigError]) -> Iterator[None]:
+    """Keep an error for later, so that one round tells all."""
+    try:
+        yield
+    except ConfigError as error:
+        wrong.append(error)
 
 
 def _read(source: str | Path | Mapping[str, object]) -> tuple[dict[str, Any], Problems, Path]:

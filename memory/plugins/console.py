@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,9 +35,13 @@ def say(text: str, style: str = "") -> None:
 
 
 def complain(text: str, *, warning: bool = False) -> None:
-    """One line on stderr, which is no result; a terminal shows warnings in yellow and errors in red."""
+    """A line on stderr for each problem of a text; a terminal shows warnings in yellow and errors in red.
+
+    A problem begins a line of the text. Lines that begin with a blank continue one.
+    """
     colour = None if os.environ.get("NO_COLOR") else "yellow" if warning else "red"
-    typer.secho(" ".join(text.split()), fg=colour, err=True)
+    for problem in re.split(r"\n(?=\S)", text):
+        typer.secho(" ".join(problem.split()), fg=colour, err=True)
 
 
 def usage_line(error: Exception, command: str) -> str | None:

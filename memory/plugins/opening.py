@@ -47,9 +47,10 @@ def build_slot(
     Raises:
         ConfigError, PluginError: the configuration or the plugin it selects cannot be used.
     """
-    settings = load_config(config)
+    registry = registry or MemoryAdapterRegistry()
+    settings = registry.load(config)
     counter = token_counter or settings.token_counter()
-    adapter = (registry or MemoryAdapterRegistry()).create(settings, token_counter=counter, data_dir=data_dir)
+    adapter = registry.create(settings, token_counter=counter, data_dir=data_dir)
     server = None if data_dir else state_server(settings)
     return MemorySlot(
         adapter,

@@ -31,7 +31,7 @@ from memory.contract.formatting import TokenCounter
 from memory.contract.receipts import ConditionKind
 from memory.plugins import hookspecs
 from memory.plugins.blocks import nearest, parse_block
-from memory.plugins.config import MemslotConfig, load_config
+from memory.plugins.config import MemslotConfig, Spelling, load_config
 from memory.plugins.hookspecs import AdapterSettings, BareLibrary, PluginInfo, PluginOptions
 from memory.plugins.installed import entry_points, prints_on_stderr
 from memory.plugins.redaction import resolve_paths
@@ -108,6 +108,27 @@ class MemoryAdapterRegistry:
         """The description of the plugin a configuration selects; ``memory.backend`` may name a condition, too."""
         return self._selected(config)[1]
 
+    def load(self, source: str | Path | Mapping[str, object] | MemslotConfig) -> MemslotConfig:
+        """Read a configuration; an error tells all that is wrong with it, the selected provider's block included.
+
+        Raises:
+            ConfigError: as :func:`memory.runtime.load_config`, and the selected block is wrong.
+            PluginError: no plugin has the selected name, or it cannot be loaded.
+        """
+        if isinstance(source, MemslotConfig):
+            return source
+        config = load_config(source, options_of=self.options_of)
+        config.parse_options(self.selected(config).options)
+        return config
+
+    def options_of(self, spelling: Spelling, name: str) -> type[BaseModel]:
+        """The model of a provider's block, by ``backend`` or ``condition`` and the name it gives.
+
+        Raises:
+            PluginError: no plugin has this name, or it cannot be loaded.
+        """
+        return self._find(name, _KINDS if spelling == "backend" else ("control",))[1].options
+
     def create(
         self,
         config: str | Path | Mapping[str, object] | MemslotConfig,
@@ -128,7 +149,7 @@ class MemoryAdapterRegistry:
             ConfigError: the configuration is wrong.
             PluginError: there is no such plugin, its SDK is not installed, or it fails to build its adapter.
         """
-        config = load_config(config)
+        config = self.load(config)
         manager, info = self._selected(config)
         counter = token_counter or config.token_counter()
         _require_sdk(info)

@@ -24,7 +24,7 @@ from bench_support import (
 from cli_support import invoke
 from jsonschema import Draft202012Validator
 
-from memory import BackendReadiness, BackendUnavailable, ConfigError
+from memory import BackendReadiness, BackendUnavailable, ConfigError, MemoryScope
 from memory.adapter import BackendRejected, ContextEntry
 from memory.bench.engine.manifest import Manifest, read_manifest
 from memory.bench.engine.matrix import load_experiment
@@ -826,3 +826,17 @@ def test_a_damaged_manifest_says_so(tmp_path, content, complaint):
         read_manifest(tmp_path)
     with pytest.raises(ConfigError, match="does not exist; give the directory of a run"):
         read_manifest(tmp_path / "nowhere")
+
+
+async def test_a_run_extends_the_configured_scope_and_shows_it(run_provider):
+    scope = {"run_id": "user_a_c1", "persona_id": "user_a", "backend_namespace": "lab"}
+    outcome = await run_provider(FakeBackend(), scope=scope)
+    assert outcome.manifest.scope == MemoryScope(**scope)
+    for cell in outcome.manifest.cells:
+        assert cell.scope.run_id.startswith("user_a_c1.")
+        assert cell.scope.backend_namespace == "lab"
+
+
+async def test_a_scope_that_leaves_no_room_for_a_run_is_refused(run_provider):
+    with pytest.raises(ConfigError, match=r"scope\.run_id: a run extends it; shorten it by \d+ characters"):
+        await run_provider(FakeBackend(), scope={"run_id": "r" * 500, "persona_id": "p"})

@@ -36,8 +36,8 @@ BAD_CONFIGS = {
     "no provider": ("memory: {}", ["selects nothing"]),
     "no memory section": ("run: {}", ["memory"]),
     "missing block": (
-        "memory:\n  backend: memos\n",
-        [":2:", "memory.backends.memos.graph_db", "is required, e.g."],
+        "memory:\n  backend: mirror\n  backends: {mirror: {primary: full_history}}\n",
+        [":3:", "memory.backends.mirror.shadows", "is required, e.g."],
     ),
     "unknown key": (
         "memory:\n  condition: full_history\n  conditions:\n    full_history:\n      pth: x\n",

@@ -34,12 +34,13 @@ from memory.adapter import (
 )
 from memory.backends.honcho import translate
 from memory.backends.honcho.client import ERRORS, Connections
-from memory.backends.honcho.options import MAX_ROWS, MAX_TOKENS, HonchoOptions
+from memory.backends.honcho.options import CLOUD, MAX_ROWS, MAX_TOKENS, HonchoOptions
 from memory.backends.honcho.records import MUTATIONS, QUERIES, HonchoRecords
 from memory.backends.honcho.workspace import HonchoScope, clear, wait_until_idle
 
 _FILTERS = frozenset({"eq", "ne", "in", "nin", "icontains"})
 _BEHIND = "Honcho does not tell whether its worker and models run; a wait for readiness may"
+_CLOUD_BY_DEFAULT = f"base_url is not set: what is said goes to Honcho's public cloud, {CLOUD}"
 _NARROW = (
     "the API key is not for all workspaces; each scope is one, so a scope it is not for cannot be set up"
 )
@@ -62,7 +63,7 @@ class HonchoAdapter(HonchoRecords):
             native_memory_types=("message", "summary", "representation", "conclusion", "peer card"),
             native_ingest_modes=("message",),
             errors=ERRORS,
-            store=settings.options.base_url or "",
+            store=settings.options.address,
             packages=("honcho-ai",),
             native_queries=QUERIES,
             native_mutations=MUTATIONS,
@@ -272,8 +273,9 @@ class HonchoAdapter(HonchoRecords):
             versions["honcho"] = str((await reads.get("/openapi.json"))["info"]["version"])
         options = self.options
         modes = (options.retrieval, *((options.supplement,) if options.supplement != "none" else ()))
-        details = {"base_url": options.base_url, "retrieval": modes}
-        return self.health_of(versions=versions, details=details, warnings=(*narrow, _BEHIND))
+        details = {"base_url": options.address, "retrieval": modes}
+        cloud = (_CLOUD_BY_DEFAULT,) if options.base_url is None and options.address == CLOUD else ()
+        return self.health_of(versions=versions, details=details, warnings=(*cloud, *narrow, _BEHIND))
 
     async def aclose_native(self) -> None:
         await self._connections.aclose()

@@ -100,11 +100,10 @@ class Transport:
 
 class Connections:
     def __init__(self, options: HonchoOptions, backend: str) -> None:
-        assert options.base_url is not None
         warnings_only("honcho")
-        self._base_url = options.base_url
+        self._base_url = options.address
         self._http = JsonHttp(
-            options.base_url,
+            options.address,
             backend=backend,
             server="Honcho server",
             timeout_s=options.timeout_s,

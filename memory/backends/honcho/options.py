@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memory.adapter import PluginOptions, Public, server_address
 
+CLOUD = "https://api.honcho.dev"  # where the SDK goes by default
 MAX_TOKENS = 100_000  # of ``session.context(tokens=)``
 MAX_ROWS = 100  # results of a search, conclusions of a representation, messages of a call
 OTHERS_PEER = "system"  # who says what neither the user nor the assistant says
@@ -18,7 +21,7 @@ class HonchoOptions(PluginOptions):
     """Settings of the Honcho backend. The server's own (models, deriver) are the server's."""
 
     base_url: Public[str] | None = Field(default=None, examples=["http://127.0.0.1:8000"])
-    """The server's address, required. The SDK alone would go to the public cloud."""
+    """The server's address. Default: ``$HONCHO_URL``, else Honcho's public cloud, as the SDK chooses."""
     api_key: SecretStr | None = Field(default=None, repr=False)
     """Write ``${HONCHO_API_KEY}``. With the server's auth on, an admin key: every scope is a workspace."""
     workspace_template: Public[str] | None = None
@@ -77,11 +80,19 @@ class HonchoOptions(PluginOptions):
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
-        if self.base_url is None:
-            raise ValueError(
-                "base_url is required: the address of your Honcho server, e.g. http://127.0.0.1:8000 "
-                "(the SDK would choose the public cloud)"
-            )
+        if self.base_url is None and "HONCHO_URL" in os.environ:
+            try:
+                self._is_address(os.environ["HONCHO_URL"])
+            except ValueError as error:
+                raise ValueError(f"base_url: the environment variable HONCHO_URL {error}") from None
         if self.retrieval == "search" and self.limit_to_session:
             raise ValueError("limit_to_session belongs to retrieval: context; drop one of them")
         return self
+
+    def effective(self) -> Mapping[str, Any]:
+        return {"base_url": self.address}
+
+    @property
+    def address(self) -> str:
+        """Where requests go."""
+        return self.base_url or self._is_address(os.environ.get("HONCHO_URL", CLOUD)) or CLOUD

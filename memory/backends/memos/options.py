@@ -40,8 +40,9 @@ class MemosOptions(PluginOptions):
     """With ``http``: the server's address, without ``/product``."""
     api_key: SecretStr | None = Field(default=None, repr=False)
     """With ``http``: sent as ``Authorization: Bearer``, for a gateway in front; the server asks for none."""
-    graph_db: GraphDb = Field(examples=["postgres"])
-    """The server's GRAPH_DB_BACKEND; filters are written in its dialect. ``postgres`` ignores filters."""
+    graph_db: GraphDb = "neo4j-community"
+    """The server's GRAPH_DB_BACKEND, by MemOS's own default; filters are written in its dialect. ``postgres``
+    ignores filters."""
     neo4j_shared_db: bool = False
     """``true`` once the server runs with MOS_NEO4J_SHARED_DB=true; with ``neo4j`` its default mixes all cubes."""
     scheduler: Literal["local", "redis"] = "local"

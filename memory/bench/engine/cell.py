@@ -47,6 +47,7 @@ from memory.bench.engine.provenance import wire_truth
 from memory.bench.engine.role_set import RoleSet
 from memory.bench.scores.metrics import llm_use, percentile
 from memory.bench.scores.model import ProbeRecord
+from memory.contract._model import MAX_ID_LENGTH
 from memory.contract.errors import ConfigError, MemslotError
 from memory.contract.receipts import BackendHealth
 from memory.contract.scope import MemoryScope
@@ -92,6 +93,8 @@ def open_record(job: Job) -> CellRecord:
     """What is known of a cell before it is played."""
     spec, given = job.spec, job.experiment.scope
     own = {"run_id": f"{job.scope_run_id}.{spec.cell_id}", "persona_id": spec.persona_id}
+    if (over := len(own["run_id"]) - MAX_ID_LENGTH) > 0:
+        raise ConfigError(f"memory.scope.run_id: a run extends it; shorten it by {over} characters")
     return CellRecord(
         cell_id=spec.cell_id,
         label=spec.label,

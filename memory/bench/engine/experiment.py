@@ -39,6 +39,7 @@ from memory.bench.engine.manifest import (
     error_record,
     read_cell,
     read_manifest,
+    run_id_of,
     shown_labels,
 )
 from memory.bench.engine.matrix import Experiment
@@ -113,7 +114,8 @@ def begin(
     who = settings.providers[0].label if len(settings.providers) == 1 else "bench"
     experiment_id = new_id(f"{settings.timeline}-{who}", created)
     directory = settings.directory / experiment_id
-    jobs = (Job(experiment, spec, directory, experiment_id) for spec in experiment.cells())
+    run_id = run_id_of(experiment.scope, experiment_id)
+    jobs = (Job(experiment, spec, directory, run_id) for spec in experiment.cells())
     cells = tuple(map(open_record, jobs))
     with experiment.placing():
         manifest = first_manifest(experiment, variants, registry, experiment_id, created, cells)
@@ -297,7 +299,7 @@ class _Run:
         """The cells that are not completed. What a cell says of itself counts, not what was last heard of it."""
         jobs = []
         for spec in self.experiment.in_order():
-            job = Job(self.experiment, spec, self.directory.absolute(), self.manifest.experiment_id)
+            job = Job(self.experiment, spec, self.directory.absolute(), self.manifest.run_id)
             written = job.cell_directory.joinpath(CELL_FILE).exists()
             self.cells[spec.cell_id] = read_cell(job.cell_directory) if written else open_record(job)
             if self.cells[spec.cell_id].status != "completed":

@@ -307,6 +307,11 @@ class RunRecord(Record):
     workers: int
 
 
+def run_id_of(scope: MemoryScope | None, experiment_id: str) -> str:
+    """What the ``run_id`` of each cell's scope begins with: that of ``memory.scope``, and the experiment's id."""
+    return experiment_id if scope is None else f"{scope.run_id}.{experiment_id}"
+
+
 class Manifest(Record):
     """Everything of an experiment but its scores."""
 
@@ -314,7 +319,7 @@ class Manifest(Record):
     journal_version: int = JOURNAL_VERSION
     """Of the cells' journals, from which it is resumed."""
     experiment_id: str
-    """Unique; also the directory's name, and what its scopes' ``run_id`` begin with."""
+    """Unique; also the directory's name, and a part of its scopes' ``run_id``."""
     created_at: AwareDatetime
     status: Literal["incomplete", "completed", "failed", "stopped"] = "incomplete"
     """``failed``: a cell, a request or a provider did not end well. ``stopped``: as of cells; resuming goes on."""
@@ -323,6 +328,8 @@ class Manifest(Record):
     """Which block of the file said what is played: ``bench`` plays sessions, ``run`` asks the memory alone."""
     settings: dict[str, JsonValue]
     """That block, as it may be published."""
+    scope: MemoryScope | None = None
+    """``memory.scope`` as configured; each cell extends its ``run_id`` and has a persona of its own."""
     hashes: dict[str, str]
     """Of all that decides what is played, by part; a resumed run must have the same."""
     data: dict[str, DataRecord]
@@ -339,6 +346,11 @@ class Manifest(Record):
     """SHA-256, hex, of files beside this one by name; those of cells stand with them."""
     record_sha256: str | None = None
     """Of everything else in here, as canonical JSON; null until it has ended."""
+
+    @property
+    def run_id(self) -> str:
+        """What the ``run_id`` of each cell's scope begins with."""
+        return run_id_of(self.scope, self.experiment_id)
 
     def cells_of(self, label: str) -> list[CellRecord]:
         return [cell for cell in self.cells if cell.label == label]

@@ -276,6 +276,7 @@ def first_manifest(
             "providers": [variant.label for variant in settings.providers],
             "diagnostics": sorted(settings.diagnostics),
         },
+        scope=experiment.scope,
         left_out=experiment.left_out,
         hashes={},
         data={str(seed): data_record(experiment.timelines(seed)) for seed in settings.seeds},

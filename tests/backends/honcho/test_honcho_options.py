@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from memory import ConfigError, MemoryScope, ScopeError
 from memory.adapter import ContextEntry
 from memory.backends.honcho.client import Connections
-from memory.backends.honcho.options import HonchoOptions
+from memory.backends.honcho.options import CLOUD, HonchoOptions
 from memory.backends.honcho.translate import MAX_CONTENT, HonchoIds, about_entries, prose_entries, split_text
 from memory.contract.formatting import render_section
 from memory.plugins.config import load_config
@@ -48,7 +48,6 @@ def encoder(**block: Any) -> HonchoIds:
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ({}, "base_url is required"),
         ({"base_url": "localhost:8000"}, "base_url: must be an http or https URL"),
         ({"base_url": "http://u:p@host"}, "must not hold credentials"),
         ({"base_url": URL, "api_key": " "}, "api_key: is blank"),
@@ -68,11 +67,24 @@ def test_a_wrong_block_names_field_and_fix(block: dict[str, Any], message: str) 
     assert message in str(raised.value)
 
 
-def test_no_server_means_no_public_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HONCHO_URL", "http://127.0.0.1:2")
-    monkeypatch.setenv("HONCHO_WORKSPACE_ID", "shared")
-    with pytest.raises(ConfigError, match="public cloud"):
+def test_without_an_address_the_variable_counts_and_then_the_sdks_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from honcho.client import ENVIRONMENTS
+
+    monkeypatch.delenv("HONCHO_URL", raising=False)
+    assert options().address == CLOUD == ENVIRONMENTS["production"]
+    monkeypatch.setenv("HONCHO_URL", "http://127.0.0.1:2/")
+    assert options().address == "http://127.0.0.1:2"
+    assert options(base_url=URL).address == URL
+    assert Connections(options(), "honcho").client("r_xp", reads=True).base_url == "http://127.0.0.1:2"
+    monkeypatch.setenv("HONCHO_URL", "nowhere")
+    with pytest.raises(ConfigError, match="base_url: the environment variable HONCHO_URL must be an http"):
         options()
+
+
+def test_the_environment_names_no_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HONCHO_WORKSPACE_ID", "shared")
     reader = Connections(options(base_url=URL), "honcho").client("r_xp", reads=True)
     assert (reader.base_url, reader.workspace_id) == (URL, "r_xp")
 

@@ -52,9 +52,11 @@ def test_what_cannot_work_is_refused_by_name(block, words):
     assert "secretpw" not in message
 
 
-def test_the_graph_database_must_be_named():
-    with pytest.raises(ConfigError, match="graph_db"):
-        _REGISTRY.create(load_config({"memory": {"backend": "memos", "backends": {"memos": {}}}}))
+def test_the_graph_database_is_the_servers_default_unless_named():
+    from memory.backends.memos.options import MemosOptions
+
+    known = load_config({"memory": {"backend": "memos", "backends": {"memos": {}}}})
+    assert known.parse_options(MemosOptions).graph_db == "neo4j-community"
 
 
 @pytest.mark.parametrize(
