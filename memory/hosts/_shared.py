@@ -4,18 +4,22 @@ asks for: that its SDK is there and of a tested release, and that an agent has o
 
 from __future__ import annotations
 
+import re
 import shlex
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memory import ConfigError, Message, PluginLoadError
+from memory import ConfigError, MemoryScope, Message, PluginLoadError, ScopeError
 from memory.hosts._table import HOSTS
 from memory.runtime import TurnMemory, answer_text, open_turn_memory_sync
+
+ScopeOf = MemoryScope | Callable[[Any], MemoryScope | str]
+UserOf = str | Callable[[Any], str | MemoryScope]
 
 
 @dataclass
@@ -73,16 +77,38 @@ def tested(name: str) -> Iterator[None]:
 
 
 _OF_WORDS = ("text", "input_text", "output_text")
+# Parts that a memory leaves out by design: thoughts, and the traffic of tools.
+_OF_TOOLS = re.compile(r"thinking|reasoning|redacted|tool|function|guard|cache|approval", re.IGNORECASE)
 
 
 def words(content: Any) -> str:
     """The words of a message's content, without pictures, files and thoughts."""
+    return "\n".join(word for word, _ in _parts(content) if word)
+
+
+def left_out(content: Any) -> list[str]:
+    """The kinds of a content's parts that hold no words, such as ``image``; not those of thoughts and tools."""
+    kinds = [kind for word, kind in _parts(content) if not word and kind not in _OF_WORDS]
+    return [kind for kind in kinds if not _OF_TOOLS.search(kind)]
+
+
+def _parts(content: Any) -> Iterator[tuple[str, str]]:
+    """The words and the kind of each part, whether a part is text, a mapping or an object of an SDK."""
     if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, Sequence) else ()
-    said = (part for part in parts if isinstance(part, Mapping) and part.get("type", "text") in _OF_WORDS)
-    texts = [part.get("text") for part in said]
-    return "\n".join(text for text in texts if isinstance(text, str))
+        yield content, "text"
+        return
+    for part in content if isinstance(content, Sequence) else ():
+        if isinstance(part, str):
+            yield part, "text"
+            continue
+        if isinstance(part, Mapping):
+            given: Mapping[str, Any] = part
+            kind = str(part.get("type") or next(iter(part), "empty"))
+        else:
+            given = {"text": getattr(part, "text", None)}
+            kind = str(getattr(part, "type", None) or getattr(part, "block_type", type(part).__name__))
+        text = given.get("text") if kind in _OF_WORDS else None
+        yield text if isinstance(text, str) else "", kind
 
 
 def spoken(found: Iterable[tuple[str, str]]) -> list[Message]:
@@ -99,6 +125,51 @@ def add_section(content: Any, section: str) -> Any:
     if isinstance(content, list):
         return [*content, {"type": "text", "text": section}]
     return f"{content}\n\n{section}"
+
+
+class Whose:
+    """Whose memory a run of an agent uses.
+
+    Args:
+        memory: a memory whose slot may have a scope of its own.
+        scope: in place of the slot's own, or a function of what the host says of a run.
+        user_id: in place of ``scope``: the person of the slot's scope, or a function that names the person.
+
+    Raises:
+        ConfigError: both are given.
+        ScopeError: there is no scope, or ``user_id`` is blank.
+    """
+
+    def __init__(
+        self, memory: TurnMemory, scope: ScopeOf | None = None, user_id: UserOf | None = None
+    ) -> None:
+        if scope is not None and user_id is not None:
+            raise ConfigError("scope and user_id are both given; give one of them")
+        self._memory, self._of = memory, scope if user_id is None else user_id
+        self.fixed = None if callable(self._of) else self._named(self._of)
+
+    def __call__(self, run: Any) -> MemoryScope:
+        """The scope for a run.
+
+        Raises:
+            ScopeError: the function names nobody. No other person's memory is used in its place.
+        """
+        if not callable(self._of):
+            assert self.fixed is not None
+            return self.fixed
+        named = self._of(run)
+        if named is None:
+            raise ScopeError("the function that names the user returned None; return a user id or a scope")
+        return self._named(named)
+
+    def _named(self, named: str | MemoryScope | None) -> MemoryScope:
+        if named is None or isinstance(named, MemoryScope):
+            return self._memory.slot.scope_or_default(named)
+        if not isinstance(named, str) or not named.strip():
+            raise ScopeError("the user id is blank or no text; give the id of one person")
+        if self._memory.slot.scope is None:
+            raise ScopeError("user_id names a person of memory.scope; set memory.scope in the configuration")
+        return self._memory.slot.scope.model_copy(update={"persona_id": named})
 
 
 _bound: dict[int, weakref.ref[object]] = {}

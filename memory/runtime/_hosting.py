@@ -5,15 +5,17 @@ opened in. What goes wrong reaches no host: it is logged, counted in :meth:`Turn
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -22,6 +24,7 @@ import pydantic_core
 
 from memory.contract._loops import loop_or_none
 from memory.contract.errors import LifecycleError, MemslotError
+from memory.contract.events import MemoryEvent, Message
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
 from memory.plugins.opening import open_memory
@@ -36,6 +39,7 @@ T = TypeVar("T")
 Config = str | Path | Mapping[str, object] | MemslotConfig
 
 _MAX_OPEN_TURNS = 1000
+_MAX_VERSIONS = 100  # whole turns, which may be long
 _OPEN_SO = "open the memory with open_turn_memory_sync"
 _BEGIN_S = 1.0  # a loop that has not begun a call by then is blocked, by whoever waits for the call
 
@@ -55,6 +59,7 @@ class HostTurns:
         self._host = host
         self._pid = os.getpid()
         self._open: OrderedDict[tuple[MemoryScope | None, str, str], _OpenTurn] = OrderedDict()
+        self._versions: OrderedDict[tuple[MemoryScope, str, str], MemoryEvent] = OrderedDict()
 
     async def recall(
         self,
@@ -97,17 +102,25 @@ class HostTurns:
             return self._not_recalled(error)
 
     async def record(
-        self, turn: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
+        self,
+        turn: str,
+        *,
+        session_id: str,
+        scope: MemoryScope | None = None,
+        left_out: Sequence[str] = (),
+        **fields: Unpack[TurnFields],
     ) -> bool:
         """Record a turn, as :meth:`TurnMemory.record_turn`; one that was recorded before is not again.
 
-        A ``user`` that is empty is what was recalled for in this turn.
+        A ``user`` that is empty is what was recalled for in this turn. Other words under a turn's name are a new
+        version of it, such as an edited question or a regenerated answer: see ``corrects`` of
+        :meth:`TurnMemory.record`. ``left_out`` are the kinds of what was said without words, such as ``image``.
 
         Returns:
             False where nothing was handed over; why is logged, unless it was handed over before, or its memory was
             reset since the turn's recall.
         """
-        work = partial(self._record, turn, session_id, scope or self.scope, fields)
+        work = partial(self._record, turn, session_id, scope or self.scope, fields, left_out)
         try:
             if self._is_here():
                 return await work()
@@ -119,11 +132,18 @@ class HostTurns:
             return self._not_recorded(error)
 
     def record_blocking(
-        self, turn: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
+        self,
+        turn: str,
+        *,
+        session_id: str,
+        scope: MemoryScope | None = None,
+        left_out: Sequence[str] = (),
+        **fields: Unpack[TurnFields],
     ) -> bool:
         """As :meth:`record`, for hosts that do not await."""
+        work = partial(self._record, turn, session_id, scope or self.scope, fields, left_out)
         try:
-            sent, begun = self._send(partial(self._record, turn, session_id, scope or self.scope, fields))
+            sent, begun = self._send(work)
             self._expect(sent)
             return self._is_here() or not begun.wait(_BEGIN_S) or sent.result()
         except MemslotError as error:
@@ -186,43 +206,67 @@ class HostTurns:
                 self._open.pop(key, None)
 
     async def _record(
-        self, turn: str, session_id: str, scope: MemoryScope | None, fields: TurnFields
+        self,
+        turn: str,
+        session_id: str,
+        scope: MemoryScope | None,
+        fields: TurnFields,
+        left_out: Sequence[str],
     ) -> bool:
         if (known := self._open.pop((scope, session_id, turn), None)) and fields.get("user") == "":
             fields = {**fields, "user": known.user}
-        event_id = f"{self._host}:{session_id}:{turn}"
-        given: Any = {"event_id": event_id, "turn_id": turn, "agent_id": self._host, **fields}
+        given: Any = {"turn_id": turn, "agent_id": self._host, **fields}
         given = {name: encodable(said) if isinstance(said, str) else said for name, said in given.items()}
-        if not self._keep_said(given):
-            return False
+        if not any(str(given.get(name) or "").strip() for name in ("user", "assistant", "messages")):
+            return False  # nothing was said
         try:
             if known and known.resets not in (None, self.memory.slot.resets(scope)):
                 return False  # what was said before a reset is erased with the rest
-            event = event_from_turn(session_id, self.memory.slot.scope_or_default(scope), **given)
-            return await self.memory.record(event)
+            scope = self.memory.slot.scope_or_default(scope)
+            event = event_from_turn(session_id, scope, **given)
+            if not (messages := self._of_the_conversation(event.messages)):
+                return False
+            event = event.model_copy(update={"messages": messages})
+            if "event_id" in given:
+                recorded = await self.memory.record(event)
+            else:
+                recorded = await self._record_version((scope, session_id, turn), event)
+            if recorded and left_out:
+                self.memory.note_left_out(left_out)
+            return recorded
         except MemslotError as error:
             return self._not_recorded(error)
+
+    async def _record_version(self, key: tuple[MemoryScope, str, str], event: MemoryEvent) -> bool:
+        """Record a turn under an id made of its name and its words, as a correction where the words changed."""
+        before = self._versions.get(key)
+        if before is not None and before.messages == event.messages:
+            return await self.memory.record(before)
+        named = [before and before.event_id, *((said.role, said.content) for said in event.messages)]
+        digest = sha256(json.dumps(named).encode()).hexdigest()
+        _, session_id, turn = key
+        event = event.model_copy(update={"event_id": f"{self._host}:{session_id}:{turn}:{digest[:12]}"})
+        recorded = await self.memory.record(event, corrects=before)
+        if recorded:
+            self._versions[key] = event
+            self._versions.move_to_end(key)
+            if len(self._versions) > _MAX_VERSIONS:
+                self._versions.popitem(last=False)
+        return recorded
 
     def _said(self, user: str) -> str:
         return said_by_user(user, self._host, self.memory.policy.not_said)
 
-    def _keep_said(self, given: dict[str, Any]) -> bool:
-        """Leave the user's own words in a turn; False where nothing was said, or the host asked for all of it."""
-        asked = given.get("user") or ""
-        messages = tuple(given.get("messages") or ())
-        said = [
-            message.model_copy(update={"content": self._said(message.content)})
-            if message.role == "user"
-            else message
-            for message in messages
-        ]
-        given["user"] = self._said(asked)
-        given["messages"] = [message for message in said if message.role != "user" or message.content]
-        by_user = [asked, *(message.content for message in messages if message.role == "user")]
-        left = [given["user"], *(message.content for message in given["messages"] if message.role == "user")]
-        if any(by_user) and not any(left):
-            return False
-        return any(str(given.get(name) or "").strip() for name in ("user", "assistant", "messages"))
+    def _of_the_conversation(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """Messages with the user's own words alone; none where the host asked for all that was answered."""
+        kept = []
+        for message in messages:
+            if message.role == "user":
+                message = message.model_copy(update={"content": self._said(message.content)})
+            if message.role != "user" or message.content:
+                kept.append(message)
+        asked, left = (any(message.role == "user" for message in said) for said in (messages, kept))
+        return () if asked and not left else tuple(kept)
 
     def _is_here(self) -> bool:
         """Whether this is the memory's event loop, which the first call decides where none was running before."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -102,8 +103,9 @@ class TurnMemory:
     Args:
         slot: the memory, open. Whoever opened it closes it, after this.
         policy: what the host grants it.
-        on_trouble: called with ``recall`` or ``write``, and why it failed in words that hold no user text; in the
-            memory's event loop, or in the thread of whoever called from elsewhere. It must return at once.
+        on_trouble: called with ``recall`` or ``write``, and why it failed in words that hold no user text; with
+            ``left_out``, and the kinds of parts of a turn that hold no words. It is called in the memory's event
+            loop, or in the thread of whoever called from elsewhere. It must return at once.
         keep_unsent: write what could not be sent before the end to the host store, in ``memory.data_dir``.
 
     An event is acknowledged once it is in the slot's journal. Without one it lies in the memory of this process
@@ -144,7 +146,7 @@ class TurnMemory:
         )
         self._closing: anyio.Lock | None = None
         self._closed = False
-        self._recalls = self._failed_recalls = 0
+        self._recalls = self._failed_recalls = self._left_out = 0
         self._last_failure: str | None = None
         self._new: set[MemoryScope] = set()  # scopes that one recall has waited for in vain
 
@@ -193,8 +195,13 @@ class TurnMemory:
         section = relabel_section(result.formatted_context, "user")
         return Recall(section, None, result, (time.perf_counter() - started) * 1000)
 
-    async def record(self, event: MemoryEvent) -> bool:
+    async def record(self, event: MemoryEvent, *, corrects: MemoryEvent | None = None) -> bool:
         """Hand an event to the writer behind; returns at once unless ``queue_size`` events wait.
+
+        Args:
+            event: what was said.
+            corrects: an earlier version of the same turn. The memory forgets it first where its backend deletes
+                single memories. Elsewhere both stay, and ``metadata["corrects"]`` of the new one names the old one.
 
         Returns:
             False where nothing was handed over: an event of this id and scope was before, nothing but recalled
@@ -207,7 +214,11 @@ class TurnMemory:
             StoreError, BackendError: it cannot be kept, where ``on_failure`` is ``raise``.
         """
         try:
-            return await self._writes.add(without_recalled_context(event))
+            if corrects is not None:
+                event = event.model_copy(
+                    update={"metadata": {**event.metadata, "corrects": corrects.event_id}}
+                )
+            return await self._writes.add(without_recalled_context(event), corrects=corrects)
         except errors.InputError:
             return False
         except (errors.BackendError, errors.StoreError):
@@ -275,6 +286,7 @@ class TurnMemory:
             "recalls_failed": self._failed_recalls,
             "last_recall_failure": self._last_failure,
             **asdict(self._writes.counts),
+            "parts_left_out": self._left_out,
             "waiting": self._writes.waiting,
             "recall_circuit": self._reading.state,
             "write_circuit": self._writing.state,
@@ -290,6 +302,13 @@ class TurnMemory:
             self._writes.counts.last_failure = why
         if self._on_trouble is not None:
             self._on_trouble(what, why)
+
+    def note_left_out(self, kinds: Sequence[str]) -> None:
+        """Count parts of a recorded turn that hold no words, such as pictures, and report their kinds."""
+        self._left_out += len(kinds)
+        if self._on_trouble is not None:
+            counted = ", ".join(f"{number} {kind}" for kind, number in sorted(Counter(kinds).items()))
+            self._on_trouble("left_out", f"a turn is recorded without {counted}")
 
     async def health(self) -> BackendHealth:
         """The slot's health, with :meth:`status` in ``details["turns"]``; degraded where a circuit is not closed,

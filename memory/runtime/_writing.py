@@ -20,6 +20,7 @@ from memory.contract.errors import BackendError, BackendUnavailable, MemslotErro
 from memory.contract.events import MemoryEvent
 from memory.contract.scope import MemoryScope
 from memory.runtime._circuit import Background, Circuit, CircuitOpen
+from memory.runtime._items import MemoryItems
 from memory.slot.bounded_queue import BoundedQueue, Lease, RecentKeys
 from memory.slot.host_store import HostStore, StoredObject, was_begun
 from memory.slot.slot import MemorySlot
@@ -40,6 +41,7 @@ class WriteCounts:
     recorded: int = 0  # with a receipt, whatever it says; with a journal, those that are in it
     unknown: int = 0  # of these, sent without an answer
     skipped: int = 0  # of these, not sent because the slot is read-only
+    corrected: int = 0  # of these, in place of an event that this memory forgot first
     not_recorded: int = 0  # refused, not taken in time, or lost when this was closed
     left_for_next_start: int = 0
     last_failure: str | None = None
@@ -50,6 +52,7 @@ class _Pending:
     event: MemoryEvent | None  # None: whatever of the scope waits in the journal
     resets: int = 0  # of its scope when it was accepted; a later one erases it
     maybe_stored: bool = False  # an earlier process may have sent it
+    forget: MemoryEvent | None = None  # instead of anything to write: an event that the next one corrects
 
     @property
     def key(self) -> tuple[MemoryScope, str, int]:
@@ -151,10 +154,11 @@ class WriteBehind:
                 self.counts.last_failure = str(error)
             await self._pause(_LOOK_S)
 
-    async def add(self, event: MemoryEvent) -> bool:
+    async def add(self, event: MemoryEvent, *, corrects: MemoryEvent | None = None) -> bool:
         """Hand an event over: with a journal, once it is durable there; else when there is room for it.
 
-        False where it was handed over before. Cancelled while it waits for room, it is taken back.
+        False where it was handed over before. Cancelled while it waits for room, it is taken back. The memory
+        forgets what the event ``corrects`` first, where its backend deletes single memories.
         """
         if self._queue.closed:
             raise errors.LifecycleError("this memory is closed; the event was not recorded")
@@ -166,6 +170,8 @@ class WriteBehind:
             raise
         if not self._seen.add(pending.key):
             return False
+        if corrects is not None and self._can_forget(event.scope):
+            self._queue.offer(event.scope, _Pending(None, forget=corrects), weight=0)
         try:
             kept = await self.slot.keep_event(event)
             if kept is not None:
@@ -226,6 +232,9 @@ class WriteBehind:
                 lease.end()
 
     async def _deliver(self, scope: MemoryScope, pending: _Pending) -> None:
+        if pending.forget is not None:
+            await self._forget(pending.forget)
+            return
         if (event := pending.event) is None:
             await self._deliver_kept(scope)
             return
@@ -237,6 +246,23 @@ class WriteBehind:
         if pending.maybe_stored and (recorded or not self._queue.closed):
             await anyio.to_thread.run_sync(self._drop_unsent, event)
             self._end_left()
+
+    def _can_forget(self, scope: MemoryScope) -> bool:
+        return self.slot.can_look_up and "forget" in MemoryItems(self.slot, scope).offered
+
+    async def _forget(self, event: MemoryEvent) -> None:
+        """Delete what an event is stored as. The event that corrects it names it, so a failure loses nothing."""
+        items = MemoryItems(self.slot, event.scope)
+        try:
+            async with self.slot.leases.lease(event.scope):
+                native_ids = await self.slot.find_event(event) or ()
+            for native_id in native_ids:
+                await items.forget(native_id)
+            self.counts.corrected += bool(native_ids)
+        except Exception as error:
+            log.warning(
+                "%s: an earlier version of a turn stays: %s", self.slot.backend_name, type(error).__name__
+            )
 
     async def _deliver_kept(self, scope: MemoryScope) -> None:
         """What waits for a scope in the journal; what the backend cannot take now stays there."""

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from stage import InLife
+
 from memory import MemorySlot
 from memory.runtime import TurnMemory, TurnPolicy
-from memory.testing import HostContract
 
 
-class Hosted(HostContract):
-    """A host of memslot's own."""
+class Hosted(InLife):
+    """A host of memslot's own, and the scenes of its life."""
 
     def turn_memory(
         self, slot: MemorySlot, *, on_trouble: Callable[[str, str], None] | None = None, **policy: Any

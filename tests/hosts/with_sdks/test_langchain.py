@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
 from host_support import Hosted
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware, PIIMiddleware, SummarizationMiddleware
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    HumanInTheLoopMiddleware,
+    PIIMiddleware,
+    SummarizationMiddleware,
+)
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command
 from pydantic import BaseModel
 
 from memory import MemoryScope
@@ -120,6 +127,79 @@ class Agent(HostUnderTest):
     def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
         return str(self.agent.invoke(**self.given(said, conversation))["messages"][-1].text)
 
+    async def edit(self, said: str) -> None:
+        """Under the id of the last question, as front ends do."""
+        config: Any = {"configurable": {"thread_id": "one"}}
+        messages = (await self.agent.aget_state(config)).values["messages"]
+        asked = [message for message in messages if isinstance(message, HumanMessage)][-1]
+        edited = {"messages": [HumanMessage(said, id=asked.id)]}
+        await self.agent.ainvoke(**{**self.given(said, "one"), "input": edited})
+
+    async def regenerate(self) -> None:
+        """From the checkpoint before the answer."""
+        config: Any = {"configurable": {"thread_id": "one"}}
+        states = [state async for state in self.agent.aget_state_history(config)]
+        before = next(state for state in states if {"model", "answer"} & set(state.next))
+        await self.agent.ainvoke(None, before.config, context=User("ada"))
+
+    async def resend(self, said: list[tuple[str, str]]) -> str:
+        self._saver = InMemorySaver()
+        agent = self.made()
+        given = {**self.given("", "one"), "input": {"messages": list(said)}}
+        return str((await agent.ainvoke(**given))["messages"][-1].text)
+
+    async def leave(self, said: str) -> None:
+        async for _ in self.agent.astream(**self.given(said, "one"), stream_mode="messages"):
+            break
+
+    async def ask_through_helper(self, said: str, task: str) -> str:
+        ours, helped = MemoryMiddleware(self._memory, scope=scope_of), HostModel()
+        helper = create_agent(Scripted(script=helped), middleware=[ours], context_schema=User)
+
+        async def ask_helper() -> str:
+            """Ask the helper."""
+            done = await helper.ainvoke({"messages": [HumanMessage(task)]}, context=User("ada"))
+            return str(done["messages"][-1].text)
+
+        self._model.uses_tool = True
+        tool = StructuredTool.from_function(coroutine=ask_helper, name="clock")
+        agent = create_agent(Scripted(script=self._model), [tool], middleware=[ours], context_schema=User)
+        done = await agent.ainvoke(**self.given(said, "one"))
+        assert len(helped.shown) == 1
+        return str(done["messages"][-1].text)
+
+    async def approve(self, said: str) -> AsyncIterator[tuple[str, str]]:
+        self._model.uses_tool = True
+        given = self.given(said, "one")
+        for at in ("waits", "answered"):  # each with an agent and a middleware of its own
+            agent = create_agent(
+                Scripted(script=self._model),
+                [clock],
+                middleware=[
+                    MemoryMiddleware(self._memory, scope=scope_of),
+                    HumanInTheLoopMiddleware(interrupt_on={"clock": True}),
+                ],
+                checkpointer=self._saver,
+                context_schema=User,
+            )
+            await agent.ainvoke(**given)
+            yield at, ""
+            given["input"] = Command(resume={"decisions": [{"type": "approve"}]})
+
+    async def summarise(self) -> None:
+        """By a middleware that summarises at the next turn, and keeps the last message."""
+        summary = SummarizationMiddleware(
+            Scripted(script=HostModel()), trigger=("messages", 3), keep=("messages", 1)
+        )
+        ours = MemoryMiddleware(self._memory, scope=scope_of)
+        self.agent = create_agent(
+            Scripted(script=self._model),
+            [clock],
+            middleware=[ours, summary],
+            checkpointer=self._saver,
+            context_schema=User,
+        )
+
     async def kept(self, conversation: str) -> str:
         config: Any = {"configurable": {"thread_id": conversation}}
         return str([checkpoint async for checkpoint in self._saver.alist(config)])
@@ -169,6 +249,14 @@ class TestNodes(Hosted):
         "works_without_await": "nodes that await need a graph that is awaited; LangGraph says so",
         "a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words": "LangGraph refuses it itself",
         "a_second_memory_on_an_agent_is_refused": "a graph made by hand has the nodes it is given",
+        **dict.fromkeys(
+            (
+                "the_task_of_a_helper_is_not_recorded",
+                "an_approval_that_comes_after_a_restart",
+                "a_summary_in_the_middle",
+            ),
+            "a graph made by hand has the nodes it is given",
+        ),
     }
 
     def host(self, memory: Any, model: HostModel) -> Graph:

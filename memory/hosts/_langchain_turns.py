@@ -1,0 +1,138 @@
+"""Turns of LangChain's messages: which message began one, what followed it, and where its section stands."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from memory.hosts._shared import ScopeOf, UserOf, Whose, add_section, left_out, spoken, tested
+from memory.hosts._tools import ARGUMENTS, DESCRIPTIONS, ModelTools, schema
+from memory.runtime import HostTurns, TurnMemory, answer_text
+
+with tested("langchain"):
+    from langchain.tools import ToolRuntime
+    from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+    from langchain_core.tools import StructuredTool
+    from langgraph.config import get_config
+
+
+class Turns:
+    """Turns of states whose ``memory_turn`` names them."""
+
+    def __init__(self, memory: TurnMemory, scope: ScopeOf | None, user_id: UserOf | None) -> None:
+        self._whose = Whose(memory, scope, user_id)
+        self._turns = HostTurns(memory, "langchain", self._whose.fixed)
+        self._tools = ModelTools(self._turns, "langchain")
+
+    def tool(self, name: str) -> StructuredTool:
+        """A tool of the model, by its name."""
+
+        async def ask(runtime: ToolRuntime, **given: str) -> str:
+            return await self._tools.answer(name, given[ARGUMENTS[name]], **self._where(runtime))
+
+        def ask_blocking(runtime: ToolRuntime, **given: str) -> str:
+            return self._tools.answer_blocking(name, given[ARGUMENTS[name]], **self._where(runtime))
+
+        return StructuredTool.from_function(
+            ask_blocking, ask, name=name, description=DESCRIPTIONS[name], args_schema=schema(name)
+        )
+
+    async def recall(self, state: Mapping[str, Any], runtime: Any) -> str:
+        return (await self._turns.recall(**self._asked(state, runtime))).section
+
+    def recall_blocking(self, state: Mapping[str, Any], runtime: Any) -> str:
+        return self._turns.recall_blocking(**self._asked(state, runtime)).section
+
+    async def record(self, state: Mapping[str, Any], runtime: Any) -> None:
+        if said := self._said(state, runtime):
+            await self._turns.record(**said)
+
+    def record_blocking(self, state: Mapping[str, Any], runtime: Any) -> None:
+        if said := self._said(state, runtime):
+            self._turns.record_blocking(**said)
+
+    def _asked(self, state: Mapping[str, Any], runtime: Any) -> dict[str, Any]:
+        turn, _, _ = (state.get("memory_turn") or "").partition("\n")
+        at = _index(state["messages"], turn)
+        user = "" if at is None else str(state["messages"][at].text)
+        return {"turn": turn, "user": user, **self._where(runtime)}
+
+    def _said(self, state: Mapping[str, Any], runtime: Any) -> dict[str, Any]:
+        asked, messages = self._asked(state, runtime), state["messages"]
+        if not asked["turn"]:
+            return {}
+        begun = _index(messages, asked["turn"])
+        if begun is None:  # a summary, or whatever stands in its place, begins the turn now
+            begun = last_human(messages) or 0
+        after = _index(messages, state["memory_turn"].partition("\n")[2])
+        said = messages[max(begun, -1 if after is None else after) + 1 :]
+        answers = spoken(
+            ("assistant", str(message.text))
+            for message in said
+            if isinstance(message, AIMessage) and not message.tool_calls
+        )
+        structured = state.get("structured_response")
+        if not answers and structured is not None:
+            answers = spoken([("assistant", answer_text(structured))])
+        parts = [kind for message in (messages[begun], *said) for kind in left_out(message.content)]
+        return {**asked, "messages": answers, "left_out": parts} if answers else {}
+
+    def _where(self, runtime: Any) -> dict[str, Any]:
+        thread = getattr(getattr(runtime, "execution_info", None), "thread_id", None)
+        if thread is None:
+            try:
+                thread = get_config().get("configurable", {}).get("thread_id")
+            except RuntimeError:  # outside of a graph
+                thread = None
+        return {"session_id": str(thread or "langchain"), "scope": self._whose(runtime)}
+
+
+def beginning(messages: Sequence[AnyMessage]) -> dict[str, str]:
+    """The state of a turn that begins: the name of what the last human message begins, empty where there is none.
+
+    A message without an id is named by its words, and by this run. Where that message is not the last one, as one
+    that was edited under its id, the last one's id follows in a second line: what stands before is no answer.
+    """
+    at = last_human(messages)
+    if at is None:
+        return {"memory_turn": ""}
+    begun, last = messages[at], messages[-1]
+    turn = begun.id or f"{_digest(begun)}:{uuid.uuid4().hex}"
+    return {"memory_turn": turn if last is begun or not last.id else f"{turn}\n{last.id}"}
+
+
+def _index(messages: Sequence[AnyMessage], turn: str) -> int | None:
+    """Where the message of a name is; of several, the last."""
+    digest = turn.partition(":")[0]
+    for at in range(len(messages) - 1, -1, -1):
+        message = messages[at]
+        if turn and (message.id == turn if message.id else _digest(message) == digest):
+            return at
+    return None
+
+
+def _digest(message: AnyMessage) -> str:
+    return sha256(str(message.text).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def last_human(messages: Sequence[AnyMessage]) -> int | None:
+    """Where the last message is that a person wrote: LangChain marks those that its middleware wrote."""
+    humans = [
+        at
+        for at, message in enumerate(messages)
+        if isinstance(message, HumanMessage) and "lc_source" not in message.additional_kwargs
+    ]
+    return humans[-1] if humans else None
+
+
+def with_section(messages: Sequence[AnyMessage], section: str) -> list[AnyMessage]:
+    """A copy in which the section stands below the last human message, or is a message of its own."""
+    changed, at = list(messages), last_human(messages)
+    if section and at is not None:
+        content = add_section(messages[at].content, section)
+        changed[at] = messages[at].model_copy(update={"content": content})
+    elif section:
+        changed.insert(0, HumanMessage(section))
+    return changed
