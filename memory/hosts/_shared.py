@@ -120,10 +120,10 @@ def spoken(found: Iterable[tuple[str, str]]) -> list[Message]:
     ]
 
 
-def add_section(content: Any, section: str) -> Any:
-    """A message's content, text or a list of parts, with a section below it."""
+def add_section(content: Any, section: str, *, kind: str = "text") -> Any:
+    """A message's content, text or a list of parts, with a section below it; a part of text is of this kind."""
     if isinstance(content, list):
-        return [*content, {"type": "text", "text": section}]
+        return [*content, {"type": kind, "text": section}]
     return f"{content}\n\n{section}"
 
 

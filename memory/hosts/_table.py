@@ -74,6 +74,10 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 _IN_THE_ANSWER = "a failing tool says so in its answer, with which the model goes on"
+_NO_IDS = "messages have no ids, so an edited or regenerated turn is another one; the memory has both"
+_EDITS = dict.fromkeys(
+    ("an_edited_question_replaces_the_first", "a_regenerated_answer_replaces_the_first"), _NO_IDS
+)
 _OWN_PROCESS = "a server is a process of its own"
 _HOSTS = (
     Host(
@@ -90,6 +94,12 @@ _HOSTS = (
             "a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words": "Nanobot's SDK is awaited",
             "a_cancelled_turn_leaves_no_answer": "a bot goes on with its turn when its caller is cancelled",
             "picture": "a turn is text",
+            "an_edited_question_replaces_the_first": "a bot takes no edited question",
+            "a_regenerated_answer_replaces_the_first": "a bot answers a question once",
+            "a_front_end_that_sends_the_whole_list_each_time": "a bot keeps its conversations itself",
+            "the_task_of_a_helper_is_not_recorded": "a bot's helpers report under names of their own, which are "
+            "known and not recorded",
+            "an_approval_that_comes_after_a_restart": "a bot waits for no approval",
         },
     ),
     Host(
@@ -105,16 +115,21 @@ _HOSTS = (
         title="OpenAI Agents SDK",
         distribution="openai-agents",
         tested=("0.24", "1"),
-        shown="a section among the instructions, in every model call of the run",
+        shown="a section below the user's message, in every model call of the run",
         recorded="when the agent that answers has ended",
+        cannot=_EDITS,
     ),
     Host(
         name="llama-index",
         title="LlamaIndex",
         distribution="llama-index-core",
         tested=("0.14", "0.15"),
-        shown="a memory block in the system message, in every model call of the turn",
+        shown="a section as a message of its own before the conversation, in every model call of the turn",
         recorded="when the agent has answered",
+        cannot={
+            **_EDITS,
+            "an_approval_that_comes_after_a_restart": "a workflow that waits keeps its own state, not the memory's",
+        },
     ),
     Host(
         name="crewai",
@@ -125,6 +140,19 @@ _HOSTS = (
         recorded="when a task has ended; its description and its output",
         cannot={
             "streams": "a crew that streams runs its tasks as one that does not",
+            "a_tool_result_of_fifteen_thousand_words": "CrewAI gives up a task whose tool's result is that long",
+            "a_stream_that_is_left_early_spoils_no_later_turn": "a crew that streams runs its tasks as one that "
+            "does not",
+            **dict.fromkeys(
+                (
+                    "an_edited_question_replaces_the_first",
+                    "a_regenerated_answer_replaces_the_first",
+                    "a_front_end_that_sends_the_whole_list_each_time",
+                    "an_approval_that_comes_after_a_restart",
+                    "a_summary_in_the_middle",
+                ),
+                "a crew keeps no conversation: a task is asked and answered",
+            ),
             "a_cancelled_turn_leaves_no_answer": "a crew runs in a thread, which goes on without its caller",
             "picture": "a task's description is text",
         },
@@ -135,7 +163,13 @@ _HOSTS = (
         distribution="strands-agents",
         tested=("1.62", "2"),
         shown="entries below the user's message, in Strands' own form, for one model call",
-        recorded="in the background after each invocation; `await manager.flush()` before the end",
+        recorded="in the background after each invocation, a structured output as JSON; `await manager.flush()` "
+        "before the end",
+        cannot={
+            **_EDITS,
+            "an_approval_that_comes_after_a_restart": "what goes on in another process has the answer, not the "
+            "question, and is recorded as that",
+        },
     ),
     Host(
         name="adk",
@@ -144,6 +178,10 @@ _HOSTS = (
         tested=("2.13", "3"),
         shown="entries, in ADK's own form, by its `PreloadMemoryTool`, in every model call of the run",
         recorded="by `RecordingPlugin`, when a run has ended",
+        cannot={
+            **_EDITS,
+            "a_summary_in_the_middle": "ADK appends what it compacts to its events, and takes none out",
+        },
     ),
     Host(
         name="pydantic-ai",
@@ -152,13 +190,14 @@ _HOSTS = (
         tested=("2.68", "3"),
         shown="a section beside the user's prompt, in every model call of the run",
         recorded="when a run has ended",
+        cannot=_EDITS,
     ),
     Host(
         name="agent-framework",
         title="Microsoft Agent Framework",
         distribution="agent-framework-core",
         tested=("1.23", "2"),
-        shown="a section among the instructions of one run",
+        shown="a section as a message of its own before the input of a run",
         recorded="when a run has ended",
         cannot={
             "works_without_await": "the SDK has no call that is not awaited",
@@ -216,10 +255,23 @@ _HOSTS = (
         distribution="hermes-agent",
         tested=("0.19", "1"),
         shown="a section below the user's message, in every model call of the turn",
-        recorded="behind the answer, on Hermes' own thread",
+        recorded="behind the answer, on Hermes' own thread; a turn of another person than the session's is refused",
         cannot={
             "keeps_no_section": "Hermes keeps what it sent, section included, and sends it again in later turns",
             "streams": "a provider is not told whether an answer was streamed",
+            **dict.fromkeys(
+                (
+                    "an_edited_question_replaces_the_first",
+                    "a_regenerated_answer_replaces_the_first",
+                    "a_front_end_that_sends_the_whole_list_each_time",
+                    "a_tool_result_of_fifteen_thousand_words",
+                    "the_task_of_a_helper_is_not_recorded",
+                    "a_stream_that_is_left_early_spoils_no_later_turn",
+                    "an_approval_that_comes_after_a_restart",
+                    "a_summary_in_the_middle",
+                ),
+                "a provider is given a question and its answer when a turn has ended, and sees nothing else",
+            ),
             "a_cancelled_turn_leaves_no_answer": "Hermes hands over no turn that was interrupted",
             "a_second_memory_on_an_agent_is_refused": "Hermes refuses a second provider itself, in its log",
         },

@@ -5,18 +5,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from typing import Any
 
-from memory import MemoryScope, Message
+from memory import InputError, MemoryScope, Message
 from memory.hosts._shared import tested
-from memory.runtime import HostTurns, TurnMemory, answer_text
+from memory.hosts._tools import DESCRIPTIONS, SEARCH, STORE, ModelTools
+from memory.runtime import HostTurns, MemoryItems, TurnMemory, answer_text
 
 with tested("adk"):
     from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
     from google.adk.memory.in_memory_memory_service import InMemoryMemoryService
     from google.adk.memory.memory_entry import MemoryEntry
     from google.adk.plugins.base_plugin import BasePlugin
+    from google.adk.tools.function_tool import FunctionTool
+    from google.adk.tools.tool_context import ToolContext
     from google.genai import types
 
 
@@ -72,18 +76,72 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
         """Record these turns; ``custom_metadata`` is not kept."""
         await self._record(app_name, user_id, session_id or "adk", events)
 
+    async def add_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        memories: Sequence[Any],
+        custom_metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Store each entry as one memory; ``custom_metadata`` and an entry's own are kept with it.
+
+        Raises:
+            InputError: an entry holds no words.
+            BackendError: an entry is not stored. Those before it are.
+        """
+        items = MemoryItems(self._turns.memory.slot, self._scope(app_name, user_id))
+        for entry in memories:
+            text = "\n".join(part.text for part in entry.content.parts or () if part.text)
+            metadata = {**(custom_metadata or {}), **entry.custom_metadata}
+            store = partial(items.store, text, event_id=entry.id, agent_id="adk", metadata=metadata)
+            await self._turns.call(store)
+
+    async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
+        """Delete one memory by the id that ``search_memory`` gave.
+
+        Raises:
+            InputError: no id is given.
+            CapabilityNotSupported: the backend cannot delete a single memory.
+            ScopeError, BackendError: the person has no such memory, or the backend failed.
+        """
+        if not memory_id:
+            raise InputError("memory_id is missing; give the id of one memory")
+        items = MemoryItems(self._turns.memory.slot, self._scope(app_name, user_id))
+        await self._turns.call(partial(items.forget, memory_id))
+
+    def tools(self) -> list[Any]:
+        """A search in the memory and a way to keep a fact in it, for ``tools=`` of an agent."""
+        answers = ModelTools(self._turns, "adk")
+
+        async def answer(name: str, given: str, context: Any) -> str:
+            session = context.session
+            return await answers.answer(
+                name, given, self._scope(session.app_name, session.user_id), session.id
+            )
+
+        async def memory_search(query: str, tool_context: ToolContext) -> str:
+            return await answer(SEARCH, query, tool_context)
+
+        async def memory_store(content: str, tool_context: ToolContext) -> str:
+            return await answer(STORE, content, tool_context)
+
+        memory_search.__doc__, memory_store.__doc__ = DESCRIPTIONS[SEARCH], DESCRIPTIONS[STORE]
+        return [FunctionTool(memory_search), FunctionTool(memory_store)]
+
     async def _record(self, app_name: str, user_id: str, session_id: str, events: Iterable[Any]) -> None:
         scope = self._scope(app_name, user_id)
         self._turns.end("adk", scope)
         for invocation, run in groupby(events, key=lambda event: event.invocation_id):
-            for at, spoken in enumerate(_answered(run)):
-                turn = invocation or session_id
+            for spoken in _answered(run):
+                asked = spoken[0][0]
                 await self._turns.record(
-                    f"{turn}-{at}" if at else turn,
+                    f"{invocation or session_id}:{asked.id or asked.timestamp}",
                     session_id=session_id,
                     scope=scope,
                     messages=[said for _, said in spoken],
-                    timestamp=datetime.fromtimestamp(spoken[0][0].timestamp, UTC),
+                    timestamp=datetime.fromtimestamp(asked.timestamp, UTC),
+                    left_out=[kind for event, _ in spoken for kind in _left_out(event)],
                 )
 
     def _scope(self, app_name: str, user_id: str) -> MemoryScope:
@@ -130,6 +188,13 @@ def _answered(run: Iterable[Any]) -> Iterator[list[tuple[Any, Message]]]:
 
 def _ends_with_answer(spoken: list[tuple[Any, Message]]) -> bool:
     return bool(spoken) and spoken[-1][1].role == "assistant"
+
+
+def _left_out(event: Any) -> list[str]:
+    """The kinds of an event's parts that hold no words, such as ``image/png``."""
+    parts = event.content.parts if event.content and event.content.parts else ()
+    kept = [part.inline_data or part.file_data for part in parts]
+    return [str(data.mime_type or "file") for data in kept if data]
 
 
 def _said(event: Any) -> Message | None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from memory import ConfigError, MemoryScope, Message
-from memory.hosts._shared import spoken, tested
+from memory import ConfigError, MemoryScope
+from memory.hosts._shared import ScopeOf, UserOf, Whose, left_out, spoken, tested
+from memory.hosts._tools import DESCRIPTIONS, SEARCH, STORE, ModelTools
 from memory.runtime import HostTurns, TurnMemory
 
 with tested("agent-framework"):
-    from agent_framework import ContextProvider
+    from agent_framework import ContextProvider, FunctionTool, Message
 
-_CALLS = ("function_call", "function_approval_request")
+_APPROVAL = "function_approval_request"
+_CALLS = ("function_call", _APPROVAL)
 
 
 class SlotContextProvider(ContextProvider):  # type: ignore[misc]
@@ -21,28 +23,42 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
 
         agent = Agent(client, context_providers=[SlotContextProvider(memory)])
 
-    The section is an instruction of one run; it is in no history.
+    A turn is the last user message of a run's input, and what follows it: a front end may send the whole
+    conversation each time. The section is a message of its own before that input; it is in no history.
 
     Args:
         memory: whoever opened it closes it, after the agent's last run.
-        scope: in place of the slot's own; one provider serves one person.
+        scope: in place of the slot's own, or a function of the run's ``SessionContext``, whose ``session_id``,
+            ``metadata`` and ``options`` may say who speaks.
+        user_id: in place of ``scope``: the person of the slot's scope, or a function of the ``SessionContext``.
         source_id: names the provider.
+        tools: whether the model may search the memory, and keep a fact in it.
 
     Raises:
+        ConfigError: ``scope`` and ``user_id`` are both given.
         ScopeError: there is no scope.
     """
 
     def __init__(
-        self, memory: TurnMemory, *, scope: MemoryScope | None = None, source_id: str = "memslot"
+        self,
+        memory: TurnMemory,
+        *,
+        scope: ScopeOf | None = None,
+        user_id: UserOf | None = None,
+        source_id: str = "memslot",
+        tools: bool = False,
     ) -> None:
         super().__init__(source_id)
-        self._turns = HostTurns(memory, "agent-framework", memory.slot.scope_or_default(scope))
+        self._whose = Whose(memory, scope, user_id)
+        self._turns = HostTurns(memory, "agent-framework", self._whose.fixed)
+        self._answers = ModelTools(self._turns, "agent-framework") if tools else None
 
     async def before_run(self, *, agent: Any, session: Any, context: Any, state: dict[str, Any]) -> None:
         """Add what the memory has for what was just said.
 
         Raises:
             ConfigError: the agent has a second memory.
+            ScopeError: the function that names the person names nobody.
         """
         if [
             context_provider
@@ -50,28 +66,67 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
             if isinstance(context_provider, type(self))
         ] not in ([self], []):
             raise ConfigError("this agent has a memory already; one agent takes one SlotContextProvider")
-        said = "\n".join(item.content for item in _spoken(context.input_messages) if item.role == "user")
-        turn = state["turn"] = uuid.uuid4().hex
-        recall = await self._turns.recall(turn, said, session_id=_session(session, context))
+        scope, session_id = self._whose(context), _session(session, context)
+        if self._answers is not None:
+            context.extend_tools(self.source_id, _tools(self._answers, scope, session_id))
+        if begun := _last_turn(context.input_messages):
+            state.update(turn=str(begun[0].message_id or uuid.uuid4().hex), said=begun[0].text)
+        elif "turn" not in state:
+            state.update(turn=uuid.uuid4().hex, said="")
+        recall = await self._turns.recall(state["turn"], state["said"], session_id=session_id, scope=scope)
         if recall.section:
-            context.extend_instructions(self.source_id, recall.section)
+            context.extend_messages(self.source_id, [Message("user", [recall.section])])
 
     async def after_run(self, *, agent: Any, session: Any, context: Any, state: dict[str, Any]) -> None:
-        answered = context.response.messages if context.response else ()
-        messages = [*_spoken(context.input_messages), *_spoken(answered)]
-        turn = state.pop("turn", None) or uuid.uuid4().hex
+        """Record the turn, unless it waits for an approval: the run that goes on has its answer."""
+        answered = list(context.response.messages) if context.response else []
+        if any(content.type == _APPROVAL for message in answered for content in message.contents):
+            return
+        turn, said = state.pop("turn", None) or uuid.uuid4().hex, state.pop("said", "")
+        followed = [*_last_turn(context.input_messages)[1:], *answered]
+        messages = spoken([("user", said), *_said(followed)])
         if messages:
-            await self._turns.record(turn, session_id=_session(session, context), messages=messages)
+            parts = [*_last_turn(context.input_messages)[:1], *followed]
+            await self._turns.record(
+                turn,
+                session_id=_session(session, context),
+                scope=self._whose(context),
+                messages=messages,
+                left_out=[kind for message in parts for kind in left_out(message.contents)],
+            )
+
+
+def _tools(answers: ModelTools, scope: MemoryScope, session_id: str) -> list[Any]:
+    async def memory_search(query: str) -> str:
+        return await answers.answer(SEARCH, query, scope, session_id)
+
+    async def memory_store(content: str) -> str:
+        return await answers.answer(STORE, content, scope, session_id)
+
+    return [
+        FunctionTool(name=name, description=DESCRIPTIONS[name], func=made, approval_mode="never_require")
+        for name, made in ((SEARCH, memory_search), (STORE, memory_store))
+    ]
 
 
 def _session(session: Any, context: Any) -> str:
     return str(context.session_id or getattr(session, "session_id", None) or "agent-framework")
 
 
-def _spoken(messages: Iterable[Any]) -> list[Message]:
+def _role(message: Any) -> str:
+    return str(getattr(message.role, "value", message.role))
+
+
+def _last_turn(messages: Sequence[Any]) -> list[Any]:
+    """The last message of the user with words, and what follows it; what stands before was sent in earlier runs."""
+    users = [at for at, message in enumerate(messages) if _role(message) == "user" and message.text.strip()]
+    return list(messages[users[-1] :]) if users else []
+
+
+def _said(messages: Iterable[Any]) -> list[tuple[str, str]]:
     """What was said in words; neither the traffic of tools nor what is said beside a call of one."""
-    return spoken(
-        (str(getattr(message.role, "value", message.role)), message.text or "")
+    return [
+        (_role(message), message.text or "")
         for message in messages
         if not any(content.type in _CALLS for content in message.contents)
-    )
+    ]

@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from memory import MemoryScope
-from memory.hosts._shared import bind, tested, unbind
+from memory.hosts._shared import ScopeOf, UserOf, Whose, bind, tested, unbind
+from memory.hosts._tools import DESCRIPTIONS, SEARCH, STORE, ModelTools
 from memory.runtime import HostTurns, TurnMemory, strip_context
 
 with tested("crewai"):
@@ -20,6 +20,7 @@ with tested("crewai"):
         unregister_after_llm_call_hook,
         unregister_before_llm_call_hook,
     )
+    from crewai.tools import tool
 
 
 class CrewMemory:
@@ -36,18 +37,30 @@ class CrewMemory:
         memory: whoever opened it closes it, after this; best opened by ``open_turn_memory_sync``, because CrewAI
             calls hooks without awaiting.
         session_id: the conversation.
-        scope: in place of the slot's own.
+        scope: in place of the slot's own, or a function of ``session_id``.
+        user_id: in place of ``scope``: the person of the slot's scope, or a function of ``session_id``.
+        tools: whether the crew's agents may search the memory, and keep a fact in it.
 
     Raises:
         ScopeError: there is no scope.
-        ConfigError: the crew has a memory already.
+        ConfigError: the crew has a memory already, or ``scope`` and ``user_id`` are both given.
     """
 
     def __init__(
-        self, crew: Any, memory: TurnMemory, *, session_id: str, scope: MemoryScope | None = None
+        self,
+        crew: Any,
+        memory: TurnMemory,
+        *,
+        session_id: str,
+        scope: ScopeOf | None = None,
+        user_id: UserOf | None = None,
+        tools: bool = False,
     ) -> None:
-        self._turns = HostTurns(memory, "crewai", memory.slot.scope_or_default(scope))
+        self._turns = HostTurns(memory, "crewai", Whose(memory, scope, user_id)(session_id))
         bind(crew, "CrewAI")
+        self._tools = [self._tool(name) for name in DESCRIPTIONS] if tools else []
+        for agent in crew.agents:
+            agent.tools = [*(agent.tools or ()), *self._tools]
         self._crew = crew
         self._session_id = session_id
         self._inner: Callable[[Any], Any] | None = crew.task_callback
@@ -67,8 +80,23 @@ class CrewMemory:
             unregister_before_llm_call_hook(self._before)
             unregister_after_llm_call_hook(self._after)
             self._crew.task_callback = self._inner
+            for agent in self._crew.agents:
+                agent.tools = [tool for tool in agent.tools or () if tool not in self._tools]
             unbind(self._crew)
             self._crew = None
+
+    def _tool(self, name: str) -> Any:
+        answers = ModelTools(self._turns, "crewai")
+
+        def memory_search(query: str) -> str:
+            return answers.answer_blocking(SEARCH, query, None, self._session_id)
+
+        def memory_store(content: str) -> str:
+            return answers.answer_blocking(STORE, content, None, self._session_id)
+
+        made = memory_search if name == SEARCH else memory_store
+        made.__doc__ = DESCRIPTIONS[name]
+        return tool(name)(made)
 
     def _before(self, context: Any) -> None:
         """For the tasks of the crew, or of a copy that ``kickoff_for_each`` made; not for what a task hands on."""

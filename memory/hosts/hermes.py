@@ -39,6 +39,8 @@ class _Session:
     turns: HostTurns | None = None
     problem: str = ""
     writes: bool = True
+    person: str = ""  # by platform and user id; empty where Hermes names nobody
+    refused: bool = False  # whether the turn under way names another one
     turn: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -58,6 +60,8 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
     """The memory a ``memslot.yaml`` selects, for every session of a Hermes process.
 
     People of a gateway are scopes of their own, by platform and user id; the command line is the file's own scope.
+    Hermes names the person once, when a session begins. A turn that names another one is refused: it is neither
+    recalled for nor recorded, and the log and the memory's troubles say so.
     """
 
     def __init__(self) -> None:
@@ -78,6 +82,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
             session.shared = acquire(config_path(kwargs["hermes_home"]))
             own = session.shared.memory.slot.scope_or_default()
             session.turns = HostTurns(session.shared.memory, "hermes", _scope(own, kwargs))
+            session.person = _person(kwargs)
         except Exception as error:  # Hermes would go on without a word
             session.problem = f"{error}" if isinstance(error, MemslotError) else type(error).__name__
             complaint = f"memslot: long-term memory is NOT working: {session.problem}"
@@ -94,10 +99,19 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
             "first answer; nothing said now will be remembered later."
         )
 
+    def on_turn_start(self, turn_number: int, message: str, **kwargs: Any) -> None:
+        """Refuse a turn of another person than the session's."""
+        session, person = self._session, _person(kwargs)
+        session.refused = bool(person and session.person and person != session.person)
+        if session.refused and session.turns is not None:
+            why = "a session of Hermes is one person's; a turn that names another is not recorded"
+            log.warning("hermes: %s", why)
+            session.turns.memory.note_trouble("write", why)
+
     def prefetch(self, query: str, *, session_id: str = "") -> str:
         """What the memory has for the coming turn; Hermes puts it below what the user said."""
         session = self._session
-        if session.turns is None:
+        if session.turns is None or session.refused:
             return ""
         session.turn = uuid.uuid4().hex
         recall = session.turns.recall_blocking(session.turn, query, session_id=session_id or session.id)
@@ -113,7 +127,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
     ) -> None:
         """Record the turn; ``messages`` with the traffic of tools are not."""
         session = self._session
-        if session.turns is not None and session.writes:
+        if session.turns is not None and session.writes and not session.refused:
             conversation = session_id or session.id
             session.turns.record_blocking(
                 session.turn, session_id=conversation, user=user_content, assistant=assistant_content
@@ -185,7 +199,11 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
             return [str(config)]
 
 
-def _scope(own: MemoryScope, given: Mapping[str, Any]) -> MemoryScope:
+def _person(given: Mapping[str, Any]) -> str:
     user = given.get("user_id_alt") or given.get("user_id")
-    person = {"persona_id": f"{given.get('platform', 'hermes')}:{user}"} if user else {}
-    return own.model_copy(update=person)
+    return f"{given.get('platform', 'hermes')}:{user}" if user else ""
+
+
+def _scope(own: MemoryScope, given: Mapping[str, Any]) -> MemoryScope:
+    person = _person(given)
+    return own.model_copy(update={"persona_id": person} if person else {})

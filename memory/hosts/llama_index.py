@@ -3,110 +3,190 @@
 from __future__ import annotations
 
 import uuid
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
-from memory import MemoryScope
-from memory.hosts._shared import spoken, tested
+from memory.hosts._shared import ScopeOf, UserOf, Whose, left_out, spoken, tested
+from memory.hosts._tools import DESCRIPTIONS, SEARCH, STORE, ModelTools
 from memory.runtime import HostTurns, TurnMemory
 
 with tested("llama-index"):
     from llama_index.core.base.llms.types import ChatMessage, MessageRole, ToolCallBlock
     from llama_index.core.bridge.pydantic import PrivateAttr
     from llama_index.core.memory import BaseMemoryBlock
+    from llama_index.core.tools import FunctionTool
+
+_MAX_FLUSHED, _MAX_SESSIONS = 8, 1000
 
 
-class SlotMemoryBlock(BaseMemoryBlock[str]):  # type: ignore[misc]
+class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
     """One person's memory, for any number of conversations.
 
         memory = Memory.from_defaults(session_id="chat-1", memory_blocks=[SlotMemoryBlock(turn_memory)])
         await agent.run("Which tea do I like?", memory=memory)
 
-    LlamaIndex hands a block what falls out of its short-term memory, which for a short conversation is nothing; so
-    a turn is recorded when the agent that answered looks at its memory again. A chat engine does not look again:
-    there a turn is recorded at the next one, and the last one by ``await memory.aget()``.
+    The section is a message of its own, before the conversation. A turn is recorded when the agent that answered
+    looks at its memory again. A chat engine does not look again: there a turn is recorded at the next one, and the
+    last one by ``await memory.aget()``. What LlamaIndex takes out of its short-term memory meanwhile stays part of
+    its turn.
 
     Args:
         memory: whoever opened it closes it, after the agent's last run.
-        scope: in place of the slot's own.
+        scope: in place of the slot's own, or a function of the conversation's ``session_id``.
+        user_id: in place of ``scope``: the person of the slot's scope, or a function of the ``session_id``.
         name: of the block; names of blocks are unique.
 
     Raises:
+        ConfigError: ``scope`` and ``user_id`` are both given.
         ScopeError: there is no scope.
     """
 
-    accept_short_term_memory: bool = False
+    accept_short_term_memory: bool = True
     _turns: HostTurns = PrivateAttr()
-    _open: dict[str, _OpenTurn] = PrivateAttr(default_factory=dict)
+    _whose: Whose = PrivateAttr()
+    _sessions: OrderedDict[str, _Session] = PrivateAttr(default_factory=OrderedDict)
 
     def __init__(
-        self, memory: TurnMemory, *, scope: MemoryScope | None = None, name: str = "memslot", **fields: Any
+        self,
+        memory: TurnMemory,
+        *,
+        scope: ScopeOf | None = None,
+        user_id: UserOf | None = None,
+        name: str = "memslot",
+        **fields: Any,
     ) -> None:
         super().__init__(name=name, **fields)
-        self._turns = HostTurns(memory, "llama-index", memory.slot.scope_or_default(scope))
+        self._whose = Whose(memory, scope, user_id)
+        self._turns = HostTurns(memory, "llama-index", self._whose.fixed)
+
+    def tools(self, session_id: str = "llama-index") -> list[FunctionTool]:
+        """A search in the memory and a way to keep a fact in it, for ``tools=`` of an agent.
+
+        Args:
+            session_id: the conversation, for ``scope`` and ``user_id`` where they are functions.
+        """
+        answers = ModelTools(self._turns, "llama-index")
+
+        async def memory_search(query: str) -> str:
+            return await answers.answer(SEARCH, query, self._whose(session_id), session_id)
+
+        async def memory_store(content: str) -> str:
+            return await answers.answer(STORE, content, self._whose(session_id), session_id)
+
+        return [
+            FunctionTool.from_defaults(async_fn=made, name=name, description=DESCRIPTIONS[name])
+            for name, made in ((SEARCH, memory_search), (STORE, memory_store))
+        ]
 
     async def _aget(
         self,
         messages: list[ChatMessage] | None = None,
         session_id: str = "llama-index",
         **block_kwargs: Any,
-    ) -> str:
+    ) -> list[ChatMessage]:
         """What the memory has for the last user message; where that is answered, the turn is recorded."""
-        history = _once(messages or [])
-        users = [at for at, message in enumerate(history) if message.role == MessageRole.USER]
-        if not users:
-            return ""
-        known = self._open.get(session_id)
-        if known is not None and known.at(users) is not None:
-            await self._record(session_id, known, history[known.at(users) : _end(users, known)])
-        if any(_answer(message) for message in history[users[-1] :]):
-            return ""
-        turn, said = self._open.get(session_id), _text(history[users[-1]])
-        if turn is None or turn.users != len(users) or turn.said != said:
-            turn = self._open[session_id] = _OpenTurn(len(users), said)
-        return (await self._turns.recall(turn.id, turn.said, session_id=session_id)).section
+        session = self._session(session_id)
+        turns = _turns_of([*session.flushed, *(messages or [])])
+        if not turns:
+            return []
+        at = session.find(turns)
+        if at is None and session.turn and turns[-1].answers:  # its question is in a summary now
+            await self._record(session_id, session, _Turn(session.said, turns[-1].answers[-1:]))
+        elif at is not None and turns[at].answers:
+            await self._record(session_id, session, turns[at])
+            at = None
+        if turns[-1].answers:
+            session.flushed = []
+            return []
+        if at is None or at < len(turns) - 1:  # what was not answered before is not any more
+            session.open_turn(turns)
+        last = turns[-1]
+        recall = await self._turns.recall(
+            session.turn, last.said, session_id=session_id, scope=self._whose(session_id)
+        )
+        return [ChatMessage(role="user", content=recall.section)] if recall.section else []
 
-    async def _record(self, session_id: str, turn: _OpenTurn, messages: Sequence[ChatMessage]) -> None:
-        answers = spoken(("assistant", _answer(message)) for message in messages)
-        if answers:
-            del self._open[session_id]
-            await self._turns.record(turn.id, session_id=session_id, user=turn.said, messages=answers)
+    async def _record(self, session_id: str, session: _Session, turn: _Turn) -> None:
+        named, session.turn, session.flushed = session.turn, "", []
+        await self._turns.record(
+            named,
+            session_id=session_id,
+            scope=self._whose(session_id),
+            user=turn.said,
+            messages=spoken(("assistant", answer) for answer in turn.answers),
+            left_out=turn.left_out,
+        )
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
-        """Nothing: what falls out of the short-term memory was recorded when it was said."""
+        """Keep what leaves the short-term memory for as long as its turn is open."""
+        for message in messages:
+            session = self._session(str(message.additional_kwargs.get("session_id", "llama-index")))
+            session.flushed.append(message)
+            users = [at for at, kept in enumerate(session.flushed) if kept.role == MessageRole.USER]
+            if len(users) > _MAX_FLUSHED:
+                del session.flushed[: users[1]]
+
+    def _session(self, session_id: str) -> _Session:
+        session = self._sessions.setdefault(session_id, _Session())
+        self._sessions.move_to_end(session_id)
+        if len(self._sessions) > _MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        return session
 
 
 @dataclass(slots=True)
-class _OpenTurn:
-    """A turn that was recalled for: which of the history's user messages began it, and what it says."""
+class _Turn:
+    """A question of a history, and what was answered to it."""
 
-    users: int
     said: str
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    answers: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
-    def at(self, users: Sequence[int]) -> int | None:
-        return users[self.users - 1] if self.users <= len(users) else None
-
-
-def _end(users: Sequence[int], turn: _OpenTurn) -> int | None:
-    return users[turn.users] if turn.users < len(users) else None
+    @property
+    def digest(self) -> int:
+        return hash((self.said, *self.answers))
 
 
-def _once(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """A user message that is repeated before an answer is one: agents append it to a history that has it, those who
-    are handed over to as well, and what failed is asked again."""
-    kept: list[ChatMessage] = []
-    said: str | None = None
+@dataclass(slots=True)
+class _Session:
+    """The open turn of a conversation, known by its words and by the turns before it."""
+
+    turn: str = ""
+    said: str = ""
+    before: list[int] = field(default_factory=list)
+    flushed: list[ChatMessage] = field(default_factory=list)
+
+    def open_turn(self, turns: list[_Turn]) -> None:
+        self.turn, self.said = uuid.uuid4().hex, turns[-1].said
+        self.before = [turn.digest for turn in turns[:-1]]
+
+    def find(self, turns: list[_Turn]) -> int | None:
+        """Where the open turn is. Of several with its words, it is the first that most of the turns before it
+        precede: a history may have become shorter at its beginning, and longer at its end."""
+        places = [at for at, turn in enumerate(turns) if self.turn and turn.said == self.said]
+        return max(places, key=lambda at: (self._alike(turns[:at]), -at), default=None)
+
+    def _alike(self, before: list[_Turn]) -> int:
+        pairs = zip(reversed(before), reversed(self.before), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0].digest == pair[1], pairs))
+
+
+def _turns_of(messages: Sequence[ChatMessage]) -> list[_Turn]:
+    """Questions with their answers. A question that is repeated before an answer is one: agents append it to a
+    history that has it, those who are handed over to as well, and what failed is asked again."""
+    turns: list[_Turn] = []
     for message in messages:
         if message.role == MessageRole.USER:
-            if said == _text(message):
-                continue
-            said = _text(message)
-        elif _answer(message):
-            said = None
-        kept.append(message)
-    return kept
+            if not turns or turns[-1].answers or turns[-1].said != _text(message):
+                turns.append(_Turn(_text(message)))
+        elif turns and (answer := _answer(message)):
+            turns[-1].answers.append(answer)
+        if turns:
+            turns[-1].left_out += left_out(message.blocks)
+    return turns
 
 
 def _text(message: ChatMessage) -> str:

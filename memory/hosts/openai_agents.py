@@ -10,35 +10,43 @@ import dataclasses
 import hashlib
 import inspect
 import uuid
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from memory import ConfigError, MemoryScope
-from memory.hosts._shared import tested, words
+from memory import ConfigError
+from memory.hosts._shared import ScopeOf, UserOf, Whose, add_section, left_out, tested, words
+from memory.hosts._tools import DESCRIPTIONS, ModelTools, schema
 from memory.runtime import HostTurns, TurnMemory, answer_text
 
 with tested("openai-agents"):
-    from agents import RunConfig, RunHooks
+    from agents import FunctionTool, ItemHelpers, RunConfig, RunHooks
     from agents.run import CallModelData, ModelInputData
+
+_MAX_RUNS = 100
 
 
 class MemoryHooks(RunHooks):  # type: ignore[misc]
     """The memory of one person's conversation, for any number of its runs.
 
         turns = MemoryHooks(memory, session_id="chat-1")
-        await Runner.run(agent, "Which tea do I like?", hooks=turns, run_config=turns.run_config())
+        await Runner.run(agent, "Which tea do I like?", **turns)
 
-    The section is added to the instructions of every model call of a run, and to nothing the SDK keeps. For hooks
-    of your own subclass this, and call ``super()`` in ``on_agent_start``, ``on_agent_end`` and ``on_tool_*``.
+    ``**turns`` gives a run its ``hooks`` and its ``run_config``. The section stands below the user's message in
+    every model call of a run, and in nothing that the SDK keeps. For hooks of your own subclass this, and call
+    ``super()`` in ``on_agent_start``, ``on_agent_end`` and ``on_tool_*``.
 
     Args:
         memory: whoever opened it closes it, after the last run.
         session_id: the conversation; that of the SDK's ``Session``, where there is one.
-        scope: in place of the slot's own.
+        scope: in place of the slot's own, or a function of ``session_id``.
+        user_id: in place of ``scope``: the person of the slot's scope, or a function of ``session_id``.
         records: False leaves it to :meth:`record`, for runs with guardrails: hooks are told of an answer before a
             guardrail stops it.
+        base: a ``RunConfig`` of your own for ``**turns``; its filter is kept, and runs after this one.
 
     Raises:
+        ConfigError: ``scope`` and ``user_id`` are both given, or ``base`` has a memory already.
         ScopeError: there is no scope.
     """
 
@@ -47,14 +55,26 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
         memory: TurnMemory,
         *,
         session_id: str,
-        scope: MemoryScope | None = None,
+        scope: ScopeOf | None = None,
+        user_id: UserOf | None = None,
         records: bool = True,
+        base: Any = None,
     ) -> None:
-        self._turns = HostTurns(memory, "openai-agents", memory.slot.scope_or_default(scope))
+        self._turns = HostTurns(memory, "openai-agents", Whose(memory, scope, user_id)(session_id))
         self._session_id = session_id
         self._records = records
         self._said = ""
-        self._tools = 0  # at work: model calls meanwhile are those of agents that are tools
+        # By the usage that an agent shares with those that are its tools: how many tools are at work.
+        self._at_work: OrderedDict[int, tuple[Any, int]] = OrderedDict()
+        self._agents: set[int] = set()  # that a run began with, or was handed over to
+        self._config = self.run_config(base)
+
+    def keys(self) -> Iterator[str]:
+        """The arguments of a run, for ``**turns``."""
+        return iter(("hooks", "run_config"))
+
+    def __getitem__(self, name: str) -> Any:
+        return {"hooks": self, "run_config": self._config}[name]
 
     def run_config(self, base: Any = None) -> Any:
         """A ``RunConfig`` that shows the section; with ``base``, that one with its own filter kept, and run after.
@@ -68,41 +88,71 @@ class MemoryHooks(RunHooks):  # type: ignore[misc]
             raise ConfigError("this RunConfig has a memory already; one run takes one memory")
         return dataclasses.replace(config, call_model_input_filter=_Filter(self, inner))
 
-    async def section(self, items: Iterable[Any]) -> str:
+    def tools(self) -> list[FunctionTool]:
+        """A search in the memory and a way to keep a fact in it, for ``tools=`` of an agent."""
+        answers = ModelTools(self._turns, "openai-agents")
+        return [self._tool(answers, name) for name in DESCRIPTIONS]
+
+    def _tool(self, answers: ModelTools, name: str) -> FunctionTool:
+        async def invoke(context: Any, arguments: str) -> str:
+            return await answers.answer_json(name, arguments, None, self._session_id)
+
+        return FunctionTool(name, DESCRIPTIONS[name], schema(name), invoke)
+
+    async def section(self, agent: Any, items: Iterable[Any]) -> str:
         """What the memory has for the last user message of a model's input; for one without any, as an agent may be
         handed over to, and for an agent that is a tool, for the turn's."""
         said = _last_user_text(items)
-        if said.strip() and not self._tools:
+        if said.strip() and (id(agent) in self._agents or not self._agents):
             self._said = said
         turn = hashlib.sha256(self._said.encode("utf-8", "surrogatepass")).hexdigest()
         return (await self._turns.recall(turn, self._said, session_id=self._session_id)).section
 
     async def on_agent_start(self, context: Any, agent: Any) -> None:
-        """Begin anew, also after a run that ended in the middle of a tool."""
-        self._tools = 0
+        """Know the agent as one that answers the user, unless it works for a tool."""
+        if not self._is_tool(context):
+            if len(self._agents) >= _MAX_RUNS:  # a program that makes an agent for each run
+                self._agents.clear()
+            self._agents.add(id(agent))
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
-        self._tools += 1
+        self._count(context, 1)
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
-        self._tools = max(0, self._tools - 1)
+        self._count(context, -1)
 
     async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
         """Record what was said and answered; an answer that is no text as JSON."""
-        if self._records:
-            await self._record(_last_user_text(context.turn_input) or self._said, output)
+        if self._records and not self._is_tool(context):
+            await self._record(context.turn_input, output)
 
     async def record(self, result: Any) -> None:
         """Record a run that has ended; one that waits for an approval has not."""
         if result.final_output is not None:
-            await self._record(self._said, result.final_output)
+            await self._record(ItemHelpers.input_to_new_input_list(result.input), result.final_output)
 
-    async def _record(self, said: str, output: Any) -> None:
+    async def _record(self, items: Sequence[Any], output: Any) -> None:
+        said = _last_user_text(items) or self._said
         self._turns.end(self._session_id)
         if said.strip():
             await self._turns.record(
-                uuid.uuid4().hex, session_id=self._session_id, user=said, assistant=answer_text(output)
+                uuid.uuid4().hex,
+                session_id=self._session_id,
+                user=said,
+                assistant=answer_text(output),
+                left_out=left_out(_last_user_content(items)),
             )
+
+    def _is_tool(self, context: Any) -> bool:
+        return id(context.usage) in self._at_work
+
+    def _count(self, context: Any, change: int) -> None:
+        usage = context.usage
+        _, at_work = self._at_work.pop(id(usage), (usage, 0))
+        if at_work + change > 0:
+            self._at_work[id(usage)] = usage, at_work + change
+        if len(self._at_work) > _MAX_RUNS:  # of runs that ended in the middle of a tool
+            self._at_work.popitem(last=False)
 
 
 @dataclasses.dataclass
@@ -112,17 +162,36 @@ class _Filter:
 
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
         model_data = data.model_data
-        section = await self.hooks.section(model_data.input)
+        section = await self.hooks.section(data.agent, model_data.input)
         if section:
-            given = f"{model_data.instructions}\n\n" if model_data.instructions else ""
-            model_data = ModelInputData(input=model_data.input, instructions=given + section)
+            shown = _with_section(model_data.input, section)
+            model_data = ModelInputData(input=shown, instructions=model_data.instructions)
         if self.inner is None:
             return model_data
         changed = self.inner(dataclasses.replace(data, model_data=model_data))
         return await changed if inspect.isawaitable(changed) else changed
 
 
+def _with_section(items: Sequence[Any], section: str) -> list[Any]:
+    """A copy in which the section stands below the last user message, or is a message of its own before all."""
+    shown = list(items)
+    for at in range(len(shown) - 1, -1, -1):
+        if _is_user(shown[at]):
+            content = add_section(shown[at].get("content"), section, kind="input_text")
+            shown[at] = {**shown[at], "content": content}
+            return shown
+    return [{"role": "user", "content": section}, *shown]
+
+
+def _is_user(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("role") == "user"
+
+
+def _last_user_content(items: Iterable[Any]) -> Any:
+    users = [item for item in items if _is_user(item)]
+    return users[-1].get("content") if users else ""
+
+
 def _last_user_text(items: Iterable[Any]) -> str:
     """The words of the last user message, without pictures and files."""
-    users = [item for item in items if isinstance(item, dict) and item.get("role") == "user"]
-    return words(users[-1].get("content")) if users else ""
+    return words(_last_user_content(items))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from memory import MemoryScope
-from memory.hosts._shared import tested
+from memory.hosts._shared import ScopeOf, UserOf, Whose, tested
+from memory.hosts._tools import ARGUMENTS, DESCRIPTIONS, ModelTools, schema
 from memory.runtime import HostTurns, TurnMemory, answer_text
 
 with tested("pydantic-ai"):
-    from pydantic_ai import DeferredToolRequests
+    from pydantic_ai import DeferredToolRequests, FunctionToolset, Tool
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.messages import ModelRequest, UserPromptPart
 
@@ -28,17 +27,41 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
         memory: whoever opened it closes it, after the agent's last run.
         scope: in place of the slot's own, or a function of the ``RunContext``, whose ``deps`` may say who speaks.
         session_id: in place of the run's ``conversation_id``.
+        user_id: in place of ``scope``: the person of the slot's scope, or a function of the ``RunContext``.
+        tools: whether the model may search the memory, and keep a fact in it.
+
+    Raises:
+        ConfigError: ``scope`` and ``user_id`` are both given.
+        ScopeError: there is no scope.
     """
 
     memory: TurnMemory
-    scope: MemoryScope | Callable[[Any], MemoryScope] | None = None
+    scope: ScopeOf | None = None
     session_id: str | None = None
+    user_id: UserOf | None = None
+    tools: bool = False
     _turns: HostTurns = field(init=False, repr=False)
+    _whose: Whose = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.id is None:  # type: ignore[has-type]
             self.id = "memslot"  # which pydantic-ai lets stand once on an agent
-        self._turns = HostTurns(self.memory, "pydantic-ai", None if callable(self.scope) else self.scope)
+        self._whose = Whose(self.memory, self.scope, self.user_id)
+        self._turns = HostTurns(self.memory, "pydantic-ai", self._whose.fixed)
+
+    def get_toolset(self) -> Any:
+        """The model's tools, where it has any."""
+        if not self.tools:
+            return None
+        answers = ModelTools(self._turns, "pydantic-ai")
+
+        def made(name: str) -> Tool[Any]:
+            async def ask(ctx: Any, **given: str) -> str:
+                return await answers.answer(name, given[ARGUMENTS[name]], **self._where(ctx))
+
+            return Tool.from_schema(ask, name, DESCRIPTIONS[name], schema(name), takes_ctx=True)
+
+        return FunctionToolset([made(name) for name in DESCRIPTIONS])
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         recall = await self._turns.recall(ctx.run_id, _said(ctx), **self._where(ctx))
@@ -56,28 +79,40 @@ class MemoryCapability(AbstractCapability[Any]):  # type: ignore[misc]
     async def after_run(self, ctx: Any, *, result: Any) -> Any:
         """Record the prompt and the answer, unless the run waits for what its tools are to answer."""
         if not isinstance(result.output, DeferredToolRequests) and (said := _said(ctx)).strip():
-            answer = answer_text(result.output)
-            await self._turns.record(ctx.run_id, user=said, assistant=answer, **self._where(ctx))
+            answer, parts = answer_text(result.output), _left_out(ctx)
+            await self._turns.record(
+                ctx.run_id, user=said, assistant=answer, left_out=parts, **self._where(ctx)
+            )
         return result
 
     def _where(self, ctx: Any) -> dict[str, Any]:
         return {
             "session_id": str(self.session_id or ctx.conversation_id or ctx.run_id),
-            "scope": self.scope(ctx) if callable(self.scope) else None,
+            "scope": self._whose(ctx),
         }
 
 
-def _said(ctx: Any) -> str:
+def _prompt(ctx: Any) -> Any:
     """What the user said: the prompt, or, in a run that goes on with a history, the last one in it."""
     if ctx.prompt is not None:
-        return _text(ctx.prompt)
+        return ctx.prompt
     parts = [part for message in ctx.messages for part in message.parts if isinstance(part, UserPromptPart)]
-    return _text(parts[-1].content) if parts else ""
+    return parts[-1].content if parts else ""
 
 
-def _text(prompt: Any) -> str:
-    """The words of a prompt, without pictures and files."""
-    if isinstance(prompt, str):
-        return prompt
-    parts = [part if isinstance(part, str) else getattr(part, "content", None) for part in prompt or ()]
-    return "\n".join(part for part in parts if isinstance(part, str))
+def _said(ctx: Any) -> str:
+    """The words of the prompt, without pictures and files."""
+    prompt = _prompt(ctx)
+    return prompt if isinstance(prompt, str) else "\n".join(filter(None, map(_word, prompt or ())))
+
+
+def _left_out(ctx: Any) -> list[str]:
+    """The kinds of the prompt's parts that hold no words."""
+    prompt = _prompt(ctx)
+    parts = () if isinstance(prompt, str) else prompt or ()
+    return [type(part).__name__ for part in parts if _word(part) is None]
+
+
+def _word(part: Any) -> str | None:
+    word = part if isinstance(part, str) else getattr(part, "content", None)
+    return word if isinstance(word, str) else None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from memory import ContextBudget, MemoryScope, Message
-from memory.hosts._shared import tested
+from memory import ContextBudget, Message
+from memory.hosts._shared import ScopeOf, UserOf, Whose, left_out, tested, words
 from memory.runtime import HostTurns, TurnMemory, answer_text
 
 with tested("strands"):
@@ -16,6 +18,7 @@ with tested("strands"):
     from strands.memory.types import MemoryEntry, MemoryStore
 
 _MAX_UNANSWERED = 16
+_VALIDATED = re.compile("Successfully validated .* structured output")
 _EVERYTHING = MemoryMessageFilter(exclude=[])  # Strands' own hides which words stood beside a call of a tool
 
 
@@ -34,11 +37,13 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
     Args:
         memory: whoever opened it closes it, after ``flush``.
         session_id: the conversation; Strands does not tell a store which one it is.
-        scope: in place of the slot's own.
+        scope: in place of the slot's own, or a function of ``session_id``.
+        user_id: in place of ``scope``: the person of the slot's scope, or a function of ``session_id``.
         name: for Strands' tools and logs.
         writable: False records nothing.
 
     Raises:
+        ConfigError: ``scope`` and ``user_id`` are both given.
         ScopeError: there is no scope.
     """
 
@@ -47,7 +52,8 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
         memory: TurnMemory,
         *,
         session_id: str,
-        scope: MemoryScope | None = None,
+        scope: ScopeOf | None = None,
+        user_id: UserOf | None = None,
         name: str = "memory",
         writable: bool = True,
     ) -> None:
@@ -56,11 +62,12 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
         self.max_search_results = memory.slot.budget.max_items
         self.writable = writable
         self.extraction = {"trigger": InvocationTrigger(), "filter": _EVERYTHING} if writable else None
-        self._turns = HostTurns(memory, "strands", memory.slot.scope_or_default(scope))
+        self._turns = HostTurns(memory, "strands", Whose(memory, scope, user_id)(session_id))
         self._session_id = session_id
         self._run = uuid.uuid4().hex
         self._count = 0
-        self._asked: dict[int, Message] = {}
+        self._asked: dict[int, _Asked] = {}
+        self._fill: dict[str, Any] = {}  # inputs of tools that were called and have not answered
 
     async def search(self, query: str, options: Mapping[str, Any] | None = None) -> list[Any]:
         """What the memory has, best first; what to do where it fails says the turn policy."""
@@ -83,29 +90,55 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
         """Record what was said, turn by turn. A batch that Strands sends again is recorded once.
 
         Strands cuts its batches anywhere: a question waits for its answer in a later one, and without an answer is
-        not recorded.
+        not recorded. An answer whose question another process was asked, before an interrupt, is recorded alone.
         """
         first = getattr(context, "sequence_numbers", None) or [
             self._count + at for at in range(len(messages))
         ]
         self._count += len(messages)
         for message, number in zip(messages, first, strict=True):
-            if (said := _said(message)) is None:
+            self._fill.update(_structured(message))
+            if (said := self._said(message)) is None:
                 continue
             if said.role == "user":
-                self._asked = {number: said, **dict(list(self._asked.items())[:_MAX_UNANSWERED])}
+                self._asked[number] = _Asked((said,), left_out(message["content"]))
+                while len(self._asked) > _MAX_UNANSWERED:
+                    del self._asked[min(self._asked)]
                 continue
-            asked = max((at for at in self._asked if at < number), default=None)
-            if asked is not None:
-                turn = f"{self._run}:{asked}-{number}"
-                await self._turns.record(
-                    turn, session_id=self._session_id, messages=[self._asked[asked], said]
-                )
+            asked = max((at for at in self._asked if at < number), default=number)
+            turn = self._asked.setdefault(asked, _Asked())  # its question was asked of another process
+            turn.answers[number] = said
+            await self._turns.record(
+                f"{self._run}:{asked}",
+                session_id=self._session_id,
+                messages=[*turn.question, *turn.answers.values()],
+                left_out=turn.left_out,
+            )
+
+    def _said(self, message: Mapping[str, Any]) -> Message | None:
+        """What a message says in words, without thoughts and pictures, and nothing beside the call of a tool; or
+        the structured output that a run ended with, which is the call of a tool to Strands."""
+        blocks = message["content"]
+        for result in (block["toolResult"] for block in blocks if "toolResult" in block):
+            output = self._fill.pop(result.get("toolUseId"), None)
+            if output is not None and _VALIDATED.match(words(result.get("content"))):
+                return Message(role="assistant", content=answer_text(output))
+        if any("toolUse" in block for block in blocks):
+            return None
+        text = words(blocks)
+        return Message(role=message["role"], content=answer_text(text)) if text.strip() else None
 
 
-def _said(message: Mapping[str, Any]) -> Message | None:
-    """What a message says in words, without thoughts and pictures; nothing beside the call of a tool."""
-    if any("toolUse" in block for block in message["content"]):
-        return None
-    text = "\n".join(block["text"] for block in message["content"] if "text" in block)
-    return Message(role=message["role"], content=answer_text(text)) if text.strip() else None
+@dataclass(slots=True)
+class _Asked:
+    """A question, and what was answered to it, by the numbers that Strands gives messages."""
+
+    question: tuple[Message, ...] = ()
+    left_out: list[str] = field(default_factory=list)
+    answers: dict[int, Message] = field(default_factory=dict)
+
+
+def _structured(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs of the tools that a message calls, by their ids."""
+    calls = [block["toolUse"] for block in message["content"] if "toolUse" in block]
+    return {str(call.get("toolUseId")): call.get("input") for call in calls}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import re
 import shlex
 import sys
 import tomllib
@@ -22,7 +23,8 @@ from memory.hosts._table import HOSTS
 from memory.testing import HostContract
 
 ROOT = Path(__file__).parents[2]
-PROMISES = {name.removeprefix("test_") for name in dir(HostContract) if name.startswith("test_")}
+SCENES = re.findall(r"async def test_(\w+)", (ROOT / "tests/hosts/with_sdks/stage.py").read_text("utf-8"))
+PROMISES = {name.removeprefix("test_") for name in dir(HostContract) if name.startswith("test_")} | {*SCENES}
 
 
 def test_the_table_of_the_documentation_is_that_of_the_declarations() -> None:

@@ -8,13 +8,13 @@ would then see itself: old sections pile up in the prompt, and are recorded as i
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from memory import ConfigError, MemoryEvent, MemoryScope, Message
-from memory.hosts._shared import add_section, bind, spoken, tested, unbind, words
-from memory.runtime import HostTurns, TurnMemory, event_from_turn, strip_context
+from memory import ConfigError, MemoryScope, Message
+from memory.hosts._shared import Whose, add_section, bind, spoken, tested, unbind, words
+from memory.runtime import HostTurns, TurnMemory, strip_context
 
 SOURCE = "memslot"
 """Name of our blocks in Nanobot's runtime context."""
@@ -49,31 +49,32 @@ def without_section(message: Mapping[str, Any]) -> dict[str, Any] | None:
     return cleaned
 
 
-def said(messages: Sequence[Mapping[str, Any]], known: int | None) -> list[Message]:
+def said(messages: Sequence[Mapping[str, Any]], asked: str) -> list[Message]:
     """What user and assistant said in the last turn of a session: neither commands nor the traffic of tools, nor
-    what is said beside a call of one. ``known`` messages were there before the turn; None, or more than there are,
-    means from the last user's on.
+    what is said beside a call of one.
+
+    Args:
+        messages: of the session, which Nanobot may shorten and summarise at any time.
+        asked: what the user said in the turn. It begins with the last message of these words, or of the user.
     """
-    if known is None or known > len(messages):
-        users = [at for at, message in enumerate(messages) if message.get("role") == "user"]
-        known = users[-1] if users else len(messages)
+    users = [at for at, message in enumerate(messages) if message.get("role") == "user"]
+    asking = [at for at in users if _words(messages[at]).strip() == asked.strip()]
+    begun = (asking or users or [len(messages)])[-1]
     return spoken(
-        (str(message.get("role")), strip_context(words(message.get("content"))))
-        for message in messages[known:]
+        (str(message.get("role")), _words(message))
+        for message in messages[begun:]
         if not (message.get("_command") or message.get("tool_calls"))
     )
 
 
-def turn_event(scope: MemoryScope, persisted: Any, messages: Iterable[Message]) -> MemoryEvent | None:
-    """The event of a turn, one however often Nanobot hands it over; None where nobody said anything, as when
-    its own timers and helpers speak.
-    """
-    spoken, key, turn_id = tuple(messages), persisted.context.session_key, persisted.turn_id
-    if not spoken or persisted.sender_id in _MACHINES or key.startswith(_MACHINE_SESSIONS):
-        return None
-    return event_from_turn(
-        key, scope, messages=spoken, event_id=f"nanobot:{turn_id}", turn_id=turn_id, agent_id="nanobot"
-    )
+def _words(message: Mapping[str, Any]) -> str:
+    return strip_context(words(message.get("content")))
+
+
+def is_of_a_machine(persisted: Any) -> bool:
+    """Whether one of Nanobot's own timers and helpers asked, and no person."""
+    key = str(persisted.context.session_key)
+    return persisted.sender_id in _MACHINES or key.startswith(_MACHINE_SESSIONS)
 
 
 def claim_workspace(workspace: Path, scope: MemoryScope) -> None:
@@ -96,7 +97,13 @@ def claim_workspace(workspace: Path, scope: MemoryScope) -> None:
 log = logging.getLogger("memslot.nanobot")
 
 
-def attach(bot: Any, memory: TurnMemory, *, scope: MemoryScope | None = None) -> Attached:
+def attach(
+    bot: Any,
+    memory: TurnMemory,
+    *,
+    scope: MemoryScope | None = None,
+    user_id: str | None = None,
+) -> Attached:
     """Let a bot recall before each turn and record after it.
 
         async with open_memory("memslot.yaml") as slot, TurnMemory(slot) as memory:
@@ -109,17 +116,18 @@ def attach(bot: Any, memory: TurnMemory, *, scope: MemoryScope | None = None) ->
         bot: a ``nanobot.Nanobot``.
         memory: whoever opened it closes it, after the bot.
         scope: in place of the slot's own. One bot, one workspace, one scope.
+        user_id: in place of ``scope``: the person of the slot's scope.
 
     Raises:
         ScopeError: there is no scope.
-        ConfigError: the bot has a memory already.
+        ConfigError: the bot has a memory already, or ``scope`` and ``user_id`` are both given.
         PluginLoadError: Nanobot is missing, or of a release that was not tested.
     """
     with tested("nanobot"):
         from nanobot.agent.hook import AgentHook
 
     bind(bot, "Nanobot")
-    attached = Attached(bot, memory, memory.slot.scope_or_default(scope))
+    attached = Attached(bot, memory, Whose(memory, scope, user_id)(bot))
 
     class Hook(AgentHook):  # type: ignore[misc]
         async def before_iteration(self, context: Any) -> None:
@@ -141,9 +149,8 @@ class Attached:
     def __init__(self, bot: Any, memory: TurnMemory, scope: MemoryScope) -> None:
         self._bot = bot
         self._turns = HostTurns(memory, "nanobot", scope)
-        self._scope = scope
         self._sections: dict[str, str] = {}
-        self._known: dict[str, int] = {}
+        self._asked: dict[str, str] = {}
         self._off = [
             bot.runtime.add_context_provider(self._recall),
             bot.runtime.on_session_turn_persisted(self._record),
@@ -168,7 +175,7 @@ class Attached:
         """As a context provider, because it is told the user's own words; it adds nothing itself."""
         key = request.session_key or "sdk:default"
         self._sections.pop(key, None)
-        said = request.original_user_text or ""
+        said = self._asked[key] = request.original_user_text or ""
         recall = await self._turns.recall(request.turn_id or key, said, session_id=key)
         self._sections[key] = recall.section
 
@@ -176,7 +183,6 @@ class Attached:
         key = event.context.session_key
         snapshot = self._bot.sessions.get(key)
         messages = snapshot.messages if snapshot is not None else []
-        turn = turn_event(self._scope, event, said(messages, self._known.get(key)))
-        self._known[key] = len(messages)
-        if turn is not None:
-            await self._turns.record(turn.turn_id, session_id=key, messages=turn.messages)
+        spoken = said(messages, self._asked.pop(key, ""))
+        if spoken and not is_of_a_machine(event):
+            await self._turns.record(event.turn_id, session_id=key, messages=spoken)

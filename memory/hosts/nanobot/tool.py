@@ -14,8 +14,8 @@ import anyio
 
 from memory import MemslotError, ScopeError
 from memory.hosts._shared import tested
-from memory.hosts.nanobot.sdk import SOURCE, claim_workspace, said, turn_event, without_section
-from memory.runtime import TurnMemory, TurnPolicy, build_slot
+from memory.hosts.nanobot.sdk import SOURCE, claim_workspace, is_of_a_machine, said, without_section
+from memory.runtime import HostTurns, TurnMemory, TurnPolicy, build_slot
 
 with tested("nanobot"):
     from nanobot.agent.tools.base import Tool
@@ -70,7 +70,8 @@ class MemslotTool(Tool):  # type: ignore[misc]
         self._ending: AsyncGenerator[None, None] | None = None
         self._sessions = sessions
         self._scope = memory.slot.scope_or_default(None)
-        self._known: dict[str, int] = {}
+        self._turns = HostTurns(memory, "nanobot", self._scope)
+        self._asked: dict[str, str] = {}
         self._delivered: set[str] = set()
 
     @classmethod
@@ -127,6 +128,7 @@ class MemslotTool(Tool):  # type: ignore[misc]
         return self._recall
 
     async def _recall(self, request: Any) -> RuntimeContextBlock | None:
+        self._asked[request.session_key or ""] = request.original_user_text or ""
         try:
             recall = await self._memory.recall(
                 request.original_user_text or "", session_id=request.session_key or "nanobot"
@@ -146,15 +148,15 @@ class MemslotTool(Tool):  # type: ignore[misc]
                 await self._memory.slot.setup_scope(self._scope)
         key = event.context.session_key
         self._delivered.discard(key)
-        self._known[key] = len(self._clean(key))
+        self._asked.pop(key, None)
+        self._clean(key)
 
     async def _record(self, event: Any) -> None:
         key = event.context.session_key
         messages = self._clean(key)
         spoken = public_history_messages(messages)  # others' blocks were not said either
-        known, self._known[key] = self._known.get(key), len(messages)
-        if (turn := turn_event(self._scope, event, said(spoken, known))) is not None:
-            await self._memory.record(turn)
+        if (turn := said(spoken, self._asked.pop(key, ""))) and not is_of_a_machine(event):
+            await self._turns.record(event.turn_id, session_id=key, messages=turn)
 
     def _answered(self, event: Any) -> None:
         self._delivered.add(event.context.session_key)

@@ -172,10 +172,10 @@ def test_a_turn_is_what_was_said_and_nothing_else() -> None:
         {"role": "tool", "content": "10,000 lines"},
         {"role": "assistant", "content": f"seen {section}"},
     ]
-    assert [message.content.strip() for message in said(messages, 1)] == ["look", "seen"]
-    assert [message.content.strip() for message in said(messages, None)] == ["look", "seen"]
-    assert [message.content.strip() for message in said(messages, 99)] == ["look", "seen"]
-    assert said([], None) == []
+    assert [message.content.strip() for message in said(messages, "look")] == ["look", "seen"]
+    assert [message.content.strip() for message in said(messages, "")] == ["look", "seen"]
+    assert [message.content.strip() for message in said(messages, "of another turn")] == ["look", "seen"]
+    assert said([], "") == []
     kept = {"role": "user", "content": f"said {section}"}  # by the user, who may
     assert without_section(kept) is None
     blocks = [{"type": "text", "text": section}, {"type": "text", "text": "other"}]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from host_support import Hosted
+from host_support import Living
 from loopback_model import Model
 from nanobot import Nanobot
 from nanobot_support import nanobot_config
@@ -32,7 +32,7 @@ class ScriptedModel(Model):
         said = {"content": turn.text, "reasoning_content": turn.thought}
         if not turn.calls_tool:
             return said
-        call = {"name": "list_dir", "arguments": json.dumps({"path": "."})}
+        call = {"name": "read_file", "arguments": json.dumps({"path": "page.txt"})}
         identity = f"call-{len(self.script.shown)}"
         return {**said, "tool_calls": [{"index": 0, "id": identity, "type": "function", "function": call}]}
 
@@ -53,7 +53,7 @@ class Bots(HostUnderTest):
             config = nanobot_config(Path(self._directory.name) / who, self._server)
             workspace = config.parent / "workspace"
             workspace.mkdir()
-            (workspace / TOOL_RESULT).touch()
+            (workspace / "page.txt").write_text(TOOL_RESULT)
             self._bots[who] = self.made(config, workspace, who)
             await self._bots[who][0].__aenter__()
         return self._bots[who]
@@ -74,6 +74,17 @@ class Bots(HostUnderTest):
         async for _ in running.stream_events():
             pass
         return str((await running.wait()).content)
+
+    async def leave(self, said: str) -> None:
+        bot, hooks = await self.bot("ada")
+        running = await bot.run_streamed(said, session_key="sdk:one", hooks=hooks)
+        async for _ in running.stream_events():
+            break
+        await running.cancel()
+
+    async def summarise(self) -> None:
+        bot, _ = await self.bot("ada")
+        await bot.runtime.compact_session("sdk:one")
 
     async def kept(self, conversation: str) -> str:
         bot, _ = await self.bot("ada")
@@ -100,17 +111,18 @@ class StockBots(Bots):
         return Nanobot.from_config(config), []
 
 
-class TestNanobot(Hosted):
+class TestNanobot(Living):
     cannot = HOSTS["nanobot"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Bots:
         return Bots(memory, model)
 
 
-class TestStockNanobot(Hosted):
+class TestStockNanobot(Living):
     cannot: ClassVar[Mapping[str, str]] = {
         **HOSTS["nanobot"].cannot,
         "people_never_mix": "a configuration names one person, and its workspace belongs to that one",
+        "ten_people_in_one_process": "a configuration names one person, and its workspace belongs to that one",
         "a_second_memory_on_an_agent_is_refused": "a configuration names one memory",
     }
 

@@ -11,15 +11,20 @@ from stage import InLife
 
 from memory import MemorySlot
 from memory.runtime import TurnMemory, TurnPolicy
+from memory.testing import HostContract
 
 
-class Hosted(InLife):
-    """A host of memslot's own, and the scenes of its life."""
+class Hosted(HostContract):
+    """A host of memslot's own."""
 
     def turn_memory(
         self, slot: MemorySlot, *, on_trouble: Callable[[str, str], None] | None = None, **policy: Any
     ) -> TurnMemory:
         return TurnMemory(slot, TurnPolicy(**policy), on_trouble=on_trouble)
+
+
+class Living(InLife, Hosted):
+    """The same, with the scenes of its life."""
 
 
 @contextmanager

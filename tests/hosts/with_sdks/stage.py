@@ -17,6 +17,7 @@ import pytest
 from memory.testing import HostContract, HostModel, ModelTurn
 
 NOTICE = "<task-notification><task-id>b1</task-id><status>completed</status></task-notification>"
+TURNS = 120
 WORDS = [
     "tea",
     "leaves",

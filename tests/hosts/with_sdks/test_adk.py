@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import pytest
 from google.adk.agents import LlmAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.events.event import Event
+from google.adk.memory.memory_entry import MemoryEntry
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import Runner
@@ -16,7 +18,7 @@ from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.preload_memory_tool import PreloadMemoryTool
 from google.genai import types
-from host_support import Hosted
+from host_support import Living
 
 from memory.hosts._table import HOSTS
 from memory.hosts.adk import RecordingPlugin, SlotMemoryService
@@ -95,6 +97,42 @@ class App(HostUnderTest):
     async def stream(self, said: str, *, conversation: str = "one") -> str:
         return await self.ask(said, conversation=conversation, mode=StreamingMode.SSE)
 
+    async def resend(self, said: list[tuple[str, str]]) -> str:
+        """To a session of this request's own, which has the events so far."""
+        self._requests = getattr(self, "_requests", 0) + 1
+        name = f"request-{self._requests}"
+        session = await self.sessions.create_session(app_name="app", user_id="ada", session_id=name)
+        for role, text in said[:-1]:
+            content = types.Content(role=role, parts=[types.Part(text=text)])
+            author = "user" if role == "user" else "bot"
+            await self.sessions.append_event(session, Event(author=author, content=content))
+        return await self.ask(said[-1][1], conversation=name)
+
+    async def leave(self, said: str) -> None:
+        content = types.Content(role="user", parts=[types.Part(text=said)])
+        async for _ in self.runner.run_async(user_id="ada", session_id="one", new_message=content):
+            break
+
+    async def ask_through_helper(self, said: str, task: str) -> str:
+        self._bot.model.script.uses_tool = True
+        helper = LlmAgent(name="clock", model=Scripted(script=HostModel()))
+        self._bot.tools = [PreloadMemoryTool(), AgentTool(helper)]
+        return await self.ask(said)
+
+    async def approve(self, said: str) -> AsyncIterator[tuple[str, str]]:
+        self._bot.model.script.uses_tool = True
+        self._bot.tools = [PreloadMemoryTool(), FunctionTool(clock, require_confirmation=True)]
+        await self.ask(said)
+        yield "waits", ""
+        session = await self.sessions.get_session(app_name="app", user_id="ada", session_id="one")
+        call = session.events[-2].get_function_calls()[0]
+        approval = types.FunctionResponse(id=call.id, name=call.name, response={"confirmed": True})
+        content = types.Content(role="user", parts=[types.Part(function_response=approval)])
+        runner = self.made([RecordingPlugin(self.service)])
+        async for _ in runner.run_async(user_id="ada", session_id="one", new_message=content):
+            pass
+        yield "answered", ""
+
     def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
         content = types.Content(role="user", parts=[types.Part(text=said)])
         events = self.runner.run(user_id="ada", session_id=conversation, new_message=content)
@@ -108,7 +146,7 @@ class App(HostUnderTest):
         self.made([RecordingPlugin(self.service), RecordingPlugin(self.service)])
 
 
-class TestADK(Hosted):
+class TestADK(Living):
     pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio, IGNORED]
     cannot = HOSTS["adk"].cannot
 
@@ -126,28 +164,13 @@ async def test_a_session_that_is_added_again_is_recorded_once() -> None:
 
 
 @IGNORED
-async def test_a_run_that_waits_for_an_approval_is_recorded_when_it_has_its_answer() -> None:
-    model = HostModel()
-    model.uses_tool = True
-    async with TestADK().on_stage(model) as stage:
-        stage.host._bot.tools = [FunctionTool(clock, require_confirmation=True)]
-        await stage.host.ask("I like oolong tea.")
+async def test_entries_are_stored_found_and_deleted() -> None:
+    async with TestADK().on_stage(HostModel()) as stage:
+        service: Any = stage.host.service
+        ada = {"app_name": "app", "user_id": "ada"}
+        entry = MemoryEntry(content=types.Content(parts=[types.Part(text="Ada likes oolong.")]))
+        await service.add_memory(**ada, memories=[entry])
+        (found,) = (await service.search_memory(**ada, query="oolong")).memories
+        assert found.content.parts[0].text == "Ada likes oolong."
+        await service.delete_memory(**ada, memory_id=found.id)
         assert await stage.recorded() == []
-        session = await stage.host.sessions.get_session(app_name="app", user_id="ada", session_id="one")
-        call = session.events[-2].get_function_calls()[0]
-        approval = types.FunctionResponse(id=call.id, name=call.name, response={"confirmed": True})
-        content = types.Content(role="user", parts=[types.Part(function_response=approval)])
-        async for _ in stage.host.runner.run_async(user_id="ada", session_id="one", new_message=content):
-            pass
-        assert await stage.recorded() == ["I like oolong tea.", "Answer 1."]
-
-
-@IGNORED
-async def test_what_an_agent_says_to_one_that_is_its_tool_is_not_recorded() -> None:
-    model = HostModel()
-    model.uses_tool = True
-    async with TestADK().on_stage(model) as stage:
-        helper = LlmAgent(name="clock", model=Scripted(script=HostModel()))
-        stage.host._bot.tools = [AgentTool(helper)]
-        await stage.host.ask("I like oolong tea.")
-        assert await stage.recorded() == ["I like oolong tea.", "Answer 1."]

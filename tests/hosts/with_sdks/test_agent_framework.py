@@ -7,6 +7,7 @@ from typing import Any
 
 from agent_framework import (
     Agent,
+    AgentSession,
     BaseChatClient,
     ChatResponse,
     ChatResponseUpdate,
@@ -16,11 +17,11 @@ from agent_framework import (
     ResponseStream,
     tool,
 )
-from host_support import Hosted
+from host_support import Living
 
 from memory.hosts._table import HOSTS
 from memory.hosts.agent_framework import SlotContextProvider
-from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn, person
+from memory.testing import PICTURE, TOOL_RESULT, HostModel, HostUnderTest, ModelTurn
 
 
 class Scripted(FunctionInvocationLayer, BaseChatClient):
@@ -60,36 +61,90 @@ def clock() -> str:
 
 
 class Agents(HostUnderTest):
-    """An agent for each person, and sessions by conversation."""
+    """One agent for everybody, and sessions by conversation."""
 
     def __init__(self, memory: Any, model: HostModel) -> None:
         self._memory, self._model = memory, model
-        self._agents: dict[str, Agent] = {}
         self._sessions: dict[str, Any] = {}
+        self._people: dict[str, str] = {}
+        self._asked: list[str] = []  # ids of messages
+        self._agent = self.made(clock)
 
-    def agent(self, who: str = "ada") -> Agent:
-        if who not in self._agents:
-            providers = [SlotContextProvider(self._memory, scope=person(who))] if self._memory else []
-            self._agents[who] = Agent(Scripted(self._model), tools=[clock], context_providers=providers)
-        return self._agents[who]
+    def made(self, *tools: Any, **more: Any) -> Agent:
+        providers = [SlotContextProvider(self._memory, user_id=self._who)] if self._memory else []
+        return Agent(Scripted(self._model), tools=list(tools), context_providers=providers, **more)
 
-    def session(self, conversation: str) -> Any:
+    def _who(self, context: Any) -> str:
+        return str(self._people.get(context.session_id, "ada"))
+
+    def session(self, conversation: str, who: str = "ada") -> Any:
         if conversation not in self._sessions:
-            self._sessions[conversation] = self.agent().create_session()
+            self._sessions[conversation] = self._agent.create_session()
+        self._people[self._sessions[conversation].session_id] = who
         return self._sessions[conversation]
 
     async def ask(
         self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
     ) -> str:
-        given: Any = said
+        self._asked.append(f"m{len(self._asked)}")
+        given = Message("user", [Content.from_text(said)], message_id=self._asked[-1])
         if picture:
             image = Content.from_uri(f"data:image/png;base64,{PICTURE}", media_type="image/png")
-            given = Message("user", [Content.from_text(said), image])
-        return (await self.agent(who).run(given, session=self.session(conversation))).text
+            given.contents.append(image)
+        return str((await self._agent.run(given, session=self.session(conversation, who))).text)
 
     async def stream(self, said: str, *, conversation: str = "one") -> str:
-        stream = self.agent().run(said, session=self.session(conversation), stream=True)
+        stream = self._agent.run(said, session=self.session(conversation), stream=True)
         return "".join([update.text async for update in stream])
+
+    async def resend(self, said: list[tuple[str, str]]) -> str:
+        """As AG-UI does: the whole list, with the ids of the messages, in a run of its own."""
+        listed = [Message(role, [text], message_id=f"m{at}") for at, (role, text) in enumerate(said)]
+        return str((await self.made().run(listed, session=AgentSession(session_id="front-end"))).text)
+
+    async def edit(self, said: str) -> None:
+        """Under the id of the last message, as front ends do."""
+        message = Message("user", [said], message_id=self._asked[-1])
+        await self._agent.run(message, session=self.session("one"))
+
+    async def regenerate(self) -> None:
+        await self.edit("Which tea?")
+
+    async def summarise(self) -> None:
+        """As a compaction does in the history that a session keeps."""
+        (kept,) = [state for state in self.session("one").state.values() if "messages" in state]
+        kept["messages"][:-2] = [Message("assistant", ["The user said some sentences."])]
+
+    async def leave(self, said: str) -> None:
+        async for _ in self._agent.run(said, session=self.session("one"), stream=True):
+            break
+
+    async def ask_through_helper(self, said: str, task: str) -> str:
+        helper = Agent(Scripted(HostModel()))
+
+        @tool(name="clock", approval_mode="never_require")
+        async def ask_helper() -> str:
+            """Ask the helper for the time."""
+            return str((await helper.run(task)).text)
+
+        self._model.uses_tool = True
+        done = await self.made(ask_helper).run(said, session=self.session("one"))
+        return str(done.messages[-1].text)
+
+    async def approve(self, said: str) -> AsyncIterator[tuple[str, str]]:
+        @tool(name="clock", approval_mode="always_require")
+        def asks() -> str:
+            """Tell the time."""
+            return TOOL_RESULT
+
+        self._model.uses_tool = True
+        session = self.session("one")
+        waits = await self.made(asks).run(said, session=session)
+        yield "waits", waits.text
+        restored = AgentSession.from_dict(session.to_dict())
+        request = waits.user_input_requests[0]
+        approval = Message("user", [request.to_function_approval_response(approved=True)])
+        yield "answered", (await self.made(asks).run(approval, session=restored)).text
 
     async def kept(self, conversation: str) -> str:
         return str(self.session(conversation).to_dict())
@@ -99,7 +154,7 @@ class Agents(HostUnderTest):
         await Agent(Scripted(self._model), context_providers=providers).run("Hello.")
 
 
-class TestAgentFramework(Hosted):
+class TestAgentFramework(Living):
     cannot = HOSTS["agent-framework"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Agents:

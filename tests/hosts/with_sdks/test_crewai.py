@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from host_support import Hosted
+from host_support import Living
 
 from memory.hosts._table import HOSTS
 from memory.testing import TOOL_RESULT, HostModel, HostUnderTest, person
@@ -91,6 +91,20 @@ class Crews(HostUnderTest):
     def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
         return self._keep(conversation, self.crew(conversation, "ada").kickoff(inputs={"said": said}))
 
+    async def ask_through_helper(self, said: str, task: str) -> str:
+        helper = Agent(
+            role="Teller", goal="Tell.", backstory="-", llm=Scripted(model="scripted", script=HostModel())
+        )
+
+        @tool("clock")
+        def ask_helper() -> str:
+            """Ask the helper for the time."""
+            return f"{helper.kickoff(task).raw} {TOOL_RESULT}"
+
+        self._model.uses_tool = True
+        self.crew("one", "ada").agents[0].tools = [ask_helper]
+        return await self.ask(said)
+
     def _keep(self, conversation: str, output: Any) -> str:
         self._kept.setdefault(conversation, []).append(str(output.model_dump()))
         return str(output.raw)
@@ -106,7 +120,7 @@ class Crews(HostUnderTest):
             bound.close()
 
 
-class TestCrewAI(Hosted):
+class TestCrewAI(Living):
     cannot = HOSTS["crewai"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Crews:

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 from agent.memory_manager import MemoryManager
-from host_support import Hosted
+from host_support import Living
 from loopback_model import Model
 from setting_up import set_up
 
@@ -76,7 +76,7 @@ class Managers(HostUnderTest):
         _shared._open.pop(self._config, None)
 
 
-class TestHermes(Hosted):
+class TestHermes(Living):
     cannot = HOSTS["hermes"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Managers:
@@ -109,6 +109,32 @@ async def test_tools_sessions_and_who_may_write() -> None:
         assert await stage.recorded() == ["Ada likes oolong.", "I like tea.", "Noted."]
         sessions = {row.text: row.labels["session_id"] for row in stage.store.rows.values()}
         assert sessions["I like tea."] == "two"
+
+
+async def test_a_second_person_in_a_session_is_refused() -> None:
+    async with TestHermes().on_stage(HostModel()) as stage:
+
+        def play() -> str:
+            manager = stage.host.manager("thread", "ada-2")
+            for user, said in (
+                ("ada-2", "My PIN is 1234."),
+                ("bob", "What is the PIN?"),
+                ("ada-2", "Thanks."),
+            ):
+                manager.on_turn_start(1, said, platform="telegram", user_id=user)
+                shown = (
+                    str(manager.prefetch_all(said)) if user == "bob" else manager.prefetch_all(said) and ""
+                )
+                manager.sync_all(said, f"To {user}.", session_id="thread")
+                manager.flush_pending()
+                if user == "bob":
+                    refused = shown
+            return refused
+
+        assert "1234" not in await anyio.to_thread.run_sync(play)
+        assert await stage.recorded() == ["My PIN is 1234.", "To ada-2.", "Thanks.", "To ada-2."]
+        assert stage.memory.status()["not_recorded"] == 1
+        assert "one person's" in stage.troubles[0][1]
 
 
 @pytest.fixture

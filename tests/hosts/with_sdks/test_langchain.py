@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
-from host_support import Hosted
+from host_support import Living
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
     AgentMiddleware,
@@ -237,14 +237,14 @@ class Graph(Agent):
         return graph.compile(checkpointer=self._saver)
 
 
-class TestMiddleware(Hosted):
+class TestMiddleware(Living):
     cannot = HOSTS["langchain"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Agent:
         return Agent(memory, model)
 
 
-class TestNodes(Hosted):
+class TestNodes(Living):
     cannot: ClassVar[Mapping[str, str]] = {
         "works_without_await": "nodes that await need a graph that is awaited; LangGraph says so",
         "a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words": "LangGraph refuses it itself",

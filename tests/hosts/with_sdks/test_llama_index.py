@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import pytest
-from host_support import Hosted
+from host_support import Living
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
 from llama_index.core.base.llms.types import (
     ChatMessage,
@@ -110,6 +110,35 @@ class Agents(HostUnderTest):
             pass
         return str(await handler)
 
+    async def resend(self, said: list[tuple[str, str]]) -> str:
+        """To a memory and a block of this request's own."""
+        self._memories, self._blocks = {}, {}
+        await self.memory("one").aset([ChatMessage(role=role, content=text) for role, text in said[:-1]])
+        return await self.ask(said[-1][1])
+
+    async def leave(self, said: str) -> None:
+        handler = self.agent.run(said, memory=self.memory("one"))
+        async for _ in handler.stream_events():
+            break
+        await handler.cancel_run()
+
+    async def ask_through_helper(self, said: str, task: str) -> str:
+        helper = FunctionAgent(llm=Scripted(script=HostModel()))
+
+        async def clock() -> str:
+            """Ask the helper for the time."""
+            return str(await helper.run(task))
+
+        script = self._llm.script
+        script.uses_tool = True
+        agent = FunctionAgent(tools=[clock], llm=self._llm)
+        return str(await agent.run(said, memory=self.memory("one")))
+
+    async def summarise(self) -> None:
+        last = await self.memory("one").aget_all()
+        summary = ChatMessage(role="assistant", content="The user said some sentences.")
+        await self.memory("one").aset([summary, *last[-2:]])
+
     def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
         memory = self.memory(conversation)
         engine = SimpleChatEngine(self._llm, memory, prefix_messages=[])
@@ -130,7 +159,7 @@ class Agents(HostUnderTest):
         self._directory.cleanup()
 
 
-class TestLlamaIndex(Hosted):
+class TestLlamaIndex(Living):
     # LlamaIndex looks through its own deprecated names.
     pytestmark: ClassVar[list[pytest.MarkDecorator]] = [
         pytest.mark.anyio,

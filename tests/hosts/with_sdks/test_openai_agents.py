@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -12,13 +13,14 @@ from agents import (
     OutputGuardrail,
     OutputGuardrailTripwireTriggered,
     Runner,
+    RunState,
     function_tool,
     handoff,
     set_tracing_disabled,
 )
 from agents.memory import SQLiteSession
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
-from host_support import Hosted, closed_loop
+from host_support import Living, closed_loop
 from openai.types.responses import ResponseReasoningItem
 from openai.types.responses.response_reasoning_item import Summary
 
@@ -69,7 +71,7 @@ class App(HostUnderTest):
         hooks = self._hooks.setdefault(
             (conversation, who), MemoryHooks(self._memory, session_id=conversation, scope=person(who))
         )
-        return {"session": session, "hooks": hooks, "run_config": hooks.run_config()}
+        return {"session": session, **hooks}
 
     async def ask(
         self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
@@ -90,6 +92,47 @@ class App(HostUnderTest):
         with closed_loop():
             return str(Runner.run_sync(self.agent, said, **self._given(conversation)).final_output)
 
+    async def resend(self, said: list[tuple[str, str]]) -> str:
+        given = {**self._given("one"), "session": None}
+        items = [{"role": role, "content": text} for role, text in said]
+        return str((await Runner.run(self.agent, items, **given)).final_output)
+
+    async def leave(self, said: str) -> None:
+        result = Runner.run_streamed(self.agent, said, **self._given("one"))
+        async for _ in result.stream_events():
+            result.cancel()
+
+    async def ask_through_helper(self, said: str, task: str) -> str:
+        """The helper runs with the hooks of the agent whose tool it is."""
+        given = self._given("one")
+        helper = Agent("helper", model=scripted(assistant_message("It is noon.")))
+        arguments = {name: given[name] for name in ("hooks", "run_config")}
+        self._script.uses_tool = True
+        self.agent.tools = [helper.as_tool("clock", "Ask the helper.", **arguments)]
+        return str((await Runner.run(self.agent, said, **given)).final_output)
+
+    async def approve(self, said: str) -> AsyncIterator[tuple[str, str]]:
+        @function_tool(needs_approval=True, name_override="clock")
+        def asks() -> str:
+            """Tell the time."""
+            return TOOL_RESULT
+
+        self._script.uses_tool = True
+        self.agent.tools = [asks]
+        waits = await Runner.run(self.agent, said, **{**self._given("one"), "session": None})
+        yield "waits", ""
+        self._hooks.clear()  # another process has others
+        state = await RunState.from_json(self.agent, json.loads(json.dumps(waits.to_state().to_json())))
+        state.approve(state.get_interruptions()[0])
+        await Runner.run(self.agent, state, **{**self._given("one"), "session": None})
+        yield "answered", ""
+
+    async def summarise(self) -> None:
+        session = self._sessions["one"]
+        last = (await session.get_items())[-2:]
+        await session.clear_session()
+        await session.add_items([{"role": "user", "content": "Summary: some sentences."}, *last])
+
     async def kept(self, conversation: str) -> str:
         return str(await self._sessions[conversation].get_items())
 
@@ -102,7 +145,7 @@ class App(HostUnderTest):
             session.close()
 
 
-class TestOpenAIAgents(Hosted):
+class TestOpenAIAgents(Living):
     cannot = HOSTS["openai-agents"].cannot
 
     def host(self, memory: Any, model: HostModel) -> App:
@@ -128,7 +171,7 @@ async def test_an_agent_that_is_handed_over_to_or_is_a_tool_takes_part_in_the_tu
             handoffs=[handoff(last, input_filter=lambda data: data.clone(input_history=()))],
         )
         turns = MemoryHooks(stage.memory, session_id="one", scope=person("ada"))
-        await Runner.run(first, "I like oolong tea.", hooks=turns, run_config=turns.run_config())
+        await Runner.run(first, "I like oolong tea.", **turns)
         assert await stage.recorded() == ["I like oolong tea.", "Noted."]
         assert stage.store.operations.count("search") == 1
 
@@ -143,6 +186,6 @@ async def test_what_a_guardrail_stops_is_not_recorded_where_the_program_records(
         model = scripted(assistant_message("Bad."), assistant_message("Good."))
         agent = Agent("bot", model=model, output_guardrails=[OutputGuardrail(guard)])
         with pytest.raises(OutputGuardrailTripwireTriggered):
-            await Runner.run(agent, "One.", hooks=turns, run_config=turns.run_config())
-        await turns.record(await Runner.run(agent, "Two.", hooks=turns, run_config=turns.run_config()))
+            await Runner.run(agent, "One.", **turns)
+        await turns.record(await Runner.run(agent, "Two.", **turns))
         assert await stage.recorded() == ["Two.", "Good."]

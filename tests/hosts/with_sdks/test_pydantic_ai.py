@@ -6,9 +6,18 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from host_support import Hosted, closed_loop
+from host_support import Living, closed_loop
 from pydantic_ai import Agent, BinaryContent, DeferredToolRequests, DeferredToolResults
-from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import (
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from memory import MemoryScope
@@ -80,6 +89,65 @@ class Bot(HostUnderTest):
         self._histories[conversation] = result.all_messages()
         return "".join(words)
 
+    async def resend(self, said: list[tuple[str, str]]) -> str:
+        """To an agent with the history that the front end sent."""
+        self._histories["one"] = [
+            ModelRequest(parts=[UserPromptPart(text)])
+            if role == "user"
+            else ModelResponse(parts=[TextPart(text)])
+            for role, text in said[:-1]
+        ]
+        return await self.ask(said[-1][1])
+
+    async def leave(self, said: str) -> None:
+        async with self.agent.run_stream(said, **self._given("one", "ada")) as result:
+            async for _ in result.stream_text(delta=True, debounce_by=None):
+                break
+
+    async def ask_through_helper(self, said: str, task: str) -> str:
+        helper = Agent(FunctionModel(Bot(None, HostModel())._answer))
+        agent: Agent[User] = Agent(
+            FunctionModel(self._answer),
+            capabilities=[MemoryCapability(self._memory, scope=scope_of)],
+            deps_type=User,
+        )
+
+        @agent.tool_plain
+        async def clock() -> str:
+            return str((await helper.run(task)).output)
+
+        self._model.uses_tool = True
+        return str((await agent.run(said, **self._given("one", "ada"))).output)
+
+    async def approve(self, said: str) -> AsyncIterator[tuple[str, str]]:
+        self._model.uses_tool = True
+        asked, approved = None, None
+        for at in ("waits", "answered"):
+            agent: Agent[User, Any] = Agent(
+                FunctionModel(self._answer),
+                output_type=[str, DeferredToolRequests],
+                capabilities=[MemoryCapability(self._memory, scope=scope_of)],
+                deps_type=User,
+            )
+
+            @agent.tool_plain(requires_approval=True)
+            def clock() -> str:
+                return TOOL_RESULT
+
+            if asked is None:
+                asked = await agent.run(said, **self._given("one", "ada"))
+            else:
+                calls = {call.tool_call_id: True for call in asked.output.approvals}
+                approved = DeferredToolResults(approvals=calls)
+                history = ModelMessagesTypeAdapter.validate_json(asked.all_messages_json())
+                given = {**self._given("one", "ada"), "message_history": history}
+                await agent.run(deferred_tool_results=approved, **given)
+            yield at, ""
+
+    async def summarise(self) -> None:
+        summary = ModelRequest(parts=[UserPromptPart("Summary: some sentences.")])
+        self._histories["one"][:-2] = [summary]
+
     def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
         with closed_loop():
             result = self.agent.run_sync(said, **self._given(conversation, "ada"))
@@ -93,29 +161,8 @@ class Bot(HostUnderTest):
         Agent(capabilities=[MemoryCapability(self._memory), MemoryCapability(self._memory)])
 
 
-class TestPydanticAI(Hosted):
+class TestPydanticAI(Living):
     cannot = HOSTS["pydantic-ai"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Bot:
         return Bot(memory, model)
-
-
-async def test_a_run_that_waits_for_an_approval_is_recorded_when_it_has_its_answer() -> None:
-    model = HostModel()
-    model.uses_tool = True
-    async with TestPydanticAI().on_stage(model) as stage:
-        agent = Agent(
-            FunctionModel(stage.host._answer),
-            output_type=[str, DeferredToolRequests],
-            capabilities=[MemoryCapability(stage.memory, scope=person("ada"))],
-        )
-
-        @agent.tool_plain(requires_approval=True)
-        def clock() -> str:
-            return TOOL_RESULT
-
-        asked = await agent.run("I like oolong tea.")
-        assert await stage.recorded() == []
-        approved = DeferredToolResults(approvals={call.tool_call_id: True for call in asked.output.approvals})
-        await agent.run(message_history=asked.all_messages(), deferred_tool_results=approved)
-        assert await stage.recorded() == ["I like oolong tea.", "Answer 1."]

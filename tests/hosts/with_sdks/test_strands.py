@@ -6,7 +6,8 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from host_support import Hosted
+from host_support import Living
+from pydantic import BaseModel
 from strands import Agent, tool
 from strands.memory import MemoryManager
 from strands.memory.types import AddMessagesContext
@@ -59,17 +60,28 @@ class Agents(HostUnderTest):
 
     def __init__(self, memory: Any, model: HostModel) -> None:
         self._memory, self._model = memory, model
-        self._agents: dict[tuple[str, str], tuple[Agent, MemoryManager | None]] = {}
+        self._agents: dict[tuple[str, str], Agent] = {}
+        self._managers: list[MemoryManager | None] = []
 
     def store(self, conversation: str, who: str) -> SlotStore:
         return SlotStore(self._memory, session_id=conversation, scope=person(who))
 
+    def _made(self, conversation: str, who: str, messages: list[Any], *tools: Any) -> tuple[Agent, Any]:
+        manager = MemoryManager(stores=[self.store(conversation, who)]) if self._memory else None
+        made = Agent(
+            Scripted(self._model),
+            tools=list(tools or [clock]),
+            messages=messages,
+            memory_manager=manager,
+            callback_handler=None,
+        )
+        self._managers.append(manager)
+        return made, manager
+
     def agent(self, conversation: str, who: str = "ada") -> Agent:
         if (conversation, who) not in self._agents:
-            manager = MemoryManager(stores=[self.store(conversation, who)]) if self._memory else None
-            agent = Agent(Scripted(self._model), tools=[clock], memory_manager=manager, callback_handler=None)
-            self._agents[conversation, who] = agent, manager
-        return self._agents[conversation, who][0]
+            self._agents[conversation, who] = self._made(conversation, who, [])[0]
+        return self._agents[conversation, who]
 
     async def ask(
         self, said: str, *, conversation: str = "one", who: str = "ada", picture: bool = False
@@ -84,6 +96,33 @@ class Agents(HostUnderTest):
         events = [event async for event in self.agent(conversation).stream_async(said)]
         return str(events[-1])
 
+    async def resend(self, said: list[tuple[str, str]]) -> str:
+        """To an agent of this request's own."""
+        agent, _ = self._made(
+            "one", "ada", [{"role": role, "content": [{"text": text}]} for role, text in said[:-1]]
+        )
+        return str(await agent.invoke_async(said[-1][1])).strip()
+
+    async def leave(self, said: str) -> None:
+        async for _ in self.agent("one").stream_async(said):
+            break
+
+    async def ask_through_helper(self, said: str, task: str) -> str:
+        helper = Agent(Scripted(HostModel()), callback_handler=None)
+
+        @tool(name="clock")
+        async def ask_helper() -> str:
+            """Ask the helper for the time."""
+            return str(await helper.invoke_async(task))
+
+        self._model.uses_tool = True
+        agent, _ = self._made("helped", "ada", [], ask_helper)
+        return str(await agent.invoke_async(said)).strip()
+
+    async def summarise(self) -> None:
+        kept = self.agent("one").messages
+        kept[:-2] = [{"role": "user", "content": [{"text": "Summary: some sentences."}]}]
+
     def ask_blocking(self, said: str, *, conversation: str = "one") -> str:
         return str(self.agent(conversation)(said))
 
@@ -91,7 +130,7 @@ class Agents(HostUnderTest):
         return json.dumps(self.agent(conversation).messages)
 
     async def flush(self) -> None:
-        for _, manager in self._agents.values():
+        for manager in self._managers:
             if manager is not None:
                 await manager.flush()
 
@@ -99,7 +138,7 @@ class Agents(HostUnderTest):
         MemoryManager(stores=[self.store("one", "ada"), self.store("one", "ada")])
 
 
-class TestStrands(Hosted):
+class TestStrands(Living):
     cannot = HOSTS["strands"].cannot
 
     def host(self, memory: Any, model: HostModel) -> Agents:
@@ -126,3 +165,35 @@ async def test_one_that_is_not_writable_records_nothing() -> None:
         await agent.invoke_async("I like oolong tea.")
         await manager.flush()
         assert await stage.recorded() == []
+
+
+class Person(BaseModel):
+    """A person."""
+
+    name: str
+
+
+class Fills(Scripted):
+    """Answers by the tool that Strands makes of a schema."""
+
+    async def stream(
+        self, messages: Any, tool_specs: Any = None, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        if not any(spec["name"] == "Person" for spec in tool_specs or ()):
+            async for event in super().stream(messages, tool_specs, *args, **kwargs):
+                yield event
+            return
+        yield {"messageStart": {"role": "assistant"}}
+        yield {"contentBlockStart": {"start": {"toolUse": {"name": "Person", "toolUseId": "call-1"}}}}
+        yield {"contentBlockDelta": {"delta": {"toolUse": {"input": '{"name": "Ada"}'}}}}
+        yield {"contentBlockStop": {}}
+        yield {"messageStop": {"stopReason": "tool_use"}}
+
+
+async def test_a_structured_output_is_recorded_as_json() -> None:
+    async with TestStrands().on_stage(HostModel()) as stage:
+        agent = stage.host.agent("one")
+        agent.model = Fills(stage.model)
+        await agent.invoke_async("I am Ada.", structured_output_model=Person)
+        await agent.invoke_async("Sentence 2.")
+        assert await stage.recorded() == ["I am Ada.", '{"name":"Ada"}', "Sentence 2.", "Answer 1."]
