@@ -56,9 +56,15 @@ class LongModel(HostModel):
         return turn if turn.calls_tool else ModelTurn(f"{turn.text} {self._tail}")
 
 
+def _head(text: str) -> str:
+    """The beginning of a long answer, by which it is told from others; a host may say more before it."""
+    head = text.partition(" tea leaves")[0].strip()
+    return head[head.rfind("Answer ") :] if "Answer " in head else head
+
+
 def verdict(recorded: list[str], seen: list[tuple[str, str]]) -> dict[str, int]:
     """How many turns of those that the user saw are lost, stored twice, or stored as a pair that never was."""
-    heads = [text.partition(" tea leaves")[0] for text in recorded]
+    heads = [*map(_head, recorded)]
     pairs = list(zip(heads[::2], heads[1::2], strict=False))
     lost = sum(turn not in pairs for turn in seen)
     twice = len(pairs) - len(set(pairs))
@@ -74,16 +80,15 @@ async def play(stage: Any, turns: int) -> dict[str, int]:
     What is recorded is taken out of the memory again, since the suite's memory reads all it has at every search.
     """
     recorded: list[str] = []
+    seen: list[tuple[str, str]] = []
     for at in range(1, turns + 1):
-        await stage.host.ask(f"Sentence {at}.")
+        seen.append((f"Sentence {at}.", _head(await stage.host.ask(f"Sentence {at}."))))
         if at % 10 == 0 or at == turns:
             recorded += await stage.recorded()
             stage.store.rows.clear()
-    seen = [(f"Sentence {at}.", f"Answer {at}.") for at in range(1, turns + 1)]
-    heads = [text.partition(" tea leaves")[0] for text in recorded]
     judged = verdict(recorded, seen)
-    in_order = sorted(heads, key=lambda text: int(text.rstrip(".").rpartition(" ")[2]))
-    return judged if heads == in_order else {**judged, "out of order": 1}
+    in_order = [*map(_head, recorded)] == [text for turn in seen for text in turn]
+    return judged if in_order or any(judged.values()) else {**judged, "out of order": 1}
 
 
 class InLife(HostContract):
@@ -114,9 +119,8 @@ class InLife(HostContract):
         model = LongModel(5)
         model.uses_tool = True
         async with self.scene(model=model) as stage:
-            for at in range(1, 4):
-                await stage.host.ask(f"Sentence {at}.")
-            turns = [(f"Sentence {at}.", f"Answer {at}.") for at in range(1, 4)]
+            asked = [f"Sentence {at}." for at in range(1, 4)]
+            turns = [(said, _head(await stage.host.ask(said))) for said in asked]
             assert verdict(await stage.recorded(), turns) == NOTHING_WRONG
 
     async def test_an_edited_question_replaces_the_first(self) -> None:
