@@ -268,6 +268,11 @@ class Outbox:
             )
             db.execute(f"SELECT 1 FROM lanes WHERE {_IN_LANE} FOR UPDATE", (self.kind, *lane))
 
+    def settle(self, db: Any, lane: Lane, keys: Iterable[str]) -> None:
+        """Remove entries that need no delivery any more, as part of a call of the store."""
+        for key in keys:
+            db.execute(f"DELETE FROM outbox WHERE {_IN_LANE} AND key = ?", (self.kind, *lane, key))
+
     @staticmethod
     def read(db: Any, where: str, values: Sequence[Any] = ()) -> list[Entry]:
         """Entries by a condition, as part of a call of the store."""

@@ -43,6 +43,7 @@ from memory.adapter import (
     SequentialBulk,
     ShieldedCalls,
 )
+from memory.adapter.stores import OUTBOX, Outbox
 from memory.backends.memos.answers import (
     MEMORY_TYPES,
     by_id,
@@ -53,8 +54,9 @@ from memory.backends.memos.answers import (
     to_entries,
 )
 from memory.backends.memos.client import ERRORS, MAX_CONCURRENCY, Canary, Native, Transport, unfound_by
+from memory.backends.memos.ledger import KIND, Ledger, Written
 from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.readiness import Ledger, Readiness, Status, Written
+from memory.backends.memos.readiness import Readiness, Status
 from memory.backends.memos.translate import OPERATORS, Requests, cube_of, dropped_roles
 
 _UNCHANGED = (
@@ -99,7 +101,8 @@ class MemosAdapter(SequentialBulk):
         self._native = Native(transport, Requests(options))
         self._shared = options.writable_cubes
         server = options.url if transport.name == "http" else transport.name
-        ledger = partial(Ledger, settings.data_dir / "memos", server)
+        self._outbox = Outbox(settings.store.handle(OUTBOX), KIND)
+        ledger = partial(Ledger, self._outbox, server)
         self._readiness = Readiness(self._native, options, self._shared, ledger)
         self._canary = Canary(self._native, options, self.shielded, settings.where)
         self._checking = anyio.Lock()
@@ -158,12 +161,12 @@ class MemosAdapter(SequentialBulk):
 
     async def _add_to(self, place: str, event: MemoryEvent, cube: str) -> Outcome:
         written = Written(event.event_id, event.session_id, place)
-        sent_before = self._readiness.send(cube, written)  # first, because the answer may be lost
+        sent_before = await self._readiness.send(cube, written)  # first, because the answer may be lost
         try:
             return await self._added(written, event, cube, sent_before=sent_before)
         except BackendError as error:
             if not error.ambiguous:
-                self._readiness.settle(cube, [written.mark])
+                await self._readiness.settle(cube, [written.mark])
             raise
 
     async def _added(self, written: Written, event: MemoryEvent, cube: str, *, sent_before: bool) -> Outcome:
@@ -237,7 +240,7 @@ class MemosAdapter(SequentialBulk):
             # It would store it again.
             await self._readiness.idle(self._options.idle_timeout_s, [cube, *self._shared])
             place, item = await self._native.own(native_id, cube, self._shared)
-            self._readiness.forget(cube, place, item)
+            await self._readiness.forget(cube, place, item)
             return await self._native.remove(native_id, place)
 
         raw = await self.shielded.run(cube, delete)
@@ -293,7 +296,7 @@ class MemosAdapter(SequentialBulk):
         """``verified`` is False as well where the scheduler was still at work: it could store something later."""
         cube = cube_of(scope)
         idle = await self._readiness.idle(self._options.idle_timeout_s, [cube, *self._shared])
-        erased = self._readiness.noted(cube)
+        erased = await self._readiness.noted(cube)
         with self.clearing():
             clear = partial(self._native.clear, cube, self._shared)
             removed, gone, left = await self.shielded.run(cube, clear)
@@ -325,4 +328,6 @@ class MemosAdapter(SequentialBulk):
         return self.health_of(status, versions=versions, details=details, warnings=warnings)
 
     async def aclose_native(self) -> None:
+        self._outbox.close()
+        self._outbox.store.close()
         await self._transport.aclose()

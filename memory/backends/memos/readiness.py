@@ -1,166 +1,25 @@
-"""Whether what was written can be found: the scheduler's word, what is stored, and a search for it. Without Redis
-MemOS only counts the tasks of all users. A finished task may have kept the text as it was, because the model
-failed, may have stored nothing, or what no search finds, and says nothing of it. So each event stays in question
-until it was seen stored and found: on disk, because MemOS forgets them."""
+"""Whether what was written can be found: the scheduler's word, what is stored, and a search for it.
+
+Without Redis MemOS only counts the tasks of all users. A finished task may have kept the text as it was, because
+the model failed. It may have stored nothing, or what no search finds, without a word. So each event stays in
+question until it was seen stored and found.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import secrets
-import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import anyio
 
-from memory import BackendError, BackendReadiness, BackendUnavailable
-from memory.adapter import AppendLog, BackendProtocolError, FileLock, StoreError
-from memory.backends.memos.answers import Added, Item, event_ids, is_by, unextracted, untouched
+from memory import BackendError, BackendReadiness
+from memory.adapter import BackendProtocolError
+from memory.backends.memos.answers import Item, event_ids, is_by, unextracted, untouched
 from memory.backends.memos.client import Native
+from memory.backends.memos.ledger import Ledger, Sendings, Written
 from memory.backends.memos.options import MemosOptions
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """An event that was sent to a cube, and what it became, as far as that is known. Each sending has a mark of
-    its own: what closes one, in whatever process and by whatever clock, closes no other."""
-
-    event_id: str
-    session_id: str
-    place: str
-    mark: str = field(default_factory=lambda: secrets.token_hex(8))
-    added: tuple[Added, ...] = field(default=(), kw_only=True)
-
-
-class Sendings:
-    """What is in question of one cube, by mark; an event is found among them however many there are."""
-
-    def __init__(self, by_mark: Mapping[str, Written] | None = None) -> None:
-        self._by_mark: dict[str, Written] = {}
-        self._of_event: Counter[tuple[str, str]] = Counter()
-        for written in (by_mark or {}).values():
-            self.add(written)
-
-    def add(self, written: Written) -> None:
-        if written.mark not in self._by_mark:
-            self._of_event[written.place, written.event_id] += 1
-        self._by_mark[written.mark] = written
-
-    def get(self, mark: str, default: Written) -> Written:
-        return self._by_mark.get(mark, default)
-
-    def remove(self, mark: str) -> bool:
-        """Whether it was among them."""
-        written = self._by_mark.pop(mark, None)
-        if written is None:
-            return False
-        event = written.place, written.event_id
-        self._of_event[event] -= 1
-        if not self._of_event[event]:
-            del self._of_event[event]
-        return True
-
-    def has(self, place: str, event_id: str) -> bool:
-        return (place, event_id) in self._of_event
-
-    def to(self, place: str) -> list[Written]:
-        return [written for written in self._by_mark.values() if written.place == place]
-
-
-class Ledger:
-    """The open events of one cube of a server, in files below ``directory``, one of each process. No texts."""
-
-    def __init__(self, directory: Path, server: str, cube: str) -> None:
-        self._directory = directory
-        self._name = hashlib.sha256(json.dumps([server, cube]).encode()).hexdigest()[:32]
-        self._own: AppendLog | None = None
-        self.begun = False  # whether all that was ever sent to this cube was noted
-        self.problem = ""  # why what stands in the files cannot be relied on
-
-    def load(self) -> dict[str, Written]:
-        """What all processes have noted, by mark; the order in which they did says nothing."""
-        opened: dict[str, Written] = {}
-        try:
-            with self._alone():
-                logs = self._logs()
-                records = [json.loads(record) for log in logs for record in log.load()]
-                lost = [warning for log in logs if log.lost for warning in log.warnings()]
-                self.begun = ["begun"] in records
-                closed = {fields[0] for kind, *fields in records if kind == "closed"}
-                sent = [fields for kind, *fields in records if kind == "sent" and fields[-1] not in closed]
-                opened = {written.mark: written for written in (Written(*fields) for fields in sent)}
-                if not lost and (len(logs) > 8 or len(records) > 1000 + 4 * len(opened)):
-                    first = [["begun"]] if self.begun else []
-                    with suppress(OSError):  # all stands in the former ones
-                        self._renew(*first, *(["sent", *fields] for fields in sent))
-        except (StoreError, OSError, ValueError, TypeError, LookupError) as error:
-            lost = [str(error)]
-        if lost:
-            self.problem = f"what was sent is not known any more: {'; '.join(lost)}"
-            return {}
-        return opened
-
-    def begin(self, erased: Iterable[str] = ()) -> None:
-        """A cube that is new, or was emptied of what is ``erased``: all that it holds from now on was noted."""
-        write = self._renew if self.problem else self._append
-        self.begun, self.problem = True, ""
-        self._note(write, ["begun"], *(["closed", mark] for mark in erased))
-
-    def sent(self, event: Written) -> None:
-        """Before an event is sent. Where it cannot be noted, :attr:`problem` says so and nothing is ever ready."""
-        self._note(self._append, ["sent", event.event_id, event.session_id, event.place, event.mark])
-
-    def close(self, marks: Iterable[str]) -> None:
-        """What was seen stored and found, or certainly is not stored."""
-        self._note(self._append, *(["closed", mark] for mark in marks))
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One process at a time: who reads a log mends it, and who finds many makes them one."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self._directory / "lock", what="what was sent to MemOS", instead="try again")
-        until = time.monotonic() + 5.0
-        while not lock.held:
-            try:
-                lock.acquire()
-            except BackendUnavailable:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.002)
-        try:
-            yield
-        finally:
-            lock.release()
-
-    def _logs(self) -> list[AppendLog]:
-        """Of each, also where only what belongs to it is left."""
-        files = self._directory.glob(f"{self._name}.*.events*")
-        names = {file.name.partition(".events")[0] for file in files}
-        return [AppendLog(self._directory / f"{name}.events") for name in sorted(names)]
-
-    def _note(self, write: Callable[..., None], *records: list[str]) -> None:
-        try:
-            with self._alone():
-                write(*records)
-        except (BackendError, StoreError, OSError) as error:
-            self.problem = f"what is sent cannot be noted: {getattr(error, 'strerror', error)}"
-
-    def _append(self, *records: list[str]) -> None:
-        if self._own is None or self._own.problem():  # none yet, or another process has removed it
-            self._own = AppendLog(self._directory / f"{self._name}.{secrets.token_hex(8)}.events")
-        self._own.append(*(json.dumps(record).encode() for record in records))
-
-    def _renew(self, *records: list[str]) -> None:
-        former, self._own = self._logs(), None
-        self._append(*records)
-        for log in former:
-            log.remove()
-
 
 Status = Literal["committed", "queued", "pending", "unknown"]
 
@@ -191,15 +50,15 @@ class Readiness:
     _old_failures: dict[str, frozenset[str]] = field(default_factory=dict)
     _unreconciled: dict[str, object] = field(default_factory=dict)  # each write leaves a mark of its own
 
-    def noted(self, cube: str) -> list[str]:
-        """What is in question before a reset, by mark; what other processes send during it stays so."""
-        return list(self._ledger(cube).load())
+    async def noted(self, cube: str) -> list[str]:
+        """Marks of what is in question before a reset; what other processes send during it stays so."""
+        return await self._ledger(cube).marks()
 
     async def begin(self, cube: str, erased: Sequence[str]) -> None:
         """An emptied scope: what was ``erased``, or failed before, is not held against what will be written."""
         self._open.pop(cube, None)
         self._unreconciled.pop(cube, None)
-        self._ledger(cube).begin(erased)
+        await self._ledger(cube).begin(erased)
         if self.options.redis:
             self._old_failures[cube] = await self._failures(cube)
 
@@ -208,9 +67,9 @@ class Readiness:
         if cube in self._ledgers:
             return
         ledger = self.ledger(cube)
-        opened = ledger.load()
+        opened = await ledger.load()
         if not (ledger.begun or ledger.problem or opened or await self.native.listing(cube)):
-            ledger.begin()
+            await ledger.begin()
         self._ledgers[cube] = ledger
         self._open[cube] = Sendings(opened)
         if self.options.redis and not opened:
@@ -219,18 +78,18 @@ class Readiness:
     def _ledger(self, cube: str) -> Ledger:
         return self._ledgers.setdefault(cube, self.ledger(cube))
 
-    def forget(self, cube: str, place: str, item: Item) -> None:
-        """This memory shall be gone: whether its event is stored is no question any more."""
+    async def forget(self, cube: str, place: str, item: Item) -> None:
+        """A memory that shall be gone: whether its event is stored is no question any more."""
         waiting, events = self._open[cube].to(place), set(event_ids(item))
         for written in waiting:
             if any(memory.native_id == item.get("id") for memory in written.added):
                 events.add(written.event_id)
-        self.settle(cube, [written.mark for written in waiting if written.event_id in events])
+        await self.settle(cube, [written.mark for written in waiting if written.event_id in events])
 
-    def send(self, cube: str, written: Written) -> bool:
-        """Noted first, so that a later process asks for it, too; whether it was sent before and may be stored."""
+    async def send(self, cube: str, written: Written) -> bool:
+        """Note an event before it is sent; return whether it was sent before and may be stored."""
         sent_before = self._open[cube].has(written.place, written.event_id)
-        self._ledger(cube).sent(written)
+        await self._ledger(cube).sent(written)
         self.wrote(cube, written)
         return sent_before
 
@@ -239,11 +98,11 @@ class Readiness:
         if written is not None:
             self._open[cube].add(written)
 
-    def settle(self, cube: str, marks: Sequence[str]) -> None:
+    async def settle(self, cube: str, marks: Sequence[str]) -> None:
         """Seen stored and found, or certainly not stored; of an event that was refused, that sending alone."""
         known = [mark for mark in marks if self._open[cube].remove(mark)]
         if known:
-            self._ledger(cube).close(known)
+            await self._ledger(cube).close(known)
 
     async def idle(self, timeout_s: float, cubes: Sequence[str] | None = None) -> bool:
         """Wait until no task waits or runs, for these users or for all that were written to; whether that came."""
@@ -315,7 +174,7 @@ class Readiness:
     async def _judge(self, cube: str) -> BackendReadiness:
         """Idle: now all that was written must be stored, by the model's work where it was to work, and found."""
         ledger, known = self._ledger(cube), self._open[cube]
-        opened = ledger.load()  # other processes have sent, closed or reset meanwhile
+        opened = await ledger.load()  # other processes have sent, closed or reset meanwhile
         if not ledger.problem:
             self._open[cube] = Sendings({mark: known.get(mark, written) for mark, written in opened.items()})
         detail = "nothing is stored"
@@ -390,7 +249,7 @@ class Readiness:
                 crowded.add(written.event_id)
             elif not any(unextracted(item) or self._awaits_scheduler(item) for item in mine):
                 closed.append(written.mark)
-        self.settle(cube, closed)
+        await self.settle(cube, closed)
         if not waiting and stored:
             lost += not await self.native.found(str(next(iter(stored.values())).get("memory")), place)
         return len(gone), 0 if lost else len(crowded), lost

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import errno
-import time
-from pathlib import Path
-from threading import Thread
+import sqlite3
+from contextlib import closing
 
 import pytest
 from both_loops import anyio_backend as anyio_backend
 from memos_support import ALICE, BOB, config, event, opened, ready
 
 from memory import open_memory
-from memory.adapter import AppendLog, BackendRateLimited
+from memory.adapter import BackendRateLimited, StoreError
+from memory.adapter.stores import Outbox
 from memory.backends.memos.client import Native
-from memory.backends.memos.readiness import Ledger, Written
-from memory.slot import files
+from memory.storage.insert import FILE_NAME
 
 
 async def _lose(double, *texts):
@@ -207,180 +205,63 @@ async def test_what_was_sent_more_than_once_is_one_event_in_question(double):
         assert (await ready(slot)).state == "ready"
 
 
-@pytest.mark.thorough
-async def test_a_ledger_that_goes_while_it_is_used_leaves_nothing_ready(double, tmp_path):
-    async with open_memory(config(double.url), scope=ALICE, data_dir=tmp_path) as slot:
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_two_machines_with_one_state_do_not_take_each_others_losses_for_ready(
+    double, tmp_path, state_url
+):
+    """Each machine has a data directory of its own; what the other one sent stands in the shared state."""
+
+    def machine(name):
+        settings = config(double.url)
+        settings["memory"] |= {"state": state_url, "data_dir": str(tmp_path / name)}
+        return open_memory(settings, scope=ALICE)
+
+    async with machine("a") as first, machine("b") as second:
+        await first.record_event(event("I like sencha."))
+        assert (await ready(first)).state == "ready"
         double.model.loses_raw = True
-        await slot.record_event(event("I like oolong."))
-        for file in (tmp_path / "memos").iterdir():
-            file.unlink()
-        assert (await ready(slot)).state == "unknown"
-        assert (await ready(slot)).state == "unknown"
+        for text in ("I like oolong.", "I like mate."):
+            assert (await second.record_event(event(text))).status == "queued"
+        answer = await ready(first)
+        assert (answer.state, "of 2 events nothing is stored" in answer.detail) == ("unknown", True)
+    async with machine("a") as fresh:
+        assert (await ready(fresh)).state == "unknown"
+        assert (await fresh.reset_scope(ALICE)).verified
+        assert (await ready(fresh)).state == "ready"
 
 
-async def test_many_processes_leave_few_files(double, tmp_path):
-    for number in range(12):
-        async with open_memory(config(double.url), scope=ALICE, data_dir=tmp_path) as slot:
-            await slot.record_event(event(f"I own {number} boats."))
-            assert (await ready(slot)).state == "ready"
-    assert len(list((tmp_path / "memos").glob("*.events"))) < 12
-
-
-@pytest.mark.parametrize("damage", ["cut", "gone", "changed", "zeros"])
-async def test_a_ledger_that_is_damaged_is_never_ready(double, tmp_path: Path, damage: str):
+async def test_an_entry_that_is_unreadable_or_gone_leaves_nothing_ready(double, tmp_path):
     settings = config(double.url)
     async with open_memory(settings, scope=ALICE, data_dir=tmp_path) as slot:
+        double.model.loses_raw = True
         await slot.record_event(event("I like oolong."))
-        double.model.work()
-    (file,) = (tmp_path / "memos").glob("*.events")
-    content = file.read_bytes()
-    lines = content.splitlines(keepends=True)
-    if damage == "gone":
-        file.unlink()
-    else:
-        changed = {"cut": lines[0], "changed": content.replace(b"sent", b"gone"), "zeros": b"\0" * 40}
-        file.write_bytes(changed[damage])
-    async with open_memory(settings, scope=ALICE, data_dir=tmp_path) as slot:
-        assert (await ready(slot)).state == "unknown"
-        await slot.reset_scope(ALICE)
+        with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
+            db.execute("UPDATE outbox SET payload = '[]' WHERE kind = 'memos' AND state = 'unknown'")
+            db.commit()
+        answer = await ready(slot)
+        assert (answer.state, "of the outbox is unreadable" in answer.detail) == ("unknown", True)
+        assert (await slot.reset_scope(ALICE)).verified
+        assert (await ready(slot)).state == "ready", "a reset removes the entry"
+
+
+async def test_a_store_that_cannot_be_written_leaves_nothing_ready_until_a_reset(double, monkeypatch):
+    async with opened(double) as slot:
+        with monkeypatch.context() as patched:
+            patched.setattr(Outbox, "insert", full)
+            assert (await slot.record_event(event("I like oolong."))).status == "queued"
+        answer = await ready(slot)
+        assert (answer.state, "cannot be noted: the disk is full" in answer.detail) == ("unknown", True)
+        assert (await slot.reset_scope(ALICE)).verified
         assert (await ready(slot)).state == "ready"
 
 
-@pytest.mark.thorough
-async def test_nor_one_that_is_gone_over_an_empty_store(double, tmp_path: Path):
-    settings = config(double.url)
-    async with open_memory(settings, scope=ALICE, data_dir=tmp_path) as slot:
-        double.model.loses_raw = True
-        await slot.record_event(event("I like oolong."))
-    double.model.work()
-    (file,) = (tmp_path / "memos").glob("*.events")
-    file.unlink()
-    for _ in range(2):
-        async with open_memory(settings, scope=ALICE, data_dir=tmp_path) as slot:
-            assert (await ready(slot)).state == "unknown"
+def full(*_, **__):
+    raise StoreError("the disk is full")
 
 
-def _meanwhile(monkeypatch, target, name, condition, call) -> list[Thread]:
-    """``call``, from another process as it were, right after the first call of a function that fits."""
-    real, begun = getattr(target, name), []
-
-    def both(*given, **named):
-        answer = real(*given, **named)
-        if not begun and condition(*given):
-            begun.append(Thread(target=call))
-            begun[0].start()
-            begun[0].join(0.3)
-        return answer
-
-    monkeypatch.setattr(target, name, both)
-    return begun
-
-
-def _fresh(directory: Path) -> Ledger:
-    return Ledger(directory, "http://memos", "cube")
-
-
-def test_what_is_noted_while_another_process_makes_many_logs_one_stays(tmp_path, monkeypatch):
-    earlier = [_fresh(tmp_path) for _ in range(9)]
-    for number, ledger in enumerate(earlier):
-        ledger.sent(Written(f"e{number}", "session", "place"))
-    late = Written("late", "session", "place")
-    log = earlier[-1]._own.path
-    others = _meanwhile(
-        monkeypatch, AppendLog, "load", lambda read: read.path == log, lambda: earlier[-1].sent(late)
-    )
-    assert len(_fresh(tmp_path).load()) == 9
-    others[0].join()
-    known = _fresh(tmp_path)
-    known_ids = {written.event_id for written in known.load().values()}
-    assert known_ids == {*(f"e{number}" for number in range(9)), "late"}
-    assert known.problem == ""
-
-
-def test_a_log_that_is_read_while_it_is_written_is_not_damaged(tmp_path, monkeypatch):
-    ledger, reader = _fresh(tmp_path), _fresh(tmp_path)
-    ledger.sent(Written("e1", "session", "place"))
-    others = _meanwhile(
-        monkeypatch, files, "append_bytes", lambda path, *_: path.suffix == ".events", reader.load
-    )
-    ledger.sent(Written("e2", "session", "place"))
-    others[0].join()
-    known = _fresh(tmp_path)
-    assert (len(known.load()), known.problem, reader.problem) == (2, "", "")
-
-
-def test_a_log_of_events_long_closed_is_made_short(tmp_path):
-    ledger = _fresh(tmp_path)
-    ledger.begin()
-    for number in range(700):
-        ledger.sent(Written(f"e{number}", "session", "place", f"mark{number}"))
-    ledger.close([f"mark{number}" for number in range(699)])
-    for _ in range(2):
-        known = _fresh(tmp_path)
-        assert (list(known.load()), known.begun) == (["mark699"], True)
-    assert sum(len(file.read_bytes()) for file in tmp_path.glob("*.events")) < 200
-    ledger.close(["mark699"])
-    assert _fresh(tmp_path).load() == {}
-
-
-def test_a_full_disk_on_which_no_log_can_be_made_anew_takes_no_event_away(tmp_path, monkeypatch):
-    for number in range(9):
-        _fresh(tmp_path).sent(Written(f"e{number}", "session", "place"))
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(files, "append_bytes", full)
-        known = _fresh(tmp_path)
-        assert (len(known.load()), known.problem) == (9, "")
-        known.sent(Written("late", "session", "place"))
-        assert "No space left" in known.problem
-    assert len(_fresh(tmp_path).load()) == 9
-
-
-@pytest.mark.parametrize("by_another", [False, True], ids=["one process", "two processes"])
-@pytest.mark.parametrize(
-    ("closed_at", "again_at"),
-    [(1010, 500), (4600, 1001), (500, 400), (1000, 1000)],
-    ids=["set back", "set forward and back", "set back twice", "stopped"],
-)
-def test_no_clock_says_whether_an_event_was_sent_after_it_was_closed(
-    tmp_path, monkeypatch, closed_at, again_at, by_another
-):
-    def opened_after(at_s, write, *noted):
-        monkeypatch.setattr(time, "time_ns", lambda: at_s * 10**9)
-        write(*noted)
-        return [written.event_id for written in _fresh(tmp_path).load().values()]
-
-    sender = _fresh(tmp_path)
-    closer = _fresh(tmp_path) if by_another else sender
-    sent, sent_again = (Written("e1", "session", "place") for _ in range(2))
-    assert opened_after(1000, sender.sent, sent) == ["e1"]
-    assert opened_after(closed_at, closer.close, [sent.mark]) == []
-    assert opened_after(again_at, sender.sent, sent_again) == ["e1"]
-    for _ in range(9):  # so many that they are made one
-        opened_after(again_at, _fresh(tmp_path).begin)
-    assert len(list(tmp_path.glob("*.events"))) < 9
-    assert opened_after(again_at, sender.close, [sent.mark]) == ["e1"]
-    assert opened_after(closed_at, closer.close, [sent_again.mark]) == []
-
-
-def test_a_line_with_more_than_its_fields_is_damage(tmp_path):
-    ledger = Ledger(tmp_path, "http://memos", "cube")
-    ledger.sent(Written("event", "session", "place", "mark"))
-    assert list(Ledger(tmp_path, "http://memos", "cube").load()) == ["mark"]
-    ledger._append(["sent", "event", "session", "place", "mark", "one more"])
-    read = Ledger(tmp_path, "http://memos", "cube")
-    assert read.load() == {}
-    assert "not known any more" in read.problem
-
-
-async def test_no_text_is_in_a_ledger_and_scopes_have_their_own(double, tmp_path):
+async def test_no_text_is_noted(double, tmp_path):
     async with open_memory(config(double.url), data_dir=tmp_path) as slot:
         for scope in (ALICE, BOB):
             await slot.setup_scope(scope)
             await slot.record_event(event("I like oolong.", scope=scope))
-    files = list((tmp_path / "memos").glob("*.events"))
-    assert len(files) == 2
-    assert not any("oolong" in file.read_text() for file in files)
+    assert not any(b"oolong" in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())

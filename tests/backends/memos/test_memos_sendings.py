@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memory.backends.memos.readiness import Sendings, Written
+from memory.backends.memos.ledger import Sendings, Written
 
 
 def sent(event_id: str, place: str = "cube") -> Written:
