@@ -10,6 +10,8 @@ from pathlib import Path
 from sys import intern
 from typing import Any
 
+from pydantic import Field
+
 from conditions._control import ControlCondition
 from conditions._storage import EventLog, Known, OwnedDirectory, read_off_loop, said, write
 from memory import (
@@ -44,6 +46,8 @@ class FullHistoryOptions(PluginOptions):
 
     path: DataPath | None = None
     """One JSONL file per scope, in a directory for one slot at a time. Default: ``<data_dir>/full_history``."""
+    phrases: tuple[str, ...] = Field(default=(), repr=False)
+    """Only messages that hold one of these are shown, ignoring case; empty: all. For controls of a benchmark."""
     durability: Durability = "process"
     """What an acknowledged event survives: the end of the ``process``, or a power cut of the ``machine`` too."""
 
@@ -80,6 +84,7 @@ class _Transcript:
     """The history of one scope, sorted by time, and by arrival where the time is the same."""
 
     log: EventLog
+    phrases: tuple[str, ...] = ()
     turns: list[_Turn] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
 
@@ -88,6 +93,8 @@ class _Transcript:
         for index, message in enumerate(event.messages):
             name = intern(str(message.name)) if message.name else None
             turn = _Turn(known, index, message.role, name, said(message))
+            if self.phrases and not any(phrase in turn.text.casefold() for phrase in self.phrases):
+                continue
             insort(self.turns, turn, key=lambda turn: turn.of.timestamp)
         self.sizes[known.event_id] = len(event.messages)
 
@@ -123,6 +130,7 @@ class FullHistory(ControlCondition):
         super().__init__(name, traits)
         self._directory = OwnedDirectory(options.path or default, name)
         self._durability = options.durability
+        self._phrases = tuple(phrase.casefold() for phrase in options.phrases)
         self._counter = counter
         self._transcripts: dict[MemoryScope, _Transcript] = {}
 
@@ -135,7 +143,7 @@ class FullHistory(ControlCondition):
     async def _transcript(self, scope: MemoryScope) -> _Transcript:
         self._directory.take()
         if scope not in self._transcripts:
-            transcript = _Transcript(self._log(scope))
+            transcript = _Transcript(self._log(scope), self._phrases)
             for event in await read_off_loop(transcript.log.events):
                 if event.event_id not in transcript.sizes:
                     transcript.add(event)

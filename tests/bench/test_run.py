@@ -201,7 +201,7 @@ async def test_read_only_can_be_switched_off_and_the_page_says_so(run_provider):
 )
 async def test_probes_pass_the_cs_fields_the_settings_name(run_provider, cs, passed):
     adapter = Watched()
-    await run_provider(adapter, block={**GAME, "cs": cs})
+    await run_provider(adapter, block={**GAME, "cs": cs, "labels": "attribute" in cs})
     for request in adapter.queries:
         assert {name for name in ("scenario", "context", "attribute") if getattr(request, name)} == passed
 

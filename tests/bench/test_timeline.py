@@ -24,7 +24,11 @@ def test_a_turn_becomes_an_event_with_all_its_fields():
     said = Turn(
         "t1", "e1", START, (Message(role="user", content="hi"),), "review", "work", "tone", {"origin": "form"}
     )
-    event = said.event(MemoryScope(run_id="r", persona_id="p"), "s1")
+    scope = MemoryScope(run_id="r", persona_id="p")
+    assert said.event(scope, "s1").attribute is None, (
+        "the script's word for it would hand a memory the answer"
+    )
+    event = said.event(scope, "s1", labels=True)
     assert (event.event_id, event.turn_id, event.session_id, event.timestamp) == ("e1", "t1", "s1", START)
     assert event.cs_fields == {"scenario": "review", "context": "work", "attribute": "tone"}
     assert event.metadata == {"origin": "form"}

@@ -6,15 +6,18 @@ played, 5 forced changes with fixed transcripts, 36 test sessions. The text is o
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from memory.bench.data.language import Dice, Language, LanguageName, Setting, World, load_language
+from memory.bench.data.dice import Dice
+from memory.bench.data.language import Language, LanguageName, World, load_language
 from memory.bench.data.nodes import canonical_hash
 from memory.bench.data.plan import TESTS_PER_CHANGE, Plan, PlannedChange, other_context
 from memory.bench.data.timeline import (
@@ -33,6 +36,7 @@ from memory.bench.data.timeline import (
     truth_at,
     turns_of,
 )
+from memory.bench.data.words import Setting
 from memory.contract.errors import ConfigError
 
 _START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -51,18 +55,36 @@ class GameSize(BaseModel):
     language: LanguageName = "en"
 
 
-def make_game(size: GameSize | None = None, *, seed: int = 7) -> TimelineSet:
-    """The game for a size and a seed: equal arguments give equal data, on any machine."""
+def make_game(size: GameSize | None = None, *, seed: int = 7, wordings: Path | None = None) -> TimelineSet:
+    """The game for a size and a seed: equal arguments give equal data, on any machine.
+
+    Args:
+        wordings: a file of wordings in place of those that ship with memslot.
+    """
     size = size or GameSize()
-    language = load_language(size.language)
+    language = load_language(size.language, wordings)
     worlds = language.worlds[: size.users]
     if size.users > len(worlds):
         raise ConfigError(f"game.users: is {size.users}; in {language.name} there are {len(worlds)}")
-    timelines = tuple(_PersonaScript(language, world, seed, size).timeline() for world in worlds)
-    notes = ["Synthetic data of memslot's own; a seed plays half of the wordings of each setting."]
+    scripts = [_PersonaScript(language, world, seed, size) for world in worlds]
+    timelines = tuple(script.timeline() for script in scripts)
+    said: dict[str, dict[str, None]] = {}
+    for script in scripts:
+        for marker, forms in script.said.items():
+            said.setdefault(marker, {}).update(forms)
+    words = f"the wordings of {wordings.name}" if wordings else "memslot's own wordings"
+    notes = [f"Synthetic data with {words}; a seed plays half of those of each setting."]
     if size.tests <= TESTS_PER_CHANGE:
         notes.append(f"With {size.tests} tests, fewer than {TESTS_PER_CHANGE} follow a change.")
-    return TimelineSet("game", timelines, canonical_hash(timelines), seed=seed, notes=tuple(notes))
+    return TimelineSet(
+        "game",
+        timelines,
+        canonical_hash(timelines),
+        seed=seed,
+        notes=tuple(notes),
+        wordings={marker: tuple(forms) for marker, forms in sorted(said.items())},
+        wordings_sha256=hashlib.sha256(wordings.read_bytes()).hexdigest() if wordings else None,
+    )
 
 
 @dataclass
@@ -75,6 +97,7 @@ class _PersonaScript:
     size: GameSize
     history: list[Preference] = field(default_factory=list)
     decoys: list[tuple[str, str, int]] = field(default_factory=list)
+    said: dict[str, dict[str, None]] = field(default_factory=dict)  # by setting, the surface forms in use
 
     def __post_init__(self) -> None:
         self.dice = Dice(f"game/{self.seed}/{self.world.persona_id}")
@@ -124,14 +147,20 @@ class _PersonaScript:
     def _setting(self, marker: str) -> Setting:
         return self.language.in_play(marker, self.seed)
 
+    def _drawn(self, marker: str, wordings: Sequence[str]) -> str:
+        """A surface form of one of some wordings of a setting."""
+        form = self.language.grammar.drawn(self.dice.pick(wordings), self.dice)
+        self.said.setdefault(marker, {})[form] = None
+        return form
+
     def _stated(self, cell: Cell, marker: str, *, lead: bool | None) -> str:
         """A preference as it is first told: outright, or to be understood from something else."""
         if self.dice.chance(0.4):
             return self._asked(self.language.forms.stated, cell, marker, lead=lead)
-        return self._lead(cell, lead) + self.dice.pick(self._setting(marker).implied)
+        return self._lead(cell, lead) + self._drawn(marker, self._setting(marker).implied)
 
     def _asked(self, forms: Sequence[str], cell: Cell, marker: str, *, lead: bool | None) -> str:
-        phrase = self.dice.pick(self._setting(marker).explicit)
+        phrase = self._drawn(marker, self._setting(marker).explicit)
         form, topic = self.dice.pick(forms), self.language.by_name[cell[1]].topic
         lead_in = self._lead(cell, lead)
         return opened(form.format(lead=lead_in, topic=topic, marker=phrase, Marker=opened(phrase)))
@@ -190,20 +219,21 @@ class _PersonaScript:
         kind: BeatKind = "hearsay" if self.dice.chance(0.6) else "exception"
         form = self.dice.pick(forms.hearsay if kind == "hearsay" else forms.exception)
         self.decoys.append((name, marker, index + 1))
-        phrase = self.dice.pick(self._setting(marker).explicit)
+        phrase = self._drawn(marker, self._setting(marker).explicit)
         return Beat("", kind, opened(form.format(**self._props(context), marker=phrase)), attribute=name)
 
     def _forced(self, change: PlannedChange, context: str) -> Session:
         """A forced change: what both say is fixed, so that every memory hears the same words."""
         forms, cell = self.language.forms, change.cell
         if change.way == "plain":
-            said = self._lead(cell, None) + self.dice.pick(self._setting(change.value).implied)
+            said = self._lead(cell, None) + self._drawn(change.value, self._setting(change.value).implied)
         else:
             ways = {"announced": forms.announced, "elsewhere": forms.announced, "reverted": forms.reverted}
             lead = True if change.way == "elsewhere" else None
             said = self._asked(ways[change.way], cell, change.value, lead=lead)
-        start, number = self._starts(change.index), sorted(self.changes).index(change.index) + 1
-        session_id = f"evolv_{number:02}"
+        start = self._starts(change.index)
+        # A name of its own would tell the memory which session brings a change.
+        session_id = f"acc_{change.index + 1:03}"
         scenario = self.dice.pick(forms.scenarios[context])
         lines: tuple[tuple[str, str | None], ...] = ((self._talk(context), None), (said, cell[1]))
         talk = [(exchange(text, self.dice.pick(forms.replies)), attribute) for text, attribute in lines]

@@ -2,90 +2,32 @@
 
 A user lets a setting be known in many ways: outright, or to be understood from a complaint, praise, an example or
 a correction. All wordings of a setting mean the same here; no provider sees which belong together, because nothing
-but the sentences reaches it. What is said stands in ``words_<language>.yaml``, ``worlds_...`` and ``forms_...``.
+but the sentences reaches it. What is said stands in ``words_<language>.yaml``, ``worlds_...`` and ``forms_...``;
+``synonyms_...`` gives each wording its surface forms. A file of the user's own may stand for the words.
 """
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
+import yaml
 from pydantic import TypeAdapter
 
+from memory.bench.data.dice import Dice
+from memory.bench.data.grammar import Grammar
+from memory.bench.data.own_wordings import own_wordings
 from memory.bench.data.timeline import CONTEXTS, TimelineSet
+from memory.bench.data.words import IMPLIED, Attribute, Setting
 from memory.contract.errors import ConfigError
 from memory.plugins.blocks import load_yaml
 
 LanguageName = Literal["en", "zh"]
-_IMPLIED = ("complaint", "praise", "example", "correction")
-T = TypeVar("T")
-
-
-class Dice:
-    """Chance that a seed decides, the same on any machine: from ``random()`` of :class:`random.Random` alone, the
-    one method whose sequence Python promises to keep."""
-
-    def __init__(self, seed: str) -> None:
-        self._random = random.Random(seed)
-
-    def below(self, limit: int) -> int:
-        return int(self._random.random() * limit)
-
-    def chance(self, probability: float) -> bool:
-        return self._random.random() < probability
-
-    def pick(self, items: Sequence[T]) -> T:
-        return items[self.below(len(items))]
-
-    def shuffled(self, items: Sequence[T]) -> list[T]:
-        rest = list(items)
-        return [rest.pop(self.below(len(rest))) for _ in items]
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One value of an attribute."""
-
-    acted: str  # what a reply shows that follows it; no wording and no part of one
-    explicit: tuple[str, ...]  # phrases that ask for it outright, to be used in a sentence
-    implied: tuple[str, ...] = ()  # whole sentences from which it is to be understood
-
-    @property
-    def marker(self) -> str:
-        """Its name: the truth is written in these."""
-        return self.explicit[0]
-
-    @property
-    def wordings(self) -> tuple[str, ...]:
-        return (*self.explicit, *self.implied)
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """One way in which an assistant can communicate."""
-
-    name: str  # short id, the same in all languages
-    topic: str  # how one speaks of it
-    settings: tuple[Setting, ...]
-    # To which it matters, without naming it, filled with a matter or a person. The first half is made in practice
-    # and the second in tests, so that no test repeats what was said before.
-    requests: tuple[str, ...] = ()
-    talk: tuple[str, ...] = ()  # sentences that share words with its wordings and mean none of them
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return tuple(setting.marker for setting in self.settings)
-
-    def practised(self, *, tested: bool) -> tuple[str, ...]:
-        """The requests of practice, or those of tests."""
-        half = len(self.requests) // 2
-        return self.requests[half:] if tested else self.requests[:half]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +78,7 @@ class Language:
     worlds: tuple[World, ...]
     forms: Forms
     context_words: Mapping[str, Sequence[str]]  # by which a line names a context
+    grammar: Grammar = Grammar()
     # Request -> the attribute its beat names, in data that is read; None: found by the words of the request.
     named_requests: Mapping[str, str] | None = None
 
@@ -184,7 +127,25 @@ class Language:
         dice = Dice(f"wordings/{seed}/{marker}")
         asked = max(1, len(whole.wordings) // 4)
         explicit, implied = dice.shuffled(whole.explicit), dice.shuffled(whole.implied)
-        return Setting(whole.acted, tuple(islice(explicit, asked)), tuple(islice(implied, asked)))
+        return replace(whole, explicit=tuple(islice(explicit, asked)), implied=tuple(islice(implied, asked)))
+
+    def forms_of(self, marker: str) -> Iterator[str]:
+        """Every surface form in which the files let a setting be said."""
+        return (form for wording in self.wordings(marker) for form in self.grammar.forms(wording))
+
+    def speaking(self, said: Mapping[str, Sequence[str]]) -> Language:
+        """The language with the surface forms of a game in place of its wordings; names of settings stay."""
+        attributes = (
+            replace(
+                attribute,
+                settings=tuple(
+                    replace(setting, explicit=(setting.marker,), implied=tuple(said.get(setting.marker, ())))
+                    for setting in attribute.settings
+                ),
+            )
+            for attribute in self.attributes
+        )
+        return replace(self, attributes=tuple(attributes))
 
     def acted(self, attribute: str, marker: str) -> str:
         """What a reply shows that follows a setting."""
@@ -230,15 +191,29 @@ class Language:
 
 
 @cache
-def load_language(name: str) -> Language:
-    """A language by its short name."""
+def load_language(name: str, words: Path | None = None) -> Language:
+    """A language by its short name; ``words`` is a file of wordings in place of those that ship with memslot.
+
+    Raises:
+        ConfigError: no such language, or the file is no file of wordings.
+    """
     for known in get_args(LanguageName):
         if name == known:
             given = _read(f"forms_{name}")
-            words = given.pop("context_words")
+            context_words = given.pop("context_words")
             forms = TypeAdapter(Forms).validate_python(given)
-            return Language(known, _attributes(name), _worlds(name), forms, words)
+            attributes, groups = _attributes(name), _groups(f"synonyms_{name}")
+            if words is not None:
+                attributes, groups = own_wordings(words, attributes)
+            return Language(known, attributes, _worlds(name), forms, context_words, Grammar(groups))
     raise ConfigError(f"language: is {name!r}; the game speaks en and zh")
+
+
+def _groups(name: str) -> list[list[str]]:
+    found: list[list[str]] = yaml.safe_load(
+        Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8")
+    )
+    return found
 
 
 def language_of(data: TimelineSet) -> Language:
@@ -273,7 +248,7 @@ def _attributes(language: str) -> tuple[Attribute, ...]:
     for name, given in _read(f"words_{language}").items():
         settings = []
         for entry in given["settings"]:
-            implied = tuple(said for kind in _IMPLIED for said in entry[kind])
+            implied = tuple(said for kind in IMPLIED for said in entry[kind])
             settings.append(Setting(entry["acted"], tuple(entry["explicit"]), implied))
         requests, talk = tuple(given["requests"]), tuple(given["talk"])
         found.append(Attribute(name, given["topic"], tuple(settings), requests, talk))

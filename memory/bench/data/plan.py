@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from memory.bench.data.language import Attribute, Dice
+from memory.bench.data.dice import Dice
 from memory.bench.data.timeline import CONTEXTS, Cell
+from memory.bench.data.words import Attribute
 
 CHANGES = 5
 """Forced changes of a persona with room for them: announced; said as if it had always been so; told in the other

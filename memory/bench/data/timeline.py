@@ -40,7 +40,8 @@ class Turn:
     def text(self) -> str:
         return "\n".join(message.content for message in self.messages)
 
-    def event(self, scope: MemoryScope, session_id: str) -> MemoryEvent:
+    def event(self, scope: MemoryScope, session_id: str, *, labels: bool = False) -> MemoryEvent:
+        """The event of a scope; ``labels`` tells the attribute, which is the script's and no host's."""
         return MemoryEvent(
             event_id=self.event_id,
             scope=scope,
@@ -50,7 +51,7 @@ class Turn:
             messages=self.messages,
             scenario=self.scenario,
             context=self.context,
-            attribute=self.attribute,
+            attribute=self.attribute if labels else None,
             metadata=dict(self.metadata),
         )
 
@@ -310,6 +311,10 @@ class TimelineSet:
     data_name: str | None = None  # file name without its directory; None for generated data
     seed: int | None = None  # None for data read from a file
     notes: tuple[str, ...] = ()  # what a reader of the scores must know about the data
+    wordings: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # of a game, by setting: as it says them
+    wordings_sha256: str | None = None  # of the file of wordings; None for those that ship with memslot
 
     def __post_init__(self) -> None:
         if repeated(timeline.persona_id for timeline in self.timelines) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -92,7 +93,9 @@ class Job:
 def open_record(job: Job) -> CellRecord:
     """What is known of a cell before it is played."""
     spec, given = job.spec, job.experiment.scope
-    own = {"run_id": f"{job.scope_run_id}.{spec.cell_id}", "persona_id": spec.persona_id}
+    # A memory must not read in its scope which seed made the data it will be asked about.
+    secret = hashlib.sha256(f"{job.scope_run_id}/{spec.cell_id}".encode()).hexdigest()[:20]
+    own = {"run_id": f"{given.run_id}.{secret}" if given else secret, "persona_id": spec.persona_id}
     if (over := len(own["run_id"]) - MAX_ID_LENGTH) > 0:
         raise ConfigError(f"memory.scope.run_id: a run extends it; shorten it by {over} characters")
     return CellRecord(

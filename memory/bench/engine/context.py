@@ -42,6 +42,7 @@ class CellSettings:
     budget: ContextBudget
     event_context: EventContext = "field"
     cs: tuple[CsField, ...] = ("context",)
+    labels: bool = False
     read_only: bool = True  # whether test sessions close the slot for writes
     wait_timeout_s: float = 120.0
     bulk: bool = False
@@ -406,7 +407,7 @@ class Conversation:
 def turn_event(
     scope: MemoryScope, session_id: str, script: Script, number: int, attribute: str | None, said: Exchange
 ) -> MemoryEvent:
-    """The event of a turn that was said before, as the loop handed it over."""
+    """The event of a turn that was said before, as the loop handed it over; ``attribute`` where labels are told."""
     fields = _fields(scope, session_id, script, number, attribute)
     fields["messages"] = _messages(said)
     return event_from_turn(session_id, scope, **fields)

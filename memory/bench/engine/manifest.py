@@ -116,6 +116,8 @@ class DataRecord(Record):
     """Hash of the data as canonical JSON: sorted keys, no optional whitespace, no escapes."""
     seed: int | None
     """What generated the data; null for data read from a file."""
+    wordings_sha256: str | None = None
+    """Of the file of wordings; null for those that ship with memslot, and for data read from a file."""
     personas: int
     sessions: int
     turns: int
@@ -308,7 +310,7 @@ class RunRecord(Record):
 
 
 def run_id_of(scope: MemoryScope | None, experiment_id: str) -> str:
-    """What the ``run_id`` of each cell's scope begins with: that of ``memory.scope``, and the experiment's id."""
+    """What cells make their ``run_id`` of, with a hash: that of ``memory.scope``, and the experiment's id."""
     return experiment_id if scope is None else f"{scope.run_id}.{experiment_id}"
 
 
@@ -319,7 +321,7 @@ class Manifest(Record):
     journal_version: int = JOURNAL_VERSION
     """Of the cells' journals, from which it is resumed."""
     experiment_id: str
-    """Unique; also the directory's name, and a part of its scopes' ``run_id``."""
+    """Unique; also the directory's name."""
     created_at: AwareDatetime
     status: Literal["incomplete", "completed", "failed", "stopped"] = "incomplete"
     """``failed``: a cell, a request or a provider did not end well. ``stopped``: as of cells; resuming goes on."""
@@ -349,7 +351,7 @@ class Manifest(Record):
 
     @property
     def run_id(self) -> str:
-        """What the ``run_id`` of each cell's scope begins with."""
+        """What cells make their ``run_id`` of."""
         return run_id_of(self.scope, self.experiment_id)
 
     def cells_of(self, label: str) -> list[CellRecord]:

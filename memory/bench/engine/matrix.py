@@ -11,7 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from memory.bench.data.language import Dice
+from memory.bench.data.dice import Dice
+from memory.bench.data.language import load_language
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.context import CellSettings
 from memory.bench.engine.manifest import LeftOutRecord
@@ -42,10 +43,11 @@ class CellSpec:
     persona: int
     persona_id: str
     label: str
+    seed_place: int = 0  # in the list of seeds: a memory sees the name of its directory, and not its seed
 
     @property
     def cell_id(self) -> str:
-        return f"{self.variant + 1:02}-s{self.seed}-r{self.replicate}-p{self.persona + 1}"
+        return f"{self.variant + 1:02}-s{self.seed_place + 1}-r{self.replicate}-p{self.persona + 1}"
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Experiment:
         memory = self.content["memory"]
         selected = {memory.get("backend"), memory.get("condition")} - {None}
         config = load_config(
-            _with(self.content, variant),
+            _with(self.content, self._listed(variant)),
             provider=None if selected == {variant.provider} else variant.provider,
             named_by=(self.block, "providers"),
         )
@@ -80,6 +82,15 @@ class Experiment:
             if config.provider not in (memory.get(group) or {}):  # its fields are missing there
                 self.lines["memory", group, config.provider] = self.lines.of(("memory", named))
         return replace(config, base=self.base, problem=self.problem)
+
+    def _listed(self, variant: Variant) -> Variant:
+        """A variant with the phrases that anybody can read in the package, where it is to know them."""
+        if not variant.phrase_list:
+            return variant
+        language = load_language(self.settings.game.language)
+        markers = (marker for attribute in language.attributes for marker in attribute.markers)
+        phrases = sorted({form for marker in markers for form in language.forms_of(marker)})
+        return variant.model_copy(update={"options": {**variant.options, "phrases": phrases}})
 
     @property
     def problem(self) -> Problems:
@@ -95,6 +106,7 @@ class Experiment:
             budget=config.memory.budget,
             event_context=variant.event_context or "field",
             cs=settings.cs,
+            labels=settings.labels,
             read_only=config.memory.read_only_test_sessions,
             wait_timeout_s=settings.wait_timeout_s,
             bulk=settings.bulk,
@@ -106,9 +118,9 @@ class Experiment:
     def cells(self) -> list[CellSpec]:
         """All cells, replicates outermost."""
         return [
-            CellSpec(number, seed, replicate, place, timeline.persona_id, variant.label)
+            CellSpec(number, seed, replicate, place, timeline.persona_id, variant.label, seed_place)
             for replicate in range(1, self.settings.replicates + 1)
-            for seed in self.settings.seeds
+            for seed_place, seed in enumerate(self.settings.seeds)
             for place, timeline in enumerate(self.timelines(seed).timelines)
             for number, variant in enumerate(self.settings.providers)
         ]

@@ -165,7 +165,9 @@ class CellPlayer:
 
     async def _session(self, number: int, session: Session) -> None:
         noted = number <= self.state.sessions
-        await self._deliver_all([turn.event(self._scope, session.session_id) for turn in session.turns])
+        labels = self._settings.labels
+        turns = [turn.event(self._scope, session.session_id, labels=labels) for turn in session.turns]
+        await self._deliver_all(turns)
         if session.script is not None:
             await self._play_script(session.session_id, session.script, noted=noted)
         if not noted:
@@ -198,16 +200,20 @@ class CellPlayer:
                 earlier.append(said)
                 exchanges.append(said.shown())
                 if event is None:
-                    event = turn_event(self._scope, session_id, script, row["n"], beat.attribute, said)
+                    event = turn_event(self._scope, session_id, script, row["n"], self._label(beat), said)
                 await self._deliver_all([event])
                 if beat.truth is None or row["fit"]:
                     break
+
+    def _label(self, beat: Beat) -> str | None:
+        """The script's own word for what a turn is about, where the settings let the memory have it."""
+        return beat.attribute if self._settings.labels else None
 
     async def _turn(
         self, conversation: Conversation, script: Script, beat: Beat, exchanges: list[Exchange], user: str
     ) -> tuple[dict[str, Any], MemoryEvent]:
         """One turn, noted before it is written."""
-        said = await conversation.turn(user, beat.attribute)
+        said = await conversation.turn(user, self._label(beat))
         error, trace, fit = self._driver.outcome(said.recall), said.recall.trace, None
         if beat.truth is not None:
             now = [*exchanges, Exchange(user, said.reply).shown()]

@@ -193,6 +193,7 @@ def data_record(data: TimelineSet) -> DataRecord:
         name=data.data_name,
         sha256=data.data_hash,
         seed=data.seed,
+        wordings_sha256=data.wordings_sha256,
         personas=len(data.timelines),
         sessions=sum(len(timeline.sessions) for timeline in data.timelines),
         turns=sum(len(timeline.turns) for timeline in data.timelines),
@@ -264,7 +265,7 @@ def first_manifest(
     """What is known before anything is played."""
     settings = experiment.settings
     selected = registry.selected(experiment.config(settings.providers[0]))
-    hidden = {"output", "data", "executor", "providers", "roles", "diagnostics"}
+    hidden = {"output", "data", "wordings", "executor", "providers", "roles", "diagnostics"}
     shown = settings.model_dump(mode="json", exclude=hidden)
     manifest = Manifest(
         experiment_id=experiment_id,

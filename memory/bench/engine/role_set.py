@@ -115,7 +115,10 @@ class RoleSet(AsyncExitStack):
         self._models: dict[str, RoleModel] = {}
         self._given = providers or {}
         roles = settings.roles
-        language = load_language(settings.game.language) if data.name == "game" else language_of(data)
+        game = data.name == "game"
+        language = (
+            load_language(settings.game.language).speaking(data.wordings) if game else language_of(data)
+        )
         assistant: Provider = self._model("assistant", roles.assistant) or RuleAssistant(language)
         model = self._model("simulator", roles.simulator)
         simulator: Simulator = ModelSimulator(model) if model else RuleSimulator()

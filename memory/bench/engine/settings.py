@@ -46,6 +46,7 @@ class Variant(Record):
     options: dict[str, Any] = Field(default_factory=dict)  # in place of those of the provider's block
     budget: ContextBudget | None = None  # overrides single fields of ``memory.budget``
     event_context: EventContext | None = None
+    phrase_list: bool = False  # a control: full_history that shows only what holds a phrase of the package
     group: Name | None = None  # only providers of one group, such as ``feedback``, are compared
     needs: tuple[str, ...] = ()  # environment variables without which it is left out
 
@@ -129,7 +130,10 @@ class ExperimentSettings(Record):
     budgets: tuple[Count, ...] = ()  # each for each provider without a budget of its own
     # field: by its CS field, which a provider may show. text: in its words too, so that who keeps them shows it.
     event_context: Annotated[tuple[EventContext, ...], Field(min_length=1)] = ("field",)
-    # Turns that state a preference carry its attribute, which hands a provider that filters hard the answer.
+    # A file of wordings in place of those of the package, which a memory could know by heart.
+    wordings: InputFile | None = None
+    # Events carry the script's attribute, which hands a memory the answer; the page says so.
+    labels: bool = False
     cs: tuple[CsField, ...] = ("context",)
     wait_timeout_s: Annotated[float, Field(gt=0)] = 120.0  # for readiness, before each test session
     bulk: bool = False  # write fixed transcripts session by session, where the provider can
@@ -162,6 +166,14 @@ class ExperimentSettings(Record):
         if (self.data is None) != (self.timeline == "game"):
             wrong = "needs data: the path to read" if self.data is None else "is generated, and reads no data"
             raise ValueError(f"the timeline {self.timeline} {wrong}")
+        if self.wordings is not None and self.timeline != "game":
+            raise ValueError(f"wordings are those of a game; the timeline {self.timeline} has its own")
+        if "attribute" in self.cs and not self.labels:
+            raise ValueError("cs names attribute, which only labels: true lets a memory have")
+        if named := [
+            each.label for each in self.providers if each.phrase_list and each.provider != "full_history"
+        ]:
+            raise ValueError(f"providers: {named[0]}: phrase_list is a control made of full_history")
         if self.timeline != "game" and len(self.seeds) > 1:
             raise ValueError("seeds make generated games; data that is read has one, use replicates")
         return self
@@ -192,8 +204,8 @@ class ExperimentSettings(Record):
 
 
 @lru_cache(maxsize=4)
-def _generated(size: GameSize, seed: int, mode: str) -> TimelineSet:
-    data = make_game(size, seed=seed)
+def _generated(size: GameSize, seed: int, mode: str, wordings: Path | None) -> TimelineSet:
+    data = make_game(size, seed=seed, wordings=wordings)
     return as_probes(data) if mode == "probe" else data
 
 
@@ -209,7 +221,7 @@ def _read(timeline: str, path: Path, limit: int | None, mode: str) -> TimelineSe
 def load_timelines(settings: ExperimentSettings, seed: int) -> TimelineSet:
     """The timelines of one seed; data that is read is the same for every seed. ConfigError says what is wrong."""
     if settings.data is None:
-        return _generated(settings.game, seed, settings.mode)
+        return _generated(settings.game, seed, settings.mode, settings.wordings)
     return _read(settings.timeline, settings.data, settings.limit_questions, settings.mode)
 
 

@@ -100,9 +100,9 @@ class _Check:
         """Each cell of the matrix once, in its order, and no other."""
         kept = self.manifest
         planned = [
-            CellSpec(number, int(seed), replicate, place, "", variant.label)
+            CellSpec(number, int(seed), replicate, place, "", variant.label, seed_place)
             for replicate in range(1, cast(int, kept.settings.get("replicates", 1)) + 1)
-            for seed, data in kept.data.items()
+            for seed_place, (seed, data) in enumerate(kept.data.items())
             for place in range(data.personas)
             for number, variant in enumerate(kept.variants)
         ]
@@ -124,12 +124,15 @@ class _Check:
     def _timelines(self) -> tuple[dict[int, TimelineSet], list[Deviation]]:
         """The data again, by seed: generated, or read from the path that the caller gives."""
         given = self.manifest.settings
-        if given.get("timeline") != "game" and self.data is None:
+        game = given.get("timeline") == "game"
+        own_words = game and any(item.wordings_sha256 for item in self.manifest.data.values())
+        if (own_words or not game) and self.data is None:
             (name,) = {item.name for item in self.manifest.data.values()}
-            self.unchecked.append(f"data, verdicts: give {name} with --data")
+            self.unchecked.append(f"data, verdicts: give {name or 'the file of wordings'} with --data")
             return {}, []
+        read = {"wordings": self.data if own_words else None, "data": None if game else self.data}
         try:
-            self.settings = ExperimentSettings.model_validate({**given, "data": self.data, "diagnostics": {}})
+            self.settings = ExperimentSettings.model_validate({**given, **read, "diagnostics": {}})
         except ValidationError as error:
             return {}, [Deviation(f"{MANIFEST_FILE}: settings", "cannot be used", first_problem(error))]
         found: dict[int, TimelineSet] = {}

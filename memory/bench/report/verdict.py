@@ -195,9 +195,16 @@ def _given(entry: Entry) -> dict[str, str]:
     }
 
 
+TOLD_LABELS = (
+    "Memories were told the labels of the script (labels: true): which attribute each turn is about. One that reads "
+    "only those may lead."
+)
+
+
 def remarks(results: Results) -> list[str]:
     """Warnings of cells and health, each once with its provider, and checks of the doctor that were not passed."""
-    every: list[str] = []
+    labelled = any(manifest.settings.get("labels") for manifest in results.manifests)
+    every = [TOLD_LABELS] if labelled else []
     for entry in results.entries:
         found = [warning for _, cell in entry.cells for warning in cell.warnings]
         found += [warning for _, cell in entry.cells if cell.health for warning in cell.health.warnings]

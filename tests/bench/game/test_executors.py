@@ -93,7 +93,7 @@ def test_a_dask_cluster_plays_the_same_with_a_worker_killed_in_the_middle(
     assert metrics_without_id(there) == metrics_without_id(here)
     resumed = [cell for cell in there.manifest.cells if cell.resumed]
     assert [cell.resumed for cell in resumed] == [1]
-    stored = there.directory / "cells" / "01-s7-r1-p1" / "store" / "full_history"
+    stored = there.directory / "cells" / "01-s1-r1-p1" / "store" / "full_history"
     events = [row["event_id"] for file in stored.glob("*.jsonl") for row in lines(file)]
     assert len(set(events)) == len(events)
 
@@ -155,7 +155,7 @@ def test_a_worker_whose_run_is_gone_ends_and_its_cell_is_taken_up(here: Outcome,
     assert lines(job.cell_directory / "journal.jsonl")
     record = run_job(job)
     assert (record.status, record.resumed) == ("completed", 1)
-    whole = here.directory / "cells" / "01-s7-r1-p1" / "results.jsonl"
+    whole = here.directory / "cells" / "01-s1-r1-p1" / "results.jsonl"
     assert (job.cell_directory / "results.jsonl").read_bytes() == whole.read_bytes()
 
 

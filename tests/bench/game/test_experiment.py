@@ -127,7 +127,7 @@ def test_what_was_said_in_test_sessions_is_in_no_store(outcome: Outcome) -> None
     )
     assert b"acc_001" in kept
     assert not [text for text in complaints if text.encode() in kept]
-    texts = lines(outcome.directory / "cells" / "01-s7-r1-p1" / "texts.jsonl")
+    texts = lines(outcome.directory / "cells" / "01-s1-r1-p1" / "texts.jsonl")
     assert {text["user"] for text in texts} & complaints
 
 
@@ -156,7 +156,7 @@ def test_figures_come_from_what_is_on_disk(outcome: Outcome) -> None:
     assert measure(outcome.directory, outcome.manifest) == outcome.metrics
     written = Metrics.model_validate_json((outcome.directory / "metrics.json").read_text("utf-8"))
     assert written == outcome.metrics
-    file = outcome.directory / "cells" / "01-s7-r1-p1" / "results.jsonl"
+    file = outcome.directory / "cells" / "01-s1-r1-p1" / "results.jsonl"
     whole = file.read_text("utf-8")
     try:
         for wrong in ("{", '{"tokens": NaN}'):
@@ -224,7 +224,7 @@ def test_an_embedded_store_is_the_same_after_every_test_session(tmp_path: Path) 
 def test_texts_are_kept_only_where_they_may_be(tmp_path: Path) -> None:
     done = play(tmp_path, "full_history", keep_texts=False)
     assert "<summary>" not in done.report.read_text("utf-8")
-    cell = done.directory / "cells" / "01-s7-r1-p1"
+    cell = done.directory / "cells" / "01-s1-r1-p1"
     assert not (cell / "texts.jsonl").exists()
     game = make_game(GameSize(**SIZE))
     said = next(beat.goal for test in game.timelines[0].tests for beat in test.script.beats)
@@ -306,7 +306,7 @@ def test_writes_without_an_answer_are_told_beside_the_scores(tmp_path: Path) -> 
     assert done.manifest.cells[1].writes == {"unknown": events}
     (problem,) = problems(done)
     assert problem == (
-        f"full_history, mara (02-s7-r1-p1): {events} writes got no answer, so its memory may have gaps"
+        f"full_history, mara (02-s1-r1-p1): {events} writes got no answer, so its memory may have gaps"
     )
     assert problem in done.report.read_text("utf-8")
 

@@ -141,7 +141,7 @@ def test_a_cell_that_failed_is_told_by_the_exit_code(tmp_path: Path, monkeypatch
     )
     result = invoke("bench", file)
     assert result.exit_code == 1
-    assert "full_history, mara (01-s7-r1-p1): failed: " in " ".join(result.output.split())
+    assert "full_history, mara (01-s1-r1-p1): failed: " in " ".join(result.output.split())
 
 
 def test_journals_of_another_version_are_not_continued(whole: Outcome, tmp_path: Path) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from game_support import play, scores, verify
 
 from memory import ConfigError
+from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import Language, load_language
 from memory.bench.data.timeline import CONTEXTS
 
@@ -161,3 +167,86 @@ def test_a_reply_shows_the_setting_it_follows(language: Language) -> None:
 def test_a_language_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigError, match="speaks en and zh"):
         load_language("tlh")
+
+
+def test_the_grammar_has_ten_thousand_surface_forms(language: Language) -> None:
+    markers = [marker for attribute in language.attributes for marker in attribute.markers]
+    assert len({form for marker in markers for form in language.forms_of(marker)}) >= 10_000
+
+
+def test_a_surface_form_means_its_setting_and_says_nothing_else(language: Language) -> None:
+    for seed in range(3):
+        game = make_game(GameSize(users=4, language=language.name), seed=seed)
+        spoken = language.speaking(game.wordings)
+        for marker, forms in game.wordings.items():
+            for form in forms:
+                text = " ".join(form.casefold().split())
+                means = [spoken.settings[found[0]][1] for found in spoken.any_wording.finditer(text)]
+                assert means == [marker], form
+                assert language.says_context(form) is None, form
+                assert language.matters_to(form) is None, form
+                assert not [sign for sign in language.forms.disowned if sign in text], form
+
+
+def test_few_things_are_said_in_words_that_stand_in_the_package(language: Language) -> None:
+    game = make_game(GameSize(users=4, language=language.name))
+    own = {marker: set(language.wordings(marker)) for marker in game.wordings}
+    said = sum(map(len, game.wordings.values()))
+    assert sum(len(own[marker] & set(forms)) for marker, forms in game.wordings.items()) < 0.45 * said
+
+
+def own_file(path: Path, **changes: Any) -> Path:
+    """A file of wordings that no package holds."""
+    wordings = {
+        name: [
+            {
+                "explicit": [f"qua {name} {number}, if I may"],
+                "implied": [f"Zeta {name} {number}."],
+            }
+            for number in range(4)
+        ]
+        for name in load_language("en").by_name
+    }
+    path.write_text(
+        yaml.safe_dump({"wordings": wordings, "synonyms": [["if I may", "if you let me"]], **changes})
+    )
+    return path
+
+
+def test_a_file_of_wordings_is_played_and_its_hash_is_kept(tmp_path: Path) -> None:
+    file = own_file(tmp_path / "words.yaml")
+    game = make_game(GameSize(users=1), wordings=file)
+    forms = [form for own in game.wordings.values() for form in own]
+    assert all(form.startswith(("qua ", "Zeta ")) for form in forms)
+    assert any("if you let me" in form for form in forms)
+    assert game.wordings_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    settings = {"game": {"users": 1, "sessions": 10, "tests": 3, "attributes": 4}, "wordings": str(file)}
+    done = play(tmp_path / "out", "no_memory", "oracle_ipas", **settings)
+    assert scores(done)["oracle_ipas"]["style fit"] == 1.0
+    kept = done.manifest.model_dump_json()
+    assert game.wordings_sha256 in kept
+    assert str(file) not in kept
+    assert any("file of wordings" in why for why in verify(done.directory).unchecked)
+    checked = verify(done.directory, file)
+    assert (checked.deviations, "verdicts: from the sections shown" in checked.checked) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"words": 1}, "words is not known"),
+        ({"wordings": {}}, "verbosity must be a list of 4 settings; .*tone must be"),
+        ({"synonyms": [["a"], "b"]}, "synonyms must be a list of lists"),
+    ],
+)
+def test_a_file_of_wordings_that_is_wrong_says_where(tmp_path: Path, changes: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        load_language("en", own_file(tmp_path / "words.yaml", **changes))
+
+
+def test_wordings_of_two_settings_are_told_apart(tmp_path: Path) -> None:
+    content = yaml.safe_load(own_file(tmp_path / "words.yaml").read_text())
+    content["wordings"]["tone"][1]["explicit"] = ["Zeta tone"]
+    (tmp_path / "words.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=r"line .*tone has a wording that is part of another"):
+        load_language("en", tmp_path / "words.yaml")

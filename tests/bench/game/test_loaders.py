@@ -95,7 +95,7 @@ def test_personamem_is_played_and_answered(tmp_path: Path) -> None:
     assert shares["full_history"]["right answers"] == 1.0
     assert shares["no_memory"]["right answers"] == 0.5  # the first answer, whatever it is
     assert shares["full_history"]["evidence recall"] is None  # nothing says which turns hold the answer
-    cell = done.directory / "cells" / "02-s7-r1-p1"
+    cell = done.directory / "cells" / "02-s1-r1-p1"
     assert [row["fit_first"] for row in lines(cell / "results.jsonl")] == [True, True]
     (record,) = (cell for cell in done.manifest.cells if cell.label == "full_history")
     assert record.store == {"same": 2}

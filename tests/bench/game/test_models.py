@@ -605,7 +605,7 @@ def test_roles_that_do_not_fit_are_refused(tmp_path: Path, roles: dict[str, Any]
 
 def test_texts_of_models_are_kept_beside_the_scores(tmp_path: Path) -> None:
     done = begin(matrix(tmp_path, "oracle_ipas", game=SMALL, roles=ROLES), models=models())
-    texts = lines(done.directory / "cells" / "01-s7-r1-p1" / "texts.jsonl")
+    texts = lines(done.directory / "cells" / "01-s1-r1-p1" / "texts.jsonl")
     assert texts
     assert set(texts[0]) == {"persona_id", "probe_id", "user", "reply", "context", "event_ids"}
 

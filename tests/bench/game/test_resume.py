@@ -117,7 +117,7 @@ begin(matrix(Path({out!r}), "full_history", game={game!r}))
 
 
 def test_a_process_that_was_killed_repeats_less_than_a_session(whole: Outcome, tmp_path: Path) -> None:
-    journal = lines(whole.directory / "cells" / "01-s7-r1-p1" / "journal.jsonl")
+    journal = lines(whole.directory / "cells" / "01-s1-r1-p1" / "journal.jsonl")
     # In the middle of a session: over a turn that is noted and not yet written.
     turn = next(
         number
@@ -128,10 +128,10 @@ def test_a_process_that_was_killed_repeats_less_than_a_session(whole: Outcome, t
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     (directory,) = tmp_path.iterdir()
-    cell = directory / "cells" / "01-s7-r1-p1"
+    cell = directory / "cells" / "01-s1-r1-p1"
     before = lines(cell / "journal.jsonl")
     done = resume(matrix(tmp_path, "full_history", game=SMALL), directory)
-    assert results(done)["01-s7-r1-p1"] == results(whole)["01-s7-r1-p1"]
+    assert results(done)["01-s1-r1-p1"] == results(whole)["01-s1-r1-p1"]
     after = [row for row in lines(cell / "journal.jsonl") if row["kind"] != "resumed"]
     assert after == journal
     assert after[: len(before)] == before  # nothing that was done is done again
@@ -141,12 +141,12 @@ def test_a_process_that_was_killed_repeats_less_than_a_session(whole: Outcome, t
 def test_a_journal_whose_last_line_is_torn_goes_on(whole: Outcome, tmp_path: Path) -> None:
     experiment = matrix(tmp_path, "full_history", game=SMALL)
     done = begin(experiment)
-    cell = done.directory / "cells" / "01-s7-r1-p1"
+    cell = done.directory / "cells" / "01-s1-r1-p1"
     journal = (cell / "journal.jsonl").read_bytes()
     (cell / "cell.json").unlink()
     (cell / "journal.jsonl").write_bytes(journal[:-20])
     again = resume(experiment, done.directory)
-    assert results(again)["01-s7-r1-p1"] == results(whole)["01-s7-r1-p1"]
+    assert results(again)["01-s1-r1-p1"] == results(whole)["01-s1-r1-p1"]
     torn = journal[: len(journal) // 2] + b"\n{broken\n" + journal[len(journal) // 2 :]
     (cell / "cell.json").unlink()
     (cell / "journal.jsonl").write_bytes(torn)
@@ -169,7 +169,7 @@ def test_only_what_did_not_end_well_is_played_again(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("memory.bench.engine.executors.run_job", noted)
     resume(experiment, done.directory)
     assert played == []
-    (done.directory / "cells" / "02-s7-r1-p1" / "cell.json").unlink()
+    (done.directory / "cells" / "02-s1-r1-p1" / "cell.json").unlink()
     again = resume(experiment, done.directory)
     assert played == ["full_history"]
     assert again.metrics == done.metrics

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 import pytest
 from bench_support import registry_with
-from game_support import begin, lines, verify
+from game_support import begin, lines, matrix, play, scores, verify
 from test_liars import SEED, Honest, figures
 
-from memory import MemoryEvent, RetrieveRequest, RetrieveResult, WriteReceipt
+from memory import ConfigError, MemoryEvent, RetrieveRequest, RetrieveResult, WriteReceipt
 from memory.adapter import ContextEntry
+from memory.bench.data.language import load_language
 from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.matrix import load_experiment
 
@@ -53,7 +54,20 @@ class LateOnServer(OnServer):
     begins_after = 6
 
 
-def played(out: Path, memory: Any) -> Outcome:
+class ReadsLabels(Honest):
+    """Reads no word, and shows the newest thing that was said of what is labelled alike."""
+
+    def shown(self, entries: Any, request: RetrieveRequest) -> Any:
+        events = self.events[request.scope]
+        newest: dict[Any, Any] = {}
+        for entry in sorted(entries, key=lambda entry: str(entry.timestamp)):
+            event = events[entry.event_ids[0]]
+            if event.attribute is not None:
+                newest[event.context, event.attribute] = entry
+        return list(newest.values())
+
+
+def played(out: Path, memory: Any, **bench: Any) -> Outcome:
     OnServer.asked_of_server.clear()
     content = {
         "memory": {
@@ -68,6 +82,7 @@ def played(out: Path, memory: Any) -> Outcome:
             "providers": ["fake"],
             "doctor": False,
             "executor": {"kind": "local"},
+            **bench,
         },
     }
     registry = registry_with(memory)
@@ -107,3 +122,69 @@ def test_an_honest_memory_answers_the_same_again(tmp_path: Path) -> None:
         if row["kind"] == "test"
     }
     assert ways == {"told again"}
+
+
+def test_labels_reach_a_memory_only_where_the_file_says_so_and_the_page_tells(tmp_path: Path) -> None:
+    without, told = (played(tmp_path / str(labels), ReadsLabels, labels=labels) for labels in (False, True))
+    assert figures(without)["style fit"] == 0.0
+    assert (figures(told)["style fit"] or 0.0) > 0.5
+    said = "Memories were told the labels of the script"
+    assert said in told.report.read_text(encoding="utf-8")
+    assert said not in without.report.read_text(encoding="utf-8")
+
+
+class Watches(Honest):
+    """Keeps everything that a memory can see of where it is."""
+
+    seen: ClassVar[set[str]] = set()
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        self.seen.update((event.scope.run_id, event.session_id, event.event_id, event.turn_id))
+        return await super().record_event(event)
+
+
+def test_neither_seed_nor_change_can_be_read_in_a_name(tmp_path: Path) -> None:
+    outcome = played(tmp_path, Watches, seeds=[987654321, 4])
+    assert not [name for name in Watches.seen if "987654321" in name or "evolv" in name]
+    assert len({cell.scope.run_id for cell in outcome.manifest.cells}) == 2
+    assert not [
+        cell.scope.run_id
+        for cell in outcome.manifest.cells
+        if outcome.manifest.experiment_id in cell.scope.run_id
+    ]
+    places = [str(path) for path in outcome.directory.rglob("*")]
+    assert not [place for place in places if "987654321" in place]
+
+
+def test_a_list_of_the_package_s_phrases_finds_little(tmp_path: Path) -> None:
+    """The eight wordings of each setting: 99 % of style fit before they had surface forms."""
+    words = load_language("en")
+    phrases = [w.casefold() for item in words.attributes for m in item.markers for w in words.wordings(m)]
+
+    class KnowsThePackage(Honest):
+        def shown(self, entries: Any, request: RetrieveRequest) -> Any:
+            return [entry for entry in entries if any(phrase in entry.text.casefold() for phrase in phrases)]
+
+    knows = played(tmp_path / "knows", KnowsThePackage, game={**SIZE, "users": 3})
+    assert (figures(knows)["style fit"] or 0.0) < 0.65
+
+
+def test_a_phrase_list_is_a_control_of_the_matrix(tmp_path: Path) -> None:
+    providers = ["full_history", {"provider": "full_history", "name": "phrase list", "phrase_list": True}]
+    done = play(tmp_path, *providers, game=SIZE, budgets=[200])
+    found = scores(done)
+    assert (found["phrase list"]["style fit"] or 0.0) > (found["full_history"]["style fit"] or 0.0)
+    assert not verify(done.directory).deviations
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"cs": ["context", "attribute"]}, "labels: true"),
+        ({"providers": [{"provider": "no_memory", "phrase_list": True}]}, "made of full_history"),
+        ({"timeline": "locomo", "data": "x.json", "wordings": "w.yaml"}, "wordings are those of a game"),
+    ],
+)
+def test_what_would_hand_out_answers_is_refused(tmp_path: Path, given: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        matrix(tmp_path, *given.pop("providers", ["no_memory"]), **given)

@@ -24,7 +24,7 @@ from memory.contract.errors import BackendRejected
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime.providers.scripted import ScriptedProvider
 
-CELL = "cells/02-s7-r1-p1"
+CELL = "cells/02-s1-r1-p1"
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_cells_that_ended_badly_agree_with_what_they_left(tmp_path: Path) -> Non
     failed = begin(experiment, registry=Refusing())
     assert failed.manifest.status == "failed"
     assert verify(failed.directory).deviations == ()
-    assert "cells/02-s7-r1-p1: steps: 3 / " in deviations_text(verify(claimed_complete(failed.directory)))
+    assert "cells/02-s1-r1-p1: steps: 3 / " in deviations_text(verify(claimed_complete(failed.directory)))
     again = resume(experiment, failed.directory)
     assert [cell.resumed for cell in again.manifest.cells] == [0, 1, 0]
     assert verify(failed.directory).deviations == ()
@@ -275,7 +275,7 @@ def test_a_cell_that_is_missing_or_double_is_named(copy: Path) -> None:
     for cells in (whole.cells[:1], (*whole.cells, whole.cells[1])):
         write_record(whole.model_copy(update={"cells": cells}), copy / "manifest.json")
         covered_up(copy)
-        assert "manifest.json: 02-s7-r1-p1 (full_history, seed 7, replicate 1): " in deviations_text(
+        assert "manifest.json: 02-s1-r1-p1 (full_history, seed 7, replicate 1): " in deviations_text(
             verify(copy)
         )
 
@@ -344,14 +344,14 @@ def test_what_sections_hold_is_computed_anew_where_models_play(tmp_path: Path, n
             row = next(row for row in each(rows) if row[name])
             row[name] = type(row[name])(0)
 
-        rewritten(place / "cells" / "01-s7-r1-p1" / file, change)
+        rewritten(place / "cells" / "01-s1-r1-p1" / file, change)
     covered_up(place)
     assert f"{name}: " in deviations_text(verify(place))
 
 
 def test_a_directory_of_no_cell_is_named(copy: Path) -> None:
-    shutil.copytree(copy / CELL, copy / "cells" / "02-s7-r1-p2")
-    assert deviations_text(verify(copy)) == "cells/02-s7-r1-p2: present / no cell of manifest.json"
+    shutil.copytree(copy / CELL, copy / "cells" / "02-s1-r1-p2")
+    assert deviations_text(verify(copy)) == "cells/02-s1-r1-p2: present / no cell of manifest.json"
 
 
 def test_a_file_that_is_missing_is_named(copy: Path) -> None:
