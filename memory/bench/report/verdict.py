@@ -196,8 +196,8 @@ def _given(entry: Entry) -> dict[str, str]:
 
 
 TOLD_LABELS = (
-    "Memories were told the labels of the script (labels: true): which attribute each turn is about. One that reads "
-    "only those may lead."
+    "Memories were told the labels of the script (labels: true): which attribute each turn is about. "
+    "A memory that reads only those may lead."
 )
 
 

@@ -30,7 +30,7 @@ def test_the_preference_game_is_mempabenchs_size_over_six_controls_and_four_budg
         (each.provider, each.budget and each.budget.max_tokens) for each in experiment.settings.providers
     }
     assert played == set(product(CONDITIONS, (300, 600, 2000, 8000)))
-    assert {each.series for each in experiment.settings.providers} == set(CONDITIONS)
+    assert {each.series for each in experiment.settings.providers} == {*CONDITIONS, "phrase list"}
     assert experiment.settings.executor.workers == 2
     cells = experiment.cells()
     assert len({(cell.seed, cell.persona_id) for cell in cells}) == 8
