@@ -139,7 +139,7 @@ async def test_the_manifest_says_what_ran(run_provider):
     assert cell.health.status == "ok"
     assert (cell.status, cell.sessions, cell.counts["events"], cell.probes) == ("completed", 2, 5, 1)
     assert cell.writes == {"committed": 5}
-    assert cell.native_scope["space"].startswith("locomo_2dfake")  # as this backend's alphabet escapes it
+    assert cell.native_scope["space"].startswith(cell.scope.run_id)  # that of this cell alone
     assert (cell.counts["native_records"], cell.readiness) == (5, {"ready": 1})
     assert cell.counts["written_tokens"] > 0
     assert cell.usage["ingest"].tokens is None

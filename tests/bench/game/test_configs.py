@@ -34,7 +34,7 @@ def test_the_preference_game_is_mempabenchs_size_over_six_controls_and_four_budg
     assert experiment.settings.executor.workers == 2
     cells = experiment.cells()
     assert len({(cell.seed, cell.persona_id) for cell in cells}) == 8
-    assert len(cells) == len({cell.cell_id for cell in cells}) == 8 * 6 * 4
+    assert len(cells) == len({cell.cell_id for cell in cells}) == 8 * 7 * 4
     timeline = experiment.timelines(7).timelines[0]
     assert (len(timeline.sessions), len(timeline.tests)) == (99, 36)
     sold = {each.options.get("max_tokens") for each in experiment.settings.providers} - {None}
