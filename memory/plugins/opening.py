@@ -141,12 +141,10 @@ def open_memory_sync(
     Raises:
         ConfigError, PluginError, BackendError: as for :func:`open_memory`.
     """
-    from anyio.from_thread import start_blocking_portal
-
-    from memory.slot.sync import SyncMemory
+    from memory.slot.sync import SyncMemory, opened_in_thread
 
     opening = open_memory(
         config, scope=scope, token_counter=token_counter, trace_sink=trace_sink, data_dir=data_dir
     )
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(opening) as slot:
-        yield SyncMemory(slot, portal)
+    with opened_in_thread(opening) as opened:
+        yield SyncMemory(opened.value, opened.thread)

@@ -366,8 +366,8 @@ def open_turn_memory_sync(
 
     Its :class:`TurnMemory` is for bindings of :mod:`memory.hosts`, which may call it from any thread or loop.
     """
-    from anyio.from_thread import start_blocking_portal
+    from memory.slot.sync import opened_in_thread
 
     opening = open_turn_memory(config, policy, scope=scope, data_dir=data_dir, on_trouble=on_trouble)
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(opening) as memory:
-        yield memory
+    with opened_in_thread(opening) as opened:
+        yield opened.value

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, Unpack
+from typing import Any, Generic, TypeVar, Unpack
 
-from anyio.from_thread import BlockingPortal
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from memory.contract.errors import LifecycleError
 from memory.contract.receipts import ResetReceipt, WriteReceipt
@@ -15,14 +18,57 @@ from memory.slot.turns import RecallFields, ScopedMemory, TurnFields
 
 T = TypeVar("T")
 
+_OF_PARENTS: list[ExitStack] = []  # kept, because a collected one would wait for a thread that is not here
+
+
+@dataclass(frozen=True)
+class LoopThread:
+    """An event loop in a thread of its own. A forked process has a copy of this object and no such thread."""
+
+    portal: BlockingPortal
+    pid: int
+
+    def call(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run ``work`` in the loop and wait for it.
+
+        Raises:
+            LifecycleError: this process was forked from the one that opened the memory.
+        """
+        if os.getpid() != self.pid:
+            why = (
+                "this memory was opened before the process was forked; open it in each worker, after the fork"
+            )
+            raise LifecycleError(why)
+        return self.portal.call(work)
+
+
+@dataclass(frozen=True)
+class Opened(Generic[T]):
+    value: T
+    thread: LoopThread
+
+
+@contextmanager
+def opened_in_thread(opening: AbstractAsyncContextManager[T]) -> Iterator[Opened[T]]:
+    """Enter ``opening`` in an event loop that runs in a thread until leaving. A forked process leaves nothing."""
+    with ExitStack() as stack:
+        portal = stack.enter_context(start_blocking_portal())
+        thread = LoopThread(portal, os.getpid())
+        value = stack.enter_context(portal.wrap_async_context_manager(opening))
+        try:
+            yield Opened(value, thread)
+        finally:
+            if os.getpid() != thread.pid:
+                _OF_PARENTS.append(stack.pop_all())
+
 
 class SyncMemory:
     """A slot, or one person's view of it, for code that does not await. Made by ``open_memory_sync``. Calls may
     come from any thread; each waits for its answer."""
 
-    def __init__(self, slot: MemorySlot, portal: BlockingPortal, view: ScopedMemory | None = None) -> None:
+    def __init__(self, slot: MemorySlot, thread: LoopThread, view: ScopedMemory | None = None) -> None:
         self.slot = slot
-        self._portal = portal
+        self._thread = thread
         self._view = view
         self._of: MemorySlot | ScopedMemory = view or slot
 
@@ -47,12 +93,12 @@ class SyncMemory:
     ) -> SyncMemory:
         """As :meth:`MemorySlot.for_scope`."""
         view = self.slot.for_scope(persona_id=persona_id, run_id=run_id, agent_id=agent_id)
-        return SyncMemory(self.slot, self._portal, view)
+        return SyncMemory(self.slot, self._thread, view)
 
     def _call(self, call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
         if self.slot.closed:
             raise LifecycleError("this memory is closed; open it again with open_memory_sync")
-        return self._portal.call(call, *arguments)
+        return self._thread.call(partial(call, *arguments))
 
     def run(self, call: Callable[[MemorySlot], Awaitable[T]]) -> T:
         """Anything else of the slot: ``memory.run(lambda slot: slot.health())``."""

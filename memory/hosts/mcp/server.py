@@ -49,11 +49,12 @@ def build_server(items: MemoryItems, *, read_only: bool = False) -> Any:
     """
     handlers = _Handlers(items, read_only)
     offered: dict[str, Handler] = {name: getattr(handlers, name) for name in _REQUESTS}
+    make: Any = Server
     about = {"version": __version__, "instructions": _INSTRUCTIONS}
     if not hasattr(Server, "call_tool"):
         on = {f"on_{name}": _for_sdk_2(name, handler) for name, handler in offered.items()}
-        return Server("memslot", **about, **on)
-    server: Any = Server("memslot", **about)
+        return make("memslot", **about, **on)
+    server = make("memslot", **about)
     for name, handler in offered.items():
         server.request_handlers[getattr(types, _REQUESTS[name][0])] = _for_sdk_1(name, handler)
     return server
@@ -71,13 +72,14 @@ def _for_sdk_1(name: str, handler: Handler) -> Callable[[Any], Awaitable[Any]]:
 def _for_sdk_2(name: str, handler: Handler) -> Callable[[Any, Any], Awaitable[Any]]:
     from mcp.shared import exceptions
 
+    refused: Any = exceptions
     result: Any = getattr(types, _REQUESTS[name][1])
 
     async def answer(context: Any, params: Any) -> Any:
         try:
             return result.model_validate(await handler(params))
         except MemslotError as error:  # the SDK hides the words of any other error
-            raise exceptions.MCPError(types.INVALID_PARAMS, str(error)) from error
+            raise refused.MCPError(types.INVALID_PARAMS, str(error)) from error
 
     return answer
 
