@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,7 +21,7 @@ from pydantic_core import to_jsonable_python
 
 from memory.contract._loops import on_trio
 from memory.contract.adapter import AdapterTraits, MemoryAdapter, close_adapter, native_scope_of
-from memory.contract.errors import BackendUnavailable, MemslotError
+from memory.contract.errors import BackendUnavailable, LifecycleError, MemslotError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import ModeReceipt, WriteReceipt
 from memory.contract.requests import AdapterMode
@@ -29,11 +30,13 @@ from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._attach_owner import MAX_LINE, METHODS, Owner, Place, answered, error_of, send
+from memory.runtime._sockets import connected_to
 from memory.slot.host_store import HOST_FILE
 from memory.slot.rendering import without_recalled_context
 from memory.slot.slot import MemorySlot
 
 _OPENING_S = 30.0
+_NO_ANSWER = "the process that has it open closed the connection before it answered"
 _PAUSE_S = 0.05
 _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 # How often the scope of the event that is being written was reset when it was accepted; None: it is just now.
@@ -53,6 +56,7 @@ class _Attached:
         self._native = native
         self._owner = owner
         self._idle: list[_Connection] = []
+        self._pid = os.getpid()
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Of this process's slot alone; others go on as they are."""
@@ -76,6 +80,10 @@ class _Attached:
 
     async def call(self, name: str, *arguments: Any) -> Any:
         """One call, of the owner there is; a read that lost its owner is asked of the next."""
+        if os.getpid() != self._pid:
+            raise LifecycleError(
+                "this memory was opened before the process was forked; open it in each worker"
+            )
         method = METHODS[name]
         call = {"method": name, "arguments": to_jsonable_python(arguments)}
         for attempt in (1, 2):
@@ -89,7 +97,9 @@ class _Attached:
                     self._close_idle()  # its other connections have ended with it
                     if method.repeatable and attempt == 1:
                         continue
-                    raise self._unavailable("the process that has it open ended", sent=True) from error
+                    raise self._unavailable(
+                        "the process that has it open closed the connection before it answered", sent=True
+                    ) from error
             if "error" in answer:
                 raise error_of(answer, self.backend_name, name)
             return method.result.validate_python(answer["result"])
@@ -107,13 +117,16 @@ class _Attached:
                         return lines, writer
                     writer.close()
                 try:
-                    path = self._owner.place.note.read_text("utf-8")
-                    return await asyncio.open_unix_connection(path, limit=MAX_LINE)
-                except OSError:
+                    path = Path(self._owner.place.note.read_text("utf-8"))
+                    return await asyncio.open_unix_connection(sock=connected_to(path), limit=MAX_LINE)
+                except BlockingIOError:
+                    pass  # its owner is busy
+                except (OSError, ValueError):
                     if (slot := await self._owner.succeed()) is not None:
                         return slot
                 await anyio.sleep(_PAUSE_S)  # its owner is still opening it
-        raise self._unavailable("the process that has it open does not answer", sent=False)
+        why = f"the process that has it open took no call for {_OPENING_S:g} s; nothing was sent"
+        raise self._unavailable(why, sent=False)
 
     async def _asked(self, connection: _Connection, call: dict[str, Any]) -> dict[str, Any]:
         lines, writer = connection

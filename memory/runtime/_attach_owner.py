@@ -7,8 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from memory.contract import errors, receipts
+from memory.contract._surviving import Failures, ends_the_task
 from memory.contract.adapter import CAPABILITIES
 from memory.contract.errors import BackendError, BackendProtocolError, BackendUnavailable, MemslotError
 from memory.contract.events import MemoryEvent
@@ -30,10 +29,12 @@ from memory.contract.scope import MemoryScope
 from memory.plugins.config import MemslotConfig
 from memory.plugins.opening import build_slot
 from memory.runtime._circuit import Background
+from memory.runtime._sockets import keep_from_children, let_go, listening_at, socket_in
 from memory.slot.gate import for_another_process
 from memory.slot.host_store import HOST_FILE, HostStore
 from memory.slot.slot import MemorySlot
 from memory.storage.files import replace_file
+from memory.storage.insert import create_directory
 from memory.storage.lock import FileLock
 
 MAX_LINE = 64_000_000  # bytes of a call, or of its answer
@@ -99,7 +100,9 @@ async def answered(slot: MemorySlot, call: Any, resets: Callable[[MemoryScope], 
     except MemslotError as error:
         sent, details = getattr(error, "sent", None), dict(getattr(error, "diagnostics", {}))
         return {"error": type(error).__name__, "message": str(error), "sent": sent, "diagnostics": details}
-    except Exception as error:
+    except BaseException as error:
+        if ends_the_task(error):
+            raise
         message = f"an attached call failed ({type(error).__name__})"
         return {"error": "BackendProtocolError", "message": message}
 
@@ -132,7 +135,6 @@ async def send(writer: asyncio.StreamWriter, content: Mapping[str, Any]) -> None
 
 log = logging.getLogger("memslot.runtime")
 
-_MAX_PATH = 100  # of a Unix socket, in bytes
 _CLOSING_S = 5.0
 
 
@@ -150,15 +152,9 @@ class Place:
         store = [config.provider, str(config.data_dir.resolve()), config.options, str(config.journal)]
         name = sha256(json.dumps(store, sort_keys=True, default=str).encode()).hexdigest()[:16]
         directory = config.data_dir.resolve() / "attach"
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        socket_file = directory / f"{name}.sock"
-        if len(os.fsencode(socket_file)) > _MAX_PATH:
-            private = Path(tempfile.gettempdir()) / f"memslot-{os.getuid()}"
-            private.mkdir(exist_ok=True, mode=0o700)
-            seen = private.lstat()
-            if seen.st_uid != os.getuid() or seen.st_mode & 0o077:
-                raise PermissionError(13, "belongs to somebody else", str(private))
-            socket_file = private / f"{name}.sock"
+        create_directory(directory)
+        socket_file = socket_in(directory, f"{name}.sock")
+        create_directory(socket_file.parent)
         return cls(directory / f"{name}.lock", directory / f"{name}.at", socket_file)
 
 
@@ -173,6 +169,8 @@ class Owner:
         self._lock = FileLock(place.lock, what="this memory", instead="attach to it")
         self._background = Background()
         self._server: asyncio.Server | None = None
+        self._listening = -1
+        self._failures = Failures("attach", log)
         self._conversations: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
         self._electing: anyio.Lock | None = None
         self._store: HostStore | None = None
@@ -201,11 +199,10 @@ class Owner:
 
     async def serve(self, slot: MemorySlot) -> MemorySlot:
         self.slot, self.backend_name = slot, slot.backend_name
-        self.place.socket.unlink(missing_ok=True)
-        path = str(self.place.socket)
-        self._server = await asyncio.start_unix_server(self._converse, path, limit=MAX_LINE)
-        self.place.socket.chmod(0o600)  # in a directory that nobody else may enter
-        replace_file(self.place.note, path, "process")
+        listener = listening_at(self.place.socket)
+        self._listening = listener.fileno()
+        self._server = await asyncio.start_unix_server(self._converse, sock=listener, limit=MAX_LINE)
+        replace_file(self.place.note, str(self.place.socket), "process")
         return slot
 
     async def _converse(self, lines: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -214,21 +211,40 @@ class Owner:
         assert slot is not None
         assert task is not None
         self._conversations[task] = writer
+        descriptor = writer.get_extra_info("socket").fileno()
+        keep_from_children(descriptor)
         try:
-            with suppress(OSError, ValueError, RecursionError):
-                while line := await lines.readline():
-                    call = json.loads(line)
-                    answer = await answered(slot, call, self.resets)
-                    await send(writer, answer)
-                    if call["method"] == "keep_event" and answer.get("result"):
-                        scope = MemoryScope(**call["arguments"][0]["scope"])
-                        self._background.start(partial(_deliver, slot, scope))
+            with suppress(OSError):  # the other process ended
+                while (line := await _line(lines)) != b"":
+                    with self._failures.survived("an attached call"):
+                        await self._answer(slot, line, writer)
+                    if line is None:
+                        return
         finally:
+            let_go(descriptor)
             del self._conversations[task]
             writer.close()
 
+    async def _answer(self, slot: MemorySlot, line: bytes | None, writer: asyncio.StreamWriter) -> None:
+        try:
+            call = json.loads(line or b"")
+            if not isinstance(call, dict):
+                raise TypeError("a call is an object")
+        except (ValueError, TypeError, RecursionError):
+            why = f"is longer than {MAX_LINE} bytes" if line is None else "cannot be read"
+            await send(
+                writer, {"error": "InputError", "message": f"an attached call {why}; nothing was done"}
+            )
+            return
+        answer = await answered(slot, call, self.resets)
+        await send(writer, answer)
+        if call["method"] == "keep_event" and answer.get("result"):
+            scope = MemoryScope(**call["arguments"][0]["scope"])
+            self._background.start(partial(_deliver, slot, scope))
+
     async def aclose(self) -> None:
         if self._server is not None:
+            let_go(self._listening)
             self._server.close()
             for writer in self._conversations.values():
                 writer.close()  # what is in work is finished, and its answer lost
@@ -240,9 +256,17 @@ class Owner:
         finally:
             if self._store is not None:
                 self._store.close()
-            if self.slot is not None:
+            if self._server is not None:
                 self.place.socket.unlink(missing_ok=True)
             self._lock.release()
+
+
+async def _line(lines: asyncio.StreamReader) -> bytes | None:
+    """The next line; empty at the end, and None for one that is too long."""
+    try:
+        return await lines.readline()
+    except ValueError:
+        return None
 
 
 async def _deliver(slot: MemorySlot, scope: MemoryScope) -> None:

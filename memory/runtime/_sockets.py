@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import stat
-import weakref
 from contextlib import AbstractContextManager
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +18,7 @@ from memory.storage.lock import FileLock
 
 MAX_PATH = 100  # bytes of a socket's path; macOS takes 103
 BACKLOG = 1024  # connections that wait while the loop is busy
-_LISTENING: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+_OURS: set[int] = set()  # descriptors that no forked child may keep alive
 
 
 def socket_in(directory: Path, name: str) -> Path:
@@ -71,57 +69,95 @@ class SocketOwner(AbstractContextManager["SocketOwner"]):
             return False
         return True
 
-    def listener(self) -> socket.socket:
-        """A socket that listens at the path, for this user alone. A forked child closes its copy at once.
+    async def listen(self) -> SocketListener:
+        """Listen at the path, for this user alone. A forked child closes its copy at once.
 
         Raises:
-            OSError: something that is no socket has the path, or the socket cannot be created.
+            BackendUnavailable: something that is no socket has the path.
+            OSError: the socket cannot be created.
         """
-        self._make_room()
-        listener = socket.socket(socket.AF_UNIX)
-        try:
-            listener.bind(str(self.path))  # in a directory that nobody else may enter
-            self.path.chmod(0o600)
-            listener.listen(BACKLOG)
-            listener.setblocking(False)
-        except BaseException:
-            listener.close()
-            raise
-        return self._kept(listener)
-
-    async def listen(self) -> SocketListener:
-        """As :meth:`listener`, for anyio."""
-        self._make_room()
+        _make_room(self.path)
         listener = await anyio.create_unix_listener(self.path, mode=0o600, backlog=BACKLOG)
-        self._kept(listener.extra(SocketAttribute.raw_socket))
-        return listener
-
-    def _make_room(self) -> None:
-        if self.path.exists() and not stat.S_ISSOCK(self.path.lstat().st_mode):
-            why = "what has the path of the socket is no socket; remove it"
-            raise FileExistsError(errno.EEXIST, why, str(self.path))
-        self.path.unlink(missing_ok=True)
-
-    def _kept(self, listener: socket.socket) -> socket.socket:
-        _LISTENING.add(listener)
-        self._listener = listener
+        self._listener = listener.extra(SocketAttribute.raw_socket)
+        keep_from_children(self._listener.fileno())
         return listener
 
     def close(self) -> None:
         """Stop listening, and let another process own the path. Idempotent."""
         if self._listener is not None:
+            let_go(self._listener.fileno())
             self._listener.close()
             self._listener = None
             self.path.unlink(missing_ok=True)
         self._lock.release()
 
 
-def _close_in_child() -> None:
-    """While a forked child held the socket, nobody could tell that the owner is dead."""
-    for listener in list(_LISTENING):
+def listening_at(path: Path) -> socket.socket:
+    """A socket that listens at a path, for this user alone. A forked child closes its copy at once.
+
+    Raises:
+        BackendUnavailable: something that is no socket has the path.
+        OSError: the socket cannot be created.
+    """
+    _make_room(path)
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(str(path))  # in a directory that nobody else may enter
+        path.chmod(0o600)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
         listener.close()
-    _LISTENING.clear()
+        raise
+    keep_from_children(listener.fileno())
+    return listener
+
+
+def _make_room(path: Path) -> None:
+    if path.exists() and not stat.S_ISSOCK(path.lstat().st_mode):
+        raise BackendUnavailable(f"{path}: is no socket, and has a socket's path; remove it", sent=False)
+    path.unlink(missing_ok=True)
+
+
+def connected_to(path: Path) -> socket.socket:
+    """A connection to a socket; it is made at once or not at all.
+
+    Raises:
+        BlockingIOError: too many connections wait there.
+        OSError: nobody listens there.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.setblocking(False)
+        connection.connect(str(path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def keep_from_children(descriptor: int) -> None:
+    """Close a descriptor in every process that is forked from now on, until :func:`let_go`.
+
+    While a forked child holds a socket of its parent, nobody at its other end can tell that the parent is dead.
+    """
+    if descriptor >= 0:
+        _OURS.add(descriptor)
+
+
+def let_go(descriptor: int) -> None:
+    """The descriptor is about to be closed here."""
+    _OURS.discard(descriptor)
+
+
+def _drop_in_child() -> None:
+    # The number stays taken: an object of the parent's may close it once more, and must then close nothing else.
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in _OURS:
+        os.dup2(null, descriptor, inheritable=False)
+    os.close(null)
+    _OURS.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_in_child)
+    os.register_at_fork(after_in_child=_drop_in_child)

@@ -25,6 +25,7 @@ from memory import (
 )
 from memory.contract.errors import StoreError
 from memory.runtime import MemoryItems, TurnMemory, TurnPolicy, load_config, open_shared
+from memory.runtime import _attach_owner as attach_owner
 from memory.runtime import _writing as writing
 from memory.runtime._attach import _Attached
 from memory.runtime._attach_owner import Place
@@ -261,3 +262,57 @@ async def test_what_its_owner_or_the_host_store_does_not_take_is_counted_and_bre
         monkeypatch.undo()
         assert await memory.record_turn(session_id="s", user="My bike is red.", event_id="e")
         assert await memory.drain(20)
+
+
+async def test_a_busy_owner_costs_no_call(tmp_path: Path) -> None:
+    given = config(tmp_path, backend=None, condition="full_history")
+    given["memory"].pop("backend")
+    busy = OWNER.replace(
+        "await anyio.sleep_forever()",
+        "import time\n        sys.stdin.readline()\n        time.sleep(2)\n        await anyio.sleep_forever()",
+    )
+    with subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-c", busy, json.dumps(given)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as owner:
+        assert owner.stdin is not None
+        assert owner.stdout is not None
+        assert await anyio.to_thread.run_sync(owner.stdout.readline) == "open\n"
+        async with open_shared(given, setup=False) as second:
+            owner.stdin.write("\n")
+            owner.stdin.flush()
+            receipts: list[str] = []
+
+            async def write(number: int) -> None:
+                receipt = await second.for_scope().after_turn(user=f"Note {number}.", session_id=f"s{number}")
+                receipts.append(receipt.status)
+
+            async with anyio.create_task_group() as tasks:
+                for number in range(200):
+                    tasks.start_soon(write, number)
+            assert receipts == ["committed"] * 200
+            owner.kill()
+
+
+@pytest.mark.parametrize("line", [b"[]\n", b"5\n", b"\xff\n", b'{"method": 5}\n', b"x" * 1000 + b"\n"])
+async def test_a_frame_that_cannot_be_used_is_answered_in_one_sentence(
+    tmp_path: Path, line: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(attach_owner, "MAX_LINE", 500)
+    async with open_shared(config(tmp_path)) as first:
+        lines, writer = await asyncio.open_unix_connection(place(tmp_path))
+        writer.write(line)
+        answer = json.loads(await lines.readline())
+        assert answer["error"]
+        assert "Traceback" not in caplog.text
+        writer.close()
+        assert await text(first) == ""
+
+
+async def test_what_lies_in_the_sockets_place_is_named(tmp_path: Path) -> None:
+    place(tmp_path).mkdir(parents=True)
+    with pytest.raises(BackendUnavailable, match="is no socket.*remove it"):
+        async with open_shared(config(tmp_path)):
+            pytest.fail("it opened")
