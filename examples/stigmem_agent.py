@@ -1,8 +1,9 @@
 """An agent that takes envelopes from a Stigmem node: it keeps their limits, asks whom they name, or escalates.
 
-    STIGMEM_URL=http://127.0.0.1:8765 STIGMEM_SOURCE_ENTITY=agent:buyer python examples/stigmem_agent.py 12.50
+    STIGMEM_URL=http://127.0.0.1:8765 STIGMEM_SOURCE_ENTITY=agent:buyer python examples/stigmem_agent.py 12.50 9/5
 
-Its one skill is to buy things at the price given. Send it something to do, and see what it did, from a shell:
+Its one skill is to take one of the offers given: a price, or a price and the days until delivery. It takes the
+offer within the limits that the envelope's preferences rank first. Send it something to do, and see what it did:
 
     memslot stigmem intent create --goal "buy a lamp" --to agent:buyer --escalate-to agent:boss
     memslot stigmem boot stigmem://127.0.0.1:8765/user/me
@@ -11,21 +12,43 @@ Its one skill is to buy things at the price given. Send it something to do, and 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import anyio
 
 from memory.stigmem.abi import StigmemAbi
 from memory.stigmem.intent_client import IntentClient
-from memory.stigmem.intents import Estimate, IntentRecord, broken_constraints, due_deferences
+from memory.stigmem.intents import (
+    Estimate,
+    IntentRecord,
+    broken_constraints,
+    due_deferences,
+    ranked_options,
+)
 from memory.stigmem.writers import carry_out
+
+Offers = Mapping[str, Mapping[str, float]]  # name -> cost in EUR, and days
+
+
+def chosen(envelope: IntentRecord, offers: Offers) -> tuple[float, tuple[str, ...]]:
+    """The price of the best offer, and which limits it breaks; none if any offer keeps all of them."""
+    best: tuple[float, tuple[str, ...]] | None = None
+    for name, _ in ranked_options(envelope, offers):
+        price = offers[name]["cost"]
+        broken = broken_constraints(envelope, {"budget": Estimate(price, "EUR"), "max_calls": 1})
+        if not broken:
+            return price, ()
+        best = best or (price, broken)
+    assert best is not None, "there is at least one offer"
+    return best
 
 
 async def handle(
-    intents: IntentClient, abi: StigmemAbi, entity: str, envelope: IntentRecord, price: float
+    intents: IntentClient, abi: StigmemAbi, entity: str, envelope: IntentRecord, offers: Offers
 ) -> str:
     """One envelope: ``done`` or ``escalated``, and why."""
     source = abi.surfaces.source
-    broken = broken_constraints(envelope, {"budget": Estimate(price, "EUR"), "max_calls": 1})
+    price, broken = chosen(envelope, offers)
     notes = []
     for rule in () if broken else due_deferences(envelope, {"cost": price}):
         asked = await intents.consult(envelope, rule, f"May I spend {price:.2f} EUR?", source=source)
@@ -43,15 +66,19 @@ async def handle(
     return f"done: {summary}"
 
 
-async def main(price: float) -> None:
+async def main(*given: str) -> None:
     """Handle every envelope to this agent that is in flight."""
+    offers = {}
+    for offer in given:
+        cost, _, days = offer.partition("/")
+        offers[offer] = {"cost": float(cost), **({"days": float(days)} if days else {})}
     abi = StigmemAbi.from_env("process")
     async with abi.open_node() as node:
         intents = IntentClient(node)
         found = await intents.in_flight(to=abi.surfaces.as_ref(abi.surfaces.source))
         for entity, envelope in found.envelopes.items():
-            print(await handle(intents, abi, entity, envelope, price))
+            print(await handle(intents, abi, entity, envelope, offers))
 
 
 if __name__ == "__main__":
-    anyio.run(main, float(sys.argv[1]))
+    anyio.run(main, *sys.argv[1:])

@@ -6,6 +6,7 @@ recipient weighs before it acts. A rule that cannot be judged counts against act
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import uuid
@@ -188,29 +189,85 @@ class Estimate:
 
 
 def broken_constraints(envelope: IntentRecord, plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """Why the plan cannot satisfy the envelope, a line for each constraint; with any, a recipient must escalate
-    (4.2). ``plan`` has, by kind of constraint, what it will take: an :class:`Estimate`, or its value where there is
-    no unit. Numbers and times must not exceed the limit; any other value must equal it."""
+    """Why the plan cannot satisfy the envelope; where there is a reason, the recipient must escalate (4.2).
+
+    Args:
+        envelope: what is wanted, with its limits.
+        plan: kind of constraint -> what the plan will take: an :class:`Estimate`, or its value if it has no unit.
+            Numbers and times must not exceed the limit; any other value must equal it. A deadline is a time, also
+            where it is written as ISO 8601 text.
+
+    Returns:
+        A line for each constraint that is broken or cannot be judged.
+    """
     lines = (_broken(constraint, plan.get(constraint.kind)) for constraint in envelope.constraint)
     return tuple(filter(None, lines))
 
 
 def _broken(constraint: Constraint, planned: Any) -> str:
     estimate = planned if isinstance(planned, Estimate) else Estimate(planned)
-    limit = constraint.limit.v
-    if constraint.limit.type == "datetime" and isinstance(limit, str):
-        limit = parse_time(limit)
-    if estimate.value is None or limit is None:
+    limit, value = constraint.limit.v, estimate.value
+    if constraint.limit.type == "datetime" or constraint.kind == "deadline" or isinstance(value, datetime):
+        limit, value = _as_time(limit), _as_time(value)
+    if value is None or limit is None:
         return f"{constraint.kind}: nothing is known of it"
     if estimate.unit != constraint.unit:
         unit = constraint.unit or "no unit"
         return f"{constraint.kind}: is limited in {unit}, and planned in {estimate.unit}"
     ordered = isinstance(limit, int | float | datetime) and not isinstance(limit, bool)
     try:
-        kept = estimate.value <= limit if ordered else estimate.value == limit
+        kept = value <= limit if ordered else value == limit
     except TypeError:
-        return f"{constraint.kind}: {estimate.value!r} cannot be compared with its limit"
-    return "" if kept else f"{constraint.kind}: {estimate.value} is not within {constraint.limit.v}"
+        return f"{constraint.kind}: {value!r} cannot be compared with its limit"
+    return "" if kept else f"{constraint.kind}: {value} is not within {constraint.limit.v}"
+
+
+def _as_time(value: Any) -> Any:
+    """The moment that a text stands for, None where it stands for none; every other value as it is."""
+    return parse_time(value) if isinstance(value, str) else value
+
+
+def ranked_options(
+    envelope: IntentRecord, options: Mapping[str, Mapping[str, Any]]
+) -> tuple[tuple[str, float], ...]:
+    """Options by how well they meet the envelope's preferences (4.3), the best first; equal ones in their order.
+
+    The score is the weighted mean of how well each preference is met: sum(weight x met) / sum(weight). A preference
+    of value ``minimize`` or ``maximize`` is met by (worst - own) / (worst - best), over the options that have a
+    number on its axis. Any other preference is met fully by an equal value. What an option does not say is not met.
+
+    Args:
+        envelope: what is wanted.
+        options: name -> kind of preference -> value, such as ``{"express": {"cost": 9.5, "days": 1}}``.
+
+    Returns:
+        Name and score of each option, from 0 to 1. Without preferences, or with weights of 0, all scores are 0.
+    """
+    total = sum(preference.weight for preference in envelope.preference)
+    scores = dict.fromkeys(options, 0.0)
+    for preference in envelope.preference if total else ():
+        for name, met in _met(preference, options).items():
+            scores[name] += preference.weight * met / total
+    return tuple(sorted(scores.items(), key=lambda item: -item[1]))
+
+
+def _met(preference: Preference, options: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    wanted = preference.value.v
+    known = {name: option[preference.kind] for name, option in options.items() if preference.kind in option}
+    if wanted not in ("minimize", "maximize"):
+        return {name: float(value == wanted) for name, value in known.items()}
+    numbers = {
+        name: float(value)
+        for name, value in known.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    }
+    if not numbers:
+        return {}
+    low, high = min(numbers.values()), max(numbers.values())
+    if low == high:
+        return dict.fromkeys(numbers, 1.0)
+    shares = {name: (value - low) / (high - low) for name, value in numbers.items()}
+    return shares if wanted == "maximize" else {name: 1.0 - share for name, share in shares.items()}
 
 
 def due_deferences(envelope: IntentRecord, situation: Mapping[str, Any]) -> tuple[int, ...]:

@@ -19,7 +19,13 @@ from memory import InputError
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue
 from memory.stigmem.intent_client import IntentClient
-from memory.stigmem.intents import Estimate, IntentEnvelope, broken_constraints, due_deferences
+from memory.stigmem.intents import (
+    Estimate,
+    IntentEnvelope,
+    broken_constraints,
+    due_deferences,
+    ranked_options,
+)
 
 BUYER = "stigmem://node/agent/buyer"
 LEGAL = "stigmem://node/agent/legal"
@@ -60,6 +66,23 @@ def limit(kind: str, v: Any, type: str = "number", unit: str | None = None) -> d
             datetime(2026, 5, 1, 11, tzinfo=UTC),
             "deadline: 2026-05-01 11:00:00+00:00 is not within",
         ),
+        (limit("deadline", "2026-05-01T12:00:00+02:00", "string"), datetime(2026, 5, 1, 9, tzinfo=UTC), ""),
+        (limit("deadline", "2026-05-01T12:00:00+02:00", "text"), "2026-05-01T09:59:00Z", ""),
+        (
+            limit("deadline", "2026-05-01T12:00:00+02:00", "text"),
+            "2026-05-01T11:00:00Z",
+            "deadline: 2026-05-01 11:00:00+00:00 is not within 2026-05-01T12:00:00+02:00",
+        ),
+        (
+            limit("ready_by", "2026-05-01T12:00:00Z", "string"),
+            datetime(2026, 5, 1, 13, tzinfo=UTC),
+            "ready_by: 2026",
+        ),
+        (
+            limit("deadline", "tomorrow", "text"),
+            datetime(2026, 5, 1, tzinfo=UTC),
+            "deadline: nothing is known",
+        ),
         (limit("offline", True, "boolean"), True, ""),
         (limit("offline", True, "boolean"), False, "offline: False is not within True"),
         (limit("region", "eu", "string"), "us", "region: us is not within eu"),
@@ -69,6 +92,46 @@ def test_a_constraint_is_kept_or_said(constraint: dict[str, Any], planned: Any, 
     found = broken_constraints(envelope(constraint=[constraint]), {constraint["kind"]: planned})
     assert bool(found) == bool(problem)
     assert not problem or found[0].startswith(problem)
+
+
+def preference(kind: str, v: Any, weight: float, type: str = "string") -> dict[str, Any]:
+    return {"kind": kind, "value": {"type": type, "v": v}, "weight": weight}
+
+
+CHEAP, FAST = preference("cost", "minimize", 0.9), preference("days", "minimize", 0.3)
+
+
+@pytest.mark.parametrize(
+    ("preferences", "ranked"),
+    [
+        ([CHEAP, FAST], [("slow", 0.75), ("fast", 0.25), ("middle", 0.575)]),
+        ([FAST], [("fast", 1.0), ("slow", 0.0), ("middle", 0.5)]),
+        ([preference("cost", "maximize", 0.5)], [("fast", 1.0), ("middle", 0.4), ("slow", 0.0)]),
+        ([preference("carrier", "bike", 1.0)], [("middle", 1.0), ("fast", 0.0), ("slow", 0.0)]),
+        ([preference("colour", "red", 1.0)], [("fast", 0.0), ("middle", 0.0), ("slow", 0.0)]),
+        ([preference("cost", "minimize", 0.0)], [("fast", 0.0), ("middle", 0.0), ("slow", 0.0)]),
+        ([], [("fast", 0.0), ("middle", 0.0), ("slow", 0.0)]),
+    ],
+)
+def test_options_are_ranked_by_weighted_preferences(
+    preferences: list[dict[str, Any]], ranked: list[tuple[str, float]]
+) -> None:
+    options = {
+        "fast": {"cost": 20.0, "days": 1},
+        "middle": {"cost": 14.0, "days": 3, "carrier": "bike"},
+        "slow": {"cost": 10.0, "days": 5},
+    }
+    found = ranked_options(envelope(preference=preferences), options)
+    wanted = sorted(ranked, key=lambda item: -item[1])
+    assert [name for name, _ in found] == [name for name, _ in wanted]
+    assert [score for _, score in found] == pytest.approx([score for _, score in wanted])
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), "cheap", True])
+def test_what_cannot_be_judged_meets_no_preference(value: Any) -> None:
+    options = {"odd": {"cost": value}, "plain": {"cost": 5}, "silent": {}}
+    scores = dict(ranked_options(envelope(preference=[CHEAP]), options))
+    assert scores == {"plain": 1.0, "odd": 0.0, "silent": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -179,10 +242,10 @@ async def test_two_recipients_of_one_envelope_contradict_nobody(intents: IntentC
     assert len(await intents.questions(LEGAL)) == 2
 
 
-def run_example(double: StigmemDouble, price: str) -> str:
+def run_example(double: StigmemDouble, *offers: str) -> str:
     environ = {**os.environ, "STIGMEM_URL": double.url, "STIGMEM_SOURCE_ENTITY": "agent:buyer"}
     ran = subprocess.run(
-        [sys.executable, str(EXAMPLE), price], env=environ, capture_output=True, text=True, check=True
+        [sys.executable, str(EXAMPLE), *offers], env=environ, capture_output=True, text=True, check=True
     )
     return ran.stdout
 
@@ -194,9 +257,11 @@ async def test_the_agent_of_the_examples_acts_asks_or_escalates(
     authority = double.url.removeprefix("http://")
     budget = [limit("budget", 20, unit="EUR")]
     legal = {"condition": "cost > 10", "defer_to": LEGAL, "timeout_s": 0}
-    sent = envelope(to=[f"stigmem://{authority}/agent/buyer"], constraint=budget, deference=[legal])
+    to = [f"stigmem://{authority}/agent/buyer"]
+    sent = envelope(to=to, constraint=budget, deference=[legal], preference=[FAST])
     await intents.submit(sent)
     assert run_example(double, "9.50") == "done: buy a lamp: bought at 9.50 EUR\n"
+    assert run_example(double, "8/5", "9/1", "25/0") == "done: buy a lamp: bought at 9.00 EUR\n"
     assert "nobody answered in time, so I decided" in run_example(double, "12.50")
     assert run_example(double, "30") == "escalated: buy a lamp: budget: 30.0 is not within 20\n"
     values = {
