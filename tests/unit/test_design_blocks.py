@@ -131,7 +131,10 @@ FILES = {
             "llm is required",
         ),
     ),
-    "honcho": (SECTION_4_3.format(backend="honcho"), ("honcho.workspace_template: no template uses {persona_id}",)),
+    "honcho": (
+        SECTION_4_3.format(backend="honcho"),
+        ("honcho.workspace_template: no template uses {persona_id}",),
+    ),
     "memos": (
         SECTION_4_3.format(backend="memos"),
         ("memos.writable_cube_template: is no option", "memos.mode: mixture is a way to search"),

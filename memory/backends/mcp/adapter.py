@@ -53,7 +53,7 @@ class McpAdapter(SequentialBulk):
         write_retries=1,  # find_event can tell whether a write arrived
         bulk_size=1,
         max_concurrency=1,
-        # What it still raises itself is its own time-out.
+        # The SDK raises McpError for its own time-out.
         errors={**HTTPX_ERRORS, "mcp.shared.exceptions.McpError": NativeError(BackendTimeout)},
     )
 
@@ -72,7 +72,7 @@ class McpAdapter(SequentialBulk):
         return {"directory": self._ids.encode(scope)["id"]}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """What is wrong with the server shows before the first turn."""
+        """Start the server, so that a broken one fails before the first turn."""
         space = self._space(scope)
         await self.worker.run(lambda: self.servers.check(space))
         if setup := self._options.setup:
@@ -129,7 +129,7 @@ class McpAdapter(SequentialBulk):
         return [row for _, row in ranked[:limit]]
 
     async def _whole(self, scope: MemoryScope, rows: list[Any], read: Tool) -> list[Any]:
-        """The rows as they are kept, each read by its name; those that are gone are left out."""
+        """The rows as the server has them, each read by its name. Rows that are gone are left out."""
         space = self._space(scope)
 
         def read_all() -> list[Any]:

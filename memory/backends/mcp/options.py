@@ -25,7 +25,7 @@ def presets() -> dict[str, dict[str, Any]]:
 
 
 class Tool(BaseModel):
-    """A tool of the server, and how it is called.
+    """A tool of the server, and its arguments.
 
     In ``arguments`` a text may hold ``{scope}``, ``{directory}`` and ``{key}`` (the name of a row as 32
     hexadecimal digits), or be ``{text}``, ``{role}``, ``{name}`` and ``{fields}`` of a message; ``{query}``,

@@ -36,7 +36,7 @@ class Servers:
         self._open: OrderedDict[str, tuple[Any, ClientSession, ExitStack]] = OrderedDict()
 
     def call(self, scope: str, tool: Tool, **values: Any) -> Any:
-        """What a tool answers, as JSON; None where it is no JSON, or the row asked for is not there."""
+        """A tool's answer as JSON. None if it is not JSON, or the row does not exist."""
         portal, session, _ = self._session(scope)
         values |= {"scope": scope, "directory": str(self._directory / scope)}
         arguments = filled(tool.arguments, values)
@@ -145,7 +145,7 @@ async def _opened(options: McpOptions, url: str, directory: Path) -> AsyncIterat
             command, *arguments = options.command
             kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
             env = {name: text.replace("{directory}", str(directory)) for name, text in options.env.items()}
-            # What a server logs repeats what users said.
+            # A server's log repeats what users said.
             quiet = stack.enter_context(open(os.devnull, "w"))  # noqa: ASYNC230, SIM115
             server = StdioServerParameters(command=command, args=arguments, env=kept | env, cwd=directory)
             transport = stdio_client(server, errlog=quiet)
@@ -157,7 +157,7 @@ async def _opened(options: McpOptions, url: str, directory: Path) -> AsyncIterat
 
 
 def at(value: Any, path: str) -> Any:
-    """What lies at ``names.with.dots``; None where there is nothing."""
+    """The value at ``names.with.dots``, or None."""
     for name in filter(None, path.split(".")):
         if isinstance(value, Mapping):
             value = value.get(name)

@@ -95,7 +95,7 @@ class Shadow:
         self._questions: deque[_Question] = deque()
         self._scopes: dict[MemoryScope, None] = {}  # scopes to be looked at, in order
         self._known: RecentKeys[tuple[MemoryScope, str]] = RecentKeys()
-        self._new: dict[MemoryScope, set[str]] = {}  # scopes begun by this process: the events they were told
+        self._new: dict[MemoryScope, set[str]] = {}  # for scopes that this process began: ids of their events
         self._why: dict[MemoryScope, str] = {}  # why the last delivery of a scope stopped
         self._tried: dict[MemoryScope, anyio.Event] = {}  # resets that somebody waits for
         self._background = ShieldedCalls()
@@ -117,7 +117,7 @@ class Shadow:
         self._look_at(scope)
 
     async def prepare(self, writes: Iterable[Write]) -> list[Write]:
-        """Keep writes that the primary is about to get, and return those that the shadow gets, too."""
+        """Keep writes that the primary is about to get. Returns the writes that the shadow gets, too."""
         await self.writes.load()
         kept: list[Write] = []
         for write in writes:
@@ -226,7 +226,7 @@ class Shadow:
     async def aclose(self, within_s: float) -> None:
         """Finish what waits, for a while; the next process delivers the rest. Idempotent."""
         if not self._ended:
-            with suppress(MemslotError):  # a store that cannot be used is told by health
+            with suppress(MemslotError):  # health reports a store that cannot be used
                 await self.drained(within_s)
             self._ended = True
             self._questions.clear()

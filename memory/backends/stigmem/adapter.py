@@ -1,6 +1,8 @@
-"""Stigmem as a memory backend: every message a fact on a node, found again by recall (facts measured on a
-node). The context section is the shared one and not Spec-19's: utterances all have one relation and one
-confidence, so that form would lose their rank, their time and who spoke, which are all a reader has to go by."""
+"""Stigmem as a memory backend: every message is a fact on a node, and recall finds it again.
+
+The context section is the shared one, not Spec-19's. Utterances all have the same relation and confidence, so
+Spec-19's form would lose their rank, their time and their speaker.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +174,7 @@ class StigmemAdapter(SequentialBulk):
         with self.clearing():
             opened = await self._scopes.renew(scope, before)
             _, found = await look(opened)
-        await self._scopes.leave(opened.ids.scope_id)  # who resets last has no more use for a key
+        await self._scopes.leave(opened.ids.scope_id)  # after a reset nobody needs the key
         left: tuple[str, ...] = ()
         if old or opened.ids.generation > 1:
             hidden = self._options.isolation == "tenant"

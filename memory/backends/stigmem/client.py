@@ -86,9 +86,12 @@ class OpenScope:
 
 
 class TenantKeys:
-    """One key for each scope, derived from the admin key, so that none is stored. A node tries every live key on
-    each request, so none may outlive its use: a slot that closes deletes its own, and one that opens those of
-    killed processes. Deleting one in use costs three requests: the next call is refused, and the key made anew."""
+    """One key for each scope, derived from the admin key, so that no key is stored.
+
+    A node tries every live key on each request, so keys must not outlive their use. A closing slot deletes its own
+    keys, and an opening slot deletes those of killed processes. Deleting a key in use costs three requests: the next
+    call is refused, and the key is made again.
+    """
 
     def __init__(self, admin_key: str, owner: str) -> None:
         self._secret = admin_key.encode()
@@ -96,7 +99,7 @@ class TenantKeys:
         self._looked_at: set[str] = set()  # nodes seen to keep tenants apart, and rid of abandoned keys
 
     async def enter(self, admin: StigmemNode, ids: ScopeIds) -> tuple[StigmemNode, str | None]:
-        """The node asked with the key of a tenant, and the key's id where it is ours to delete."""
+        """A client with the key of a tenant, and the key's id if this process must delete it."""
         for rotation in range(64):  # keys live 90 days, so this lasts 15 years
             raw_key = self._derived(f"{ids.name}/{rotation}")
             key_id = await self._register(admin, ids, raw_key)
@@ -140,7 +143,7 @@ class TenantKeys:
                 await first[scope.node.url].request("DELETE", f"{_ROUTE}/{scope.key_id}")
 
     async def _drop_abandoned(self, node: StigmemNode, ids: ScopeIds) -> bool:
-        """Delete what killed processes left, that which we use ourselves last; whether it was among them."""
+        """Delete keys of killed processes, our own last. Returns whether our own was among them."""
         with anyio.move_on_after(5.0), suppress(BackendError):
             abandoned = [key for key in await _listed(node) if _is_abandoned(key)]
             abandoned.sort(key=lambda key: _tenant(key) == ids.name)
@@ -203,7 +206,7 @@ def _tenant(key: dict[str, Any]) -> str:
 
 
 def _is_abandoned(key: dict[str, Any]) -> bool:
-    """Of another machine's process nothing is known, so age decides."""
+    """Age decides about another machine's process, because nothing else is known of it."""
     made_by = str(key.get("description")).rpartition(" ")[2]
     if made_by == _process():
         return False
@@ -284,9 +287,9 @@ class Scopes:
         return list(self._nodes.values())
 
     async def call(self, scope: MemoryScope, native: Callable[[OpenScope], Awaitable[T]]) -> T:
-        """``native`` with the scope as it is now, also where another process has reset it. A tenant's key ends
-        with its generation, so the call itself is refused. Without tenants nothing would fail, and what is
-        written to an old generation is lost: the node is asked for the generation first."""
+        """Call ``native`` with the scope as it is now, even if another process has reset it. A tenant's key ends
+        with its generation, so a late call is refused. Without tenants nothing would fail, and a write to an old
+        generation would be lost. The node is therefore asked for the generation first."""
         opened = await self.open(scope, again=self._keys is None)
         try:
             return await native(opened)
@@ -302,7 +305,7 @@ class Scopes:
             raise
 
     async def open(self, scope: MemoryScope, *, again: bool = False) -> OpenScope:
-        """The scope, made where there is none; ``again`` asks the node for the generation even of a known one."""
+        """The scope, created if needed. With ``again`` the node is asked for its generation even if it is known."""
         known = self._opened.get(scope_id(scope))
         if known is not None and not again:
             return known

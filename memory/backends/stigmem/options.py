@@ -1,4 +1,4 @@
-"""What a ``stigmem`` block may say. Imports no HTTP client."""
+"""Options of a ``stigmem`` block. Imports no HTTP client."""
 
 from __future__ import annotations
 
