@@ -313,6 +313,6 @@ async def test_a_frame_that_cannot_be_used_is_answered_in_one_sentence(
 
 async def test_what_lies_in_the_sockets_place_is_named(tmp_path: Path) -> None:
     place(tmp_path).mkdir(parents=True)
-    with pytest.raises(BackendUnavailable, match="is no socket.*remove it"):
+    with pytest.raises(BackendUnavailable, match=r"is no socket.*remove it"):
         async with open_shared(config(tmp_path)):
             pytest.fail("it opened")

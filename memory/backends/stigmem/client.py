@@ -89,8 +89,8 @@ class TenantKeys:
     """One key for each scope, derived from the admin key, so that no key is stored.
 
     A node tries every live key on each request, so keys must not outlive their use. A closing slot deletes its own
-    keys, and an opening slot deletes those of killed processes. Deleting a key in use costs three requests: the next
-    call is refused, and the key is made again.
+    keys, and an opening slot deletes those of killed processes. Deleting a key in use costs three requests, because
+    the next call is refused and the key is made again.
     """
 
     def __init__(self, admin_key: str, owner: str) -> None:
