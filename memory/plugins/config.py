@@ -393,7 +393,7 @@ def noted(wrong: list[ConfigError]) -> Iterator[None]:
 
 def _read(source: str | Path | Mapping[str, object]) -> tuple[dict[str, Any], Problems, Path]:
     if isinstance(source, Mapping):
-        return dict(source), Problems("config"), Path()
+        return dict(source), Problems("config"), Path.cwd()  # now: the program may go elsewhere later
     if isinstance(source, (str, os.PathLike)) and str(source):
         content, lines = load_yaml(Path(source))
         return content, Problems(str(source), lines), Path(source).absolute().parent

@@ -47,6 +47,7 @@ def build_slot(
     Raises:
         ConfigError, PluginError: the configuration or the plugin it selects cannot be used.
     """
+    data_dir = data_dir and data_dir.absolute()
     registry = registry or MemoryAdapterRegistry()
     settings = registry.load(config)
     counter = token_counter or settings.token_counter()

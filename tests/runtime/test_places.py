@@ -1,0 +1,56 @@
+"""Where files lie, which is fixed when a memory opens, and who may read them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import open_memory
+from memory.runtime import _serving as serving
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions of POSIX")
+
+
+def config(backend: str, **memory: Any) -> dict[str, Any]:
+    return {
+        "memory": {
+            "backend": backend,
+            "scope": {"run_id": "r", "persona_id": "ada"},
+            "data_dir": "data",
+            **memory,
+        }
+    }
+
+
+@pytest.mark.parametrize("backend", ["full_history", "mem0"])
+async def test_a_program_that_changes_its_directory_moves_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for number in range(2):
+        monkeypatch.chdir(tmp_path)
+        async with open_memory(config(backend)) as memory:
+            monkeypatch.chdir(elsewhere)
+            view = memory.for_scope(persona_id="bob")
+            if not number:
+                await view.after_turn(user="I like oolong.", session_id="s")
+            assert "oolong" in await view.before_turn("What do I like?", session_id="q")
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_token_file_that_others_can_read_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "tokens.yaml"
+    file.write_text(f"tokens: [{{token: {'t' * 20}, persona_id: ada}}]\n", "utf-8")
+    file.chmod(0o600)
+    with caplog.at_level(logging.WARNING):
+        serving.read_tokens(file)
+        assert caplog.text == ""
+        file.chmod(0o644)
+        serving.read_tokens(file)
+    assert f"chmod 600 {file}" in caplog.text
+    assert "t" * 20 not in caplog.text
