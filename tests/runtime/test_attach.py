@@ -27,8 +27,8 @@ from memory.contract.errors import StoreError
 from memory.runtime import MemoryItems, TurnMemory, TurnPolicy, load_config, open_shared
 from memory.runtime import _attach_owner as attach_owner
 from memory.runtime import _writing as writing
-from memory.runtime._attach import _Attached
 from memory.runtime._attach_owner import Place
+from memory.runtime._remote import RemoteAdapter
 from memory.slot.host_store import HostStore
 
 OWNER = """
@@ -186,9 +186,9 @@ async def test_a_reset_in_one_window_erases_what_still_waits_in_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     """Its words would come back: said and acknowledged before the reset, sent after it."""
-    call, down, on_its_way = _Attached.call, True, anyio.Event()
+    call, down, on_its_way = RemoteAdapter.call, True, anyio.Event()
 
-    async def perhaps(self: _Attached, name: str, *arguments: Any) -> Any:
+    async def perhaps(self: RemoteAdapter, name: str, *arguments: Any) -> Any:
         if down and name.startswith("record"):
             on_its_way.set()
             if then != "is on its way":
@@ -197,7 +197,7 @@ async def test_a_reset_in_one_window_erases_what_still_waits_in_another(
                 await anyio.sleep(0.01)
         return await call(self, name, *arguments)
 
-    monkeypatch.setattr(_Attached, "call", perhaps)
+    monkeypatch.setattr(RemoteAdapter, "call", perhaps)
     monkeypatch.setattr(writing, "_FIRST_PAUSE_S", 0.05)
     given = config(tmp_path)
     async with AsyncExitStack() as windows:
@@ -245,7 +245,7 @@ async def test_a_window_that_is_read_only_does_not_keep_others_from_writing(tmp_
 async def test_what_its_owner_or_the_host_store_does_not_take_is_counted_and_breaks_no_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    async def refuse(self: _Attached, name: str, *arguments: Any) -> Any:
+    async def refuse(self: RemoteAdapter, name: str, *arguments: Any) -> Any:
         raise BackendUnavailable("it does not answer", sent=False)
 
     def damaged(self: HostStore, scope: MemoryScope | None = None) -> int:
@@ -254,7 +254,7 @@ async def test_what_its_owner_or_the_host_store_does_not_take_is_counted_and_bre
     given = config(tmp_path, journal=broken == "owner")
     async with open_shared(given), open_shared(given) as second, TurnMemory(second) as memory:
         if broken == "owner":
-            monkeypatch.setattr(_Attached, "call", refuse)
+            monkeypatch.setattr(RemoteAdapter, "call", refuse)
         else:
             monkeypatch.setattr(HostStore, "resets", damaged)
         assert not await memory.record_turn(session_id="s", user="My bike is red.", event_id="e")

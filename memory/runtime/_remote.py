@@ -1,0 +1,219 @@
+"""A memory that another process has open, as an adapter: each call is a line of JSON over its socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+from pydantic_core import to_jsonable_python
+
+from memory.contract import receipts, requests
+from memory.contract.adapter import (
+    CAPABILITIES,
+    AdapterTraits,
+    MemoryAdapter,
+    SupportsEventLookup,
+    capabilities_of,
+    close_adapter,
+    native_scope_of,
+)
+from memory.contract.errors import BackendUnavailable, LifecycleError, MemslotError
+from memory.contract.events import MemoryEvent
+from memory.contract.receipts import RetrieveResult, WriteReceipt
+from memory.contract.scope import MemoryScope
+from memory.runtime._attach_owner import MAX_LINE, METHODS, Owner, answered, error_of, send
+from memory.runtime._sockets import connected_to
+from memory.slot.slot import MemorySlot
+
+_OPENING_S = 30.0
+_PAUSE_S = 0.05
+_NO_ANSWER = "the process that has it open closed the connection before it answered"
+_Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class ResetMeanwhile(MemslotError):
+    """The scope of an event was reset after the event was accepted, so it is not sent."""
+
+
+class RemoteAdapter:
+    """Asks the process that owns a memory. What needs no store is asked of an adapter that is never opened.
+
+    Args:
+        native: the adapter that the configuration selects.
+        owner: the right to own the memory, which this process may get when its owner ends.
+
+    Every call raises what the owner's slot raises; BackendUnavailable where no owner answers; and LifecycleError in
+    a process that was forked from the one that opened it.
+    """
+
+    def __init__(self, native: MemoryAdapter, owner: Owner) -> None:
+        self.backend_name = native.backend_name
+        self.traits = AdapterTraits.of(native)
+        self.withheld_capabilities = frozenset(CAPABILITIES) - capabilities_of(native)
+        self._native = native
+        self._owner = owner
+        self._idle: list[_Connection] = []
+        self._accepted: dict[tuple[MemoryScope, str], int] = {}
+        self._pid = os.getpid()
+
+    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
+        return native_scope_of(self._native, scope)
+
+    def format_context(self, result: RetrieveResult) -> str:
+        return self._native.format_context(result)
+
+    async def setup_scope(self, scope: MemoryScope) -> None:
+        await self.call("setup_scope", scope)
+
+    async def set_mode(self, mode: requests.AdapterMode) -> receipts.ModeReceipt:
+        """Of this process's slot alone; others go on as they are."""
+        return receipts.ModeReceipt(read_only=mode.read_only, reason=mode.reason)
+
+    @contextmanager
+    def accepted(self, event: MemoryEvent, resets: int) -> Iterator[None]:
+        """Within the body, refuse an event if its scope was reset more than ``resets`` times."""
+        key = event.scope, event.event_id
+        self._accepted[key] = resets
+        try:
+            yield
+        finally:
+            self._accepted.pop(key, None)
+
+    async def record_event(self, event: MemoryEvent) -> WriteReceipt:
+        """As the contract says.
+
+        Raises:
+            ResetMeanwhile: see :meth:`accepted`.
+        """
+        resets = self._accepted.get((event.scope, event.event_id))
+        if resets is None:
+            return cast(WriteReceipt, await self.call("record_event", event))
+        receipt = await self.call("record_accepted", event, resets)
+        if receipt is None:
+            raise ResetMeanwhile("its scope was reset since it was accepted")
+        return cast(WriteReceipt, receipt)
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        return cast(list[WriteReceipt], await self.call("record_events", list(events)))
+
+    async def retrieve(self, request: requests.RetrieveRequest) -> RetrieveResult:
+        return cast(RetrieveResult, await self.call("retrieve", request))
+
+    async def reset_scope(self, scope: MemoryScope) -> receipts.ResetReceipt:
+        return cast(receipts.ResetReceipt, await self.call("reset_scope", scope))
+
+    async def health(self) -> receipts.BackendHealth:
+        return cast(receipts.BackendHealth, await self.call("health"))
+
+    async def apply_feedback(self, feedback: requests.MemoryFeedback) -> receipts.FeedbackReceipt:
+        return cast(receipts.FeedbackReceipt, await self.call("apply_feedback", feedback))
+
+    async def readiness(self, scope: MemoryScope) -> receipts.BackendReadiness:
+        return cast(receipts.BackendReadiness, await self.call("readiness", scope))
+
+    async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> receipts.BackendReadiness:
+        return cast(receipts.BackendReadiness, await self.call("wait_until_ready", scope, timeout_s))
+
+    async def native_mutation(
+        self, request: requests.NativeMutationRequest
+    ) -> receipts.NativeMutationReceipt:
+        return cast(receipts.NativeMutationReceipt, await self.call("native_mutation", request))
+
+    async def provenance(self, request: requests.ProvenanceRequest) -> receipts.ProvenanceResult:
+        return cast(receipts.ProvenanceResult, await self.call("provenance", request))
+
+    async def native_query(self, request: requests.NativeQueryRequest) -> receipts.NativeQueryResult:
+        return cast(receipts.NativeQueryResult, await self.call("native_query", request))
+
+    async def aclose(self) -> None:
+        self._close_idle()
+        await close_adapter(self._native)
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop()[1].close()
+
+    async def call(self, name: str, *arguments: Any) -> Any:
+        """One call of the owner; a read that lost its owner is asked of the next."""
+        if os.getpid() != self._pid:
+            why = (
+                "this memory was opened before the process was forked; open it in each worker, after the fork"
+            )
+            raise LifecycleError(why)
+        method = METHODS[name]
+        call = {"method": name, "arguments": to_jsonable_python(arguments)}
+        for attempt in (1, 2):
+            reached = await self._reached()
+            if isinstance(reached, MemorySlot):
+                answer = await answered(reached, call, self._owner.resets)
+            else:
+                try:
+                    answer = await self._asked(reached, call)
+                except OSError as error:
+                    self._close_idle()  # its other connections have ended with it
+                    if method.repeatable and attempt == 1:
+                        continue
+                    raise self._unavailable(_NO_ANSWER, sent=True) from error
+            if "error" in answer:
+                raise error_of(answer, self.backend_name, name)
+            return method.result.validate_python(answer["result"])
+        raise AssertionError
+
+    async def _reached(self) -> MemorySlot | _Connection:
+        """The store itself, where this process owns it by now; else a connection to its owner."""
+        with anyio.move_on_after(_OPENING_S):
+            while True:
+                if self._owner.slot is not None:
+                    return self._owner.slot
+                while self._idle:
+                    lines, writer = self._idle.pop()
+                    if not (lines.at_eof() or writer.is_closing()):
+                        return lines, writer
+                    writer.close()
+                try:
+                    path = Path(self._owner.place.note.read_text("utf-8"))
+                    return await asyncio.open_unix_connection(sock=connected_to(path), limit=MAX_LINE)
+                except BlockingIOError:
+                    pass  # its owner is busy
+                except (OSError, ValueError):
+                    if (slot := await self._owner.succeed()) is not None:
+                        return slot
+                await anyio.sleep(_PAUSE_S)  # its owner is still opening it
+        why = f"the process that has it open took no call for {_OPENING_S:g} s; nothing was sent"
+        raise self._unavailable(why, sent=False)
+
+    async def _asked(self, connection: _Connection, call: dict[str, Any]) -> dict[str, Any]:
+        lines, writer = connection
+        try:
+            await send(writer, call)
+            line = await lines.readline()
+            if not line.endswith(b"\n"):
+                raise ConnectionResetError("the connection ended without an answer")
+            answer: dict[str, Any] = json.loads(line)
+        except BaseException:
+            writer.close()
+            raise
+        self._idle.append(connection)
+        return answer
+
+    def _unavailable(self, why: str, *, sent: bool) -> BackendUnavailable:
+        return BackendUnavailable(f"{self.backend_name}: {why}", backend_name=self.backend_name, sent=sent)
+
+
+class SearchingRemoteAdapter(RemoteAdapter):
+    """The remote adapter of a backend that can look an event up."""
+
+    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
+        return cast("tuple[str, ...] | None", await self.call("find_event", event))
+
+
+def remote_adapter(native: MemoryAdapter, owner: Owner) -> RemoteAdapter:
+    """The remote adapter with the abilities of ``native``."""
+    kind = SearchingRemoteAdapter if isinstance(native, SupportsEventLookup) else RemoteAdapter
+    return kind(native, owner)
