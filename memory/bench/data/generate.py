@@ -17,7 +17,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from memory.bench.data.dice import Dice
-from memory.bench.data.language import Language, LanguageName, World, load_language
+from memory.bench.data.language import Language, LanguageName, load_language
 from memory.bench.data.nodes import canonical_hash
 from memory.bench.data.plan import TESTS_PER_CHANGE, Plan, PlannedChange, other_context
 from memory.bench.data.timeline import (
@@ -32,12 +32,14 @@ from memory.bench.data.timeline import (
     TestSession,
     Timeline,
     TimelineSet,
+    Turn,
     exchange,
     truth_at,
     turns_of,
 )
 from memory.bench.data.words import Setting
-from memory.contract.errors import ConfigError
+from memory.bench.data.worlds import World, worlds
+from memory.contract.formatting import Utf8TokenCounter
 
 _START = datetime(2026, 1, 5, tzinfo=UTC)
 _HOUR = {"work": 9, "personal": 19}
@@ -48,10 +50,12 @@ class GameSize(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    users: Annotated[int, Field(ge=1, le=40)] = 4
+    users: Annotated[int, Field(ge=1)] = 4
     sessions: Annotated[int, Field(ge=10, le=400)] = 94  # of accumulation; forced changes apart
     tests: Annotated[int, Field(ge=1, le=400)] = 36  # below 21 there are fewer than five changes
     attributes: Annotated[int, Field(ge=4, le=14)] = 14  # each has a cell in either context
+    # Of talk beside the preferences, for each persona: distractors that share words with wordings and requests.
+    tokens: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     language: LanguageName = "en"
 
 
@@ -63,10 +67,7 @@ def make_game(size: GameSize | None = None, *, seed: int = 7, wordings: Path | N
     """
     size = size or GameSize()
     language = load_language(size.language, wordings)
-    worlds = language.worlds[: size.users]
-    if size.users > len(worlds):
-        raise ConfigError(f"game.users: is {size.users}; in {language.name} there are {len(worlds)}")
-    scripts = [_PersonaScript(language, world, seed, size) for world in worlds]
+    scripts = [_PersonaScript(language, world, seed, size) for world in worlds(size.language, size.users)]
     timelines = tuple(script.timeline() for script in scripts)
     said: dict[str, dict[str, None]] = {}
     for script in scripts:
@@ -184,6 +185,47 @@ class _PersonaScript:
         return _START + timedelta(days=index, hours=_HOUR[self.plan.contexts[index]])
 
     def _session(self, index: int) -> Session:
+        session = self._own_session(index)
+        if not self.size.tokens:
+            return session
+        talk = tuple(self._long_talk(index, session))
+        return replace(session, turns=(*talk, *session.turns))
+
+    def _long_talk(self, index: int, session: Session) -> Iterator[Turn]:
+        """A session's share of the talk, before what is said in it: requests, hearsay, and words alike."""
+        context, start = self.plan.contexts[index], self._starts(index) - timedelta(hours=8)
+        room, number, count = self.size.tokens // self.plan.length + 1, 0, Utf8TokenCounter().count
+        while room > 0:
+            number += 1
+            said = exchange(self._message(context, index), self.dice.pick(self.language.forms.replies))
+            room -= sum(count(message.content) for message in said)
+            yield Turn(
+                turn_id=f"{session.session_id}.t{number}",
+                event_id=f"{self.world.persona_id}:{session.session_id}.t{number}",
+                timestamp=start + timedelta(seconds=20 * number),
+                messages=said,
+                scenario=self.dice.pick(self.language.forms.scenarios[context]),
+                context=context,
+            )
+
+    def _message(self, context: str, index: int) -> str:
+        """A long message without a preference of the user's. Some tell somebody else's, or a single case."""
+        said = [self._aside(context) for _ in range(6 + self.dice.below(8))]
+        if self.dice.chance(0.25):
+            said.insert(self.dice.below(len(said)), self._decoy(context, index).goal)
+        return self.language.sentence_gap.join(said)
+
+    def _aside(self, context: str) -> str:
+        kind, forms = self.dice.below(5), self.language.forms
+        if kind == 0:
+            attribute = self.dice.pick(self.attributes)
+            return opened(self.dice.pick(attribute.practised(tested=False)).format(**self._props(context)))
+        if kind == 1:
+            topic = self.dice.pick(self.attributes).topic
+            return opened(self.dice.pick(forms.passing).format(**self._props(context), topic=topic))
+        return self._talk(context)
+
+    def _own_session(self, index: int) -> Session:
         context = self.plan.contexts[index]
         if index in self.changes:
             return self._forced(self.changes[index], context)
@@ -342,7 +384,7 @@ def _transcript(persona_id: str, session: Session) -> Session:
     for number, (beat, words) in enumerate(lines, start=1):
         said.append((exchange(words, replies[number % len(replies)]), beat.attribute))
     turns = turns_of(persona_id, session.session_id, script.start, said, script.scenario, script.context)
-    return replace(session, turns=turns, script=None)
+    return replace(session, turns=(*session.turns, *turns), script=None)
 
 
 def _probes(persona_id: str, test: TestSession) -> Iterator[Probe]:

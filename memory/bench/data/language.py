@@ -22,27 +22,13 @@ from pydantic import TypeAdapter
 from memory.bench.data.dice import Dice
 from memory.bench.data.grammar import Grammar
 from memory.bench.data.own_wordings import own_wordings
-from memory.bench.data.timeline import CONTEXTS, TimelineSet
+from memory.bench.data.timeline import TimelineSet
 from memory.bench.data.words import IMPLIED, Attribute, Setting
+from memory.bench.data.worlds import World, worlds
 from memory.contract.errors import ConfigError
 from memory.plugins.blocks import load_yaml
 
 LanguageName = Literal["en", "zh"]
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What one persona's life is about. Names are unique to the persona, so that a leak would show."""
-
-    persona_id: str
-    matters: dict[str, tuple[str, ...]]
-    people: dict[str, tuple[str, ...]]
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Everything that belongs to this persona alone."""
-        groups = (*self.matters.values(), *self.people.values())
-        return frozenset(name for names in groups for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +50,7 @@ class Forms:
     leads: Mapping[str, tuple[str, ...]]  # how a sentence names the context
     life: Mapping[str, tuple[str, ...]]  # the situation a session begins in, for simulators that are models
     scenarios: Mapping[str, tuple[str, ...]]
+    passing: tuple[str, ...]  # talk that names a topic and wants nothing of the assistant; {topic}
     neutral_reply: str  # in no particular way
     replies: tuple[str, ...]  # what the assistant says to statements and talk
     lead_in: str  # how a reply begins
@@ -81,6 +68,11 @@ class Language:
     grammar: Grammar = Grammar()
     # Request -> the attribute its beat names, in data that is read; None: found by the words of the request.
     named_requests: Mapping[str, str] | None = None
+
+    @property
+    def sentence_gap(self) -> str:
+        """What stands between two sentences."""
+        return "" if self.name == "zh" else " "
 
     @cached_property
     def by_name(self) -> dict[str, Attribute]:
@@ -205,7 +197,7 @@ def load_language(name: str, words: Path | None = None) -> Language:
             attributes, groups = _attributes(name), _groups(f"synonyms_{name}")
             if words is not None:
                 attributes, groups = own_wordings(words, attributes)
-            return Language(known, attributes, _worlds(name), forms, context_words, Grammar(groups))
+            return Language(known, attributes, worlds(name), forms, context_words, Grammar(groups))
     raise ConfigError(f"language: is {name!r}; the game speaks en and zh")
 
 
@@ -253,20 +245,3 @@ def _attributes(language: str) -> tuple[Attribute, ...]:
         requests, talk = tuple(given["requests"]), tuple(given["talk"])
         found.append(Attribute(name, given["topic"], tuple(settings), requests, talk))
     return tuple(found)
-
-
-def _worlds(language: str) -> tuple[World, ...]:
-    """Personas out of parts; what makes a name unique is used once."""
-    parts = _read(f"worlds_{language}")
-    worlds = []
-    for number, persona_id in enumerate(parts["personas"]):
-        matters: dict[str, tuple[str, ...]] = {}
-        people: dict[str, tuple[str, ...]] = {}
-        for context in CONTEXTS:
-            given = parts[context]
-            nouns = [given["matters"][(3 * number + step) % len(given["matters"])] for step in range(3)]
-            matters[context] = tuple(noun.format(given["places"][number]) for noun in nouns)
-            called = given["called"][number % len(given["called"])]
-            people[context] = (given["friends"][number], called.format(given["others"][number]))
-        worlds.append(World(persona_id, matters, people))
-    return tuple(worlds)

@@ -70,7 +70,7 @@ def _texts(value: Any) -> bool:
 def _setting(known: Setting, entry: Any, place: tuple[str, ...], fault: Any) -> Setting:
     explicit = entry.get("explicit") if isinstance(entry, dict) else None
     implied = entry.get("implied", []) if isinstance(entry, dict) else None
-    if not _texts(explicit):
+    if not isinstance(explicit, list) or not _texts(explicit):
         fault(place, "has a setting whose explicit is no list of texts")
         return known
     if implied and not _texts(implied):

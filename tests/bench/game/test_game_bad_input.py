@@ -149,7 +149,7 @@ def test_journals_of_another_version_are_not_continued(whole: Outcome, tmp_path:
     done = begin(experiment)
     older = done.manifest.model_copy(update={"journal_version": 99})
     write_record(older, done.directory / MANIFEST_FILE)
-    with pytest.raises(ConfigError, match=r"its journals are of version 99, and this memslot continues 2"):
+    with pytest.raises(ConfigError, match=r"its journals are of version 99, and this memslot continues 3"):
         resume(experiment, done.directory)
     newer = done.manifest.model_dump(mode="json") | {"format_version": 99}
     (done.directory / MANIFEST_FILE).write_text(json.dumps(newer), "utf-8")

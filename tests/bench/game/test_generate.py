@@ -8,11 +8,11 @@ from collections import Counter
 
 import pytest
 
-from memory import ConfigError
 from memory.bench.data.generate import GameSize, make_game
 from memory.bench.data.language import load_language
 from memory.bench.data.plan import CHANGES, TESTS_PER_CHANGE
 from memory.bench.data.timeline import Timeline
+from memory.bench.data.worlds import worlds
 
 GOLDEN = "07b451492040c272064cd5fbd52eddd2eb95bec9c743da95f8568593b907cdf1"
 SMALL = GameSize(users=2, sessions=14, tests=6, attributes=6)
@@ -159,6 +159,12 @@ def test_more_users_leave_the_first_ones_alone() -> None:
     assert many.timelines[:1] == few.timelines
 
 
-def test_more_users_than_worlds_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"game\.users: is 41; in zh there are 40"):
-        make_game(GameSize.model_construct(users=41, language="zh"))
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_there_are_as_many_users_as_the_file_says(language: str) -> None:
+    names = [sorted(world.names) for world in worlds(language, 300)]
+    every = [name for own in names for name in own]
+    assert len(set(every)) == len(every)
+    made = [name for own in names[40:] for name in own]
+    assert not [name for name in names[0] if any(name in other for other in made)]
+    game = make_game(GameSize(users=41, sessions=10, tests=2, attributes=4, language=language))
+    assert len({timeline.persona_id for timeline in game.timelines}) == 41

@@ -1,0 +1,72 @@
+"""What each persona's life is about, made of parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from memory.bench.data.timeline import CONTEXTS
+from memory.plugins.blocks import load_yaml
+
+_LISTED = 40  # personas whose names stand in the files
+_SYLLABLES = {
+    "en": [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"],
+    "zh": list("安宁康泰福禄寿喜庆吉祥瑞嘉华茂盛丰裕隆昌永恒晖朗清"),
+}
+_STEP = 7919  # prime, so that neighbours do not sound alike
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What one persona's life is about. Names are unique to the persona, so that a leak would show."""
+
+    persona_id: str
+    matters: dict[str, tuple[str, ...]]
+    people: dict[str, tuple[str, ...]]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Everything that belongs to this persona alone."""
+        groups = (*self.matters.values(), *self.people.values())
+        return frozenset(name for names in groups for name in names)
+
+
+def worlds(language: str, count: int = _LISTED) -> tuple[World, ...]:
+    """So many personas. The names of those past the listed ones are made of syllables."""
+    parts = load_yaml(Path(__file__).with_name(f"worlds_{language}.yaml"))[0]
+    return tuple(_world(language, parts, number) for number in range(count))
+
+
+def _world(language: str, parts: dict[str, Any], number: int) -> World:
+    made = _made_names(language, number)
+    listed = number < _LISTED
+    matters: dict[str, tuple[str, ...]] = {}
+    people: dict[str, tuple[str, ...]] = {}
+    for context in CONTEXTS:
+        given = parts[context]
+        place, friend, other = (
+            given[part][number] if listed else next(made) for part in ("places", "friends", "others")
+        )
+        nouns = [given["matters"][(3 * number + step) % len(given["matters"])] for step in range(3)]
+        matters[context] = tuple(noun.format(place) for noun in nouns)
+        people[context] = (friend, given["called"][number % len(given["called"])].format(other))
+    return World(parts["personas"][number] if listed else f"p{number + 1:04}", matters, people)
+
+
+@cache
+def _size(language: str) -> int:
+    return len(_SYLLABLES[language]) ** 3
+
+
+def _made_names(language: str, number: int) -> Iterator[str]:
+    """Names of three syllables; all are as long, so that none is a part of another."""
+    syllables = _SYLLABLES[language]
+    for place in range(6 * number, 6 * number + 6):
+        rest, name = place * _STEP % _size(language), ""
+        for _ in range(3):
+            rest, digit = divmod(rest, len(syllables))
+            name += syllables[digit]
+        yield f"{name}x".capitalize() if language == "en" else name
