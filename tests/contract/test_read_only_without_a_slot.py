@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from installed import installed
 
 from memory import (
     AdapterMode,
@@ -111,9 +111,8 @@ async def test_every_write_path_of_an_adapter_alone_is_skipped_while_read_only(
 
 @pytest.mark.parametrize("name", ["mem0", "simple_rag", "full_history", "rolling_summary", "mirror"])
 async def test_what_is_said_while_read_only_is_not_stored(name: str, tmp_path: Path) -> None:
-    if (
-        find_spec("mem0") is None
-    ):  # importing it here would be before its backend has switched its telemetry off
+    # Importing mem0 here would be before its backend has switched its telemetry off.
+    if not installed("mem0"):
         pytest.skip("needs mem0ai")
     adapter = create(name, tmp_path)
     try:

@@ -1,10 +1,10 @@
 """A configuration that is a control under another name, or runs without the models it is known for, says so."""
 
 import json
-from importlib.util import find_spec
 
 import pytest
 from cli_support import invoke
+from installed import installed
 
 from memory import InputError, MemoryScope
 from memory.adapter import AdapterTraits
@@ -25,7 +25,7 @@ def anyio_backend():
 
 def needs(module):
     """Skip without an SDK; importing it here would be before its backend has switched its telemetry off."""
-    if find_spec(module) is None:
+    if not installed(module):
         pytest.skip(f"needs {module}")
 
 

@@ -9,12 +9,12 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from installed import installed
 from said import said, wanted
 
 from memory import (
@@ -32,7 +32,7 @@ from memory import (
 ALICE = MemoryScope(run_id="run1", persona_id="alice")
 BOB = MemoryScope(run_id="run1", persona_id="bob")
 START = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
-NEEDS_MEM0 = pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
+NEEDS_MEM0 = pytest.mark.skipif(not installed("mem0"), reason="mem0ai is not installed")
 
 
 def config(data_dir: Path, *, deadlines: dict[str, float] | None = None, **options: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import installed
 from mem0_support import NEEDS_MEM0, config
 
 from memory.plugins.config import load_config
@@ -25,6 +26,8 @@ def _mem0(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 def native(path: str) -> Any:
     module, _, names = path.partition(":")
+    if module == "mem0.vector_stores.pgvector" and not (installed("psycopg") or installed("psycopg2")):
+        pytest.skip("psycopg is not installed")
     thing: Any = importlib.import_module(module)
     for name in names.split("."):
         thing = getattr(thing, name)

@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
+from installed import installed
 from memos_double import MemosDouble
 from memos_support import ALICE, ask, event, opened, ready, verdict
 
@@ -23,7 +24,7 @@ from memory.backends.memos.client import ROUTES
 from memory.backends.memos.translate import EVENT_KEYS, WRITER
 
 _SPEC = find_spec("memos")
-pytestmark = pytest.mark.skipif(_SPEC is None, reason="MemoryOS is not installed")
+pytestmark = pytest.mark.skipif(not installed("memos"), reason="MemoryOS is not installed")
 _MODEL_OF = {
     "/product/add": "APIADDRequest",
     "/product/search": "APISearchRequest",

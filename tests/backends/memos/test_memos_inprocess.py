@@ -8,11 +8,11 @@ import logging.config
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import installed
 
 from memory import ConfigError, PluginLoadError
 from memory.backends.memos import inprocess
@@ -143,7 +143,7 @@ def test_the_factory_checks_the_environment_and_imports_nothing(
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(find_spec("memos") is None, reason="MemoryOS is not installed")
+@pytest.mark.skipif(not installed("memos"), reason="MemoryOS is not installed")
 def test_an_import_of_memos_changes_nothing_outside(tmp_path: Path) -> None:
     # Without a main file, python-dotenv looks in the working directory.
     (tmp_path / ".env").write_text("MOS_CHAT_MODEL=from-dotenv\nNEW_SETTING=from-dotenv\n")

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from installed import installed
 from scripted_rules_memos import rules
 
 from memory.adapter._scripted_rules import ChatMessage, ChatRequest, answer, general_rules
@@ -28,9 +29,9 @@ OLD_ID = "313f6e95-b869-469c-9704-93bb7bd3217e"
 
 def prompts(name: str) -> ModuleType:
     """A module of MemOS' prompts, read from its file: importing the package takes seconds and writes files."""
-    package = importlib.util.find_spec("memos")
-    if package is None:
+    if not installed("memos"):
         pytest.skip("MemoryOS is not installed")
+    package = importlib.util.find_spec("memos")
     source = Path(package.origin).parent / name
     spec = importlib.util.spec_from_file_location(f"memos_{source.stem}", source)
     module = importlib.util.module_from_spec(spec)
