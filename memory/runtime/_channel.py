@@ -289,4 +289,4 @@ class TurnReport:
     rounds: int = 0
     took_ms: float = 0.0
     before_model_ms: float = 0.0
-    failure: Exception | None = None
+    failure: BaseException | None = None

@@ -14,6 +14,7 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 from pydantic import Field
 
+from memory.contract._surviving import ends_the_task, words_of
 from memory.contract.errors import LifecycleError, MemslotError
 from memory.contract.formatting import without_controls
 from memory.contract.requests import AdapterMode, Positive
@@ -180,10 +181,11 @@ class Conversations:
 
         try:
             await run_session(session, channel, keep)
-        except Exception as error:
-            reason = str(error) if isinstance(error, MemslotError) else type(error).__name__
-            log.error("a conversation ended: %s", reason)
-            await channel.send(AgentOutput(error=f"the conversation cannot go on: {reason}"))
+        except BaseException as error:
+            if ends_the_task(error):
+                raise
+            log.error("a conversation ended: %s", words_of(error))
+            await channel.send(AgentOutput(error=f"the conversation cannot go on: {words_of(error)}"))
         finally:
             channel.close()
             channel.drop_reader()

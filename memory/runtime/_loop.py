@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 
+from memory.contract._surviving import ends_the_task, words_of
 from memory.contract.adapter import SupportsReadiness
 from memory.contract.errors import BackendError, InputError, MemslotError, StoreError
 from memory.contract.events import Message
@@ -123,7 +124,7 @@ class AgentSession:
         conversation = [*self.history, said]
         results: list[ToolResult] = []
         gone: ChannelClosed | None = None
-        failure: Exception | None = None
+        failure: BaseException | None = None
         rounds, content, error = 0, "", None
         try:
             with anyio.move_on_after(self.settings.turn_s) as limit:
@@ -147,11 +148,11 @@ class AgentSession:
                 content, error = "", f"the answer did not end within {self.settings.turn_s:g} s"
         except ChannelClosed as closed:
             gone = closed
-        except Exception as problem:
-            # Of a third party's provider, anything; what ours raise holds no text.
+        except BaseException as problem:
+            if ends_the_task(problem):
+                raise
             failure = problem
-            reason = str(problem) if isinstance(problem, MemslotError) else type(problem).__name__
-            error = f"the model gave no answer: {reason}"
+            error = f"the model gave no answer: {words_of(problem)}"
         if not content.strip() and error is None:
             error = "the model answered nothing"
         output = AgentOutput(content=content, tool_results=tuple(results), error=error)
@@ -185,7 +186,9 @@ class AgentSession:
         try:
             answer = await self.provider.complete([*self.history, asked], self._options("", tools=False))
             summary = answer.content.strip()
-        except Exception as error:
+        except BaseException as error:
+            if ends_the_task(error):
+                raise
             log.warning("the conversation could not be summarised (%s)", type(error).__name__)
             return False
         if not summary or self._drop_erased():

@@ -178,11 +178,13 @@ class WriteQueue:
             await carry_out(self._node, write, ticket._add)
         except MemslotError as error:
             self._finish(ticket, "failed", error)
-        except asyncio.CancelledError:
-            self._finish(ticket, "abandoned")
-        except Exception as error:
-            # What nobody foresaw must cost one write, not the thread and with it every write to come.
-            self._finish(ticket, "failed", BackendError(f"stigmem: {type(error).__name__} in a write"))
+        except BaseException as error:
+            # Whatever it is, it costs one write, not the thread and with it every write to come.
+            if isinstance(error, asyncio.CancelledError) and self._abandoning:
+                self._finish(ticket, "abandoned")
+            else:
+                why = f"stigmem: {type(error).__name__} in a write"
+                self._finish(ticket, "failed", BackendError(why))
         else:
             self._finish(ticket, "written")
         finally:

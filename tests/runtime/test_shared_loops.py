@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import json
 import logging
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from signet_support import daemon
+from signet_support import BASE, daemon
 
-from memory import BackendHealth, MemoryEvent, RetrieveRequest, WriteReceipt
+from conditions.full_history import FullHistory
+from memory import BackendHealth, MemoryEvent, MemorySlot, RetrieveRequest, WriteReceipt
 from memory.contract import errors
 from memory.contract._surviving import Failures
-from memory.runtime import ToolCall, ToolContext, ToolRegistry, TurnPolicy
+from memory.runtime import (
+    Conversations,
+    HookQueue,
+    HookTurn,
+    HostStore,
+    ToolCall,
+    ToolContext,
+    ToolRegistry,
+    TurnMemory,
+    TurnPolicy,
+    UserTurn,
+    open_shared,
+)
 from memory.runtime import _serving as serving
 from memory.runtime._circuit import Background
+from memory.runtime._conversations import AgentSettings
+from memory.runtime.providers.scripted import ScriptedProvider
+from memory.stigmem.queue import WriteQueue
+from memory.stigmem.writers import Write
+from memory.storage.insert import insert
 from memory.testing import FakeBackend
 
 
@@ -168,3 +187,81 @@ async def test_the_tokens_file_is_watched_on_whatever_it_holds(
                 await anyio.sleep(0.002)
         tasks.cancel_scope.cancel()
     assert taken == ["ada"]
+
+
+async def test_a_conversation_goes_on_whatever_its_model_throws() -> None:
+    class Model(ScriptedProvider):
+        thrown: BaseException | None = None
+
+        async def stream(self, conversation: Any, options: Any = None) -> Any:
+            if self.thrown is not None:
+                raise self.thrown
+            async for chunk in super().stream(conversation, options):
+                yield chunk
+
+    model = Model()
+    async with (
+        MemorySlot(FakeBackend(), scope=BASE) as slot,
+        TurnMemory(slot) as memory,
+        Conversations(model, memory, AgentSettings(), HostStore("fake")) as conversations,
+    ):
+
+        async def said(text: str) -> str:
+            return "".join([part async for part in conversations.turn(BASE, "s", UserTurn(content=text))])
+
+        for thrown in THROWN:
+            model.thrown = thrown
+            with anyio.fail_after(20):
+                assert "error" in await said("hello")
+        model.thrown = None
+        assert '"error":null' in await said("hello")
+
+
+async def test_the_hooks_record_on_whatever_one_turn_throws(tmp_path: Path) -> None:
+    for number in range(len(THROWN)):
+        put = {"host": "codex", "session_id": f"s{number}", "text": "Q", "turn": f"t{number}", "at": 1.7e9}
+        for did in ("prompt", "end"):
+            row = json.dumps({**put, "did": did})
+            insert(tmp_path / "memslot.db", "hook", f"{number}{did}", row, scope=f"s{number}")
+    failures = Failures("hooks", logging.getLogger("memslot.test"))
+    with HookQueue(tmp_path) as queue:
+
+        async def record(turn: HookTurn) -> WriteReceipt | None:
+            raise THROWN[int(turn.rows[0].session_id.removeprefix("s"))]
+
+        await queue.drain(record, failures.note)
+        assert failures.count == len(THROWN)
+        # What the backend may take later waits; everything else is set aside.
+        assert 0 < await queue.left() < 2 * len(THROWN)
+
+
+async def test_an_owner_answers_on_whatever_a_call_throws(tmp_path: Path) -> None:
+    given = {"memory": {"condition": "full_history", "scope": dict(BASE), "data_dir": str(tmp_path)}}
+    async with open_shared(given) as first, open_shared(given) as second:
+        await first.after_turn(user="My bike is red.", session_id="s")
+        retrieve = FullHistory.retrieve
+        try:
+            for thrown in THROWN:
+
+                async def throw(self: Any, request: Any, thrown: BaseException = thrown) -> Any:
+                    raise thrown
+
+                FullHistory.retrieve = throw  # type: ignore[method-assign]
+                with pytest.raises(errors.MemslotError):
+                    await second.before_turn("bike", session_id="q")
+        finally:
+            FullHistory.retrieve = retrieve  # type: ignore[method-assign]
+        assert "red" in await second.before_turn("bike", session_id="q")
+
+
+def test_a_queue_of_facts_writes_on_whatever_one_write_throws() -> None:
+    thrown = iter(THROWN)
+
+    def open_node() -> Any:
+        raise next(thrown)
+
+    queue = WriteQueue(open_node)
+    tickets = [queue.submit(Write("a fact", "e", ())) for _ in THROWN]
+    assert all(ticket.wait(20) for ticket in tickets)
+    assert {ticket.state for ticket in tickets} == {"failed"}
+    assert queue.close().failed == len(THROWN)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import anyio
 
+from memory.contract._surviving import Failures, words_of
 from memory.stigmem.abi import StigmemAbi
 from memory.stigmem.commands import _abi, commands, failure_line, strict
 from memory.stigmem.spool import JOB, RESULT, write_whole
@@ -26,6 +27,7 @@ _LINGER_S = 2.0
 _POLL_S = 0.02
 _HANGING_S = 2.0
 
+log = logging.getLogger("memslot.stigmem")
 _stderr: ContextVar[list[str]] = ContextVar("_stderr")
 
 
@@ -42,6 +44,7 @@ class Sender:
     """Works on one directory until nothing came for :data:`_LINGER_S` seconds."""
 
     directory: Path
+    _failures: Failures = field(default_factory=lambda: Failures("stigmem", log))
     _under_way: dict[str, float] = field(default_factory=dict)  # job -> when it hangs, by the monotonic clock
 
     async def run(self) -> None:
@@ -65,8 +68,12 @@ class Sender:
     async def _handle(self, name: str, limiter: anyio.CapacityLimiter) -> None:
         lines: list[str] = []
         _stderr.set(lines)
+        stdout = ""
         async with limiter:
-            stdout = await self._send(name, lines)
+            with self._failures.survived("a hand-over") as handled:
+                stdout = await self._send(name, lines)
+            if handled.error is not None:
+                lines.append(f"warning: stigmem: {words_of(handled.error)}\n")
         self._answer(name, stdout, "".join(lines))
         del self._under_way[name]
 
@@ -132,7 +139,6 @@ def _read_command(job: Path) -> tuple[_abi.WriteCommand | None, str]:
 
 async def main(directory: str) -> None:
     """Send for the hooks that share a directory. The starting process hands its lock over."""
-    log = logging.getLogger("memslot.stigmem")
     log.addHandler(_HookLogHandler())
     log.propagate = False
     await Sender(Path(directory)).run()
