@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
+from memory.contract._fence import count_beginnings, escape_tags, find_tags
 from memory.contract.receipts import ContextEntry
 from memory.contract.requests import ContextBudget
 
@@ -49,13 +50,15 @@ class CallableTokenCounter:
         return self.function(text)
 
 
-# Possessive, so that a run of blanks is read once: a pattern that gives back what it took is quadratic here.
-_BLANKS = r"[\s\u200b-\u200f\u2060\ufeff]*+"
-_TAG = re.compile(rf"<{_BLANKS}(/?+){_BLANKS}memory-context\b([^<>]{{0,1000}}+)>", re.I)
 _PLAIN_FENCE = re.compile(r"<memory-context\b[^<>]{0,1000}+>")
-_OPENING = re.compile(rf"<(?={_BLANKS}/?+{_BLANKS}memory-context)", re.I)
-# C0 and C1 controls but tab and newline; bidirectional overrides, which can hide what a line says.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# C0 and C1 controls but tab and newline. Bidirectional overrides can hide what a line says, and characters that
+# show nothing can say something to a model. Joiners and single variation selectors stay for scripts and emoji.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u180e\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e01ef]|(?<=[\ufe00-\ufe0f])[\ufe00-\ufe0f]+"
+)
+# What Python calls printable of these.
+_PRINTABLE_CONTROL = re.compile("[\u034f\U000e0100-\U000e01ef]|[\ufe00-\ufe0f]{2}")
 _LINE_BREAK = re.compile("\r\n|[\r\u2028\u2029\x0b\x0c\x85]")
 
 JsonT = TypeVar("JsonT")
@@ -63,9 +66,9 @@ JsonT = TypeVar("JsonT")
 
 def clean_text(text: str) -> str:
     """Stored text made safe for the section: fences escaped, control characters gone, line breaks plain."""
-    if text.isprintable() and "<" not in text:
-        return text  # by far the most common case, and the expressions below cost ten times as much
-    return _OPENING.sub("&lt;", without_controls(_LINE_BREAK.sub("\n", text)))
+    if text.isprintable() and not _PRINTABLE_CONTROL.search(text) and not count_beginnings(text):
+        return text  # by far the most common case, and the rest costs ten times as much
+    return escape_tags(without_controls(_LINE_BREAK.sub("\n", text)))
 
 
 def without_controls(text: str) -> str:
@@ -77,17 +80,18 @@ def strip_context(text: str) -> str:
     """Remove every memory section from a text, so that memory never feeds on itself. Linear. Nested and forged
     sections go as a whole, one that lacks its end goes to the end of the text, and a lone tag by itself: one that
     closes nothing, or names no memory. What the removal would join to a tag is escaped."""
-    if "memory-context" not in text.lower():
+    tags = find_tags(text)
+    if not tags:
         return text
     kept: list[str] = []
     # Unclosed tags: the length of ``kept`` there, and whether it has attributes.
     open_at: list[tuple[int, bool]] = []
     position = 0
-    for tag in _TAG.finditer(text):
-        kept.append(text[position : tag.start()])
-        position = tag.end()
-        if not tag[1]:
-            open_at.append((len(kept), "=" in tag[2]))
+    for tag in tags:
+        kept.append(text[position : tag.start])
+        position = tag.end
+        if not tag.is_end:
+            open_at.append((len(kept), tag.has_attributes))
         elif open_at:
             del kept[open_at.pop()[0] :]
     kept.append(text[position:])
@@ -96,7 +100,7 @@ def strip_context(text: str) -> str:
             del kept[length:]
             break
     left = "".join(kept).strip()
-    return _OPENING.sub("&lt;", left) if _TAG.search(left) else left
+    return escape_tags(left) if find_tags(left) else left
 
 
 def strip_json(value: JsonT) -> JsonT:
@@ -107,7 +111,7 @@ def strip_json(value: JsonT) -> JsonT:
         stripped = {strip_context(key): strip_json(item) for key, item in value.items()}
     elif isinstance(value, (list, tuple)):
         stripped = type(value)(strip_json(item) for item in value)
-    elif isinstance(value, str) and "memory-context" in value.lower():
+    elif isinstance(value, str) and find_tags(value):
         stripped = _strip_text_of_json(value)
     return cast(JsonT, stripped)
 
@@ -183,7 +187,7 @@ def wrap_section(backend: str, scope: str, lines: Iterable[str]) -> str:
         return ""
     opening, closing = _fence(backend, scope)
     # Lines that are harmless each can be a tag together.
-    return f"{opening}\n{_OPENING.sub('&lt;', body)}\n{closing}"
+    return f"{opening}\n{escape_tags(body)}\n{closing}"
 
 
 NEUTRAL_LABELS = ("memory", "current")  # backend and scope of a section that is to tell neither
@@ -191,13 +195,13 @@ NEUTRAL_LABELS = ("memory", "current")  # backend and scope of a section that is
 
 def neutral_section(section: str) -> str:
     """A section with the neutral labels in place of its own. Any other text stays unchanged."""
-    opening = _TAG.match(section)
+    opening = _PLAIN_FENCE.match(section)
     return section if opening is None else _fence(*NEUTRAL_LABELS)[0] + section[opening.end() :]
 
 
 def relabel_section(section: str, scope: str) -> str:
     """A section with another label for its scope. A section with neutral labels stays unchanged."""
-    opening = _TAG.match(section)
+    opening = _PLAIN_FENCE.match(section)
     if opening is None or opening.group() == _fence(*NEUTRAL_LABELS)[0]:
         return section
     tag = re.sub(r'scope="[^"]*"', lambda _: f'scope="{_attribute(scope)}"', opening.group())
@@ -258,10 +262,11 @@ def is_well_formed(section: str) -> bool:
     """Whether a section is empty, or exactly one fence around text that holds no other."""
     if not section:
         return True
-    if section.count("<") == 2 and _PLAIN_FENCE.match(section) and section.endswith("</memory-context>"):
-        return True  # by far the most common case: no tag but the fence's own two
-    tags = list(_TAG.finditer(section))
-    if len(tags) != 2 or len(_OPENING.findall(section)) != 2:
+    plain = _PLAIN_FENCE.match(section) and section.endswith("</memory-context>")
+    if plain and count_beginnings(section) == 2:
+        return True  # by far the most common case: nothing that might begin a tag but the fence's own two
+    tags = find_tags(section)
+    if len(tags) != 2 or escape_tags(section).count("&lt;") - section.count("&lt;") != 2:
         return False
     first, last = tags
-    return first.start() == 0 and not first[1] and bool(last[1]) and last.end() == len(section)
+    return first.start == 0 and not first.is_end and last.is_end and last.end == len(section)
