@@ -26,6 +26,7 @@ from memory.contract._model import (
     parse_time,
     without_nul,
 )
+from memory.contract._model_reasons import model_answer_fault
 from memory.contract.adapter import (
     CAPABILITIES,
     FILTER_OPERATORS,
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
     from memory.adapter._bounded import http_client
     from memory.adapter._http import JsonHttp, bearer, check_url, expect, none_if_404, route
     from memory.adapter._lexical import LexicalHashEmbedder
-    from memory.adapter._local import LocalEmbedder
+    from memory.adapter._local import LocalEmbedder, load_model
     from memory.adapter._sdk import counted_openai
     from memory.slot.bounded_queue import BoundedQueue, RecentKeys
     from memory.slot.files import AppendLog
@@ -158,8 +159,10 @@ __all__ = [
     "first_problem",
     "trim_heap",
     "hookimpl",
+    "load_model",
     "http_client",
     "json_of_answer",
+    "model_answer_fault",
     "native_scope_of",
     "normalise",
     "normalise_error",
@@ -185,7 +188,7 @@ _LATE = {
     "memory.adapter._bounded": "http_client",
     "memory.adapter._http": "JsonHttp bearer check_url expect none_if_404 route",
     "memory.adapter._lexical": "LexicalHashEmbedder",
-    "memory.adapter._local": "LocalEmbedder",
+    "memory.adapter._local": "LocalEmbedder load_model",
     "memory.adapter._sdk": "counted_openai",
     "memory.slot.bounded_queue": "BoundedQueue RecentKeys",
     "memory.slot.files": "AppendLog",

@@ -77,13 +77,21 @@ def _known(fastembed: Any, options: LocalModel, where: str) -> Any:
     )
 
 
-def load_model(load: Callable[..., Any], *, repository: str | None, problem: str, instead: str) -> Any:
+def load_model(
+    load: Callable[..., Any],
+    *,
+    repository: str | None,
+    problem: str,
+    instead: str,
+    cache: bool = True,
+) -> Any:
     """Load a model from the cache, or else from the hub.
 
     Args:
         load: a model's class of fastembed; takes ``cache_dir`` and ``local_files_only``.
         repository: its name at the hub; None where it comes from elsewhere.
         problem, instead: how the error's sentence begins, and what the user can do.
+        cache: False leaves downloads where fastembed itself looks for them.
 
     Raises:
         ConfigError: the hub does not answer within five seconds, or the download fails.
@@ -91,7 +99,7 @@ def load_model(load: Callable[..., Any], *, repository: str | None, problem: str
     from loguru import logger
 
     logger.disable("fastembed")  # it logs every source it tries as an error
-    where = {"cache_dir": str(_cache())}
+    where = {"cache_dir": str(_cache())} if cache else {}
     try:
         return load(local_files_only=True, **where)
     except Exception:  # fastembed raises whatever its sources raise for a model that is not there

@@ -66,9 +66,13 @@ def note_answer(answer: ModelAnswer | None) -> None:
     _last.set(answer)
 
 
-def last_answer() -> ModelAnswer | None:
-    """The facts of the last answer in this context."""
-    return _last.get()
+def model_answer_fault() -> str | None:
+    """What is wrong with the last answer of a model in this context; None where nothing is known.
+
+    For an adapter that cannot read an answer and has only its text.
+    """
+    answer = _last.get()
+    return None if answer is None else answer.fault
 
 
 def reason_of(links: Iterable[BaseException], deadline: str | None) -> tuple[str | None, dict[str, Any]]:
@@ -85,7 +89,7 @@ def reason_of(links: Iterable[BaseException], deadline: str | None) -> tuple[str
             facts.setdefault(name, value)
         unread = unread or isinstance(link, (AttributeError, LookupError, TypeError, ValueError))
     clause = _clause(facts, deadline)
-    answer = last_answer()
+    answer = _last.get()
     if clause is None and unread and answer is not None and answer.fault:
         clause = answer.fault
         facts["finish_reason"] = answer.finish_reason

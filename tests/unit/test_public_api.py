@@ -54,7 +54,8 @@ EXPORTED = {
         ContextEntry count_llm_call counted_openai DataPath Durability EmbedderBlock entry_cost
         environment_kept ErrorTable expect FileLock FILTER_OPERATORS first_problem Frozen hookimpl
         http_client HTTPX_ERRORS IdAlphabet InputFile json_of_answer JsonHttp JsonObject
-        LEXICAL_OR_BLOCK LexicalHashEmbedder LocalEmbedder LocalModel ModelEndpoint native_scope_of
+        LEXICAL_OR_BLOCK LexicalHashEmbedder load_model LocalEmbedder LocalModel model_answer_fault
+        ModelEndpoint native_scope_of
         NativeError NativeWorker none_if_404 normalise normalise_error NotBlank OPENAI_ERRORS
         Operation parse_time PluginInfo PluginOptions Prefixes Private Public quiet_loggers
         RecentKeys release remove_directory replace_file route Sampling ScopeEncoder section_overhead

@@ -42,7 +42,7 @@ from memory.adapter import (
     SequentialBulk,
     SynchronousWrites,
 )
-from memory.backends.mem0.options import Mem0Options
+from memory.backends.mem0.options import OPENAI_PROVIDERS, Mem0Options
 from memory.backends.mem0.translate import (
     ERRORS,
     ScopeIds,
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LIMITED = Operation({"limit": PositiveInt})
 _CHANGES = {"text": NotBlank, "metadata": dict[str, Any] | None, "expiration_date": date | None}
-_OPENAI = frozenset({"azure_openai", "deepseek", "lmstudio", "minimax", "openai", "vllm", "xai"})
-_COUNTING = _OPENAI | {"azure_openai_structured", "openai_structured"}  # clients of the openai package
+# Clients of the openai package.
+_COUNTING = OPENAI_PROVIDERS | {"azure_openai_structured", "openai_structured"}
 _CREDENTIALS = re.compile(r"(?<=//)[^/@]*@|\b(user|password)\s*=\s*('[^']*'|\S*)")
 MUTATIONS = {"update": Operation(_CHANGES, native_id=True), "delete": Operation(native_id=True)}
 
@@ -82,7 +82,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         options.check_keys(settings.where)
         directory = (options.path or settings.data_dir / settings.name).expanduser().absolute()
         set_environment(directory)
-        from memory.backends.mem0.partitions import Partitions
+        from memory.backends.mem0.embedded import EmbeddedMem0
         from memory.backends.mem0.shared import SharedMem0
 
         self.backend_name = settings.name
@@ -108,7 +108,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         )
         self._options = options
         self._ids = ScopeIds(options, settings.where)
-        native = Partitions if options.embedded else SharedMem0
+        native = EmbeddedMem0 if options.embedded else SharedMem0
         self._native: NativeMem0 = native(settings, directory)
         self.worker: NativeWorker = NativeWorker(options.threads, name=f"memslot-{settings.name}")
 
@@ -242,9 +242,8 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         return ResetReceipt(scope=scope, verified=verified, removed=removed, left=left, trace=trace)
 
     async def health(self) -> BackendHealth:
-        details, warnings, problems = await self._run(self._native.describe)
-        said = (*warnings, *problems)
-        return self.health_of("degraded" if problems else "ok", details=details, warnings=said)
+        details, warnings = await self._run(self._native.describe)
+        return self.health_of(details=details, warnings=tuple(warnings))
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         options = self._options
@@ -252,7 +251,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         used = {"llm": options.infers, "embedder": options.embedder != "lexical", "reranker": reranks}
 
         def probe(role: str) -> None:
-            self._native.probe().probe(role, options.vector_dimensions, self._native.where)
+            self._native.probe().probe(role, self._native.where)
 
         return {role: partial(self._run, partial(probe, role)) for role in used if used[role]}
 

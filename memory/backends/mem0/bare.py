@@ -59,10 +59,10 @@ class BareMem0:
         set_environment(directory)
         from mem0 import AsyncMemory, Memory
 
-        from memory.backends.mem0.models import LexicalEmbedding
+        from memory.backends.mem0.models import lexical_embedding
 
         self._memory = Memory.from_config(_config(str(directory)))
-        self._memory.embedding_model = LexicalEmbedding(1024)
+        self._memory.embedding_model = lexical_embedding()
         # Its own constructor would ask for the store that this one has locked.
         self._async = AsyncMemory.__new__(AsyncMemory)
         vars(self._async).update(vars(self._memory))

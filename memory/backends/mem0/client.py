@@ -1,53 +1,61 @@
-"""mem0's calls as the adapter needs them, for its worker threads. Imported after mem0's environment is set."""
+"""The calls of mem0 that the adapter makes, for its worker threads. Imported after mem0's environment is set."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from mem0.configs.base import MemoryConfig
 from mem0.memory import telemetry
-from mem0.memory.main import _build_session_scope
-from mem0.memory.storage import SQLiteManager
 
-from memory import BackendError, ConfigError, IsolationError, PluginLoadError, ScopeError
-from memory.adapter import AdapterSettings, RecentKeys, normalise_error, quiet_loggers
-from memory.backends.mem0.models import Models, Notes, StoreLock, native_config
+from memory import BackendError, ConfigError, IsolationError, ScopeError
+from memory.adapter import AdapterSettings, normalise_error
+from memory.adapter.stores import RecentKeys
+from memory.backends.mem0.models import Models, native_config
+from memory.backends.mem0.notes import Notes, StoreLock
+from memory.backends.mem0.opening import keyword_encoder
 from memory.backends.mem0.options import Mem0Options
 from memory.backends.mem0.translate import ERRORS, Ids, Row, native_filters, number_parts, parts_of, row_ids
 
 BATCH = 10_000
-# Beside mem0's tables in its history: whose memories are gone, so that their history can be shown and cleared.
-_TOMBSTONES = "CREATE TABLE IF NOT EXISTS memslot_deleted (memory_id TEXT PRIMARY KEY, session_scope TEXT)"
 
 
 class NativeMem0:
-    """mem0 over its store, opened with the first call; ``turn`` is to be held around every call."""
+    """mem0 over its store, opened with the first call.
+
+    Attributes:
+        where: the block's place in the configuration, for errors.
+        turn: to be held around every call.
+    """
 
     def __init__(self, settings: AdapterSettings[Mem0Options], directory: Path) -> None:
         self._options = settings.options
         self.where = settings.where
         self._deadlines = settings.deadlines
         self._name = settings.name
+        self._directory = directory
+        self._data_dir = settings.data_dir.absolute()
+        self._partitions = settings.partitions
         self._config = native_config(self._options, directory, self.where)
+        self._collection: str = self._config.vector_store.config.collection_name
         self._notes = Notes()
         # Events whose last write had no certain end.
         self._uncertain: RecentKeys[tuple[str, ...]] = RecentKeys(1000)
         self.turn = StoreLock(needed=self._options.embedded)
         self._models: Models | None = None
+        self.no_keywords: str | None = None
 
     def memory(self, ids: Ids) -> AbstractContextManager[Any]:
-        """The ``Memory`` of a scope, for the length of a call; opens what is needed. BackendUnavailable where it is
-        in use elsewhere, BackendError where files are damaged, ConfigError where a length or option is wrong."""
-        raise NotImplementedError
+        """The ``Memory`` of a scope, for the length of a call; opens what is needed.
 
-    def entities(self, memory: Any) -> Any | None:
-        """The store of entities; None where there is none."""
+        Raises:
+            BackendUnavailable: the store is in use elsewhere.
+            BackendError: files are damaged or missing.
+            ConfigError: the embedder is another, or an option is wrong.
+        """
         raise NotImplementedError
 
     def probe(self, ids: Ids | None = None) -> Models:
@@ -55,13 +63,13 @@ class NativeMem0:
         raise NotImplementedError
 
     def purge(self, ids: Ids) -> tuple[int | None, bool, tuple[str, ...]]:
-        """Clear a scope: memories, entities, recent messages, history. How many memories went, where they could be
-        counted; whether looking again found none; and what stays, in words."""
-        raise NotImplementedError
+        """Clear a scope: memories, entities, recent messages, history.
 
-    @property
-    def has_keywords(self) -> bool:
-        return importlib.util.find_spec("fastembed") is not None
+        Returns:
+            How many memories went, None where they could not be counted; whether looking again found none; what
+            stays, in words.
+        """
+        raise NotImplementedError
 
     def close(self) -> None:
         """Free clients, pools, files and the store's lock."""
@@ -70,21 +78,46 @@ class NativeMem0:
             models.close()
 
     def _build_models(self) -> Models:
-        return Models(self._config, self._options, self._notes, self.turn, self._deadlines)
-
-    def _check_length(self, collection: str, found: int | None) -> None:
-        if found not in (None, self._options.vector_dimensions):
-            raise ConfigError(
-                f"{self.where}.dimensions: the collection {collection!r} holds vectors of {found}, the "
-                f"embedder makes {self._options.vector_dimensions}; use the embedder it was written with, or "
-                "another collection"
-            )
+        """The models, and the length of their vectors, which the store is opened with."""
+        models = Models(self._config, self._options, self._notes, self.turn, self._deadlines, self.where)
+        try:
+            embedder, given = models.embedder, self._options.given_dimensions
+            if given is None:
+                name = embedder.embedder.name
+                noted = (each.dimensions for each in self._partitions.all() if each.embedder == name)
+                given = next(filter(None, noted), None)
+            if given is None or self._options.local:
+                measured = embedder.measured()
+                if given not in (None, measured):
+                    raise ConfigError(
+                        f"{self.where}.dimensions is {given}, and the embedder answers with {measured}; "
+                        "leave dimensions out"
+                    )
+                given = measured
+            embedder.dimensions = given
+            config = self._config.vector_store.config
+            if hasattr(config, "embedding_model_dims"):
+                config.embedding_model_dims = given
+            if self._options.vector_store.provider == "qdrant":
+                self.no_keywords = keyword_encoder(self.where)
+        except BaseException:
+            models.close()
+            raise
+        return models
 
     def add(
         self, messages: list[dict[str, str]], ids: Ids, metadata: Row, prompt: str | None
     ) -> tuple[tuple[str, ...], int | None]:
-        """All memories of the event or none and an error; and how many the model extracted. Of an event whose last
-        write had no certain end only what is missing is sent."""
+        """Store all memories of an event, or none.
+
+        Of an event whose last write had no certain end, only what is missing is sent.
+
+        Returns:
+            Native ids, and how many memories the model extracted; None where it was not asked.
+
+        Raises:
+            BackendError: nothing is stored, unless it is ambiguous.
+        """
         notes, infer = self._notes, self._options.infers
         key = (metadata["event_id"], *ids.values())
         present: dict[int, str] = {}
@@ -96,11 +129,13 @@ class NativeMem0:
         with self.memory(ids) as memory:
             notes.clear()
             notes.waiting = None if infer else []
+            texts = [] if infer else [message["content"] for message in messages]
             try:
-                if infer and present:  # another extraction may find other memories
-                    for native_id in present.values():
-                        memory.delete(native_id)
-                answer = memory.add(messages, **ids, metadata=metadata, infer=infer, prompt=prompt)
+                with memory.embedding_model.prepared(texts):
+                    if infer:  # another extraction may find other memories
+                        for native_id in present.values():
+                            memory.delete(native_id)
+                    answer = memory.add(messages, **ids, metadata=metadata, infer=infer, prompt=prompt)
                 if error := notes.embedding_error or notes.insert_error:
                     raise error
                 if not infer:
@@ -121,8 +156,6 @@ class NativeMem0:
         if missing:
             ids, vectors, payloads = (list(column) for column in zip(*missing, strict=True))
             memory.vector_store.insert(vectors=vectors, payloads=payloads, ids=ids)
-            # Later than the rows: a reset finds the history of rows that are there.
-            memory.db.batch_add_history([row for row in self._notes.history if row["memory_id"] in ids])
         return tuple(present.get(part, row[0]) for part, row in enumerate(rows))
 
     def parts_of(self, ids: Ids, event_id: str) -> tuple[dict[int, str], int]:
@@ -136,21 +169,28 @@ class NativeMem0:
     def _undone(self, memory: Any, error: Exception) -> BackendError:
         """The error to raise for a failed add, after the memories it had stored are taken back."""
         notes = self._notes
-        written, uncertain = list(notes.inserted), notes.insert_error is not None
+        insert_error = notes.insert_error
         notes.waiting = None
-        try:
-            for native_id in written:
-                memory.delete(native_id)
-            memory.db.forget(written)
-        except Exception:
-            uncertain = True
         # mem0 wraps what its model raised in an LLMError; ours is the better answer.
         own = error.__cause__ if isinstance(error.__cause__, BackendError) else error
-        failure = normalise_error(own, backend_name=self._name, operation="Memory.add", table=ERRORS)
+        failure = self._mapped(insert_error if insert_error is not None else own)
+        # An engine in this process carries nothing out later.
+        uncertain = insert_error is not None and failure.sent and not self._options.embedded
+        try:
+            for native_id in notes.attempted:
+                memory.vector_store.delete(vector_id=native_id)
+        except Exception:
+            uncertain = True
         failure.sent = uncertain
         return failure
 
+    def _mapped(self, error: BaseException) -> BackendError:
+        return normalise_error(
+            error, backend_name=self._name, operation="Memory.add", table=ERRORS, deadline="write_s"
+        )
+
     def search(self, query: str, ids: Ids, filters: Mapping[str, Any], top_k: int) -> tuple[Row, bool]:
+        """``Memory.search``, and whether its reranker failed."""
         notes, options = self._notes, self._options
         with self.memory(ids) as memory:
             notes.clear()
@@ -167,42 +207,48 @@ class NativeMem0:
             raise IsolationError(f"{self._name}: the store listed rows of another scope; nothing was done")
         return rows
 
-    def _row(self, memory: Any, native_id: str | None, ids: Ids) -> Row:
+    def _row(self, memory: Any, native_id: str | None, ids: Ids) -> Row | None:
+        """A memory of this scope; None of a row that is gone, of another scope, or none at all."""
         row: Row | None = memory.get(native_id) if _is_uuid(native_id) else None
-        if row is None or row_ids(row) != ids:
-            raise ScopeError(f"{self._name}: native_id names no memory of this scope")
-        return row
+        return row if row is not None and row_ids(row) == ids else None
 
     def change(self, native_id: str, ids: Ids, changes: Mapping[str, Any] | None) -> Row:
-        """Update one memory, or with None delete it and note whose history is left behind."""
+        """Update one memory, or with None delete it."""
         with self.memory(ids) as memory:
-            self._row(memory, native_id, ids)
-            self.entities(memory)
-            if changes is not None:
-                answer: Row = memory.update(native_id, **changes)
-            else:
-                answer = memory.delete(native_id)
-                memory.db.note_deleted(native_id, _build_session_scope(ids))
+            if self._row(memory, native_id, ids) is None:
+                raise self._unknown()
+            _ = memory.entity_store  # else mem0 leaves the links of earlier processes (mem0 #7226)
+            answer: Row = (
+                memory.update(native_id, **changes) if changes is not None else memory.delete(native_id)
+            )
         return answer
 
     def history(self, native_id: str | None, ids: Ids) -> tuple[Row | None, list[Any]]:
+        """A memory, None where it was deleted, and what became of it; each scope has a history of its own."""
         with self.memory(ids) as memory:
-            deleted = native_id in memory.db.deleted(_build_session_scope(ids))
-            return None if deleted else self._row(memory, native_id, ids), memory.history(native_id)
+            row = self._row(memory, native_id, ids)
+            changes = memory.history(native_id) if _is_uuid(native_id) else []
+        if row is None and not changes:
+            raise self._unknown()
+        return row, changes
 
-    def describe(self) -> tuple[Row, list[str], list[str]]:
-        """Details, warnings, and what makes health ``degraded``."""
+    def _unknown(self) -> ScopeError:
+        return ScopeError(f"{self._name}: native_id names no memory of this scope")
+
+    def describe(self) -> tuple[Row, list[str]]:
+        """Details and warnings for health."""
         models, options = self.probe(), self._options
         provider = options.vector_store.provider
-        keywords, entities = self.has_keywords, importlib.util.find_spec("spacy") is not None
-        embedder = f"lexical ({models.embedder.config.model}: shared words and character n-grams, no model)"
-        if options.embedder != "lexical":
-            embedder = f"{options.embedder.provider}:{models.embedder.config.model}"
+        keywords, entities = self._has_keywords, importlib.util.find_spec("spacy") is not None
+        embedder = models.embedder.embedder
+        name = embedder.name
+        if options.embedder == "lexical":
+            name = f"lexical ({name}: shared words and character n-grams, no model)"
         details = {
             "vector_store": f"{provider} (embedded)" if options.embedded else provider,
-            "collection": self._config.vector_store.config.collection_name,
-            "dimensions": options.vector_dimensions,
-            "embedder": embedder,
+            "collection": self._collection,
+            "dimensions": models.embedder.dimensions,
+            "embedder": name,
             "infer": options.infers,
             "llm": f"{options.llm.provider}:{models.llm.config.model}" if options.llm else None,
             "keyword_search": keywords,
@@ -210,14 +256,20 @@ class NativeMem0:
             "reranker": options.reranker.provider if options.reranker else None,
             "threshold": options.least_score,
         }
-        return details, list(self._complaints(keywords, entities)), []
+        if any(embedder.prefixes):
+            details["prefixes"] = list(embedder.prefixes)
+        return details, list(self._complaints(keywords, entities))
+
+    @property
+    def _has_keywords(self) -> bool:
+        return self.no_keywords is None
 
     def _complaints(self, keywords: bool, entities: bool) -> Iterator[str]:
         options = self._options
         store = options.vector_store
         if not keywords:
-            hint = ': pip install "mem0ai[extras]"' if store.provider == "qdrant" else ""
-            yield f"keyword search (BM25) is off; search is by vectors alone{hint}"
+            why = f": {self.no_keywords}" if self.no_keywords else ""
+            yield f"keyword search (BM25) is off; search is by vectors alone{why}"
         if options.infers and not entities:
             yield 'entity linking is off: pip install "mem0ai[nlp]"'
         if entities and importlib.util.find_spec("en_core_web_sm") is None:
@@ -239,89 +291,3 @@ def _is_uuid(text: str | None) -> bool:
         return text is not None and str(uuid.UUID(text)) == text
     except ValueError:
         return False
-
-
-_SAID_BY_HEALTH = ("Failed to load spaCy", "fastembed not installed", "The '")
-
-
-def assemble(kind: Any, config: MemoryConfig, models: Models, store: Any, history: SQLiteManager) -> Any:
-    """A ``Memory`` of these parts. Its constructor would build a client for a model that nobody configured."""
-    memory = kind.__new__(kind)
-    memory.config = config
-    memory.embedding_model = models.embedder
-    memory.llm = models.llm
-    memory.reranker = models.reranker
-    memory.vector_store = store
-    memory.db = history
-    memory.collection_name = config.vector_store.config.collection_name
-    memory.api_version = config.version
-    memory.custom_instructions = config.custom_instructions
-    memory._entity_store = None
-    return memory
-
-
-class History(SQLiteManager):  # type: ignore[misc]
-    """mem0's history, with what we note beside it; what is deleted is overwritten."""
-
-    def __init__(self, file: Path, notes: Notes, *, shared: bool) -> None:
-        super().__init__(str(file))
-        self._notes = notes
-        self.connection.execute("PRAGMA secure_delete=ON")
-        if shared:  # by processes; the journal is not made anew each time: as safe, in half the time
-            self.connection.execute("PRAGMA journal_mode=TRUNCATE")
-        with self.connection as connection:
-            connection.execute(_TOMBSTONES)
-
-    def add_history(
-        self, memory_id: str, old_memory: str | None, new_memory: str | None, event: str, **more: Any
-    ) -> None:
-        """A row that waits is written with those it waits for."""
-        if self._notes.waiting is None:
-            super().add_history(memory_id, old_memory, new_memory, event, **more)
-        else:
-            row = {"memory_id": memory_id, "old_memory": old_memory, "new_memory": new_memory, "event": event}
-            self._notes.history.append({**row, **more})
-
-    def note_deleted(self, memory_id: str, session: str) -> None:
-        self._execute("INSERT OR REPLACE INTO memslot_deleted VALUES (?, ?)", memory_id, session)
-
-    def deleted(self, session: str) -> list[str]:
-        rows = self._execute("SELECT memory_id FROM memslot_deleted WHERE session_scope = ?", session)
-        return [row[0] for row in rows]
-
-    def forget(self, memories: Sequence[str]) -> None:
-        listed = json.dumps(list(memories))
-        self._execute("DELETE FROM history WHERE memory_id IN (SELECT value FROM json_each(?))", listed)
-
-    def forget_session(self, session: str, memories: Sequence[str]) -> None:
-        self.forget([*memories, *self.deleted(session)])
-        for table in ("messages", "memslot_deleted"):
-            self._execute(f"DELETE FROM {table} WHERE session_scope = ?", session)
-
-    def _execute(self, statement: str, *values: str) -> list[tuple[str, ...]]:
-        with self._lock, self.connection as connection:
-            rows: list[tuple[str, ...]] = connection.execute(statement, values).fetchall()
-        return rows
-
-
-def make_directory(directory: Path, where: str) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        why = f"cannot be created ({error.strerror}); choose another directory"
-        raise ConfigError(f"{where}.path: {why}") from error
-
-
-@contextmanager
-def opening(where: str) -> Iterator[None]:
-    """Around the building of native parts: their errors in our words, their logs without what users said."""
-    quiet_loggers("mem0", "mem0.utils.spacy_models", unsaid=_SAID_BY_HEALTH)
-    try:
-        yield
-    except ImportError as error:
-        missing = error.name or error
-        raise PluginLoadError(f"{where}: a component of mem0 is not installed ({missing})") from error
-    except TypeError as error:  # an unknown keyword; the message holds no value
-        raise ConfigError(f"{where}: mem0 refused its native configuration ({error})") from error
-    finally:
-        quiet_loggers("mem0", unsaid=_SAID_BY_HEALTH)  # again, for what was imported meanwhile

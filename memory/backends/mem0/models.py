@@ -1,42 +1,53 @@
-"""A configuration in mem0's terms, its models with our deadlines, and their failures, which mem0 swallows: an
-unreadable answer becomes "nothing extracted", a failed embedding a skipped memory, a failed reranker the unranked
-order. A model's SDK is imported where it is configured: that is nine tenths of opening mem0."""
+"""A configuration in mem0's terms, and the models that mem0 asks, with our deadlines.
+
+mem0 goes on after some failures: an unreadable answer becomes "nothing extracted", a failed reranker the unranked
+order. Both are noted. A model's SDK is imported where a model is configured: that is most of opening mem0.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
 import os
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from mem0.configs.base import MemoryConfig
-from mem0.embeddings.base import EmbeddingBase
 from mem0.memory.utils import extract_json, remove_code_blocks
 from mem0.utils.factory import EmbedderFactory, LlmFactory, RerankerFactory
 from pydantic import BaseModel, ValidationError
 
 from memory import BackendError, ConfigError, PluginLoadError
-from memory.adapter import BackendProtocolError, LexicalHashEmbedder, counted_openai, first_problem
-from memory.backends.mem0.options import Mem0Model, Mem0Options
-from memory.backends.mem0.translate import never_connected, number_parts
+from memory.adapter import (
+    BackendProtocolError,
+    LexicalHashEmbedder,
+    LocalEmbedder,
+    LocalModel,
+    counted_openai,
+    first_problem,
+    model_answer_fault,
+)
+from memory.backends.mem0.embedding import Embedding, ProviderEmbedder
+from memory.backends.mem0.notes import Notes, StoreLock
+from memory.backends.mem0.options import Mem0Embedder, Mem0Model, Mem0Options
 
 _REMOTE = ("url", "host", "api_key", "redis_url", "connection_string")
 _NO_MODEL: dict[str, Any] = {"provider": "openai", "config": {}}
+_OURS = "memslot"  # a provider's name in mem0's factories
 
 
 def native_config(options: Mem0Options, directory: Path, where: str) -> MemoryConfig:
-    """The user's native parts over our defaults; a refusal names the field, never its value."""
+    """The user's native parts over our defaults.
+
+    Raises:
+        ConfigError: mem0 refuses a field; the message names it, never its value.
+    """
     store = options.vector_store
     defaults: dict[str, Any] = {
         "collection_name": options.collection,
-        "embedding_model_dims": options.vector_dimensions,
         # Its approximate index is searched before the scope filter, so that a shared table loses matches.
         "hnsw": False,
     }
@@ -44,14 +55,17 @@ def native_config(options: Mem0Options, directory: Path, where: str) -> MemoryCo
         defaults["path"] = str(directory / store.provider)
     accepted = _accepted_fields(store.provider, where)
     config = {**{name: value for name, value in defaults.items() if name in accepted}, **store.config}
-    embedder = options.embedder.native() if isinstance(options.embedder, Mem0Model) else _NO_MODEL
+    embedder = _NO_MODEL
+    if isinstance(options.embedder, Mem0Embedder):
+        embedder = options.embedder.native()
+        if options.given_dimensions is not None:  # mem0 asks the endpoint for vectors of this length
+            embedder["config"]["embedding_dims"] = options.given_dimensions
     try:
         return MemoryConfig(
             vector_store={"provider": store.provider, "config": config},
             embedder=embedder,
             llm=options.llm.native() if options.llm else _NO_MODEL,
             reranker=options.reranker.native() if options.reranker else None,
-            history_db_path=str(options.history_path or directory / "history.db"),
         )
     except ValidationError as error:
         raise ConfigError(f"{where}: {first_problem(error)}") from None
@@ -72,7 +86,7 @@ def _accepted_fields(provider: str, where: str) -> frozenset[str]:
 
 
 class Models:
-    """What a ``Memory`` asks. What mem0 swallows of their failures is noted."""
+    """What a ``Memory`` asks."""
 
     def __init__(
         self,
@@ -81,46 +95,137 @@ class Models:
         notes: Notes,
         turn: StoreLock,
         deadlines: Mapping[str, float],
+        where: str,
     ) -> None:
         write_s, retrieve_s = deadlines.get("write_s", 60.0), deadlines.get("retrieve_s", 15.0)
-        self.embedder: Any = LexicalEmbedding(options.vector_dimensions or 0)
+        self.embedder = self._embedding(config, options, notes, turn, min(write_s, retrieve_s), where)
         self.llm: Any = NoLlm()
         self.reranker: Any = None
-        if isinstance(options.embedder, Mem0Model):
-            part, store = config.embedder, config.vector_store.config
-            native = EmbedderFactory.create(part.provider, part.config, store)
-            native = _bound(native, options.embedder, min(write_s, retrieve_s))
-            # Not of a batch: mem0 tries one text after the other when that fails, and skips those that fail again.
-            failed = {"embed": partial(setattr, notes, "embedding_error")}
-            self.embedder = WatchedModel(native, turn, failed=failed)
         if options.llm is not None:
             native = LlmFactory.create(config.llm.provider, config.llm.config)
             native = _bound(native, options.llm, write_s)
-            self.llm = WatchedModel(native, turn, answered={"generate_response": notes.read})
+            if hasattr(getattr(native, "client", None), "chat"):
+                native.client = _Shaped(native.client, options.llm.given_options())
+            noted = partial(_note_extracted, notes)
+            self.llm = WatchedModel(native, turn, method="generate_response", answered=noted)
         if config.reranker is not None:
             native = RerankerFactory.create(config.reranker.provider, config.reranker.config)
-            failed = {"rerank": partial(setattr, notes, "reranking_error")}
-            self.reranker = WatchedModel(native, turn, failed=failed)
+            failed = partial(setattr, notes, "reranking_error")
+            self.reranker = WatchedModel(native, turn, method="rerank", failed=failed)
 
-    def probe(self, role: str, dimensions: int | None, where: str) -> None:
+    @staticmethod
+    def _embedding(
+        config: MemoryConfig,
+        options: Mem0Options,
+        notes: Notes,
+        turn: StoreLock,
+        deadline_s: float,
+        where: str,
+    ) -> Embedding:
+        asked = options.embedder
+        if isinstance(asked, LocalModel):
+            return Embedding(LocalEmbedder(asked, f"{where}.embedder"), notes, turn)
+        if isinstance(asked, Mem0Embedder):
+            part = config.embedder
+            native = EmbedderFactory.create(part.provider, part.config, config.vector_store.config)
+            native = _bound(native, asked, deadline_s)
+            prefixes = asked.prefixes(native.config.model)
+            return Embedding(ProviderEmbedder(native, asked.provider, prefixes), notes, turn)
+        return Embedding(Lexical(options.dimensions or 1024), notes, None)
+
+    def injected(self, config: MemoryConfig, **changes: Any) -> MemoryConfig:
+        """``config`` with these models in it, as mem0's factories take them from a configuration.
+
+        Args:
+            changes: further fields of the configuration.
+        """
+        LlmFactory.register_provider(_OURS, f"{__name__}.given", SimpleNamespace)
+        EmbedderFactory.provider_to_class[_OURS] = f"{__name__}.given"
+        llm = config.llm.model_copy(update={"provider": _OURS, "config": {"model": self.llm}})
+        embedder = config.embedder.model_copy(update={"provider": _OURS, "config": {"model": self.embedder}})
+        update = {"llm": llm, "embedder": embedder, "reranker": None, **changes}
+        return config.model_copy(update=update)
+
+    def probe(self, role: str, where: str) -> None:
+        """Ask a model once.
+
+        Raises:
+            ConfigError: the embedder makes vectors of another length than the store holds.
+            BackendError: the model does not answer, or with nothing.
+        """
         if role == "reranker":
             self.reranker.rerank("Which tea do I drink?", [{"memory": "I drink tea."}], 1)
         elif role == "embedder":
-            length = len(self.embedder.embed("I drink tea.", "search"))
-            if length != dimensions:
-                problem = f"is {dimensions}, and the embedder answers with {length}"
-                raise ConfigError(f"{where}.dimensions: {problem}")
+            known, self.embedder.config.embedding_dims = self.embedder.dimensions, None
+            try:
+                length = self.embedder.measured()
+            finally:
+                self.embedder.config.embedding_dims = known
+            if length != known:
+                problem = f"the store holds vectors of {known}, and the embedder answers with {length}"
+                raise ConfigError(f"{where}.embedder: {problem}")
         else:
             asked = [{"role": "user", "content": "Answer with the one word yes."}]
             if not self.llm.native.generate_response(messages=asked):  # past the watch, which wants memories
                 raise BackendProtocolError("mem0: the llm answered with nothing", sent=False)
 
     def close(self) -> None:
-        for model in (self.embedder, self.llm):
-            close_handle(getattr(getattr(model, "native", None), "client", None))
+        """Free what the clients of models hold."""
+        for native in (getattr(self.embedder.embedder, "native", None), getattr(self.llm, "native", None)):
+            close_handle(getattr(native, "client", None))
+
+
+def given(config: Any) -> Any:
+    """A model that a configuration carries itself; mem0's factories call this in place of a class."""
+    return config.model
+
+
+class Lexical:
+    """The lexical embedder, by the names that :class:`Embedding` uses."""
+
+    prefixes = ("", "")
+
+    def __init__(self, dimensions: int) -> None:
+        self._embedder = LexicalHashEmbedder(dimensions)
+        self.name = self._embedder.name
+        self.embed_query = self._embedder.embed_query
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [self._embedder.embed_document(text) for text in texts]
+
+
+def lexical_embedding(dimensions: int = 1024) -> Embedding:
+    """The lexical embedder as mem0's, outside of an adapter."""
+    embedding = Embedding(Lexical(dimensions), Notes(), None)
+    embedding.dimensions = dimensions
+    return embedding
+
+
+class _Shaped:
+    """An OpenAI client whose chat requests carry exactly the options that were configured.
+
+    mem0 decides by a model's name which options it sends.
+
+    Args:
+        client: an ``OpenAI``, or a client of the same shape.
+        sampling: option -> value; None takes the option out of a request.
+    """
+
+    def __init__(self, client: Any, sampling: Mapping[str, Any]) -> None:
+        self._client = client
+        self._sampling = sampling
+        self.chat = SimpleNamespace(completions=SimpleNamespace(create=self._create))
+        self.close = client.close
+
+    def _create(self, **request: Any) -> Any:
+        shaped = {**request, **self._sampling}
+        return self._client.chat.completions.create(
+            **{name: value for name, value in shaped.items() if value is not None}
+        )
 
 
 def _bound(part: Any, model: Mem0Model, deadline_s: float) -> Any:
+    """A model of mem0's with our deadline, and with its calls counted where its client is OpenAI's."""
     from openai import OpenAI
 
     client: Any = getattr(part, "client", None)
@@ -140,116 +245,80 @@ def _bound(part: Any, model: Mem0Model, deadline_s: float) -> Any:
 
 
 def close_handle(handle: Any) -> None:
+    """Close a client or a pool, if it can be closed."""
     close = getattr(handle, "close", None) or getattr(handle, "closeall", None)
     if callable(close):
         close()
 
 
-class Notes(threading.local):
-    """What happened during the current call of this thread."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        self.extracted: int | None = None  # memories in the model's answer, where it was asked
-        self.embedding_error: Exception | None = None
-        self.reranking_error: Exception | None = None
-        self.insert_error: Exception | None = None  # of an insert whose rows may or may not be stored
-        self.inserted: list[str] = []
-        # Rows (id, vector, payload) of an event to be inserted together; None where each goes at once.
-        self.waiting: list[tuple[str, Any, dict[str, Any]]] | None = None
-        self.history: list[dict[str, Any]] = []  # what mem0 would have noted meanwhile of those that wait
-
-    def read(self, answer: Any) -> None:
-        """mem0 takes an unusable answer for "nothing extracted"."""
-        self.extracted = _count_memories(answer)
-
-
-class StoreLock:
-    """Whose turn it is with a store that is not thread-safe; where none is ``needed``, every thread passes. A
-    call gives it up while it waits for a model, so that one extraction does not keep others from reading."""
-
-    def __init__(self, needed: bool) -> None:
-        self._lock = threading.Lock() if needed else None
-        self._mine = threading.local()
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        with self._lock or nullcontext():
-            self._mine.held = True
-            try:
-                yield
-            finally:
-                self._mine.held = False
-
-    @contextmanager
-    def released(self) -> Iterator[None]:
-        """A thread that has no turn has none to pass on."""
-        if self._lock is None or not getattr(self._mine, "held", False):
-            yield
-            return
-        self._lock.release()
-        try:
-            yield
-        finally:
-            self._lock.acquire()
-
-
-class LexicalEmbedding(EmbeddingBase):  # type: ignore[misc]
-    """Our embedder as mem0's."""
-
-    def __init__(self, dimensions: int) -> None:
-        self._embedder = LexicalHashEmbedder(dimensions)
-        self.config = SimpleNamespace(model=self._embedder.name, embedding_dims=dimensions)
-
-    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
-        asked = memory_action == "search"
-        return self._embedder.embed_query(text) if asked else self._embedder.embed_document(text)
-
-
-@dataclass(eq=False)
 class WatchedModel:
-    """A native model, which has no turn while it is waited for."""
+    """A native model one of whose methods is watched. The call has no turn while it waits for the answer.
 
-    native: Any
-    turn: StoreLock
-    failed: Mapping[str, Callable[[Exception], object]] = field(default_factory=dict)  # by method
-    answered: Mapping[str, Callable[[Any], object]] = field(default_factory=dict)  # may raise in its place
+    Args:
+        native: the model.
+        turn: is given up meanwhile.
+        method: which of its methods.
+        failed: gets what it raises.
+        answered: gets what it answers; may raise in its place.
+    """
+
+    def __init__(
+        self,
+        native: Any,
+        turn: StoreLock,
+        *,
+        method: str,
+        failed: Callable[[Exception], object] = lambda error: None,
+        answered: Callable[[Any], object] = lambda answer: None,
+    ) -> None:
+        self.native = native
+        self._turn = turn
+        self._failed = failed
+        self._answered = answered
+        self._method = method
+        setattr(self, method, self._call)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.native, name)
-        return partial(self._call, name, found) if callable(found) else found
+        return getattr(self.native, name)
 
-    def _call(self, name: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def _call(self, *arguments: Any, **options: Any) -> Any:
         try:
-            with self.turn.released():
-                answer = method(*arguments, **options)
+            with self._turn.released():
+                answer = getattr(self.native, self._method)(*arguments, **options)
         except Exception as error:
-            if name in self.failed:
-                self.failed[name](error)
+            self._failed(error)
             raise
-        if name in self.answered:
-            self.answered[name](answer)
+        self._answered(answer)
         return answer
+
+
+def _note_extracted(notes: Notes, answer: Any) -> None:
+    """mem0 takes an unusable answer for "nothing extracted"; here it is an error that says what was wrong."""
+    notes.extracted = _count_memories(answer)
 
 
 def _count_memories(answer: Any) -> int:
     """Memories in an extraction answer, read the way mem0 reads it."""
     content = remove_code_blocks(answer)
+    problem = "holds no JSON" if content.strip() else "is empty"
     for candidate in (content, extract_json(content)):
         try:
             parsed = json.loads(candidate, strict=False)
         except (ValueError, RecursionError):
             continue
         memories = (parsed["memory"] or []) if isinstance(parsed, dict) and "memory" in parsed else None
-        if isinstance(memories, list) and all(
-            isinstance(item, dict) and isinstance(item.get("text", ""), str) for item in memories
-        ):
-            return sum(bool(item.get("text")) for item in memories)
+        if not isinstance(memories, list):
+            problem = "has no list named memory"
+        elif not all(isinstance(item, dict) and isinstance(item.get("text"), str) for item in memories):
+            problem = "holds memories without a text"
+        else:
+            return sum(bool(item["text"]) for item in memories)
         break
-    problem = "the extracting model did not answer with the JSON mem0 asked for, so nothing was stored"
-    raise BackendProtocolError(problem, sent=False)
+    why = model_answer_fault() or f"it {problem}"
+    raise BackendProtocolError(
+        f"the extracting model did not answer with the JSON mem0 asked for, so nothing was stored: {why}",
+        sent=False,
+    )
 
 
 class NoLlm:
@@ -259,27 +328,3 @@ class NoLlm:
 
     def generate_response(self, *_: Any, **__: Any) -> Any:
         raise BackendError("no llm is configured for mem0", sent=False)
-
-
-def watch_inserts(store: Any, notes: Notes) -> None:
-    """Have the rows of an event inserted together, each with its number and how many there are, and note their
-    ids. mem0 inserts one row after the other: a connection that ends meanwhile would leave some of them."""
-    native = store.insert
-
-    def insert(vectors: Any, payloads: Any = None, ids: Any = None) -> Any:
-        if notes.waiting is not None:
-            notes.waiting.extend(zip(ids, vectors, payloads, strict=True))
-            return None
-        if notes.insert_error is not None:
-            raise notes.insert_error
-        number_parts(payloads)
-        try:
-            answer = native(vectors=vectors, payloads=payloads, ids=ids)
-        except Exception as error:
-            if not never_connected(error):
-                notes.insert_error = error
-            raise
-        notes.inserted.extend(ids or ())
-        return answer
-
-    store.insert = insert

@@ -1,20 +1,31 @@
-"""What a ``mem0`` block may say, and what each of mem0's vector stores can really do. Imports no SDK."""
+"""The options of a ``mem0`` block, and what each of mem0's vector stores does. Imports no SDK."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from memory import ConfigError
-from memory.adapter import LEXICAL_OR_BLOCK, DataPath, Durability, ModelEndpoint, PluginOptions, Public
+from memory.adapter import (
+    DataPath,
+    EmbedderBlock,
+    ModelEndpoint,
+    PluginOptions,
+    Prefixes,
+    Public,
+    Sampling,
+)
 
 RANGES = frozenset({"gt", "gte", "lt", "lte"})
 _EXACT = frozenset({"eq", "ne", "in", "nin"})
 _TEXT = frozenset({"contains", "icontains"})
+OPENAI_PROVIDERS = frozenset({"azure_openai", "deepseek", "lmstudio", "minimax", "openai", "vllm", "xai"})
+_SAMPLING = frozenset({"temperature", "max_tokens", "top_p"})
+_OPENAI_ONLY = frozenset({"max_completion_tokens", "reasoning_effort", "extra_body"})
 
 
 @dataclass(frozen=True)
@@ -58,25 +69,73 @@ class NativePart(PluginOptions):
 
 
 class Mem0Model(NativePart, ModelEndpoint):
-    """A language or embedding model, with shortcuts for OpenAI-compatible endpoints."""
+    """A model of one of mem0's providers, with shortcuts for endpoints."""
 
     provider: Public[str] = "openai"
     """mem0's name of the provider; ``openai`` serves every OpenAI-compatible endpoint."""
     model: Public[str] | None = None
-    """Model name; mem0's default for the provider otherwise."""
+    """Model name. Default: mem0's for the provider."""
 
     def effective(self) -> Mapping[str, Any]:
         fallback = os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
         return {"base_url": self.base_url or fallback} if self.provider == "openai" else {}
 
-    def native(self) -> dict[str, Any]:
-        """``config`` wins over the shortcuts."""
+    def shortcuts(self) -> dict[str, Any]:
+        """The block's own fields in mem0's words; None where one is not given."""
         key = self.api_key.get_secret_value() if self.api_key else None
         if key is None and self.base_url and not os.environ.get("OPENAI_API_KEY"):
-            key = "unused"  # the client insists on one, local servers do not
-        shortcuts = {"model": self.model, "api_key": key, f"{self.provider}_base_url": self.base_url}
-        given = {name: value for name, value in shortcuts.items() if value is not None}
+            key = "unused"  # clients insist on one, local servers do not
+        return {"model": self.model, "api_key": key, f"{self.provider}_base_url": self.base_url}
+
+    def native(self) -> dict[str, Any]:
+        """The block in mem0's words; ``config`` wins over the shortcuts."""
+        given = {name: value for name, value in self.shortcuts().items() if value is not None}
         return {"provider": self.provider, "config": {**given, **self.config}}
+
+
+class Mem0Llm(Mem0Model, Sampling):
+    """The extracting model. Without an option here, mem0 decides by the model's name what it sends."""
+
+    temperature: float | None = Field(default=0.1, ge=0)
+    """Sampling temperature; ``null`` sends none, as reasoning models demand."""
+    max_tokens: int | None = Field(default=2000, gt=0)
+    """Longest answer, in tokens; ``null`` sends no limit."""
+    top_p: float | None = Field(default=0.1, gt=0, le=1)
+    """Nucleus sampling; ``null`` sends none."""
+
+    @model_validator(mode="after")
+    def _known_to_the_provider(self) -> Self:
+        nulls = {name for name in _SAMPLING & self.model_fields_set if getattr(self, name) is None}
+        beyond = (self.model_fields_set & _OPENAI_ONLY) | nulls
+        if beyond and self.provider not in OPENAI_PROVIDERS:
+            raise ValueError(
+                f"{', '.join(sorted(beyond))}: mem0 cannot pass this on to {self.provider}; use provider: openai "
+                "with the base_url of an OpenAI-compatible endpoint"
+            )
+        return self
+
+    def shortcuts(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in _SAMPLING & self.model_fields_set}
+        return {**super().shortcuts(), **given}
+
+    def given_options(self) -> dict[str, Any]:
+        """Arguments of a chat completion; None takes out what mem0 would send. Options that nobody set stay out."""
+        names = (_SAMPLING | _OPENAI_ONLY) & self.model_fields_set
+        given = {name: getattr(self, name) for name in names}
+        if given.get("max_completion_tokens") is not None:
+            given["max_tokens"] = None
+        return given
+
+
+class Mem0Embedder(Mem0Model, Prefixes):
+    """An embedding model of one of mem0's providers."""
+
+    @field_validator("provider")
+    @classmethod
+    def _mem0s(cls, value: str) -> str:
+        if value == "fastembed":
+            raise ValueError("write provider: local, which takes a path and prefixes as well")
+        return value
 
 
 class Mem0Options(PluginOptions):
@@ -84,25 +143,21 @@ class Mem0Options(PluginOptions):
 
     infer: bool | None = None
     """Let mem0 extract memories with the llm. Default: true if there is one; else messages are kept verbatim."""
-    llm: Mem0Model | None = None
+    llm: Mem0Llm | None = None
     """The extracting model, e.g. ``{model: gpt-4.1-mini, api_key: "${OPENAI_API_KEY}"}``."""
-    embedder: Annotated[Literal["lexical"] | Mem0Model, LEXICAL_OR_BLOCK] = "lexical"
-    """``lexical`` (words and character n-grams, hashed; no model) or a model like ``llm``."""
+    embedder: EmbedderBlock[Mem0Embedder] = "lexical"
+    """``lexical`` (words and character n-grams, hashed; no model), ``{provider: local}`` (a model in this process),
+    or a model behind an endpoint, like ``llm``."""
     dimensions: int | None = Field(default=None, gt=0)
-    """Vector length. Default: 1024 for lexical, 1536 for openai; required for other embedders."""
+    """Vector length. Default: 1024 for lexical; any other embedder is asked when a store is first opened."""
     vector_store: NativePart = NativePart(provider="qdrant")
     """mem0's vector store. Default: embedded Qdrant below ``path``, a partition for each scope, for one process."""
     collection: Public[str] = Field(default="memslot", min_length=3)
     """Collection or table."""
-    open_partitions: int = Field(default=128, gt=0)
-    """Scopes whose partitions of the embedded store stay open; others are opened again when they are used."""
-    durability: Durability = "machine"
-    """What an acknowledged event survives in the embedded store: the end of the ``process``, or a power cut of the
-    ``machine`` too, which flushes the disk for each event."""
+    open_partitions: int = Field(default=64, gt=0)
+    """Scopes whose partitions stay open; others are opened again when they are used."""
     path: DataPath | None = None
     """Directory of the embedded store and mem0's history. Default: ``<data_dir>/<backend name>``."""
-    history_path: DataPath | None = None
-    """SQLite file of mem0's history. Default: one in each partition of an embedded store, else in ``path``."""
     reranker: NativePart | None = None
     """mem0's reranker."""
     rerank: bool = False
@@ -143,8 +198,6 @@ class Mem0Options(PluginOptions):
                 f"cs_filtering: hard is not possible on {store.provider}; set it to soft, or use qdrant, pgvector "
                 "or chroma"
             )
-        if self.embedder != "lexical" and self.vector_dimensions is None:
-            raise ValueError("dimensions is required for this embedder; give the length of its vectors")
         return self
 
     def effective(self) -> Mapping[str, Any]:
@@ -152,7 +205,6 @@ class Mem0Options(PluginOptions):
         return {
             "infer": self.infers,
             "llm": self.llm if self.infers else None,
-            "dimensions": self.vector_dimensions,
             "threshold": self.least_score,
             "cs_filtering": self.filters_cs,
             "openrouter": "OPENROUTER_API_KEY" in os.environ,
@@ -185,6 +237,11 @@ class Mem0Options(PluginOptions):
         return self.vector_store.provider == "qdrant" and not (config.get("url") or config.get("host"))
 
     @property
+    def local(self) -> bool:
+        """Whether the embedder is in this process, so that asking it costs nothing."""
+        return not isinstance(self.embedder, Mem0Embedder)
+
+    @property
     def threads(self) -> int:
         """An embedded store without a remote model never has two calls to wait for."""
         waits = self.infers or self.embedder != "lexical" or self.reranker is not None
@@ -201,11 +258,12 @@ class Mem0Options(PluginOptions):
         return own if self.threshold is None else self.threshold
 
     @property
-    def vector_dimensions(self) -> int | None:
-        if isinstance(self.embedder, Mem0Model):
-            given = self.dimensions or self.embedder.config.get("embedding_dims")
-            return given or (1536 if self.embedder.provider == "openai" else None)
-        return self.dimensions or 1024
+    def given_dimensions(self) -> int | None:
+        """The vectors' length that the configuration names; None leaves it to the embedder."""
+        named = (
+            self.embedder.config.get("embedding_dims") if isinstance(self.embedder, Mem0Embedder) else None
+        )
+        return self.dimensions or named
 
     def check_keys(self, where: str) -> None:
         """Say early what mem0 would only say when it is opened."""

@@ -1,8 +1,13 @@
-"""A store on a server, or of a library that keeps one collection: scopes share it, kept apart by their ids."""
+"""A store on a server, or of a library that keeps one collection: scopes share it, kept apart by their ids.
+
+Each scope has a history of its own on this machine, so that a reset removes it whole.
+"""
 
 from __future__ import annotations
 
+import copy
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -10,105 +15,174 @@ from pathlib import Path
 from typing import Any
 
 from mem0 import Memory
-from mem0.memory.main import _build_session_scope
-from mem0.utils.factory import VectorStoreFactory
+from mem0.memory.storage import SQLiteManager
 from mem0.vector_stores.base import VectorStoreBase
 
-from memory import IsolationError
-from memory.backends.mem0.client import BATCH, History, NativeMem0, assemble, make_directory, opening
-from memory.backends.mem0.models import Models, close_handle, watch_inserts
+from memory import ConfigError, IsolationError
+from memory.adapter.stores import Partition, remove_directory
+from memory.backends.mem0.client import BATCH, NativeMem0
+from memory.backends.mem0.embedded import NAMES
+from memory.backends.mem0.models import Models, close_handle
+from memory.backends.mem0.opening import make_directory, opening
+from memory.backends.mem0.stores import WatchedStore
 from memory.backends.mem0.translate import Ids, row_ids
+
+_RACES = ("UniqueViolation", "DuplicateTable", "DuplicateObject")  # of two that make one table
 
 
 class SharedMem0(NativeMem0):
+    """One vector store for all scopes, and a ``Memory`` with its own history for each that was used last."""
+
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._opening = threading.Lock()
-        self._memory: Memory | None = None
+        self._opening = threading.RLock()
+        self._shared: Memory | None = None
+        self._scopes: OrderedDict[Path, Memory] = OrderedDict()
+        self._in_use: dict[Path, int] = {}
 
     @contextmanager
     def memory(self, ids: Ids) -> Iterator[Memory]:
-        yield self._opened()
+        directory = self._history_of(ids)
+        with self._opening:
+            memory = self._opened_scope(directory)
+            self._in_use[directory] = self._in_use.get(directory, 0) + 1
+        try:
+            yield memory
+        finally:
+            with self._opening:
+                self._in_use[directory] -= 1
+                if not self._in_use[directory]:
+                    del self._in_use[directory]
 
     def probe(self, ids: Ids | None = None) -> Models:
         """The cheapest call that reaches the collection, and creates it where the first call does."""
-        self._reach(self._opened().vector_store)
-        assert self._models is not None
-        return self._models
-
-    def entities(self, memory: Memory) -> Any:
-        """mem0 opens it with the first entity. Deletions before that leave earlier ones behind (mem0 #7226)."""
         with self._opening:
-            store = memory.entity_store
-        self._reach(store)
-        return store
+            self._reach(self._opened().vector_store)
+            assert self._models is not None
+            return self._models
 
     @property
-    def has_keywords(self) -> bool:
+    def _has_keywords(self) -> bool:
         store = self._opened().vector_store
         if self._options.vector_store.provider == "qdrant":
-            return bool(store._has_bm25_slot) and super().has_keywords
-        return type(store).keyword_search is not VectorStoreBase.keyword_search
+            return super()._has_keywords
+        return type(store.native).keyword_search is not VectorStoreBase.keyword_search
 
     def purge(self, ids: Ids) -> tuple[int, bool, tuple[str, ...]]:
-        """By ids, after each row's scope is checked: ``Memory.delete_all`` takes ten times as long, writes deleted
-        texts into the history, and leaves entities of earlier processes."""
-        session = _build_session_scope(ids)
+        """By ids, after each row's scope is checked.
+
+        ``Memory.delete_all`` takes ten times as long, writes deleted texts into the history, and leaves entities of
+        earlier processes.
+        """
         with self.memory(ids) as memory:
-            entities = self.entities(memory)
-
-            def forget(batch: list[str]) -> None:
-                memory.db.forget(batch)  # first: nobody finds it any more without the rows
-                self._delete_points(memory.vector_store, batch)
-
-            removed = _drain(lambda: [row["id"] for row in self.rows(ids)], forget)
-            _drain(partial(self._entity_ids, entities, ids), partial(self._delete_points, entities))
-            memory.db.forget_session(session, [])
-            left = self.rows(ids, limit=1) or self._entity_ids(entities, ids)
-            left = left or memory.db.get_last_messages(session, 1)
-        return removed, not left, ("history and recent messages in files of other processes",)
+            store = memory.vector_store
+            removed = _drain(lambda: [row["id"] for row in self.rows(ids)], partial(self._delete, store))
+            left: Sequence[Any] = self.rows(ids, limit=1)
+            entities = memory.entity_store
+            _drain(partial(self._entity_ids, entities, ids), partial(self._delete, entities))
+            left = left or self._entity_ids(entities, ids)
+        directory = self._history_of(ids)
+        with self._opening:
+            opened = self._scopes.pop(directory, None)
+            if opened is not None:
+                opened.db.close()
+            if directory.exists():
+                remove_directory(directory)
+        return removed, not left, ("history and recent messages that other machines keep of this scope",)
 
     def close(self) -> None:
         """mem0's own ``close`` does SQLite only."""
         with self._opening:
-            memory, self._memory = self._memory, None
+            shared, self._shared = self._shared, None
+            for memory in self._scopes.values():
+                memory.db.close()
+            self._scopes.clear()
             super().close()
-        if memory is not None:
-            _close_store(memory._entity_store)
-            _close_store(memory.vector_store)
-            memory.close()
+        if shared is not None:
+            _close_store(shared.entity_store)
+            _close_store(shared.vector_store)
+            shared.close()
+
+    def _history_of(self, ids: Ids) -> Path:
+        name = NAMES.encode(ids["user_id"], ids["run_id"], ids.get("agent_id"))
+        return self._directory / "history" / NAMES.encode(self._collection) / name
+
+    def _opened_scope(self, directory: Path) -> Memory:
+        if directory not in self._scopes:
+            memory = copy.copy(self._opened())
+            make_directory(directory, self.where)
+            memory.db = SQLiteManager(str(directory / "history.db"))
+            idle = [each for each in self._scopes if each not in self._in_use]
+            for least in idle[: max(0, len(self._scopes) - self._options.open_partitions + 1)]:
+                self._scopes.pop(least).db.close()
+            self._scopes[directory] = memory
+        self._scopes.move_to_end(directory)
+        return self._scopes[directory]
 
     def _opened(self) -> Memory:
         with self._opening:
-            if self._memory is None:
-                self._memory = self._open()
-            return self._memory
+            if self._shared is None:
+                self._shared = self._open()
+            return self._shared
 
     def _open(self) -> Memory:
-        make_directory(Path(self._config.history_db_path).parent, self.where)
+        memory: Memory | None = None
         with opening(self.where):
             models = self._build_models()
-            store: Any = None
             try:
-                native = self._config.vector_store
-                store = VectorStoreFactory.create(native.provider, native.config)
-                if native.provider == "qdrant":
-                    vectors = store.client.get_collection(store.collection_name).config.params.vectors
-                    self._check_length(store.collection_name, getattr(vectors, "size", None))
-                pool: Any = getattr(store, "connection_pool", None)
+                memory = Memory(models.injected(self._config, history_db_path=":memory:"))
+                memory.reranker = models.reranker
+                pool: Any = getattr(memory.vector_store, "connection_pool", None)
                 if hasattr(pool, "timeout"):
                     pool.timeout = 0.9 * self._deadlines.get("retrieve_s", 15.0)
-                if hasattr(pool, "connection") and hasattr(store, "_get_cursor"):
-                    _read_at_once(store)
-                    _send_vectors_as_text(store)
-                watch_inserts(store, self._notes)
-                history = History(Path(self._config.history_db_path), self._notes, shared=True)
+                memory.vector_store = WatchedStore(
+                    memory.vector_store, self._notes, ids=None, vectors_only=self._vectors_only
+                )
+                self._reach(memory.vector_store)
+                self._check(memory.vector_store, models)
+                self._reach(memory.entity_store)  # once for all scopes
             except BaseException:
-                _close_store(store)
+                if memory is not None:
+                    _close_store(memory.vector_store)
+                    memory.close()
                 models.close()
                 raise
         self._models = models
-        return assemble(Memory, self._config, models, store, history)
+        return memory
+
+    @property
+    def _vectors_only(self) -> bool:
+        return self._options.vector_store.provider == "qdrant" and self.no_keywords is not None
+
+    def _check(self, store: Any, models: Models) -> None:
+        """Compare the collection with the table of partitions and with what it holds.
+
+        Raises:
+            ConfigError: it was made with another embedder or length, or by a program that is not memslot.
+        """
+        embedder = models.embedder
+        provider, length = self._options.vector_store.provider, embedder.dimensions
+        rows = self._some_rows(store)
+        if any("event_id" not in (row.payload or {}) for row in rows):
+            raise ConfigError(
+                f"{self.where}.collection: {self._collection!r} on {provider} holds memories that memslot did not "
+                "write; give another collection"
+            )
+        found = _length_of(store)
+        if found not in (None, length):
+            if rows:
+                raise ConfigError(
+                    f"{self.where}.embedder: the collection {self._collection!r} holds vectors of {found}, the "
+                    f"embedder makes {length}; use the embedder it was written with, or another collection"
+                )
+            store.reset()
+        named = (embedder.embedder.name, length, *embedder.embedder.prefixes)
+        wanted = Partition(f"collection {self._collection}", self._collection, provider, *named)
+        self._partitions.open(wanted, exists=True, is_empty=lambda: not rows)
+
+    def _some_rows(self, store: Any) -> list[Any]:
+        listed = store.list(top_k=1)
+        return list(listed[0] if listed and isinstance(listed[0], (list, tuple)) else listed or ())
 
     def _reach(self, store: Any) -> None:
         """PostgreSQL fails when two make one table at a time: a lock for ours, a second try for others."""
@@ -116,11 +190,11 @@ class SharedMem0(NativeMem0):
             try:
                 store.list(top_k=1)
             except Exception as error:
-                if type(error).__name__ not in ("UniqueViolation", "DuplicateTable", "DuplicateObject"):
+                if type(error).__name__ not in _RACES:
                     raise
                 store.list(top_k=1)
 
-    def _delete_points(self, store: Any, ids: Sequence[str]) -> None:
+    def _delete(self, store: Any, ids: Sequence[str]) -> None:
         if self._options.vector_store.provider != "qdrant":
             for native_id in ids:
                 store.delete(vector_id=native_id)
@@ -140,6 +214,23 @@ class SharedMem0(NativeMem0):
         return [row.id for row in rows or ()]
 
 
+def _length_of(store: Any) -> int | None:
+    """The length of a collection's vectors, where a public call tells it."""
+    if hasattr(store, "client") and hasattr(store.client, "get_collection"):
+        try:
+            vectors = store.client.get_collection(store.collection_name).config.params.vectors
+        except AttributeError:  # chroma has a call of that name
+            return None
+        return getattr(vectors, "size", None)
+    pool = getattr(store, "connection_pool", None)
+    if not hasattr(pool, "connection"):
+        return None
+    asked = "SELECT atttypmod FROM pg_attribute WHERE attname = 'vector' AND attrelid = to_regclass(quote_ident(%s))"
+    with pool.connection() as connection:
+        found = connection.execute(asked, (store.collection_name,)).fetchone()
+    return found[0] if found and found[0] > 0 else None
+
+
 def _drain(listed: Callable[[], list[str]], delete: Callable[[list[str]], None]) -> int:
     """Delete what is listed until nothing is, or the store lists the same again; how many were deleted."""
     removed = 0
@@ -149,38 +240,6 @@ def _drain(listed: Callable[[], list[str]], delete: Callable[[list[str]], None])
         removed += len(batch)
         previous = batch
     return removed
-
-
-def _read_at_once(store: Any) -> None:
-    """Let a psycopg store read without opening a transaction and committing it: one trip, not three."""
-    within_transaction = store._get_cursor
-
-    @contextmanager
-    def cursor(commit: bool = False) -> Iterator[Any]:
-        if commit:
-            with within_transaction(commit=True) as writing:
-                yield writing
-            return
-        with store.connection_pool.connection() as connection:
-            connection.autocommit = True
-            try:
-                with connection.cursor() as reading:
-                    yield reading
-            finally:
-                if not connection.closed:
-                    connection.autocommit = False
-
-    store._get_cursor = cursor
-
-
-def _send_vectors_as_text(store: Any) -> None:
-    """psycopg writes a list as an array, number by number in Python; pgvector reads the text of a list as well."""
-    native = store.search
-
-    def search(query: str, vectors: Sequence[float], top_k: int = 5, filters: Any = None) -> Any:
-        return native(query, str([float(number) for number in vectors]), top_k, filters)
-
-    store.search = search
 
 
 def _close_store(store: Any) -> None:

@@ -10,7 +10,7 @@ def plain_memory(directory: Path, dimensions: int = 1024) -> Any:
     """mem0 with our embedder, and otherwise nothing of ours."""
     from mem0 import Memory
 
-    from memory.backends.mem0.models import LexicalEmbedding, NoLlm
+    from memory.backends.mem0.models import NoLlm, lexical_embedding
 
     directory.mkdir(parents=True, exist_ok=True)
     model = {"provider": "openai", "config": {"api_key": "unused"}}
@@ -29,7 +29,7 @@ def plain_memory(directory: Path, dimensions: int = 1024) -> Any:
     )
     for part in (memory.embedding_model, memory.llm):
         part.client.close()
-    memory.embedding_model, memory.llm = LexicalEmbedding(dimensions), NoLlm()
+    memory.embedding_model, memory.llm = lexical_embedding(dimensions), NoLlm()
     return memory
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mem0_plain import close_plain, plain_memory
-from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, found, mutate, native, opened, stored
+from mem0_support import ALICE, BOB, NEEDS_MEM0, START, ask, event, native, opened
 from variants import examples
 
 from memory import MemoryScope
@@ -164,82 +163,3 @@ def _without_score(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # -- the same answer twice ----------------------------------------------------------------------------------
-
-
-QUESTIONS = [f"Which tea number {number} would I rather have?" for number in range(20)]
-
-
-async def answers(slot: Any, max_items: int = 20) -> list[list[tuple[Any, Any]]]:
-    results = [(await slot.retrieve(ask(question, max_items=max_items))).raw for question in QUESTIONS]
-    return [[(row["id"], row["score"]) for row in raw["results"]] for raw in results]
-
-
-async def test_an_equal_question_gets_an_equal_answer(tmp_path: Path) -> None:
-    """In the same order: asked again, after other questions, and of the store opened again.
-
-    Plain mem0 on embedded Qdrant differs: its searches change the vectors that are stored, by a last digit, and
-    opening it turns the order of equal scores round (next test).
-    """
-    async with opened(tmp_path) as slot:
-        for number in range(300):
-            await slot.record_event(event(f"Turn {number}: I would rather have tea number {number % 17}."))
-        first = await answers(slot)
-        assert await answers(slot) == first
-        shorter = await answers(slot, max_items=7)
-        assert shorter == [rows[:7] for rows in first], "fewer rows are the same rows, fewer of them"
-    async with opened(tmp_path) as slot:
-        assert await answers(slot) == first
-        (row,) = [row for row in await stored(slot) if row["memory"].startswith("Turn 13:")]
-        await mutate(slot, "update", row["id"], metadata={"seen": True})
-        after = await answers(slot)
-        assert after == first, "its text is the same"
-    async with opened(tmp_path) as slot:
-        assert await answers(slot) == after
-
-
-def test_plain_mem0_answers_an_equal_question_differently(tmp_path: Path) -> None:
-    """The cause. If this fails, Qdrant's local mode has got better, and ``store.py`` may do less."""
-    import numpy as np
-
-    memory = plain_memory(tmp_path / "plain")
-    ids = {"user_id": "u", "run_id": "r"}
-    for number in range(200):
-        memory.add(f"Turn {number}: I would rather have tea number {number % 17}.", **ids, infer=False)
-
-    def ask_all(memory: Any) -> list[list[str]]:
-        return [
-            [row["id"] for row in memory.search(question, filters=ids, top_k=20, threshold=0.0)["results"]]
-            for question in QUESTIONS
-        ]
-
-    collection = memory.vector_store.client._client.collections["memslot"]
-    before = collection.vectors[""][:200].copy()
-    first = ask_all(memory)
-    assert not np.array_equal(before, collection.vectors[""][:200]), "searching changed what is stored"
-    close_plain(memory)
-    memory = plain_memory(tmp_path / "plain")
-    assert ask_all(memory) != first, "opening it again changed the answers"
-    close_plain(memory)
-
-
-async def test_two_runs_over_the_same_events_give_the_same_texts(tmp_path: Path) -> None:
-    """Native ids differ between runs, so that they cannot decide between equal scores."""
-    texts = []
-    for run in ("one", "two"):
-        async with opened(tmp_path / run) as slot:
-            for number in range(60):
-                await slot.record_event(event(f"tea {number % 6}", f"cup {number % 6}", timestamp=START))
-            texts.append([await found(slot, question) for question in ("tea", "cup", "water", "tea cup")])
-    assert texts[0] == texts[1]
-
-
-async def test_the_newest_of_equals_comes_first(tmp_path: Path) -> None:
-    async with opened(tmp_path) as slot:
-        await slot.setup_scope(ALICE)
-        order = [3, 0, 4, 1, 2]
-        for hour in order:
-            await slot.record_event(
-                event("the same tea", timestamp=START + timedelta(hours=hour), turn_id=str(hour))
-            )
-        result = await slot.retrieve(ask("tea"))
-    assert [row["metadata"]["turn_id"] for row in result.raw["results"]] == ["4", "3", "2", "1", "0"]

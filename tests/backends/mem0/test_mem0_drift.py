@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import re
 from pathlib import Path
 from typing import Any
 
@@ -174,34 +173,7 @@ def test_telemetry_is_off_and_home_is_ours(tmp_path: Path) -> None:
     assert Path(native("mem0.memory.setup:mem0_dir")) != Path.home() / ".mem0"
 
 
-def test_a_memory_has_the_parts_that_we_give_it() -> None:
-    """``opening.assemble`` stands for mem0's constructor, but for its clients and its telemetry."""
-    source = inspect.getsource(native("mem0:Memory.__init__"))
-    parts = set(re.findall(r"self\.(\w+) = ", source)) - {"_telemetry_vector_store"}
-    assembled = inspect.getsource(native("memory.backends.mem0.client:assemble"))
-    assert parts == set(re.findall(r"memory\.(\w+) = ", assembled))
-
-
-def test_local_qdrant_keeps_its_rows_where_we_read_them() -> None:
-    local = native("qdrant_client.local.local_collection:LocalCollection")
-    source = inspect.getsource(local.__init__)
-    for name in ("vectors", "payload", "deleted", "ids_inv", "ids", "storage"):
-        assert f"self.{name}: " in source or f"self.{name} = " in source
-    names = "_payload_and_non_deleted_mask _calculate_has_vector get_vector_params close".split()  # noqa: SIM905
-    assert all(hasattr(local, name) for name in names)
-    client = native("qdrant_client.local.qdrant_local:QdrantLocal")
-    assert all(hasattr(client, name) for name in ("_load", "_get_collection", "_collection_path", "_save"))
-    inspect.signature(client).bind("directory", force_disable_check_same_thread=True)
-    inspect.signature(local).bind(None, "directory", force_disable_check_same_thread=True)
-
-
 def test_local_qdrant_can_be_told_to_accept_several_threads() -> None:
     persistence = native("qdrant_client.local.persistence:CollectionPersistence")
     assert hasattr(persistence, "CHECK_SAME_THREAD")
     assert "check_same_thread=self.CHECK_SAME_THREAD" in inspect.getsource(persistence.__init__)
-
-
-def test_local_qdrant_still_locks_the_file_we_look_at() -> None:
-    source = inspect.getsource(native("qdrant_client.local.qdrant_local:QdrantLocal._load"))
-    assert '".lock"' in source
-    assert "portalocker" in source

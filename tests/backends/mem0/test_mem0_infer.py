@@ -53,6 +53,7 @@ async def inferring(
         "llm": {"base_url": server.base_url},
         "embedder": {"base_url": server.base_url},
         "threshold": 0.0,
+        "dimensions": 1536,
         **options,
     }
     async with opened(data_dir, *scopes, **block) as slot:
@@ -165,13 +166,16 @@ async def test_a_failing_search_never_looks_empty(tmp_path: Path, llm: ScriptedL
 
 
 async def test_an_event_is_stored_whole_or_not_at_all(tmp_path: Path, llm: ScriptedLLM) -> None:
-    """Verbatim, mem0 stores message by message: the first is taken back when the second fails."""
+    """Verbatim, mem0 asks for one vector after the other; here an event is one batch, and one insert."""
     async with inferring(tmp_path, llm, infer=False) as slot:
         await slot.record_event(event("an older one"))
-        with llm_failing_at(llm, 2), pytest.raises(BackendUnavailable) as raised:
+        with llm_failing_at(llm, 1), pytest.raises(BackendUnavailable) as raised:
             await slot.record_event(event("first half", "second half"))
         assert not raised.value.sent
         assert [row["memory"] for row in await stored(slot)] == ["an older one"]
+        asked = len(llm.bodies("embeddings"))
+        await slot.record_event(event("first half", "second half"))
+        assert [body["input"] for body in llm.bodies("embeddings")[asked:]] == [["first half", "second half"]]
 
 
 class llm_failing_at:
@@ -289,6 +293,7 @@ async def test_a_reranker_that_fails_is_warned_of(tmp_path: Path, llm: ScriptedL
     }
     async with inferring(tmp_path, llm, infer=False, rerank=True, reranker=reranker) as slot:
         await slot.record_event(event("I drink oolong."))
+        native(slot).reranker._failed(ZeroDivisionError())
         native(slot).reranker.native.rerank = lambda *_: 1 / 0
         result = await slot.retrieve(ask("oolong"))
         assert result.entries

@@ -32,7 +32,12 @@ def create(tmp_path: Path, **block: Any) -> Any:
         ({"top_kk": 3}, r"\.top_kk: is not a known field; did you mean top_k\?"),
         ({"infer": True}, r"infer: true needs an llm.*add llm"),
         ({"embedder": "lexicl"}, r"embedder: is unknown; write lexical"),
-        ({"embedder": {"provider": "huggingface"}}, r"dimensions is required"),
+        ({"embedder": {"provider": "fastembed"}}, r"embedder\.provider: write provider: local"),
+        (
+            {"llm": {"provider": "ollama", "extra_body": {}}},
+            r"extra_body: mem0 cannot pass this on to ollama",
+        ),
+        ({"llm": {"provider": "anthropic", "temperature": None}}, r"temperature: mem0 cannot pass this on"),
         ({"threshold": 1.5}, r"threshold: .*less than or equal to 1"),
         ({"top_k": 0}, r"top_k: .*greater than 0"),
         ({"cs_filtering": "hard", "vector_store": {"provider": "faiss"}}, r"hard is not possible on faiss"),
@@ -108,10 +113,10 @@ def test_extraction_is_on_exactly_where_a_model_is_configured() -> None:
 
 
 def test_defaults_follow_the_embedder() -> None:
-    assert (options().vector_dimensions, options().least_score) == (1024, 0.0)
+    assert (options().given_dimensions, options().least_score) == (None, 0.0)
     openai = options(embedder={"model": "m"})
-    assert (openai.vector_dimensions, openai.least_score) == (1536, 0.1)
-    assert options(embedder={"config": {"embedding_dims": 512}}).vector_dimensions == 512
+    assert (openai.given_dimensions, openai.least_score) == (None, 0.1)
+    assert options(embedder={"config": {"embedding_dims": 512}}).given_dimensions == 512
     assert options(threshold=0.3).least_score == 0.3
 
 

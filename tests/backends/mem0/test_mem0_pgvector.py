@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,57 +127,6 @@ async def test_filters_narrow(
         assert {text.split()[1] for text in await found(slot, "mug", filters=filters)} == expected
 
 
-async def test_a_read_is_one_statement_and_a_write_a_transaction(
-    tmp_path: Path, block: dict[str, Any]
-) -> None:
-    """mem0 begins and commits a transaction around each SELECT: three ways to the server, for each of its two."""
-    async with opened(tmp_path, **block) as slot:
-        await slot.record_event(event("I drink oolong."))
-        store = native(slot).vector_store
-        seen: list[tuple[bool, bool]] = []
-        within = store._get_cursor
-
-        @contextmanager
-        def noted(commit: bool = False) -> Iterator[Any]:
-            with within(commit) as cursor:
-                seen.append((commit, cursor.connection.autocommit))
-                yield cursor
-
-        store._get_cursor = noted
-        assert await found(slot, "oolong") == ["I drink oolong."]
-        assert seen == [(False, True), (False, True)], "by vectors, and by words"
-        seen.clear()
-        await slot.record_event(event("I drink assam."))
-        assert (True, False) in seen
-        assert {autocommit for commit, autocommit in seen if commit} == {False}
-
-
-async def test_a_vector_sent_as_text_is_the_same_vector(tmp_path: Path, block: dict[str, Any]) -> None:
-    """psycopg takes longer to write it as an array than all the rest of a search takes."""
-    import psycopg
-
-    async with opened(tmp_path, **block) as slot:
-        for number in range(30):
-            await slot.record_event(event(f"tea number {number} " + "and more " * (number % 7)))
-        store = native(slot).vector_store
-        sent: list[Any] = []
-        execute = psycopg.Cursor.execute
-
-        def noted(self: Any, query: Any, params: Any = None, **options: Any) -> Any:
-            sent.append(params)
-            return execute(self, query, params, **options)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(psycopg.Cursor, "execute", noted)
-            assert await found(slot, "tea")
-        assert [type(params[0]) for params in sent] == [str, str], "a vector, and words"
-        asked = [0.0, -0.0, 1e-300, 1 / 3, -2e-8, *(number / 7 for number in range(1019))]
-        as_array = partial(type(store).search, store)
-        first, second = (search("tea", asked, 30) for search in (store.search, as_array))
-        assert len(first) == 30
-        assert [(row.id, row.score) for row in first] == [(row.id, row.score) for row in second]
-
-
 async def test_iso_ranges_are_refused_with_another_way(tmp_path: Path, block: dict[str, Any]) -> None:
     async with opened(tmp_path, **block) as slot:
         with pytest.raises(InputError, match="filter by timestamp for time"):
@@ -234,7 +182,7 @@ async def test_reset_says_what_other_processes_keep(tmp_path: Path, block: dict[
             await slot.record_event(event("one", "two", scope=scope))
         receipt = await slot.reset_scope(ALICE)
         assert (receipt.verified, receipt.removed) == (True, 2)
-        assert receipt.left == ("history and recent messages in files of other processes",)
+        assert receipt.left == ("history and recent messages that other machines keep of this scope",)
         assert await stored(slot) == []
         assert len(await stored(slot, BOB)) == 2
 

@@ -1,0 +1,136 @@
+"""The embedders that mem0 asks: lexical, local, or a provider of mem0's, with prefixes, batches and one length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+from mem0.embeddings.base import EmbeddingBase
+
+from memory.adapter import BackendProtocolError, BackendRejected
+from memory.backends.mem0.notes import Notes, StoreLock
+
+Vector = list[float]
+
+
+class Embedder(Protocol):
+    """What makes vectors."""
+
+    name: str
+    prefixes: tuple[str, str]
+
+    def embed_query(self, text: str) -> Vector: ...
+
+    def embed_documents(self, texts: list[str]) -> list[Vector]: ...
+
+
+class ProviderEmbedder:
+    """An embedder of one of mem0's providers, behind the prefixes of its model.
+
+    Args:
+        native: mem0's embedder.
+        provider: mem0's name of the provider.
+        prefixes: what is put before a question, and before a document.
+    """
+
+    def __init__(self, native: Any, provider: str, prefixes: tuple[str, str]) -> None:
+        self.native = native
+        self.name = f"{provider}:{native.config.model}"
+        self.prefixes = prefixes
+
+    def embed_query(self, text: str) -> Vector:
+        return list(self.native.embed(self.prefixes[0] + text, "search"))
+
+    def embed_documents(self, texts: list[str]) -> list[Vector]:
+        written = [self.prefixes[1] + text for text in texts]
+        if len(written) == 1:
+            return [list(self.native.embed(written[0], "add"))]
+        return [list(vector) for vector in self.native.embed_batch(written, "add")]
+
+
+class Embedding(EmbeddingBase):  # type: ignore[misc]
+    """An embedder as mem0 asks it.
+
+    mem0 skips a memory whose embedding fails, so failures are noted. A vector of another length than the store's is
+    refused here, before anything is sent to the store.
+
+    Args:
+        embedder: makes the vectors.
+        notes: of the current call.
+        turn: given up while a model is waited for; None for an embedder that takes no time.
+
+    Attributes:
+        dimensions: length of the store's vectors; None until it is known.
+    """
+
+    def __init__(self, embedder: Embedder, notes: Notes, turn: StoreLock | None) -> None:
+        self.embedder = embedder
+        self._notes = notes
+        self._turn = turn
+        self._prepared: dict[str, Vector] = {}
+        self.config = SimpleNamespace(model=embedder.name, embedding_dims=None)
+
+    @property
+    def dimensions(self) -> int | None:
+        dimensions: int | None = self.config.embedding_dims
+        return dimensions
+
+    @dimensions.setter
+    def dimensions(self, value: int) -> None:
+        self.config.embedding_dims = value
+
+    def measured(self) -> int:
+        """The length that the embedder's vectors have, by asking it."""
+        return len(self._ask("search", ["I drink tea."])[0])
+
+    @contextmanager
+    def prepared(self, texts: Sequence[str]) -> Iterator[None]:
+        """Embed these documents in one batch; mem0 asks for them one by one in the body."""
+        wanted = list(dict.fromkeys(texts))
+        if len(wanted) > 1:
+            self._prepared.update(zip(wanted, self.embed_batch(wanted), strict=True))
+        try:
+            yield
+        finally:
+            for text in wanted:
+                self._prepared.pop(text, None)
+
+    def embed(self, text: str, memory_action: str | None = None) -> Vector:
+        if memory_action == "search":
+            return self._ask("search", [text])[0]
+        ready = self._prepared.get(text)
+        if ready is not None:
+            return ready
+        try:
+            return self._ask("add", [text])[0]
+        except Exception as error:
+            self._notes.embedding_error = error
+            raise
+
+    def embed_batch(self, texts: list[str], memory_action: str = "add") -> list[Vector]:
+        return self._ask(memory_action, list(texts)) if texts else []
+
+    def _ask(self, action: str, texts: list[str]) -> list[Vector]:
+        if self._turn is None:
+            vectors = self._vectors(action, texts)
+        else:
+            with self._turn.released():
+                vectors = self._vectors(action, texts)
+        if len(vectors) != len(texts):
+            problem = f"the embedder answered with {len(vectors)} vectors for {len(texts)} texts"
+            raise BackendProtocolError(problem, sent=False)
+        for vector in vectors:
+            if self.dimensions is not None and len(vector) != self.dimensions:
+                raise BackendRejected(
+                    f"the embedder answers with vectors of {len(vector)}, and the store holds vectors of "
+                    f"{self.dimensions}; use the embedder that the store was made with",
+                    sent=False,
+                )
+        return vectors
+
+    def _vectors(self, action: str, texts: list[str]) -> list[Vector]:
+        if action == "search":
+            return [self.embedder.embed_query(text) for text in texts]
+        return self.embedder.embed_documents(texts)

@@ -1,0 +1,91 @@
+"""Opening mem0's parts: their errors in our words, and their logs without what users said."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from memory import ConfigError, PluginLoadError
+from memory.adapter import quiet_loggers
+from memory.adapter.stores import create_directory
+
+_SAID_BY_HEALTH = (
+    "Failed to load spaCy",
+    "fastembed not installed",
+    "Failed to load BM25",
+    "The '",
+    "Collection ",
+)
+_PIP_NAMES = {
+    "azure": "azure-identity",
+    "google": "google-genai",
+    "google.genai": "google-genai",
+    "google.generativeai": "google-generativeai",
+    "psycopg_pool": "psycopg[pool]",
+    "faiss": "faiss-cpu",
+    "sentence_transformers": "sentence-transformers",
+    "vertexai": "google-cloud-aiplatform",
+    "botocore": "boto3",
+}
+
+
+def make_directory(directory: Path, where: str) -> None:
+    """Create a directory for this user alone. ConfigError where the system refuses it."""
+    try:
+        create_directory(directory)
+    except OSError as error:
+        why = f"{directory} cannot be created ({error.strerror}); choose another directory"
+        raise ConfigError(f"{where}.path: {why}") from error
+
+
+@contextmanager
+def opening(where: str) -> Iterator[None]:
+    """Around the building of native parts.
+
+    Raises:
+        PluginLoadError: a package is missing; names it as pip does.
+        ConfigError: mem0 refuses a field of a native configuration.
+    """
+    quiet_loggers("mem0", "mem0.utils.spacy_models", unsaid=_SAID_BY_HEALTH)
+    try:
+        yield
+    except ImportError as error:
+        raise PluginLoadError(f"{where}: a component of mem0 is not installed ({_missing(error)})") from error
+    except TypeError as error:  # an unknown keyword; the message holds no value
+        raise ConfigError(f"{where}: mem0 refused its native configuration ({error})") from error
+    finally:
+        quiet_loggers("mem0", unsaid=_SAID_BY_HEALTH)  # again, for what was imported meanwhile
+
+
+def _missing(error: ImportError) -> str:
+    """The pip line of a missing package; mem0's own sentence where it does not name the module."""
+    if error.name is None or error.name.startswith("mem0"):
+        return str(error)
+    package = _PIP_NAMES.get(error.name) or _PIP_NAMES.get(error.name.partition(".")[0])
+    return f"pip install {package or error.name.partition('.')[0]}"
+
+
+def keyword_encoder(where: str) -> str | None:
+    """Why mem0's keyword search on Qdrant cannot work; None where its BM25 encoder loads.
+
+    mem0 loads it with the first write, and tries for 40 s where no model hub can be reached.
+    """
+    if importlib.util.find_spec("fastembed") is None:
+        return "pip install 'memslot[local]'"
+    from fastembed import SparseTextEmbedding
+
+    from memory.adapter import load_model
+
+    try:
+        load_model(
+            lambda **how: SparseTextEmbedding("Qdrant/bm25", **how),
+            repository="Qdrant/bm25",
+            problem="the files of Qdrant/bm25 are not on this machine, and",
+            instead="put them into $FASTEMBED_CACHE_PATH",
+            cache=False,
+        )
+    except ConfigError as error:
+        return str(error)
+    return None
