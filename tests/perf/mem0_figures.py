@@ -166,7 +166,7 @@ async def pgvector() -> None:
 async def _pgvector(uri: str, folder: Path) -> None:
     from mem0 import Memory
 
-    from memory.backends.mem0.models import LexicalEmbedding
+    from memory.backends.mem0.models import lexical_embedding
 
     store = {"connection_string": uri, "minconn": 8, "maxconn": 10}
     scopes = [MemoryScope(run_id="perf", persona_id=f"user{number}") for number in range(64)]
@@ -187,7 +187,7 @@ async def _pgvector(uri: str, folder: Path) -> None:
                 "llm": model,
             }
         )
-        plain.embedding_model = LexicalEmbedding(1024)
+        plain.embedding_model = lexical_embedding()
         asked = request(max_items=20).query
         ids = [dict(slot.native_scope(scope)) for scope in scopes]
 

@@ -20,7 +20,6 @@ _TRIPLETS = {"ingest": "triplet"}
 STORES: dict[str, tuple[str, str, dict[str, Any], str]] = {
     # name -> kind, plugin, options, the module it needs
     "mem0": ("backend", "mem0", {}, "mem0"),
-    "mem0, process": ("backend", "mem0", {"durability": "process"}, "mem0"),
     "mem0 on pgvector": ("backend", "mem0", {}, "pgserver"),
     "simple_rag": ("condition", "simple_rag", {}, "mem0"),
     "graphiti on kuzu": ("backend", "graphiti", _TRIPLETS, "kuzu"),

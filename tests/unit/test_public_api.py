@@ -94,7 +94,8 @@ ANY = {  # why nothing else is true -> of what
         NativeMutationReceipt.raw NativeQueryResult.raw ProvenanceResult.raw RetrieveResult.raw ScriptedLLM.bodies
     """,
     "another's keywords": """
-        ConformanceProfile.aids counted_openai http_client Kit.make_slot ModelEndpoint.limits Sampling.sampling
+        ConformanceProfile.aids counted_openai http_client Kit.make_slot load_model ModelEndpoint.limits
+        Sampling.sampling
     """,
     "whoever overrides or registers it says which": """
         ConformanceProfile.fingerprint ConformanceProfile.native_fault ConformanceProfile.native_peak
