@@ -56,7 +56,13 @@ class ModelEndpoint(PluginOptions):
 
 
 class Sampling(PluginOptions):
-    """How a language model is to answer. ``null`` leaves a field out of the request."""
+    """How a language model is to answer. ``null`` leaves a field out of the request.
+
+    Attributes:
+        temperature, reasoning_effort: sampling temperature, and how long a reasoning model may think.
+        max_tokens, max_completion_tokens: the longest answer, under either name.
+        extra_body: further fields of every request.
+    """
 
     temperature: float | None = Field(default=0.0, ge=0)
     """Sampling temperature; ``null`` sends none, as reasoning models demand."""

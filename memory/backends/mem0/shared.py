@@ -225,7 +225,8 @@ def _length_of(store: Any) -> int | None:
     pool = getattr(store, "connection_pool", None)
     if not hasattr(pool, "connection"):
         return None
-    asked = "SELECT atttypmod FROM pg_attribute WHERE attname = 'vector' AND attrelid = to_regclass(quote_ident(%s))"
+    table = "attrelid = to_regclass(quote_ident(%s))"
+    asked = f"SELECT atttypmod FROM pg_attribute WHERE attname = 'vector' AND {table}"
     with pool.connection() as connection:
         found = connection.execute(asked, (store.collection_name,)).fetchone()
     return found[0] if found and found[0] > 0 else None

@@ -47,8 +47,6 @@ async def test_what_a_scope_remembers_lies_in_its_own_directory(tmp_path: Path) 
             assert len({path.relative_to(tmp_path).parts[:5] for path in on_disk(tmp_path, text)}) == 1
 
 
-
-
 async def test_a_store_removed_under_its_owner_is_an_error_until_the_scope_is_reset(tmp_path: Path) -> None:
     async with opened(tmp_path) as slot:
         await slot.record_event(event("old tea"))
