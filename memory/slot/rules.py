@@ -212,9 +212,12 @@ class Rules:
                 self._given_up[span.scope] = {admission, *others}
             if counts and not admission.sent:
                 span.attempts -= 1
-        raise self._late(
-            operation, f"did not answer within {deadline_s:g} s", sent=admission.sent, deadline_s=deadline_s
-        ) from TimeoutError(f"{deadline_s:g} s")
+        what = f"did not answer within {deadline_s:g} s"
+        if not admission.sent:
+            what = f"waited {deadline_s:g} s for an earlier call that has not ended, and was not sent"
+        raise self._late(operation, what, sent=admission.sent, deadline_s=deadline_s) from TimeoutError(
+            f"{deadline_s:g} s"
+        )
 
     async def look_up(self, span: Span, event: MemoryEvent) -> tuple[str, ...] | None:
         """Native ids of an event, once no write of its scope that was given up is still under way."""

@@ -8,7 +8,7 @@ import importlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ import httpx
 
 from conditions._storage import OwnedDirectory
 from memory.adapter import AppendLog, SqliteFile
+from memory.backends.graphiti.conformance import GraphitiConformance
+from memory.backends.honcho.conformance import HonchoConformance
+from memory.backends.memos.conformance import MemosConformance
 from memory.testing import FAKE_KEY, ConformanceProfile
 
 
@@ -184,16 +187,8 @@ class Mem0Infer(Mem0):
     concurrent_scopes = 16
 
 
-class Graphiti(ConformanceProfile):
+class Graphiti(GraphitiConformance):
     """Graphiti on embedded Kuzu: every node of every open graph, and queries that fail as Kuzu's do."""
-
-    native_query = ("edges", {})
-    rewrites = "a model turns what is said into facts"
-    concurrent_scopes = 12  # three times as many as graphs may stay open; 64 are among the figures
-    ready_timeout_s = 30.0  # they wait for each other
-
-    def native_rows(self, raw: Any) -> list[Any]:
-        return list(raw["edges"])
 
     async def fingerprint(self, adapter: Any) -> Any:
         rows: list[str] = []
@@ -270,21 +265,8 @@ class Stigmem(OverHttp):
             ]
 
 
-class Honcho(OverHttp):
-    """A Honcho server, asked for contexts; ``HONCHO_DB`` is the address of its PostgreSQL."""
-
-    native_query = ("conclusions", {})
-    native_mutations: Mapping[str, Mapping[str, Any]] = {}  # prose has its peer's id, which nothing deletes
-    without_ids = {"event_ids": "a conclusion does not say what it was drawn from"}  # noqa: RUF012
-    rewrites = "a model derives conclusions from what is said"
-    limits_natively = False  # a session's own messages are bounded by tokens alone
-    ready_timeout_s = 60.0
-
-    def native_rows(self, raw: Any) -> list[Any]:
-        """Each dated statement of the prose, then the session's own messages."""
-        context = raw["context"]
-        statements = (context["peer_representation"] or "").splitlines()
-        return [*(line for line in statements if line.startswith("[")), *context["messages"]]
+class Honcho(HonchoConformance, OverHttp):
+    """``HONCHO_DB`` is the address of the server's PostgreSQL."""
 
     async def fingerprint(self, adapter: Any) -> Any:
         """Peers with their cards, sessions, messages and conclusions, once the worker has nothing left to do."""
@@ -303,18 +285,8 @@ class Honcho(OverHttp):
         ]
 
 
-class Memos(OverHttp):
-    """A MemOS server on PostgreSQL with a local queue; ``MEMOS_DB`` is the address of its database."""
-
-    native_query = ("get_memory", {})
-    without_ids = {"native_ids": "of raw memories, which MemOS replaces by what it makes of them"}  # noqa: RUF012
-    rewrites = "MemOS makes memories of what is said"
-    ready_timeout_s = 60.0
-
-    def native_rows(self, raw: Any) -> list[Any]:
-        from memory.backends.memos.answers import items
-
-        return [item for _, _, item in items(raw, "search")]
+class Memos(MemosConformance, OverHttp):
+    """``MEMOS_DB`` is the address of the server's database."""
 
     def fingerprint(self, adapter: Any) -> Any:
         """Every row that MemOS holds."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from memory import MemoryAdapter
 from memory.adapter import AdapterSettings, PluginInfo, hookimpl
 from memory.backends.graphiti.options import GraphitiOptions
@@ -31,3 +33,10 @@ def memslot_create(settings: AdapterSettings[GraphitiOptions]) -> MemoryAdapter:
 
     import_sdk(settings.options.driver)
     return GraphitiAdapter(settings)
+
+
+@hookimpl
+def memslot_conformance() -> type[Any]:
+    from memory.backends.graphiti.conformance import GraphitiConformance
+
+    return GraphitiConformance

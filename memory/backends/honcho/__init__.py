@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from memory import MemoryAdapter
 from memory.adapter import AdapterSettings, PluginInfo, hookimpl
 from memory.backends.honcho.options import HonchoOptions
@@ -29,3 +31,10 @@ def memslot_create(settings: AdapterSettings[HonchoOptions]) -> MemoryAdapter:
     from memory.backends.honcho.adapter import HonchoAdapter
 
     return HonchoAdapter(settings)
+
+
+@hookimpl
+def memslot_conformance() -> type[Any]:
+    from memory.backends.honcho.conformance import HonchoConformance
+
+    return HonchoConformance

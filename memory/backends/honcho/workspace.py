@@ -14,26 +14,41 @@ from honcho.api_types import PeerConfig
 from memory import BackendReadiness, MemoryScope
 from memory.adapter import BackendProtocolError, BackendRejected, none_if_404
 from memory.backends.honcho.client import Connections, WorkspaceReader
+from memory.backends.honcho.corrections import Corrections
 from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions
 from memory.backends.honcho.translate import IDS, Part
 
 _WIDEST = 128  # numbers asked for at once; three hundred took the server a fifth of a second
 
 
-class NamedMessages:
-    """The messages of one peer in one session that conclusions name, by Honcho's inner numbers. A conclusion
-    keeps those of the messages that the model was given for it (``message_ids``): no answer shows them, a
-    filter sees them. All are of its session, said by the peer that it is about. So it is asked: how many name one
-    of these numbers, and does one name all? Where as many are named as that peer said there, each was derived."""
+# As text, the numbers of several messages have a comma: ``[12, 14]``.
+_OF_SEVERAL = {"metadata": {"message_ids": {"contains": ","}}}
 
-    def __init__(self, workspace: WorkspaceReader, session: str, peer_id: str) -> None:
+
+class NamedMessages:
+    """The messages of one peer in one session that a conclusion names alone, by Honcho's inner numbers.
+
+    A conclusion keeps the numbers of all messages that the model was given for it. No answer shows
+    them, but a filter sees them. Where the model was given several messages, its conclusion does not tell which one
+    it was drawn from, and an unrelated one would vouch for all of them. So only a conclusion that names one message
+    proves anything.
+    """
+
+    def __init__(
+        self, workspace: WorkspaceReader, session: str, peer_id: str, corrections: Corrections
+    ) -> None:
         self._workspace = workspace
-        self._about: dict[str, Any] = {"session_id": session, "level": "explicit"}
+        self._place = (workspace.workspace_id, session, peer_id)
+        self._corrections = corrections
+        self._about: dict[str, Any] = {"session_id": session, "level": "explicit", "NOT": [_OF_SEVERAL]}
         self._about |= {"observer_id": peer_id, "observed_id": peer_id}
         self._named: set[int] = set()
         self._looked_through: datetime | None = None
 
     async def unnamed(self, stored: int) -> int:
+        """How many of the ``stored`` messages no conclusion names alone."""
+        if len(self._named) < stored:
+            self._named |= await self._corrections.of(*self._place)
         if len(self._named) >= stored:
             return 0
         fresh = self._about
@@ -61,21 +76,26 @@ class NamedMessages:
             self._named |= found
             start, empty = start + width, 0 if found else empty + 1
             if empty > 1:
-                others = {**fresh, "NOT": [_names([number]) for number in sorted(self._named)]}
+                known = [_names(number) for number in sorted(self._named)]
+                others = {**fresh, "NOT": [_OF_SEVERAL, *known]}
                 start, empty = await self._first_number(others), 0
 
     async def _among(self, fresh: dict[str, Any], numbers: Sequence[int]) -> set[int]:
-        if not numbers or not await self._exists({**fresh, "OR": [_names([number]) for number in numbers]}):
+        if not numbers or not await self._exists({**fresh, "OR": [_names(number) for number in numbers]}):
             return set()
-        if len(numbers) == 1 or await self._exists({**fresh, **_names(numbers)}):
+        if len(numbers) == 1:
             return set(numbers)
         half = len(numbers) // 2
         return await self._among(fresh, numbers[:half]) | await self._among(fresh, numbers[half:])
 
+    async def number_of(self, conclusion_id: str) -> int:
+        """The message that one conclusion names alone; 0 where it names none, or several."""
+        return await self._first_number({**self._about, "id": conclusion_id})
+
     async def _first_number(self, fresh: dict[str, Any]) -> int:
-        """Digit by digit: as text they are ``[12, 14]``. 0 where no conclusion names any."""
+        """Found digit by digit, as text. 0 where no conclusion names a message alone."""
         number = ""
-        while not number or not await self._begins(fresh, (f"[{number},", f"[{number}]")):
+        while not number or not await self._begins(fresh, [f"[{number}]"]):
             digits = "0123456789"
             while len(digits) > 1:
                 half = digits[: len(digits) // 2]
@@ -94,8 +114,8 @@ class NamedMessages:
         return (await self._workspace.conclusions(filters))[0] > 0
 
 
-def _names(numbers: Sequence[int]) -> dict[str, Any]:
-    return {"metadata": {"contains": {"message_ids": list(numbers)}}}
+def _names(number: int) -> dict[str, Any]:
+    return {"metadata": {"contains": {"message_ids": [number]}}}
 
 
 _LOOKS = 3
@@ -105,20 +125,24 @@ _HELD = (
     "wait while its worker does not run"
 )
 _UNNAMED = (
-    "messages no conclusion was drawn: there was nothing to conclude or nothing new, the server's model failed, or "
-    "they never entered its queue; its API does not tell which"
+    "messages no conclusion was drawn from one alone: the server's model was given several at once, there was "
+    "nothing to conclude, the model failed, or they never entered its queue; its API does not tell which"
 )
 
 
 class Watch:
-    """Whether Honcho has derived what it will; ``derived`` if the last look found it so and nothing was written
-    since. An empty queue does not say so: rows enter it after the write was answered, or never if the API ends
-    before; done ones are purged every twelve hours; a failed derivation ends its row like a finished one. So each
-    message of an observed peer is accounted for by itself: a conclusion must name it. Totals only tell how long to
-    wait. So a fresh process says the same."""
+    """Whether Honcho has derived what it will.
 
-    def __init__(self, server: WorkspaceReader, quiet_s: float) -> None:
+    ``derived`` says that the last look found it so, and that nothing was written since. An empty queue does not say
+    so: rows enter it after the write was answered, or never if the API ends before. Finished rows are purged every
+    twelve hours. A failed derivation ends its row like a finished one. So each message of an observed peer is
+    accounted for by itself: a conclusion must name it alone. Totals only tell how long to wait. A fresh process
+    says the same.
+    """
+
+    def __init__(self, server: WorkspaceReader, quiet_s: float, corrections: Corrections) -> None:
         self._server = server
+        self._corrections = corrections
         self._quiet_s = quiet_s
         self._writing = self._writes = 0
         self._beginning = anyio.Lock()
@@ -201,14 +225,18 @@ class Watch:
         self._rows, self._looks = rows, self._looks + 1
         return now - self._idle_since if self._looks >= _LOOKS else 0.0
 
+    def named(self, session_id: str, peer_id: str) -> NamedMessages:
+        """The messages of a peer in a session, none looked for yet."""
+        return NamedMessages(self._server, session_id, peer_id, self._corrections)
+
     async def _account(self) -> tuple[int, int]:
-        """How many messages the observed peers have in all sessions, and how many of them no conclusion names."""
+        """How many messages the observed peers have in all sessions, and how many no conclusion names alone."""
         stored = unnamed = 0
         for session in await self._server.sessions():
             for peer_id in self._server.observed:
                 count = await self._server.count_messages(session.id, peer_id)
                 key = (session.id, session.created_at, peer_id)
-                sources = self._sources.setdefault(key, NamedMessages(self._server, session.id, peer_id))
+                sources = self._sources.setdefault(key, self.named(session.id, peer_id))
                 stored += count
                 unnamed += await sources.unnamed(count)
         return stored, unnamed
@@ -224,11 +252,17 @@ _HELD_S = 45.0  # after which waiting work is held back: an idle worker looks in
 
 class HonchoScope(WorkspaceReader):
     def __init__(
-        self, scope: MemoryScope, native: Mapping[str, str], options: HonchoOptions, connections: Connections
+        self,
+        scope: MemoryScope,
+        native: Mapping[str, str],
+        options: HonchoOptions,
+        connections: Connections,
+        corrections: Corrections,
     ) -> None:
         super().__init__(native, options, connections)
         self.scope = scope
-        self.watch = Watch(self, options.quiet_period_s)
+        self.corrections = corrections
+        self.watch = Watch(self, options.quiet_period_s, corrections)
         self.uncertain: set[str] = set()  # events of which a part may be stored already
         self.options = options
         self._writer = connections.client(self.workspace_id, reads=False)
@@ -265,6 +299,14 @@ class HonchoScope(WorkspaceReader):
         if answered_for != {(self.workspace_id, session.id)}:
             raise BackendProtocolError("the answer is about messages of another workspace or session")
         return [message.id for message in stored]
+
+    async def note_correction(self, conclusion: Mapping[str, Any]) -> None:
+        """Before a conclusion is deleted: the message that it was drawn from stays derived."""
+        session_id, peer_id = conclusion["session_id"], conclusion["observed_id"]
+        if session_id and peer_id in self.observed:
+            number = await self.watch.named(session_id, peer_id).number_of(conclusion["id"])
+            if number:
+                await self.corrections.add(self.workspace_id, session_id, peer_id, number)
 
     async def _peer(self, peer_id: str) -> Any:
         if not self._peers:
@@ -367,6 +409,7 @@ async def clear(workspace: HonchoScope, timeout_s: float) -> tuple[int, bool]:
             if empty < 2:
                 await anyio.sleep(workspace.options.poll_s)
     workspace.forget()
+    await workspace.corrections.forget(workspace.workspace_id)
     return removed, empty >= 2
 
 

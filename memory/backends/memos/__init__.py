@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from memory import MemoryAdapter
 from memory.adapter import AdapterSettings, PluginInfo, hookimpl
 from memory.backends.memos.options import MemosOptions
@@ -36,3 +38,10 @@ def memslot_create(settings: AdapterSettings[MemosOptions]) -> MemoryAdapter:
         return MemosAdapter(settings, HttpTransport(settings.options, settings.name))
     check_environment(settings.options)
     return MemosAdapter(settings, InprocessTransport(settings.data_dir, settings.name))
+
+
+@hookimpl
+def memslot_conformance() -> type[Any]:
+    from memory.backends.memos.conformance import MemosConformance
+
+    return MemosConformance

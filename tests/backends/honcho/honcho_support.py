@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from honcho_double import HonchoDouble
@@ -28,9 +29,11 @@ def config(double: HonchoDouble, **block: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def slot_on(double: HonchoDouble, *scopes: MemoryScope, **block: Any) -> AsyncIterator[MemorySlot]:
+async def slot_on(
+    double: HonchoDouble, *scopes: MemoryScope, data_dir: Path | None = None, **block: Any
+) -> AsyncIterator[MemorySlot]:
     """An open slot with these scopes set up; by default Ada's."""
-    async with build_slot(config(double, **block), scope=ADA) as slot:
+    async with build_slot(config(double, **block), scope=ADA, data_dir=data_dir) as slot:
         for scope in scopes:
             await slot.setup_scope(scope)
         yield slot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,15 @@ from honcho_double import HonchoDouble
 from honcho_support import ADA, event, sent, slot_on
 from variants import plain
 
-from memory import BackendReadiness, MemorySlot, Message, SupportsReadiness
+from memory import (
+    BackendReadiness,
+    MemorySlot,
+    Message,
+    NativeMutationRequest,
+    SupportsBulkIngest,
+    SupportsNativeMutation,
+    SupportsReadiness,
+)
 
 NOTED = Message(role="assistant", content="Noted.")
 
@@ -25,9 +34,13 @@ def _fail(double: HonchoDouble, kind: str, fails: bool) -> None:
     setattr(double.model, kind, fails)
 
 
-async def _say(slot: MemorySlot, *numbers: int, **fields: Any) -> None:
+async def _say(
+    slot: MemorySlot, *numbers: int, one_by_one: HonchoDouble | None = None, **fields: Any
+) -> None:
     for number in numbers:
         await slot.record_event(event(number, f"I own {number} boats.", NOTED, **fields))
+        if one_by_one is not None:
+            one_by_one.model.advance(to_the_end=True)
 
 
 @pytest.mark.parametrize("kind", plain("failing", "mute", of=["failing", "mute", "dying"]))
@@ -88,10 +101,10 @@ async def test_another_clients_message_is_accounted_for_too(double: HonchoDouble
 
 
 async def test_everything_derived_is_ready_also_to_a_fresh_process(double: HonchoDouble) -> None:
-    """In one call of the model or in many, with another workspace's messages between, in several sessions."""
+    """With another workspace's messages between, in several sessions."""
     async with slot_on(double) as slot, slot_on(double) as another:
-        await _say(slot, *range(12))
-        await _say(slot, *range(20, 23), session_id="s2")
+        await _say(slot, *range(12), one_by_one=double)
+        await _say(slot, *range(20, 23), session_id="s2", one_by_one=double)
         for number in range(30, 36):
             await _say(slot, number, session_id="s3")
             await _say(another, number, session_id="s4")
@@ -103,7 +116,7 @@ async def test_everything_derived_is_ready_also_to_a_fresh_process(double: Honch
 
 async def test_a_long_session_costs_few_requests_more_for_each_new_message(double: HonchoDouble) -> None:
     async with slot_on(double) as slot:
-        await _say(slot, *range(40))
+        await _say(slot, *range(40), one_by_one=double)
         assert (await _wait(slot)).state == "ready"
         await _say(slot, 41)
         double.model.advance(to_the_end=True)
@@ -130,3 +143,38 @@ async def test_a_server_whose_conclusions_name_nothing_is_unknown(double: Honcho
         for conclusion in double.model.workspaces["r_xada"].conclusions:
             conclusion.message_ids = ()
         assert (await _wait(slot)).state == "unknown"
+
+
+async def test_a_conclusion_from_several_messages_vouches_for_none_of_them(double: HonchoDouble) -> None:
+    """The model was given four turns at once, and drew a conclusion from one; nothing tells which."""
+    async with slot_on(double) as slot:
+        bulk = slot.capability(SupportsBulkIngest)
+        assert bulk is not None
+        await bulk.record_events([event(number, f"I own {number} boats.") for number in range(1, 5)])
+        for _ in range(2):
+            answer = await _wait(slot)
+            assert (answer.state, "from 4 of 4 messages" in answer.detail) == ("unknown", True)
+            assert "given several at once" in answer.detail
+        await _say(slot, 5, one_by_one=double)
+        assert "from 4 of 5 messages" in (await _wait(slot)).detail
+
+
+async def test_a_deleted_conclusion_leaves_no_later_process_in_doubt(
+    double: HonchoDouble, tmp_path: Path
+) -> None:
+    async def delete(slot: MemorySlot) -> None:
+        (conclusion, *_) = double.model.workspaces["r_xada"].conclusions
+        mutation = slot.capability(SupportsNativeMutation)
+        assert mutation is not None
+        request = NativeMutationRequest(scope=ADA, operation="delete", native_id=conclusion.id)
+        assert (await mutation.native_mutation(request)).status == "committed"
+
+    async with slot_on(double, data_dir=tmp_path) as slot:
+        await _say(slot, 1, 2, one_by_one=double)
+        assert (await _wait(slot)).state == "ready"
+        await delete(slot)
+    async with slot_on(double, data_dir=tmp_path) as slot:
+        assert (await _wait(slot)).state == "ready"
+    async with slot_on(double, data_dir=tmp_path / "another machine") as slot:
+        assert (await _wait(slot)).state == "unknown"
+        assert (await slot.reset_scope(ADA)).verified

@@ -1,0 +1,27 @@
+"""What the conformance kit needs to know of Honcho."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from memory.testing import ConformanceProfile
+
+
+class HonchoConformance(ConformanceProfile):
+    """A Honcho server that outlives a spec, asked for contexts."""
+
+    native_query = ("conclusions", {})
+    native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # prose has its peer's id, which nothing deletes
+    without_ids: ClassVar = {"event_ids": "a conclusion does not say what it was drawn from"}
+    rewrites = "a model derives conclusions from what is said"
+    limits_natively = False  # a session's own messages are bounded by tokens alone
+    concurrent_scopes = 8
+    clean_up = True
+    ready_timeout_s = 60.0
+
+    def native_rows(self, raw: Any) -> list[Any]:
+        """Each dated statement of the prose, then the session's own messages."""
+        context = raw["context"]
+        statements = (context["peer_representation"] or "").splitlines()
+        return [*(line for line in statements if line.startswith("[")), *context["messages"]]
