@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from memory.runtime import HostStore, Item, MemoryItems, StoredObject
 
 Namespace = tuple[str, ...]
 Row = Mapping[str, Any]
+_MAX_KEYS = 500  # in one filter
 _OWNER = "langgraph"  # the agent_id of what is written, and how its event ids begin
 _ITEMS, _NAMESPACES = "langgraph item", "langgraph namespace"
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -59,18 +61,46 @@ class ItemStore:
     ) -> list[tuple[Item, Row | None]]:
         """What the memory has for a query, best first: each with the item it is, or None where it was derived.
 
-        What was replaced or deleted is left out, and, where fields are wanted, what has none.
+        What was replaced or deleted is left out, and, where fields are wanted, what lacks them. The backend filters
+        where it can; else it is asked for more until there are enough, or it has no more.
         """
-        rows = {row["event_id"]: row for row in self.rows(namespace)}
-        # A filter is applied to what was recalled, so there has to be more of it.
-        items = await self._memories(namespace).search(query, max(limit * (4 if wanted else 1), 1))
+        memories, filters, goal = self._memories(namespace), None, limit
+        if wanted:
+            keys = [
+                row["key"] for row in self.rows(namespace) if row["indexed"] and fits(row["value"], wanted)
+            ]
+            goal = min(limit, len(keys))
+            if len(keys) <= _MAX_KEYS and "in" in self._slot.traits.filter_operators:
+                filters = {"key": {"in": keys}}
+        asked, seen, found = max(goal, 1), -1, list[tuple[Item, Row | None]]()
+        while len(found) < goal:
+            items = await memories.search(query, asked, filters=filters)
+            found = self._current(namespace, items, wanted)
+            if len(items) <= seen:
+                break
+            seen, asked = len(items), asked * 4
+        return found[:limit]
+
+    def _current(
+        self, namespace: Namespace, items: Sequence[Item], wanted: Row | None
+    ) -> list[tuple[Item, Row | None]]:
+        """Those of the recalled memories that are an item as it is now, or were derived."""
+        own = [
+            next((name for name in item.event_ids if name.startswith(f"{_OWNER}:")), None) for item in items
+        ]
+        keys = {name.partition(":")[2].partition(":")[2] for name in own if name}
+        rows: Sequence[Row] = (
+            self.rows(namespace)
+            if "" in keys
+            else list(self._store.get_many(_ITEMS, self._scope_of(namespace), keys).values())
+        )
+        by_event = {row["event_id"]: row for row in rows}
         found: dict[str, tuple[Item, Row | None]] = {}
-        for item in items:
-            own = [event_id for event_id in item.event_ids if event_id.startswith(f"{_OWNER}:")]
-            row = next((rows[event_id] for event_id in own if event_id in rows), None)
+        for item, name in zip(items, own, strict=True):
+            row = by_event.get(name) if name else None
             if row is not None and fits(row["value"], wanted):
                 found.setdefault(f"key {row['key']}", (item, row))
-            elif not own and not wanted:
+            elif not name and not wanted:
                 found.setdefault(f"text {item.id or item.content}", (item, None))
         return list(found.values())
 
@@ -78,7 +108,7 @@ class ItemStore:
         """Keep a value, in place of an older one, which stays where the memory does not say it has ``text``."""
         scope, before = self._scope_of(namespace), self.get(namespace, key)
         old = before["native_ids"] if before and "forget" in self._memories(namespace).offered else []
-        now, event_id = datetime.now(UTC).isoformat(), f"{_OWNER}:{uuid.uuid4().hex}"
+        now, event_id = datetime.now(UTC).isoformat(), f"{_OWNER}:{uuid.uuid4().hex}:{_named(key)}"
         native_ids: tuple[str, ...] = ()
         if text:
             receipt = await self._memories(namespace).store(
@@ -145,6 +175,11 @@ class ItemStore:
 
     def _memories(self, namespace: Namespace) -> MemoryItems:
         return MemoryItems(self._slot, self._scope_of(namespace))
+
+
+def _named(key: str) -> str:
+    """A key as an event id takes it, so that an item is found by it; empty where the id could not hold it."""
+    return key if re.fullmatch(r"[\w ./@-]{1,200}", key) else ""
 
 
 def check_value(value: Mapping[str, Any]) -> None:

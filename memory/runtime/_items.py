@@ -77,16 +77,32 @@ class MemoryItems:
         known = declared.get(operation)
         return known is not None and known.native_id and known.problem(arguments) is None
 
-    async def search(self, query: str, limit: int = 10, *, session_id: str = "tools") -> list[Item]:
+    async def search(
+        self,
+        query: str,
+        limit: int = 10,
+        *,
+        session_id: str = "tools",
+        filters: Mapping[str, object] | None = None,
+    ) -> list[Item]:
         """Memories for a question, in the backend's order.
+
+        Args:
+            query: the question.
+            limit: how many at most.
+            session_id: the conversation, for the trace.
+            filters: as in :class:`~memory.RetrieveRequest`.
 
         Raises:
             InputError: the question is blank, or ``limit`` no positive number.
+            CapabilityNotSupported: the backend cannot filter so.
             BackendError: the backend failed.
         """
-        budget = ContextBudget(max_items=limit)
+        request = request_of(
+            query, session_id, self.scope, budget=ContextBudget(max_items=limit), filters=filters
+        )
         async with self.slot.leases.lease(self.scope):
-            result = await self.slot.retrieve(request_of(query, session_id, self.scope, budget=budget))
+            result = await self.slot.retrieve(request)
         return [Item.of(entry) for entry in result.entries[:limit]]
 
     async def store(

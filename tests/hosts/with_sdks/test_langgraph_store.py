@@ -6,6 +6,7 @@ tests of stores without an index run on ours.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 import sys
@@ -28,6 +29,7 @@ from memory import (
     MemoryScope,
     MemorySlot,
 )
+from memory.adapter import FILTER_OPERATORS
 from memory.hosts.langgraph_store import SlotStore
 from memory.runtime import TurnMemory, open_turn_memory_sync
 from memory.testing import FakeBackend, FakeNativeStore
@@ -171,6 +173,27 @@ async def test_what_the_backend_derived_is_found_too(store: SlotStore, native: F
     assert [
         hit.key for hit in await store.asearch(("ada",), query="oolong", filter={"text": "She likes oolong."})
     ] == ["tea"]
+
+
+@pytest.mark.parametrize("operators", [FILTER_OPERATORS, frozenset({"eq"})])
+async def test_a_filter_finds_the_few_that_fit_among_many(
+    store: SlotStore, native: FakeNativeStore, operators: frozenset[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the backend's own filter, and by asking it for more where it has none."""
+    slot = store._items._slot
+    traits = dataclasses.replace(slot.traits, filter_operators=operators)
+    monkeypatch.setattr(type(slot), "traits", property(lambda _: traits))
+    puts = [
+        PutOp(("ada",), f"k{at}", {"text": f"tea number {at}", "rare": at in (150, 290)}) for at in range(300)
+    ]
+    await store.abatch([*puts, PutOp(("bob",), "other", {"text": "tea of another kind", "rare": True})])
+    found = await store.asearch(("ada",), query="tea", filter={"rare": True}, limit=2)
+    assert {hit.key for hit in found} == {"k150", "k290"}
+    best = await store.asearch((), query="tea number 290", filter={"rare": True}, limit=1)
+    assert [hit.key for hit in best] == ["k290"]
+    assert await store.asearch(("ada",), query="tea", filter={"rare": "no"}) == []
+    await store.aput(("ada",), "long\n" * 200, {"text": "tea of a long key"})
+    assert (await store.asearch(("ada",), query="tea of a long key", limit=1))[0].key == "long\n" * 200
 
 
 async def test_a_time_to_live_and_bad_namespaces_are_refused_before_anything_is_written(
