@@ -74,6 +74,13 @@ class JournalSettings(PluginOptions):
         return self.path or data_dir / "journal.db"
 
 
+class ContextSettings(PluginOptions):
+    """The block ``memory.context``: what sections show."""
+
+    native_ids: bool = False
+    """Show the backend's own id of each entry. Off by default: equal memories then give equal bytes."""
+
+
 class MemorySettings(PluginOptions):
     """The ``memory:`` block."""
 
@@ -82,6 +89,7 @@ class MemorySettings(PluginOptions):
     scope: MemoryScope | None = None
     read_only_test_sessions: bool = True
     budget: ContextBudget = Field(default_factory=lambda: ContextBudget(max_tokens=2000, max_items=20))
+    context: ContextSettings = ContextSettings()
     deadlines: Deadlines = Field(default_factory=Deadlines)
     token_counter: Public[str] = Utf8TokenCounter.name
     data_dir: DataPath = Path(".memslot")

@@ -62,6 +62,7 @@ def build_slot(
         deadlines=settings.memory.deadlines,
         token_counter=counter,
         trace_sink=trace_sink,
+        native_ids=settings.memory.context.native_ids,
         neutral_sections=neutral_sections,
     )
 

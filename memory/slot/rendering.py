@@ -7,6 +7,7 @@ import math
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC
 from functools import cache
 from typing import Any, TypeVar
@@ -36,12 +37,27 @@ from memory.contract.requests import CROSS_CONTEXT, MemoryFeedback, NativeMutati
 
 
 class Rendering:
-    """Makes sections of what an adapter returned; neutral ones name neither backend nor scope."""
+    """Makes sections of what an adapter returned.
 
-    def __init__(self, adapter: MemoryAdapter, counter: TokenCounter, *, neutral: bool = False) -> None:
+    Args:
+        adapter: renders the entries.
+        counter: measures sections.
+        neutral: name neither backend nor scope.
+        native_ids: show each entry's native id among its labels.
+    """
+
+    def __init__(
+        self,
+        adapter: MemoryAdapter,
+        counter: TokenCounter,
+        *,
+        neutral: bool = False,
+        native_ids: bool = False,
+    ) -> None:
         self._adapter = adapter
         self._counter = counter
         self._neutral = neutral
+        self._native_ids = native_ids
 
     def asked(self, request: RetrieveRequest) -> RetrieveRequest:
         """What the adapter is asked: who packs a budget reserves its own labels' cost, and gets that back."""
@@ -54,7 +70,7 @@ class Rendering:
         return request.model_copy(update={"budget": wider})
 
     def section(self, result: RetrieveResult) -> str:
-        section: object = self._adapter.format_context(result)
+        section: object = self._adapter.format_context(self._labelled(result))
         if not isinstance(section, str):
             raise self._misrendered(f"returned {type(section).__name__}, not text")
         return neutral_section(section) if self._neutral else section
@@ -141,7 +157,21 @@ class Rendering:
     def _fit(self, result: RetrieveResult) -> tuple[int, ...]:
         labels = NEUTRAL_LABELS if self._neutral else (self._adapter.backend_name, result.request.scope.label)
         overhead = section_overhead(*labels, self._counter)
-        return fit_entries(result.entries, result.request.budget, self._counter, overhead=overhead)
+        return fit_entries(
+            self._labelled(result).entries, result.request.budget, self._counter, overhead=overhead
+        )
+
+    def _labelled(self, result: RetrieveResult) -> RetrieveResult:
+        """The result with each entry's native id as a label, where sections show them."""
+        if not self._native_ids:
+            return result
+        entries = tuple(
+            entry
+            if entry.native_id is None
+            else replace(entry, labels=(*entry.labels, ("id", entry.native_id)))
+            for entry in result.entries
+        )
+        return result.model_copy(update={"entries": entries})
 
     def _rendered(self, result: RetrieveResult, included: tuple[int, ...]) -> tuple[RetrieveResult, str, int]:
         result = result.model_copy(update={"included": included})

@@ -53,6 +53,7 @@ class MemorySlot(HostCalls):
         deadlines: seconds per kind of native call.
         token_counter: measures the context section; its name goes into every trace.
         trace_sink: receives the trace of every call.
+        native_ids: context sections show the native id of each entry that has one.
         neutral_sections: context sections name neither backend nor scope, so that no model can tell them by that.
         idle_scopes: scopes of :meth:`for_scope` kept set up while nobody uses them.
         journal: keeps every event before it is sent; closed with the slot. None keeps nothing.
@@ -76,6 +77,7 @@ class MemorySlot(HostCalls):
         trace_sink: TraceSink | None = None,
         journal: Journal | None = None,
         host_file: Place | None = None,
+        native_ids: bool = False,
         neutral_sections: bool = False,
         idle_scopes: int = 256,
     ) -> None:
@@ -89,7 +91,9 @@ class MemorySlot(HostCalls):
         rules = self._rules = Rules(adapter, self.deadlines, trace_sink)
         self.leases = ScopeLeases(self, idle_scopes)
         self.delivery = DurableDelivery(rules, host_file, journal) if journal else Delivery(rules, host_file)
-        self._rendering = Rendering(adapter, self.token_counter, neutral=neutral_sections)
+        self._rendering = Rendering(
+            adapter, self.token_counter, neutral=neutral_sections, native_ids=native_ids
+        )
 
     async def __aenter__(self) -> Self:
         try:

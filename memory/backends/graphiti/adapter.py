@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import anyio
 from pydantic import PositiveInt
@@ -46,7 +46,7 @@ from memory.adapter import (
     release,
 )
 from memory.backends.graphiti.listing import Listing
-from memory.backends.graphiti.options import GraphitiOptions, build_ontology
+from memory.backends.graphiti.options import Driver, GraphitiOptions, Ingest, build_ontology
 from memory.backends.graphiti.stores import WriteFailed, make_store
 from memory.backends.graphiti.translate import (
     ERRORS,
@@ -91,7 +91,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
             store=_store_of(options),
             packages=("graphiti-core", *self._store.packages),
             native_memory_types=tuple(KINDS),
-            native_ingest_modes=_modes(options),
+            native_ingest_modes=_modes(options.driver),
             native_queries=dict.fromkeys(listed, Operation({"limit": PositiveInt})),
             native_mutations={
                 "build_communities": Operation(),
@@ -374,6 +374,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return self.health_of(
             "degraded" if problems else "ok",
             details={
+                "ingest": _chosen_modes(self._options),
                 "driver": self._store.label,
                 "open_graphs": len(self._graphs),
                 "llm": getattr(options.llm, "model", None),
@@ -451,11 +452,18 @@ def _store_of(options: GraphitiOptions) -> str:
     return "|".join([options.driver, str(options.path or ""), *named])
 
 
-def _modes(options: GraphitiOptions) -> tuple[str, ...]:
+def _modes(driver: Driver) -> tuple[str, ...]:
+    """Every way to write that Graphiti has over a database; its Kuzu driver has no sagas."""
+    further = ("bulk", "custom_entity_types", "custom_edge_types", *(() if driver == "kuzu" else ("saga",)))
+    return (*get_args(Ingest), *further)
+
+
+def _chosen_modes(options: GraphitiOptions) -> list[str]:
+    """Those of them that are configured."""
     chosen = {
         "bulk": options.bulk == "native",
         "custom_entity_types": options.entity_types,
         "custom_edge_types": options.edge_types,
         "saga": options.saga,
     }
-    return (options.ingest, *(name for name, used in chosen.items() if used))
+    return [options.ingest, *(name for name, used in chosen.items() if used)]

@@ -102,7 +102,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             errors=ERRORS,
             store=_store_of(options),
             packages=("mem0ai", options.profile.package or options.vector_store.provider),
-            native_ingest_modes=("infer" if options.infers else "verbatim",),
+            native_ingest_modes=("infer", "verbatim"),
             native_queries={"count": _LIMITED, "list": _LIMITED},
             native_mutations=MUTATIONS,
         )
@@ -243,7 +243,8 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
 
     async def health(self) -> BackendHealth:
         details, warnings = await self._run(self._native.describe)
-        return self.health_of(details=details, warnings=tuple(warnings))
+        ingest = "infer" if self._options.infers else "verbatim"
+        return self.health_of(details={"ingest": ingest, **details}, warnings=tuple(warnings))
 
     def model_probes(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         options = self._options

@@ -90,7 +90,7 @@ class MemosAdapter(SequentialBulk):
             max_concurrency=MAX_CONCURRENCY,
             bulk_size=1,
             native_memory_types=MEMORY_TYPES,
-            native_ingest_modes=("async",) if options.async_mode == "async" else (f"sync/{options.mode}",),
+            native_ingest_modes=("async", "sync/fast", "sync/fine"),
             native_query_modes=(options.search_mode,),
             native_queries={"get_memory": Operation(), "inventory": Operation()},
             native_mutations={"delete": Operation(native_id=True)},
@@ -317,6 +317,7 @@ class MemosAdapter(SequentialBulk):
             "graph_db": self._options.graph_db,
             "filters": self._canary.filters,
             "scheduler": self._options.scheduler,
+            "ingest": "async" if self._options.async_mode == "async" else f"sync/{self._options.mode}",
             "tasks_under_way": await self._native.busy_for_all(),
             "canary": seen,
         }

@@ -206,7 +206,8 @@ async def test_what_is_known_of_an_entity_stays_when_it_is_not_said_again(
         (tea,) = [row for row in (await listed(slot, "nodes"))["nodes"] if row["name"] == "Oolong"]
         health = await slot.health()
     assert (tea["attributes"]["flavour"], tea["attributes"]["grams"]) == ("malty", 5)
-    assert health.native_ingest_modes == ("message", "custom_entity_types", "custom_edge_types")
+    assert health.details["ingest"] == ["message", "custom_entity_types", "custom_edge_types"]
+    assert {"message", "text", "json", "triplet", "bulk"} < set(health.native_ingest_modes)
 
 
 @NEEDS_GRAPHITI

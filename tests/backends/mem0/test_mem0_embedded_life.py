@@ -169,7 +169,7 @@ async def test_health_says_what_is_on_and_what_is_off(tmp_path: Path) -> None:
     assert health.details["embedder"].startswith("lexical")
     assert health.details["dimensions"] == 1024
     assert health.details["vector_store"] == "qdrant (embedded)"
-    assert health.native_ingest_modes == ("verbatim",)
+    assert (health.native_ingest_modes, health.details["ingest"]) == (("infer", "verbatim"), "verbatim")
     assert any("rerank: true does nothing" in warning for warning in health.warnings)
     assert not any("telemetry" in warning for warning in health.warnings)
 

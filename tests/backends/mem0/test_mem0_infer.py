@@ -305,7 +305,7 @@ async def test_health_names_the_models_and_what_is_off(tmp_path: Path, llm: Scri
         health = await slot.health()
     assert health.details["llm"] == "openai:tiny"
     assert health.details["embedder"].startswith("openai:")
-    assert health.native_ingest_modes == ("infer",)
+    assert (health.native_ingest_modes, health.details["ingest"]) == (("infer", "verbatim"), "infer")
     assert llm.requests == [], "a health check costs nothing"
 
 

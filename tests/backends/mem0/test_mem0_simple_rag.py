@@ -32,7 +32,7 @@ async def test_it_is_a_control_and_says_so(tmp_path: Path) -> None:
     assert slot.traits.kind == "control"
     assert result.trace.condition_kind == "control"
     assert result.formatted_context.startswith('<memory-context backend="simple_rag" scope="run1:alice">')
-    assert health.native_ingest_modes == ("verbatim",)
+    assert (health.native_ingest_modes, health.details["ingest"]) == (("infer", "verbatim"), "verbatim")
 
 
 async def test_it_never_extracts_even_with_a_model_at_hand(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""``context: {native_ids: true}`` shows the backend's own ids in sections (spec 6, rule 1); by default none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory import ConfigError, ContextBudget, MemoryScope, MemorySlot, RetrieveRequest, open_memory
+from memory.testing import FakeBackend
+
+SCOPE = MemoryScope(run_id="r", persona_id="p")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def config(data_dir: Path, **memory: Any) -> dict[str, Any]:
+    return {
+        "memory": {
+            "condition": "full_history",
+            "data_dir": str(data_dir),
+            "scope": {"run_id": "r", "persona_id": "p"},
+            **memory,
+        }
+    }
+
+
+@pytest.mark.parametrize("shown", [True, False])
+async def test_a_section_shows_ids_where_the_file_says_so(shown: bool, tmp_path: Path) -> None:
+    async with open_memory(config(tmp_path, context={"native_ids": shown})) as memory:
+        receipt = await memory.after_turn(user="I like oolong.", session_id="s1")
+        section = await memory.before_turn("oolong", session_id="s2")
+    assert (f"id {receipt.native_ids[0]}" in section) == shown
+    assert "I like oolong." in section
+
+
+async def test_ids_count_against_the_budget() -> None:
+    async with MemorySlot(FakeBackend(), scope=SCOPE, native_ids=True) as slot:
+        for number in range(20):
+            await slot.after_turn(user=f"oolong {number}", session_id="s1")
+        budget = ContextBudget(max_tokens=150)
+        section = await slot.before_turn("oolong", session_id="s2", budget=budget)
+        assert 0 < slot.token_counter.count(section) <= 150
+        assert section.count("(") == section.count("id ") > 0
+
+
+async def test_entries_stay_as_the_adapter_gave_them(tmp_path: Path) -> None:
+    found = []
+    for native_ids in (True, False):
+        async with MemorySlot(FakeBackend(), scope=SCOPE, native_ids=native_ids) as slot:
+            await slot.after_turn(user="I like oolong.", session_id="s1")
+            result = await slot.retrieve(RetrieveRequest(query="oolong", scope=SCOPE, session_id="s2"))
+            found.append([entry.labels for entry in result.entries])
+    assert found[0] == found[1]
+
+
+async def test_a_misspelt_switch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"memory\.context\.native_id: .*did you mean native_ids"):
+        async with open_memory(config(tmp_path, context={"native_id": True})):
+            pass
