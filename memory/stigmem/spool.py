@@ -1,22 +1,28 @@
-"""The hooks of one machine hand their writes over, so that none pays for the start of the HTTP client. A hook puts
-a file into a directory of its user. Whoever gets the directory's lock starts a sender, which holds the lock, sends
-what lies there, answers each hook by a file of its own, and ends when nothing came for a while. Nothing here is
-imported that a hook has no use for."""
+"""The hooks of one machine hand their writes over, so that none pays for the start of the HTTP client.
+
+A hook inserts an entry into an outbox in a directory of its user. The first hook that gets the directory's lock
+starts a sender. The sender holds the lock, sends what waits, notes in each entry what became of it, and ends when
+nothing came for a while. A hook reads that and removes its entry. Nothing is imported that a hook has no use for.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import sqlite3
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
+
+from memory.storage import insert
 
 # The commands that are handed over. Those that read answer with what they read, so they ask themselves.
 WRITES = frozenset({"checkout", "done", "ping", "blocked", "handoff", "decide", "escalate"})
 SENDER = "memory.stigmem.commands._sender"
-JOB, RESULT, LOCK = ".job", ".result", "lock"
+KIND, LOCK = "stigmem", "lock"
 
 _DEFAULT_WAIT_S = 5.0
 _START_S = 30.0  # longer than the write's own wait: the sender may have many to send
@@ -35,36 +41,64 @@ def hand_over(arguments: list[str]) -> bool:
 
         _open_standard_streams()
         directory = _directory(url)
+        file = os.path.join(directory, insert.FILE_NAME)
         name = f"{time.time_ns():020d}-{os.urandom(8).hex()}"
-        job = os.path.join(directory, name + JOB)
-        write_whole(job, json.dumps({"arguments": arguments}))
-    except (ImportError, OSError, ValueError):
+        insert.create_file(Path(file))
+        entry = _Entry(file, name)  # before there is anything that a sender could take
+        insert.insert(file, KIND, name, json.dumps({"arguments": arguments}))
+    except (ImportError, OSError, ValueError, sqlite3.Error):
         return False
     until = time.monotonic() + _wait_of(arguments) + _START_S
     started = 0
-    while (result := _take(os.path.join(directory, name + RESULT))) is None:
+    while (result := entry.taken()) is None:
         try:
             started += _see_to_a_sender(directory)
         except OSError:
             started = _MAX_STARTS + 1
-        if started > _MAX_STARTS:
-            with suppress(OSError):
-                os.unlink(job)
-                return False
+        if started > _MAX_STARTS and entry.withdrawn():
+            return False
         if time.monotonic() > until:
             result = {"stderr": "warning: stigmem: handed over, and not known to be sent\n"}
             break
         time.sleep(_PAUSE_S)
+    entry.close()
     _print(str(result.get("stdout", "")), str(result.get("stderr", "")))
     return True
 
 
-def write_whole(path: str, content: str) -> None:
-    """Write a file of this user's alone, which nobody sees before it is whole."""
-    unfinished = f"{path}.new"
-    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content.encode())
-    os.rename(unfinished, path)
+class _Entry:
+    """What this hook has handed over, in the outbox."""
+
+    def __init__(self, file: str, name: str) -> None:
+        self._db = sqlite3.connect(file, timeout=5.0, isolation_level=None)
+        self._db.execute("PRAGMA secure_delete = ON")
+        self._key = (KIND, name)
+
+    def taken(self) -> dict[str, Any] | None:
+        """What the sender answered, once; None while there is no answer."""
+        try:
+            row = self._db.execute(
+                "SELECT outcome FROM outbox WHERE kind = ? AND key = ? AND state = 'sent'", self._key
+            ).fetchone()
+            if row is None:
+                return None
+            self._db.execute("DELETE FROM outbox WHERE kind = ? AND key = ?", self._key)
+            answer: dict[str, Any] = json.loads(row[0])
+            return answer
+        except sqlite3.OperationalError:  # it is locked; the next look finds it
+            return None
+        except (sqlite3.Error, ValueError):
+            return {"stderr": "warning: stigmem: the sender's answer cannot be read\n"}
+
+    def withdrawn(self) -> bool:
+        """Take it back; False where a sender has begun with it."""
+        with suppress(sqlite3.Error):
+            gone = "DELETE FROM outbox WHERE kind = ? AND key = ? AND state = 'waiting' AND sent = 0"
+            return self._db.execute(gone, self._key).rowcount == 1
+        return False
+
+    def close(self) -> None:
+        self._db.close()
 
 
 def _directory(url: str) -> str:
@@ -114,19 +148,6 @@ def _see_to_a_sender(directory: str) -> bool:
         return True
     finally:
         os.close(lock)
-
-
-def _take(path: str) -> dict[str, Any] | None:
-    """What the sender answered, once."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            answer: dict[str, Any] = json.load(file)
-        os.unlink(path)
-        return answer
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        return {"stderr": "warning: stigmem: the sender's answer cannot be read\n"}
 
 
 def _wait_of(arguments: list[str]) -> float:

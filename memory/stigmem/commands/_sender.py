@@ -14,13 +14,18 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 
 from memory.contract._surviving import Failures, words_of
+from memory.contract.errors import StoreError
 from memory.stigmem.abi import StigmemAbi
 from memory.stigmem.commands import _abi, commands, failure_line, strict
-from memory.stigmem.spool import JOB, RESULT, write_whole
+from memory.stigmem.spool import KIND
+from memory.storage.insert import FILE_NAME
+from memory.storage.outbox import OUTBOX, Entry, Outbox
+from memory.storage.store import SqliteStore
 
 _AT_A_TIME = 8
 _LINGER_S = 2.0
@@ -28,6 +33,8 @@ _POLL_S = 0.02
 _HANGING_S = 2.0
 
 log = logging.getLogger("memslot.stigmem")
+_BEGUN = "UPDATE outbox SET sent = 1 WHERE seq = ? AND state = 'waiting'"
+_ANSWERED = "UPDATE outbox SET state = 'sent', outcome = ? WHERE kind = ? AND key = ? AND state = 'waiting'"
 _stderr: ContextVar[list[str]] = ContextVar("_stderr")
 
 
@@ -47,48 +54,57 @@ class Sender:
     _failures: Failures = field(default_factory=lambda: Failures("stigmem", log))
     _under_way: dict[str, float] = field(default_factory=dict)  # job -> when it hangs, by the monotonic clock
 
+    def __post_init__(self) -> None:
+        self._store = SqliteStore(self.directory / FILE_NAME, (OUTBOX,))
+
     async def run(self) -> None:
         threading.Thread(target=self._watch, daemon=True).start()
         limiter = anyio.CapacityLimiter(_AT_A_TIME)
         idle_since = time.monotonic()
         async with anyio.create_task_group() as tasks:
             while self._under_way or time.monotonic() - idle_since < _LINGER_S:
-                for path in sorted(self.directory.glob(f"*{JOB}")):
-                    if path.stem not in self._under_way:
-                        self._under_way[path.stem] = float("inf")
-                        tasks.start_soon(self._handle, path.stem, limiter)
+                with self._failures.survived("reading the outbox"):
+                    for entry in await self._store.run(_waiting, writes=False):
+                        if entry.key not in self._under_way:
+                            self._under_way[entry.key] = float("inf")
+                            tasks.start_soon(self._handle, entry, limiter)
                 if self._under_way:
                     idle_since = time.monotonic()
                 await anyio.sleep(_POLL_S)
-        for path in self.directory.glob("*.*"):
-            with contextlib.suppress(OSError):
-                if path.suffix != JOB and path.stat().st_mtime < time.time() - 120:
-                    path.unlink()
+        with contextlib.suppress(StoreError):
+            self._store.call(_drop_unread)
+            self._store.fold()  # no word of what was sent stays on the disk
+            self._store.close()
 
-    async def _handle(self, name: str, limiter: anyio.CapacityLimiter) -> None:
+    async def _handle(self, entry: Entry, limiter: anyio.CapacityLimiter) -> None:
         lines: list[str] = []
         _stderr.set(lines)
         stdout = ""
-        async with limiter:
-            with self._failures.survived("a hand-over") as handled:
-                stdout = await self._send(name, lines)
-            if handled.error is not None:
-                lines.append(f"warning: stigmem: {words_of(handled.error)}\n")
-        self._answer(name, stdout, "".join(lines))
-        del self._under_way[name]
+        try:
+            async with limiter:
+                with self._failures.survived("a hand-over") as handled:
+                    if not await self._store.run(lambda db: db.execute(_BEGUN, (entry.seq,)).rowcount):
+                        return  # its hook took it back
+                    stdout = await self._send(entry, lines)
+                if handled.error is not None:
+                    lines.append(f"warning: stigmem: {words_of(handled.error)}\n")
+            with self._failures.survived("an answer"):
+                self._answer(entry.key, stdout, "".join(lines))
+        finally:
+            del self._under_way[entry.key]
 
-    async def _send(self, name: str, lines: list[str]) -> str:
+    async def _send(self, entry: Entry, lines: list[str]) -> str:
         wanted: _abi.WriteCommand | None = None
         try:
-            wanted, refused = _read_command(self.directory / (name + JOB))
+            wanted, refused = _read_command(entry.payload)
             if wanted is None:
                 lines.append(refused)
                 return ""
             abi = StigmemAbi.from_env("process")
             # Its own name stands in for chance, so that a job sent again by the next sender is the same write.
-            write = wanted.build(replace(abi.surfaces, unique=name))
+            write = wanted.build(replace(abi.surfaces, unique=entry.key))
             with anyio.fail_after(wanted.wait) as limit:
-                go_on = partial(self._go_on, name, limit, wanted.wait)
+                go_on = partial(self._go_on, entry.key, limit, wanted.wait)
                 go_on()
                 facts = await abi.perform(write, go_on)
             return _abi.result_line(write, facts, as_json=wanted.as_json)
@@ -106,10 +122,7 @@ class Sender:
 
     def _answer(self, name: str, stdout: str, stderr: str) -> None:
         answer = json.dumps({"stdout": stdout, "stderr": stderr})
-        with contextlib.suppress(OSError):
-            write_whole(str(self.directory / (name + RESULT)), answer)
-        with contextlib.suppress(OSError):
-            (self.directory / (name + JOB)).unlink()
+        self._store.call(lambda db: db.execute(_ANSWERED, (answer, KIND, name)))
 
     def _watch(self) -> None:
         """End the process where even giving up hangs: nothing cancels the look-up of a name."""
@@ -118,13 +131,27 @@ class Sender:
             if any(hangs < time.monotonic() for hangs in list(self._under_way.values())):
                 for name, hangs in list(self._under_way.items()):
                     if hangs != float("inf"):
-                        self._answer(name, "", "warning: stigmem: not finished in time\n")
+                        with contextlib.suppress(StoreError):
+                            self._answer(name, "", "warning: stigmem: not finished in time\n")
                 os._exit(1)
 
 
-def _read_command(job: Path) -> tuple[_abi.WriteCommand | None, str]:
+def _waiting(db: Any) -> list[Entry]:
+    return Outbox.read(db, "kind = ? AND state = 'waiting' ORDER BY seq LIMIT 100", (KIND,))
+
+
+def _drop_unread(db: Any) -> None:
+    """Remove answers whose hooks did not wait for them."""
+    db.execute(
+        "DELETE FROM outbox WHERE kind = ? AND state = 'sent' AND "
+        "recorded_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-120 seconds')",
+        (KIND,),
+    )
+
+
+def _read_command(payload: str) -> tuple[_abi.WriteCommand | None, str]:
     """The writes that a hook's command line asks for; or None, and the message for the hook."""
-    arguments: list[str] = json.loads(job.read_bytes())["arguments"]
+    arguments: list[str] = json.loads(payload)["arguments"]
     collected: list[_abi.WriteCommand] = []
     said = io.StringIO()
     _abi.handed_over.set(collected)

@@ -16,6 +16,7 @@ from abi_support import AGENT
 from stigmem_double import StigmemDouble
 from variants import plain
 
+from memory.storage.insert import insert
 from memory.testing import LoopbackAnswer
 
 HOOK = "import sys; sys.argv = ['memslot', 'stigmem', *sys.argv[1:]]; from memory.cli import main; main()"
@@ -87,15 +88,14 @@ def test_what_a_killed_sender_left_is_sent_by_the_next(double: StigmemDouble, ba
     run(base, double.url, "done", "t-1")
     (directory,) = (base / f"memslot-{os.getuid()}").iterdir()
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    left = directory / "00000000000000000001-left.job"
-    left.write_text(json.dumps({"arguments": ["handoff", "--to", AGENT, "--summary", "go on"]}))
+    left = json.dumps({"arguments": ["handoff", "--to", AGENT, "--summary", "go on"]})
+    insert(directory / "memslot.db", "stigmem", "left", left)
     run(base, double.url, "done", "t-2")
     until = time.monotonic() + 60
-    while left.exists() and time.monotonic() < until:
+    while "intent:handoff_to" not in str(double.node.facts) and time.monotonic() < until:
         time.sleep(0.05)
-    stored = [fact["relation"] for fact in double.node.facts]
-    assert stored.count("intent:handoff_to") == 1
-    assert "go on" not in "".join(str(path) for path in directory.iterdir())
+    assert [fact["relation"] for fact in double.node.facts].count("intent:handoff_to") == 1
+    assert stat.S_IMODE((directory / "memslot.db").stat().st_mode) == 0o600
 
 
 def test_no_key_is_written_down(double: StigmemDouble, base: Path) -> None:
