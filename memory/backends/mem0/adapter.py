@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -144,6 +144,20 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         return await self._run(lambda: self._write(event))
+
+    async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """As the base class; texts that mem0 keeps as they are, are embedded together first.
+
+        Raises:
+            MemslotError: an event failed; ``receipts`` are of those written before it.
+        """
+        texts: list[str] = []
+        if not self._options.infers:
+            for event in events:
+                texts += [message["content"] for message in native_messages(event, infer=False)[0]]
+        prepared = await self._run(lambda: self._native.prepare(texts))
+        with prepared:
+            return await super().record_events(events)
 
     def _write(self, event: MemoryEvent) -> WriteReceipt:
         infer = self._options.infers

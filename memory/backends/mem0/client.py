@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,10 @@ class NativeMem0:
             raise
         return models
 
+    def prepare(self, texts: list[str]) -> ExitStack:
+        """Embed documents in one batch before mem0 asks for them; they are forgotten when the answer is closed."""
+        return self.probe().embedder.prepare(texts)
+
     def add(
         self, messages: list[dict[str, str]], ids: Ids, metadata: Row, prompt: str | None
     ) -> tuple[tuple[str, ...], int | None]:
@@ -131,7 +135,7 @@ class NativeMem0:
             notes.waiting = None if infer else []
             texts = [] if infer else [message["content"] for message in messages]
             try:
-                with memory.embedding_model.prepared(texts):
+                with memory.embedding_model.prepare(texts):
                     if infer:  # another extraction may find other memories
                         for native_id in present.values():
                             memory.delete(native_id)

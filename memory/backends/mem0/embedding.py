@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -85,17 +85,15 @@ class Embedding(EmbeddingBase):  # type: ignore[misc]
         """The length that the embedder's vectors have, by asking it."""
         return len(self._ask("search", ["I drink tea."])[0])
 
-    @contextmanager
-    def prepared(self, texts: Sequence[str]) -> Iterator[None]:
-        """Embed these documents in one batch; mem0 asks for them one by one in the body."""
-        wanted = list(dict.fromkeys(texts))
+    def prepare(self, texts: Sequence[str]) -> ExitStack:
+        """Embed these documents in one batch. mem0 asks for them one by one until the answer is closed."""
+        wanted = [text for text in dict.fromkeys(texts) if text not in self._prepared]
+        done = ExitStack()
         if len(wanted) > 1:
             self._prepared.update(zip(wanted, self.embed_batch(wanted), strict=True))
-        try:
-            yield
-        finally:
             for text in wanted:
-                self._prepared.pop(text, None)
+                done.callback(self._prepared.pop, text, None)
+        return done
 
     def embed(self, text: str, memory_action: str | None = None) -> Vector:
         if memory_action == "search":

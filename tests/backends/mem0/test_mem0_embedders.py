@@ -1,0 +1,262 @@
+"""Embedders of mem0 over a scripted endpoint: prefixes, batches, lengths, and options on their way to the wire."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mem0_plain import close_plain, plain_memory
+from mem0_support import ALICE, NEEDS_MEM0, config, event, found, opened, stored
+from postgres import NEEDS_POSTGRES
+
+from memory import BackendError, ConfigError, open_memory
+from memory.adapter import BackendRejected
+from memory.testing import LoopbackAnswer, LoopbackRequest, ScriptedLLM
+
+pytestmark = NEEDS_MEM0
+
+
+class OfLength(ScriptedLLM):
+    """An endpoint whose embedder answers with this length, whatever is asked for."""
+
+    length = 768
+
+    def respond(self, request: LoopbackRequest) -> LoopbackAnswer | None:
+        answer = super().respond(request)
+        if not request.path.strip("/").endswith("embeddings"):
+            return answer
+        texts = request.json["input"]
+        data = [
+            {"object": "embedding", "index": index, "embedding": [1.0, *[0.5] * (self.length - 1)]}
+            for index, _ in enumerate(texts)
+        ]
+        return LoopbackAnswer(200, {"object": "list", "data": data, "model": "m"})
+
+
+@pytest.fixture
+def endpoint() -> Iterator[OfLength]:
+    with OfLength() as server:
+        yield server
+
+
+def block(server: ScriptedLLM, **more: Any) -> dict[str, Any]:
+    return {"embedder": {"base_url": server.base_url, "model": "m", **more}}
+
+
+# -- lengths ------------------------------------------------------------------------------------------------
+
+
+async def test_the_embedder_is_asked_once_for_its_length_and_the_answer_is_kept(
+    tmp_path: Path, endpoint: OfLength
+) -> None:
+    async with opened(tmp_path, **block(endpoint)) as slot:
+        assert (await slot.health()).details["dimensions"] == 768
+        await slot.record_event(event("tea"))
+    asked = len(endpoint.requests)
+    async with opened(tmp_path, **block(endpoint)) as slot:
+        assert len(endpoint.requests) == asked, "the table of partitions knows"
+        assert await found(slot, "tea") == ["tea"]
+
+
+async def test_an_embedder_that_changes_its_length_is_refused_with_both_numbers_and_nothing_is_stored(
+    tmp_path: Path, endpoint: OfLength
+) -> None:
+    async with opened(tmp_path, **block(endpoint)) as slot:
+        await slot.record_event(event("tea"))
+        endpoint.length = 384
+        with pytest.raises(
+            BackendRejected, match=r"vectors of 384, and the store holds vectors of 768"
+        ) as raised:
+            await slot.record_event(event("more tea"))
+        assert not raised.value.ambiguous
+        with pytest.raises(BackendError, match=r"384.*768"):
+            await found(slot, "tea")
+        assert [row["memory"] for row in await stored(slot)] == ["tea"]
+        with pytest.raises(ConfigError, match=r"vectors of 768, and the embedder answers with 384"):
+            await slot._adapter.model_probes()["embedder"]()  # type: ignore[attr-defined]
+
+
+async def test_dimensions_that_the_endpoint_cannot_make_are_refused(
+    tmp_path: Path, endpoint: OfLength
+) -> None:
+    async with opened(tmp_path, **block(endpoint), dimensions=256) as slot:
+        with pytest.raises(BackendRejected, match=r"vectors of 768, and the store holds vectors of 256"):
+            await slot.record_event(event("tea"))
+    assert endpoint.bodies("embeddings")[-1]["dimensions"] == 256
+
+
+async def test_another_embedder_is_refused_by_both_names_unless_the_store_is_empty(
+    tmp_path: Path, endpoint: OfLength
+) -> None:
+    async with opened(tmp_path):
+        pass
+    async with opened(tmp_path, **block(endpoint)) as slot:
+        await slot.record_event(event("tea"))
+    for other, why in (
+        ({}, "embedder 'openai:m', and embedder 'lexical-hash-1'"),
+        (block(endpoint, model="n"), "embedder 'openai:m', and embedder 'openai:n'"),
+        (block(endpoint, query_prefix="q: "), "query prefix '', and query prefix 'q: '"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            async with opened(tmp_path, **other):
+                pass
+
+
+# -- servers ------------------------------------------------------------------------------------------------
+
+
+@NEEDS_POSTGRES
+class TestPostgres:
+    """The same on a table of PostgreSQL."""
+
+    @pytest.fixture
+    def table(self, postgres: str) -> dict[str, Any]:
+        place = {"provider": "pgvector", "config": {"connection_string": postgres}}
+        return {"vector_store": place, "collection": f"t_{uuid.uuid4().hex[:12]}"}
+
+    async def test_another_embedder_or_length_is_refused(
+        self, tmp_path: Path, table: dict[str, Any], endpoint: OfLength
+    ) -> None:
+        async with opened(tmp_path / "a", **table):
+            pass
+        async with opened(tmp_path / "b", **table, **block(endpoint)) as slot:  # it was empty
+            await slot.record_event(event("tea"))
+        with pytest.raises(ConfigError, match="made with embedder 'openai:m'"):
+            async with opened(tmp_path / "b", **table, **block(endpoint, model="n")):
+                pass
+        # Another machine knows no table of partitions of this one, but the database tells the length.
+        with pytest.raises(ConfigError, match=r"holds vectors of 768, the embedder makes 1024"):
+            async with opened(tmp_path / "c", **table):
+                pass
+
+    async def test_a_table_that_memslot_did_not_write_is_refused(
+        self, tmp_path: Path, table: dict[str, Any]
+    ) -> None:
+        async with opened(tmp_path / "a", **table) as slot:
+            native: Any = slot._adapter._native  # type: ignore[attr-defined]
+            row = {"data": "tea", "user_id": "alice", "run_id": "run1"}
+            native._opened().vector_store.native.insert([[0.0] * 1024], [row], [str(uuid.uuid4())])
+        with pytest.raises(ConfigError, match="holds memories that memslot did not write"):
+            async with opened(tmp_path / "b", **table):
+                pass
+
+
+@pytest.mark.skipif(find_spec("chromadb") is None, reason="chromadb is not installed")
+async def test_chroma_refuses_another_length(tmp_path: Path, endpoint: OfLength) -> None:
+    place = {"provider": "chroma", "config": {"path": str(tmp_path / "chroma")}}
+    async with opened(tmp_path / "a", vector_store=place) as slot:
+        await slot.record_event(event("tea"))
+    with pytest.raises(ConfigError, match="made with embedder 'lexical-hash-1'"):
+        async with opened(tmp_path / "a", vector_store=place, **block(endpoint)):
+            pass
+    async with opened(tmp_path / "b", vector_store=place, **block(endpoint)) as slot:
+        with pytest.raises(BackendRejected) as raised:
+            await slot.record_event(event("tea"))
+        assert not raised.value.ambiguous
+
+
+async def test_a_store_that_mem0_itself_made_is_refused_by_name(tmp_path: Path) -> None:
+    async with open_memory(config(tmp_path)):
+        pass  # mem0 is imported without telemetry
+    plain = plain_memory(tmp_path / "own")
+    plain.add("My dog is called Biscuit.", user_id="alice", infer=False)
+    close_plain(plain)
+    for path in (tmp_path / "own", tmp_path / "own" / "qdrant"):
+        with pytest.raises(
+            ConfigError, match=r"a Qdrant store that memslot did not make \(collections memslot\)"
+        ):
+            async with opened(tmp_path, path=str(path)):
+                pass
+
+
+# -- texts on their way ------------------------------------------------------------------------------------
+
+
+async def test_prefixes_reach_the_embedder_and_no_memory(tmp_path: Path, endpoint: OfLength) -> None:
+    async with opened(tmp_path, **block(endpoint, model="multilingual-e5-small")) as slot:
+        assert (await slot.health()).details["prefixes"] == ["query: ", "passage: "]
+        await slot.record_event(event("tea"))
+        assert await found(slot, "Which tea?") == ["tea"]
+    sent = [text for body in endpoint.bodies("embeddings") for text in body["input"]]
+    assert sent[-2:] == ["passage: tea", "query: Which tea?"]
+
+
+async def test_the_texts_of_many_events_are_few_requests(tmp_path: Path, endpoint: OfLength) -> None:
+    async with opened(tmp_path, **block(endpoint)) as slot:
+        asked = len(endpoint.requests)
+        events = [event(f"tea {number}") for number in range(12)]
+        receipts = await slot._adapter.record_events(events)  # type: ignore[attr-defined]
+        assert len(endpoint.requests) == asked + 1
+        assert len({receipt.native_ids for receipt in receipts}) == 12
+
+
+# -- options on their way ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+
+
+SAMPLED = {
+    "temperature": 0.7,
+    "max_tokens": 321,
+    "top_p": 0.9,
+    "reasoning_effort": "low",
+    "extra_body": {"seed": 7, "chat_template_kwargs": {"enable_thinking": False}},
+}
+
+
+@pytest.mark.parametrize("provider", ["openai", "vllm", "lmstudio", "deepseek"])
+@pytest.mark.parametrize("model", ["tiny", "gpt-5-mini", "o3-mini"])
+async def test_every_option_of_the_llm_reaches_the_request(
+    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch, provider: str, model: str
+) -> None:
+    """Without a key, whatever mem0 thinks of the model's name."""
+    with environment(monkeypatch):
+        options = {"provider": provider, "base_url": llm.base_url, "model": model, **SAMPLED}
+        async with opened(tmp_path, llm=options) as slot:
+            await slot.record_event(event("I drink oolong."))
+    (body,) = llm.bodies("chat/completions")
+    expected = {key: value for key, value in SAMPLED.items() if key != "extra_body"}
+    assert {**expected, **SAMPLED["extra_body"], "model": model}.items() <= body.items()  # type: ignore[dict-item]
+
+
+async def test_null_takes_an_option_out(tmp_path: Path, llm: ScriptedLLM) -> None:
+    out = {"temperature": None, "max_tokens": None, "top_p": None}
+    async with opened(tmp_path, llm={"base_url": llm.base_url, "model": "tiny", **out}) as slot:
+        await slot.record_event(event("I drink oolong."))
+    (body,) = llm.bodies("chat/completions")
+    assert not out.keys() & body.keys()
+
+
+async def test_the_limit_has_one_name(tmp_path: Path, llm: ScriptedLLM) -> None:
+    options = {"base_url": llm.base_url, "model": "tiny", "max_completion_tokens": 99}
+    async with opened(tmp_path, llm=options) as slot:
+        await slot.record_event(event("I drink oolong."))
+    (body,) = llm.bodies("chat/completions")
+    assert body["max_completion_tokens"] == 99
+    assert "max_tokens" not in body
+
+
+async def test_every_option_of_the_embedder_reaches_the_request(
+    tmp_path: Path, llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with environment(monkeypatch):
+        options = {"base_url": llm.base_url, "model": "m", "query_prefix": "q: ", "document_prefix": "d: "}
+        async with opened(tmp_path, embedder=options, dimensions=256) as slot:
+            await slot.record_event(event("tea"))
+            await found(slot, "tea")
+    stored_text, asked = llm.bodies("embeddings")
+    assert (stored_text["input"], asked["input"]) == (["d: tea"], ["q: tea"])
+    assert {stored_text["model"], stored_text["dimensions"]} == {"m", 256}
+    assert json.dumps(stored_text).count("d: ") == 1
+    assert ALICE.persona_id not in json.dumps(stored_text)
