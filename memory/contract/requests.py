@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache, cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -194,7 +195,8 @@ class ProvenanceRequest(Frozen):
     Attributes:
         scope: whose memory.
         native_id: the record whose history is asked for.
-        since, until: instead, what changed in this range.
+        since, until: instead, what changed in this range, ends included: what the backend stored, corrected or
+            invalidated then, as far as it keeps that time.
         arguments: the backend's own.
     """
 
@@ -203,6 +205,17 @@ class ProvenanceRequest(Frozen):
     since: AwareDatetime | None = None
     until: AwareDatetime | None = None
     arguments: JsonObject = Field(default_factory=dict)
+
+    def includes(self, *changes: datetime | None) -> bool:
+        """Whether one of these moments lies in the range. Without a range, everything does."""
+        if self.since is None and self.until is None:
+            return True
+        return any(
+            change is not None
+            and (self.since is None or self.since <= change)
+            and (self.until is None or change <= self.until)
+            for change in changes
+        )
 
 
 class NativeQueryRequest(Frozen):

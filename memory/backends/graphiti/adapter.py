@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, get_args
@@ -63,7 +63,7 @@ from memory.backends.graphiti.translate import (
 if TYPE_CHECKING:
     from memory.backends.graphiti.client import NativeGraph, Stored
 
-_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+_CHANGES = ("created_at", "invalid_at", "expired_at")  # of a fact: stored, no longer true, found to be so
 _BULK_WARNING = "written by add_episode_bulk: facts of this batch that contradict each other all stay valid"
 _NOTHING = "there was nothing to send"
 
@@ -330,10 +330,13 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return NativeMutationReceipt(status="committed", native_ids=ids, raw=raw, trace=trace)
 
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
-        """Without ``native_id``: what became invalid in the range, or by ``expired_at`` was found to be."""
+        """Without ``native_id``: facts that were stored, or became or were found invalid, in the range.
+
+        The argument ``by`` narrows this to one of the three: ``created_at``, ``invalid_at`` or ``expired_at``.
+        """
         async with self.graph(request.scope) as graph:
             if request.native_id is None:
-                edges = await self._invalidated(graph, request)
+                edges = await self._changed(graph, request)
                 episodes = await graph.episodes(sorted({uuid for edge in edges for uuid in edge.episodes}))
             else:
                 edges, episodes = await graph.with_sources(request.native_id)
@@ -345,13 +348,20 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
             trace=self.trace(request.scope, "EpisodicNode.get_by_uuids"),
         )
 
-    async def _invalidated(self, graph: NativeGraph, request: ProvenanceRequest) -> list[Any]:
-        by = request.arguments.get("by", "invalid_at")
-        if request.arguments.keys() - {"by"} or by not in ("invalid_at", "expired_at"):
-            raise InputError("ProvenanceRequest.arguments takes by alone: invalid_at or expired_at")
-        since, until = request.since or _FIRST, request.until or _LAST
-        edges = await graph.all_of("edges")
-        return [edge for edge in edges if (at := getattr(edge, by)) and since <= in_utc(at) <= until]
+    async def _changed(self, graph: NativeGraph, request: ProvenanceRequest) -> list[Any]:
+        by = request.arguments.get("by")
+        if request.arguments.keys() - {"by"} or by not in (None, *_CHANGES):
+            raise InputError(f"ProvenanceRequest.arguments takes by alone: {', '.join(_CHANGES)}")
+        changes = _CHANGES if by is None else (str(by),)
+
+        def moments(edge: Any) -> Iterator[datetime]:
+            yield from (in_utc(at) for name in changes if (at := getattr(edge, name)))
+
+        return [
+            edge
+            for edge in await graph.all_of("edges")
+            if any(moments(edge)) and request.includes(*moments(edge))
+        ]
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
         operation = request.operation

@@ -41,6 +41,7 @@ from memory.adapter import (
     Operation,
     SequentialBulk,
     SynchronousWrites,
+    parse_time,
 )
 from memory.backends.mem0.options import OPENAI_PROVIDERS, Mem0Options
 from memory.backends.mem0.translate import (
@@ -224,14 +225,12 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             row, history = await self._run(lambda: self._native.history(request.native_id, ids))
             rows, operation = [row] if row else [], "Memory.history"
             raw: Any = {"memory": row, "history": history}
-        elif self._options.profile.operators:
-            bounds = {"gte": request.since, "lte": request.until}
-            span = {bound: moment.isoformat() for bound, moment in bounds.items() if moment is not None}
-            during = native_filters({"timestamp": span} if span else {}, self._options.profile)
-            rows = await self._run(lambda: self._native.rows(ids, during))
-            raw = {"results": rows}
         else:
-            raise CapabilityNotSupported(f"{self.backend_name}: this vector store cannot filter by time")
+            # mem0 dates a new memory by the event, and a correction by the clock.
+            found = await self._run(lambda: self._native.rows(ids))
+            moments = ((row, parse_time(row.get("updated_at") or row.get("created_at"))) for row in found)
+            rows = [row for row, moment in moments if request.includes(moment)]
+            raw = {"results": rows}
         events = ((row.get("metadata") or {}).get("event_id") for row in rows)
         return ProvenanceResult(
             raw=raw,

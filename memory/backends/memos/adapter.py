@@ -47,7 +47,7 @@ from memory.adapter.stores import OUTBOX, Outbox
 from memory.backends.memos.answers import (
     MEMORY_TYPES,
     by_id,
-    changed_within,
+    changes_of,
     event_ids,
     feedback_ids,
     metadata_of,
@@ -277,7 +277,7 @@ class MemosAdapter(SequentialBulk):
             raw: Any = {"memory": found[0]}
         else:
             listing = await self._native.listing(cube_of(request.scope))
-            found = [item for item in listing.values() if changed_within(item, request.since, request.until)]
+            found = [item for item in listing.values() if request.includes(*changes_of(item))]
             raw = {"memories": found}
         events = dict.fromkeys(event_id for item in found for event_id in event_ids(item))
         ids = tuple(str(item.get("id")) for item in found)

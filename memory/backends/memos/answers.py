@@ -146,14 +146,10 @@ def rewritten(item: Item) -> bool:
     return not isinstance(item.get("id"), str) or not (metadata.get("created_at") or metadata.get("sources"))
 
 
-def changed_within(item: Item, since: datetime | None, until: datetime | None) -> bool:
-    """Whether the server stored or last changed a memory in that time, if it tells."""
+def changes_of(item: Item) -> tuple[datetime | None, datetime | None]:
+    """When the server stored a memory and when it last changed it, as far as it tells."""
     metadata = metadata_of(item)
-    for name in ("updated_at", "created_at"):
-        moment = parse_time(metadata.get(name))
-        if moment is not None and (not since or moment >= since) and (not until or moment <= until):
-            return True
-    return since is None and until is None
+    return parse_time(metadata.get("created_at")), parse_time(metadata.get("updated_at"))
 
 
 def unextracted(item: Item) -> bool:

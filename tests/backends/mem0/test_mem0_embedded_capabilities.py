@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -137,6 +137,11 @@ async def test_provenance_of_a_time_range(tmp_path: Path) -> None:
         assert len(answer.event_ids) == 2
         everything = await provenance.provenance(ProvenanceRequest(scope=ALICE))
         assert len(everything.native_ids) == 3
+        today = ProvenanceRequest(scope=ALICE, since=datetime.now(UTC))
+        assert (await provenance.provenance(today)).native_ids == ()
+        corrected = everything.native_ids[0]
+        await mutate(slot, "update", corrected, text="My purple mug")
+        assert (await provenance.provenance(today)).native_ids == (corrected,)
 
 
 async def test_what_is_written_is_ready(tmp_path: Path) -> None:
