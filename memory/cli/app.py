@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from memory.cli import backends, doctor, hosts, perf, results, run, setup
+from memory.cli import backends, data, doctor, hosts, perf, results, run, setup
 from memory.cli._group import CommandGroup
 
 app = typer.Typer(
@@ -57,3 +57,4 @@ app.command("setup")(setup.setup)
 app.command("init")(setup.init)
 app.command("perf")(perf.perf)
 app.add_typer(backends.commands, name="config")
+app.add_typer(data.commands, name="data")

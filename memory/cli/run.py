@@ -91,13 +91,14 @@ def _play(context: typer.Context, config: Path, resume: Path | None, as_json: bo
 
 
 def _timeline(config: Path, data: Path | None) -> dict[str, Any]:
-    """``--data`` alone means LoCoMo."""
+    """``--data`` alone is what its content says: a published data set, or conversations of the user's own."""
+    from memory.bench.data.sets import kind_of_file
     from memory.plugins.blocks import load_yaml
 
     if data is None:
         return {}
     written = load_yaml(config)[0].get("run")
-    return {} if isinstance(written, Mapping) and "timeline" in written else {"timeline": "locomo"}
+    return {} if isinstance(written, Mapping) and "timeline" in written else {"timeline": kind_of_file(data)}
 
 
 def bench(

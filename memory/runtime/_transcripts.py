@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from memory.contract.errors import ConfigError
 from memory.runtime._transcript_items import KINDS, Conversation, Kind, Problem, Question, items_of
@@ -112,3 +112,11 @@ def _text_of(source: Path, opens: Callable[[str], IO[bytes]], how: str) -> Opene
             raise ConfigError(f"{source.name} cannot be read ({error.strerror})") from None
 
     return opened
+
+
+def first_item(path: Path) -> Any:
+    """The first JSON value of a file; None where it holds none that can be read."""
+    for name, opened in _opened(path):
+        with opened() as stream:
+            return next((item.value for item in items_of(stream, name, lambda _: None)), None)
+    return None

@@ -116,7 +116,8 @@ def broken(change):
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ({"data": []}, r"talk\.json: the top level must be a list"),
+        ({"data": []}, r"talk\.json: holds no conversation"),
+        ("x", r"talk\.json: the top level must be a list"),
         ([], "holds no conversation"),
         (["x"], r"talk\.json: \[0\] must be an object"),
         (broken(lambda s: s.pop("qa")), r"\[0\]\.qa is missing"),
@@ -132,7 +133,7 @@ def broken(change):
             r"\[0\]\.conversation\.session_1_date_time is missing",
         ),
         (
-            broken(lambda s: s["conversation"].update(session_1_date_time="2023-05-08")),
+            broken(lambda s: s["conversation"].update(session_1_date_time="the 8th of May")),
             r"session_1_date_time is not a time like '1:56 pm on 8 May, 2023'",
         ),
         (
@@ -150,7 +151,7 @@ def broken(change):
         (broken(lambda s: s["qa"][2].update(category=6)), r"\[0\]\.qa\[2\]\.category is 6"),
         (
             broken(lambda s: s["qa"][2].update(category=True)),
-            r"\[0\]\.qa\[2\]\.category must be a whole number",
+            r"\[0\]\.qa\[2\]\.category must be text that is not blank, or a number",
         ),
         (broken(lambda s: s["qa"][2].update(question=" ")), r"\[0\]\.qa\[2\]\.question is blank"),
         (broken(lambda s: s["qa"][2].update(evidence="D1:1")), r"\[0\]\.qa\[2\]\.evidence must be a list"),

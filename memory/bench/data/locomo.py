@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from memory.bench.data.nodes import Node, data_set, read_json
+from memory.bench.data.nodes import Node, data_set, moment_of, read_listed
 from memory.bench.data.timeline import (
     AbstainTruth,
     EvidenceTruth,
@@ -35,7 +35,7 @@ CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 
 _USED = {
     "sample": {"sample_id", "conversation", "qa"},
     "conversation": {"speaker_a", "speaker_b"},
-    "turn": {"speaker", "dia_id", "text", "blip_caption"},
+    "turn": {"speaker", "dia_id", "text", "clean_text", "blip_caption"},
     "question": {"question", "category", "evidence", "answer", "adversarial_answer"},
 }
 _SESSION = re.compile(r"session_(\d+)\Z")
@@ -44,6 +44,7 @@ _TURN_ID = re.compile(r"D(\d+):(\d+)\Z", re.IGNORECASE)
 _DATE = re.compile(
     r"\A\s*(\d{1,2}):(\d{2})\s*([ap]m)\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*\Z", re.IGNORECASE
 )
+_NO_FORM = re.compile(r"(?!)")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
@@ -55,7 +56,7 @@ def load_locomo(path: str | Path, *, limit_questions: int | None = None) -> Time
     speaker's name; what a shared photo shows follows in brackets. Turns are a second apart, UTC.
     """
     source = Path(path).expanduser()
-    data = read_json(source, "a LoCoMo JSON file")
+    data = read_listed(source, "a LoCoMo JSON file")
     samples = Node(data, source.name, kind="a LoCoMo file").items()
     if not samples:
         raise ConfigError(f"{source.name}: holds no conversation; give a LoCoMo file such as locomo10.json")
@@ -86,8 +87,12 @@ def _unused(samples: list[Node]) -> set[str]:
             look("turn", turn)
         for question in sample.value["qa"]:
             look("question", question)
-        if any(entry["category"] == 5 and "answer" not in entry for entry in sample.value["qa"]):
+        if any(
+            _number(entry) == 5 and entry.value.get("answer") is None for entry in sample.get("qa").items()
+        ):
             found.add("evidence of category 5, which holds the trap")
+        if any(_number(entry) == 5 and "answer" in entry.value for entry in sample.get("qa").items()):
+            found.add("adversarial_answer of category 5 beside an answer")
     return found
 
 
@@ -153,39 +158,51 @@ def _sessions(conversation: Node, persona: str) -> Iterator[Session]:
 
 def _turn(turn: Node, persona: str, first: str, at: datetime) -> Turn:
     dia_id, speaker = turn.text("dia_id"), turn.text("speaker")
-    words = [f"{speaker}:", turn.get("text").typed(str).strip()]
+    said = turn.typed(dict)
+    text = next((name for name in ("text", "clean_text") if said.get(name)), None)
+    if text is None and not said.get("blip_caption") and "text" not in said:
+        raise turn.wrong("text", "is missing; a turn has text or a photo's blip_caption")
+    words = [f"{speaker}:", turn.get(text).typed(str).strip() if text else ""]
     if turn.typed(dict).get("blip_caption"):
         words.append(f"[shares a photo: {turn.text('blip_caption')}]")
     role = "user" if speaker == first else "assistant"
-    said = Message(role=role, content=" ".join(filter(None, words)), name=speaker)
-    return Turn(dia_id, f"{persona}:{dia_id}", at, (said,))
+    message = Message(role=role, content=" ".join(filter(None, words)), name=speaker)
+    return Turn(dia_id, f"{persona}:{dia_id}", at, (message,))
 
 
 def _moment(conversation: Node, name: str) -> datetime:
     match = _DATE.match(conversation.text(name))
     month = match[5][:3].lower() if match else ""
-    if match and month in _MONTHS:
-        hour = int(match[1]) % 12 + (12 if match[3].lower() == "pm" else 0)
-        day, year, minute = int(match[4]), int(match[6]), int(match[2])
-        try:
-            return datetime(year, _MONTHS.index(month) + 1, day, hour, minute, tzinfo=UTC)
-        except ValueError:
-            pass
-    raise conversation.wrong(name, "is not a time like '1:56 pm on 8 May, 2023'")
+    if match is None or month not in _MONTHS:
+        return moment_of(conversation.get(name), _NO_FORM, "1:56 pm on 8 May, 2023")
+    hour = int(match[1]) % 12 + (12 if match[3].lower() == "pm" else 0)
+    day, year, minute = int(match[4]), int(match[6]), int(match[2])
+    try:
+        return datetime(year, _MONTHS.index(month) + 1, day, hour, minute, tzinfo=UTC)
+    except ValueError:
+        raise conversation.wrong(name, "is not a time like '1:56 pm on 8 May, 2023'") from None
 
 
 def _category(item: Node) -> str:
-    category = item.get("category").typed(int)
-    if category not in CATEGORIES:
-        raise item.wrong("category", f"is {category}; LoCoMo has 1 to 5")
-    return CATEGORIES[category]
+    return CATEGORIES[_number(item)]
+
+
+def _number(item: Node) -> int:
+    """The category's number, which some copies write as text or by its name."""
+    given = item.get("category").answer().strip().lower()
+    numbers = {name: number for number, name in CATEGORIES.items()}
+    numbers |= {str(number): number for number in CATEGORIES}
+    if given not in numbers:
+        raise item.wrong("category", f"is {given[:40]}; LoCoMo has 1 to 5")
+    return numbers[given]
 
 
 def _truth(item: Node, persona: str, known: set[str]) -> EvidenceTruth | AbstainTruth:
-    evidence = [text.typed(str) for text in item.get("evidence").items()]
     fields = item.typed(dict)
-    if fields["category"] == 5:
-        trap = item.get("adversarial_answer").answer()
+    listed = fields.get("evidence")
+    evidence = [text.typed(str) for text in item.get("evidence").items()] if listed is not None else []
+    if _number(item) == 5:
+        trap = item.get("adversarial_answer").answer() if "adversarial_answer" in fields else None
         if "answer" not in fields:
             return AbstainTruth(trap=trap)
     turns, unresolved = split_evidence(evidence, known)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from memory.bench.data.nodes import Node, data_set, read_json
+from memory.bench.data.nodes import Node, data_set, moment_of, read_listed
 from memory.bench.data.timeline import (
     AbstainTruth,
     EvidenceTruth,
@@ -28,7 +28,9 @@ from memory.contract.events import Message
 
 _WHAT = "a LongMemEval JSON file"
 _ABSTAINS = "_abs"  # ends the id of a question without an answer
-_DATE = re.compile(r"(\d{4})/(\d{2})/(\d{2})\s*(?:\([A-Za-z]+\))?\s*(?:(\d{1,2}):(\d{2}))?\s*\Z")
+_FORM = re.compile(
+    r"(?P<year>\d{4})/(?P<month>\d{2})/(?P<day>\d{2})\s*(?:\([A-Za-z]+\))?\s*(?:(?P<hour>\d{1,2}):(?P<minute>\d{2}))?\s*\Z"
+)
 _KNOWN = {"question_id", "question_type", "question", "question_date", "answer", "answer_session_ids",
           "haystack_sessions", "haystack_session_ids", "haystack_dates"}  # fmt: skip
 _MESSAGE = {"role", "content", "has_answer"}
@@ -41,7 +43,7 @@ def load_longmemeval(path: str | Path, *, limit_questions: int | None = None) ->
     question that cannot be answered has none. It is asked at ``question_date``.
     """
     source = Path(path).expanduser()
-    data = read_json(source, _WHAT)
+    data = read_listed(source, _WHAT)
     questions = Node(data, source.name, kind=_WHAT).items()[:limit_questions]
     if not questions:
         raise ConfigError(f"{source.name}: holds no question; is this {_WHAT}?")
@@ -65,13 +67,18 @@ def load_longmemeval(path: str | Path, *, limit_questions: int | None = None) ->
 
 def _timeline(question: Node, name: str) -> Timeline:
     sessions = question.get("haystack_sessions").items()
-    ids = [entry.typed(str) for entry in question.get("haystack_session_ids").items()]
+    given = question.value.get("haystack_session_ids")
+    ids = [f"session {number}" for number in range(1, len(sessions) + 1)]
+    if given is not None:  # some copies leave them out, and mark the turns alone
+        ids = [entry.typed(str) for entry in question.get("haystack_session_ids").items()]
     dates = [_moment(entry) for entry in question.get("haystack_dates").items()]
     if not len(sessions) == len(ids) == len(dates):
         raise question.wrong(
             "haystack_sessions", f"has {len(sessions)} sessions, {len(ids)} ids and {len(dates)} dates"
         )
-    answers = {entry.typed(str) for entry in question.get("answer_session_ids").items()}
+    answers: set[str] = set()
+    if given is not None:
+        answers = {entry.typed(str) for entry in question.get("answer_session_ids").items()}
     ordered = sorted(range(len(sessions)), key=lambda place: (dates[place], place))
     built, marked, whole = [], [], []
     for number, place in enumerate(ordered, start=1):
@@ -83,7 +90,7 @@ def _timeline(question: Node, name: str) -> Timeline:
             if ids[place] in answers:
                 whole.append(turn.event_id)
         built.append(Session(f"s{number:03}", tuple(turns)))
-    answer = question.get("answer").answer()
+    answer = question.get("answer").answers()
     truth: EvidenceTruth | AbstainTruth = AbstainTruth(reason=answer)
     if not name.endswith(_ABSTAINS):
         truth = EvidenceTruth(turns=tuple(marked or whole), unresolved=len(answers - set(ids)), answer=answer)
@@ -101,20 +108,28 @@ def _timeline(question: Node, name: str) -> Timeline:
 
 def _turns(session: Node, prefix: str, start: datetime) -> Iterator[tuple[Turn, bool]]:
     for place, message in enumerate(session.items()):
-        role = message.chosen("role", "user", "assistant", "system")
-        if (content := message.get("content").typed(str)).strip():
+        role = message.chosen("role", "user", "assistant", "system", "tool")
+        if (content := message.get("content").spoken()).strip():
             at = start + timedelta(seconds=place)
             said = Message(role=role, content=content)
             turn = Turn(f"{prefix.rsplit(':', 1)[1]}.{place}", f"{prefix}.{place}", at, (said,))
-            yield turn, message.typed(dict).get("has_answer") is True
+            yield turn, _marked(message)
+
+
+def _marked(message: Node) -> bool:
+    """Whether a turn is marked as holding the answer; copies of the data say so in several ways."""
+    mark = message.typed(dict).get("has_answer")
+    if mark is None or mark == "":
+        return False
+    if isinstance(mark, str) and mark.strip().lower() in _YES | _NO:
+        return mark.strip().lower() in _YES
+    if isinstance(mark, bool | int | float) and mark in (0, 1):
+        return bool(mark)
+    raise message.wrong("has_answer", "must be true or false")
+
+
+_YES, _NO = frozenset({"true", "yes", "1"}), frozenset({"false", "no", "0"})
 
 
 def _moment(date: Node) -> datetime:
-    match = _DATE.match(date.typed(str).strip())
-    if match:
-        try:
-            year, month, day = (int(match[number]) for number in (1, 2, 3))
-            return datetime(year, month, day, int(match[4] or 0), int(match[5] or 0), tzinfo=UTC)
-        except ValueError:
-            pass
-    raise date.wrong("", "is not a time like '2023/05/20 (Sat) 02:21'")
+    return moment_of(date, _FORM, "2023/05/20 (Sat) 02:21")

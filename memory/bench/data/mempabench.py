@@ -51,8 +51,8 @@ _BEAT = ("goal", "constraint", "branch", "hint", "attribute")
 _SCRIPT = ("life_context", "scenario", "context", "beats")
 
 
-def load_mempabench(path: str | Path) -> TimelineSet:
-    """One timeline for each user's directory below a path."""
+def load_mempabench(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
+    """One timeline for each user's directory below a path; ``limit_questions`` counts test sessions."""
     root = Path(path).expanduser()
     users = sorted(entry for entry in root.iterdir() if entry.is_dir()) if root.is_dir() else []
     users = [entry for entry in users if any(_ACCUMULATION.match(file.name) for file in entry.rglob("*"))]
@@ -65,7 +65,8 @@ def load_mempabench(path: str | Path) -> TimelineSet:
     timelines = []
     for user in users:
         files = _Files(user, ignored)
-        timelines.append(_User(user.name, files).timeline())
+        timeline = _User(user.name, files).timeline()
+        timelines.append(replace(timeline, tests=timeline.tests[:limit_questions]))
         read[user.name] = files.read
     note = "MemPABench's layout; times are made up, sessions a day apart"
     return data_set("mempabench", timelines, read, root.name, note, ignored)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from memory.bench.data.timeline import Timeline, TimelineSet
-from memory.contract._model import is_encodable
+from memory.contract._model import is_encodable, parse_time
 from memory.contract.errors import ConfigError
 from memory.contract.events import Message
 
@@ -35,10 +36,49 @@ def read_json(path: Path, what: str) -> Any:
     return parse_json(read_text(path, what), path.name, what)
 
 
-def parse_json(text: str, name: str, what: str, first_line: int = 1) -> Any:
-    """JSON that stands in a file from some line on."""
+def read_listed(path: Path, what: str) -> Any:
+    """A list as JSON, as JSON lines, or as the only field of an object; an object alone is a list of one."""
+    text = read_text(path, what)
+    lines = [line for line in text.split("\n") if line.strip()]
+    if len(lines) > 1 and all(line.strip()[0] == "{" and line.strip()[-1] == "}" for line in lines):
+        return [
+            parse_json(line, path.name, what, number)
+            for number, line in enumerate(text.split("\n"), start=1)
+            if line.strip()
+        ]
+    data = parse_json(text, path.name, what)
+    if isinstance(data, dict):
+        inner = [*data.values()]
+        return inner[0] if len(inner) == 1 and isinstance(inner[0], list) else [data]
+    return data
+
+
+def moment_of(date: Node, form: re.Pattern[str], example: str) -> datetime:
+    """A time in a data set's own form, or in ISO 8601; one without a zone is UTC."""
+    said = date.typed(str).strip()
+    match = form.match(said)
+    if match is None:
+        found = parse_time(said, naive_is_utc=True)
+        if found is None:
+            raise date.wrong("", f"is not a time like {example!r}")
+        return found
+    year, month, day, hour, minute = (
+        int(match[part] or 0) for part in ("year", "month", "day", "hour", "minute")
+    )
     try:
-        return json.loads(text)
+        return datetime(year, month, day, hour, minute, tzinfo=UTC)
+    except ValueError:
+        raise date.wrong("", f"is not a time like {example!r}") from None
+
+
+def parse_json(text: str, name: str, what: str, first_line: int = 1) -> Any:
+    """JSON that stands in a file from some line on; NaN and Infinity are none."""
+
+    def refused(constant: str) -> Any:
+        raise ConfigError(f"bench.data: {name} holds {constant}, which is no JSON; write null or a number")
+
+    try:
+        return json.loads(text, parse_constant=refused)
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise ConfigError(
@@ -100,6 +140,24 @@ class Node:
         if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
             raise self.wrong("", f"must be text that is not blank, or a number; is this {self.kind}?")
         return str(value)
+
+    def answers(self) -> str | None:
+        """The value as an answer, or several that are all right; None where it is null."""
+        if isinstance(self.value, list) and self.value:
+            return "; or ".join(item.answer() for item in self.items())
+        return None if self.value is None else self.answer()
+
+    def spoken(self) -> str:
+        """The value as what was said: text, or a list of parts with text."""
+        if self.value is None:
+            return ""
+        if not isinstance(self.value, list):
+            return self.typed(str)
+        parts = [
+            item.value if isinstance(item.value, str) else item.typed(dict).get("text")
+            for item in self.items()
+        ]
+        return "\n".join(part for part in parts if isinstance(part, str))
 
     def items(self) -> list[Self]:
         return [self.inner(index, item) for index, item in enumerate(self.typed(list))]

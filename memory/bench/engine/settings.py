@@ -13,10 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from memory.bench.data.generate import GameSize, as_probes, make_game
-from memory.bench.data.locomo import load_locomo
-from memory.bench.data.longmemeval import load_longmemeval
-from memory.bench.data.mempabench import load_mempabench
-from memory.bench.data.personamem import load_personamem
+from memory.bench.data.sets import data_sets
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.scores.model import Record
 from memory.contract._model import JsonObject
@@ -118,7 +115,7 @@ class ExperimentSettings(Record):
 
     # play: with the assistant, which is judged. probe: transcripts are fixed, and the memory alone is asked.
     mode: Literal["play", "probe"] = "play"
-    timeline: Literal["game", "mempabench", "personamem", "longmemeval", "locomo"] = "game"
+    timeline: str = "game"  # or a data set, see memory.bench.data.sets
     data: InputFile | None = None  # which all but the game read
     limit_questions: Count | None = None  # of each conversation, or of the file
     game: GameSize = GameSize()
@@ -163,6 +160,8 @@ class ExperimentSettings(Record):
         labels = [variant.label for variant in self.crossed()]
         if twice := sorted({label for label in labels if labels.count(label) > 1}):
             raise ValueError(f"providers has two entries called {twice[0]!r}; give one of them a name")
+        if self.timeline != "game" and self.timeline not in data_sets():
+            raise ValueError(f"timeline is no known data set; use game, {', '.join(data_sets())}")
         if (self.data is None) != (self.timeline == "game"):
             wrong = "needs data: the path to read" if self.data is None else "is generated, and reads no data"
             raise ValueError(f"the timeline {self.timeline} {wrong}")
@@ -211,11 +210,9 @@ def _generated(size: GameSize, seed: int, mode: str, wordings: Path | None) -> T
 
 @lru_cache(maxsize=2)
 def _read(timeline: str, path: Path, limit: int | None, mode: str) -> TimelineSet:
-    if timeline == "mempabench":
-        data = load_mempabench(path)
-        return as_probes(data) if mode == "probe" else data
-    loaders = {"locomo": load_locomo, "personamem": load_personamem, "longmemeval": load_longmemeval}
-    return loaders[timeline](path, limit_questions=limit)
+    data = data_sets()[timeline].load(path, limit_questions=limit)
+    played = any(each.tests for each in data.timelines)
+    return as_probes(data) if mode == "probe" and played else data
 
 
 def load_timelines(settings: ExperimentSettings, seed: int) -> TimelineSet:

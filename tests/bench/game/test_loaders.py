@@ -210,8 +210,8 @@ def test_longmemeval_is_played_and_its_evidence_found(tmp_path: Path) -> None:
             r"sessions\[0\]\[0\]\.role is 'cat'",
         ),
         ({"answer_session_ids": None}, r"answer_session_ids must be a list"),
-        ({"answer": None}, r"\[0\]\.answer must be text that is not blank, or a number"),
-        ({"answer": ["tea"]}, r"\[0\]\.answer must be text that is not blank, or a number"),
+        ({"answer": []}, r"\[0\]\.answer must be text that is not blank, or a number"),
+        ({"answer": ["tea", True]}, r"\[0\]\.answer\[1\] must be text that is not blank, or a number"),
         ({"question": "\ud800?"}, r"\[0\]\.question holds half of a surrogate pair"),
         (
             {"haystack_sessions": [[{"role": "user", "content": "\udc00"}], []]},

@@ -1,0 +1,133 @@
+"""Your own conversations, and questions about them: JSON lines of memslot's, or an export of a chat program.
+
+A line is a message (``session``, ``role``, ``content``, ``time``, perhaps ``user`` and ``id``) or a question. A
+question has ``question``, perhaps ``answer``, ``evidence``, ``user``, ``time`` and ``category``. See
+``docs/your-data.md``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from memory.bench.data.nodes import data_set
+from memory.bench.data.timeline import EvidenceTruth, Probe, Session, Timeline, TimelineSet, Turn
+from memory.contract.errors import ConfigError
+from memory.runtime._transcript_items import Conversation, Problem, Question
+from memory.runtime._transcripts import read_conversations
+
+_START = datetime(2026, 1, 1, tzinfo=UTC)  # of conversations that carry no times
+_USER = "user"  # of lines that name none
+_MOST = 50  # problems that an error names
+
+
+def load_own(path: str | Path, *, limit_questions: int | None = None) -> TimelineSet:
+    """One timeline for each user: all conversations by time, then the questions.
+
+    Every message is one event. Messages without a time follow the one before them by a minute.
+
+    Raises:
+        ConfigError: lists every problem of the file, each with its line.
+    """
+    found, problems = read_own(path, limit_questions=limit_questions)
+    if problems:
+        shown = [str(problem) for problem in problems[:_MOST]]
+        if len(problems) > _MOST:
+            shown.append(f"and {len(problems) - _MOST} more")
+        raise ConfigError(f"{Path(path).name}: {len(problems)} problems\n  " + "\n  ".join(shown))
+    return found
+
+
+def read_own(path: str | Path, *, limit_questions: int | None = None) -> tuple[TimelineSet, list[Problem]]:
+    """What can be read of a file, and everything that cannot."""
+    source = Path(path).expanduser()
+    problems: list[Problem] = []
+    questions: list[Question] = []
+    talks = list(read_conversations(source, problems=problems, questions=questions))
+    if not talks and not problems:
+        problems.append(Problem(source.name, "holds no conversation"))
+    people: dict[str, list[Conversation]] = {}
+    for talk in talks:
+        people.setdefault(talk.user or _USER, []).append(talk)
+    asked: dict[str, list[Question]] = {}
+    for question in questions:
+        user = question.user or (next(iter(people)) if len(people) == 1 else _USER)
+        if user in people:
+            asked.setdefault(user, []).append(question)
+        elif talks:
+            problems.append(Problem(question.place, "user names nobody who has a message in the file"))
+    timelines = [
+        _timeline(user, own, asked.get(user, [])[:limit_questions], problems) for user, own in people.items()
+    ]
+    left_out = Counter[str]()
+    for talk in talks:
+        left_out.update(talk.left_out)
+    ignored = {f"{count} {what}" for what, count in left_out.items()}
+    timed = all(said.at for talk in talks for said in talk.messages)
+    note = "Own conversations" + ("" if timed else "; missing times are made up, a minute apart")
+    content = {"conversations": talks, "questions": questions}
+    return data_set("own", timelines, content, source.name, note, ignored), problems
+
+
+def _timeline(
+    user: str, talks: Sequence[Conversation], questions: Sequence[Question], problems: list[Problem]
+) -> Timeline:
+    names: dict[str, tuple[str, ...]] = {}  # what evidence may say -> event ids
+    last = _START - timedelta(minutes=1)
+    dated = []
+    for number, talk in enumerate(talks):
+        turns: list[Turn] = []
+        at = next((said.at for said in talk.messages if said.at), last + timedelta(minutes=1))
+        for place, said in enumerate(talk.messages, start=1):
+            at = max(at, said.at) if said.at else at + timedelta(minutes=1) if turns else at
+            event_id = f"{user}:{talk.conversation_id}:{place}"
+            turns.append(Turn(f"{talk.conversation_id}.{place}", event_id, at, (said.message,)))
+            names[f"{talk.conversation_id}:{place}"] = (event_id,)
+            if said.message_id is not None:
+                names[said.message_id] = (event_id,)
+        names.setdefault(talk.conversation_id, tuple(turn.event_id for turn in turns))
+        last = max(last, turns[-1].timestamp)
+        dated.append((turns[0].timestamp, number, Session(talk.conversation_id, tuple(turns))))
+    sessions = tuple(session for *_, session in sorted(dated, key=lambda item: item[:2]))
+    probes = [
+        Probe(
+            probe_id=f"{user}:q{number}",
+            after=len(sessions),
+            query=question.text,
+            category=question.category,
+            truth=EvidenceTruth(
+                turns=_evidence(question, names, problems),
+                answer=question.answer,
+            ),
+            session_id="test",
+            asked_at=question.at or last,
+        )
+        for number, question in enumerate(questions, start=1)
+    ]
+    return Timeline(persona_id=user, sessions=sessions, probes=tuple(probes))
+
+
+def _evidence(
+    question: Question, names: dict[str, tuple[str, ...]], problems: list[Problem]
+) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for entry in question.evidence:
+        if entry not in names:
+            what = "evidence names no message: give an id, SESSION:N for the Nth message of a session, or a session"
+            problems.append(Problem(question.place, what))
+        found.update(dict.fromkeys(names.get(entry, ())))
+    return tuple(found)
+
+
+def counted(timelines: Iterable[Timeline]) -> dict[str, int]:
+    """How much timelines hold."""
+    known = list(timelines)
+    return {
+        "people": len(known),
+        "sessions": sum(len(each.sessions) for each in known),
+        "turns": sum(len(each.turns) for each in known),
+        "questions": sum(len(each.probes) for each in known),
+        "test sessions": sum(len(each.tests) for each in known),
+    }

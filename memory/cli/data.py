@@ -1,0 +1,71 @@
+"""``memslot data``: looking at a data set before it is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memory.cli._group import FAILED
+from memory.plugins.console import AsJson, print_json, print_table, say
+
+commands = typer.Typer(
+    help="Data sets and conversations of your own.", rich_markup_mode=None, no_args_is_help=True
+)
+
+
+@commands.command()
+def check(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A data set, or conversations.", show_default=False)
+    ],
+    kind: Annotated[
+        str | None, typer.Option(help="What it is; found from its content without.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a file is, how much it holds, and everything that is wrong in it, by line.
+
+    Exits with 1 where something is wrong.
+    """
+    from memory import ConfigError
+    from memory.bench.data.own import counted, read_own
+    from memory.bench.data.sets import data_sets, kind_of_file
+
+    known = data_sets()
+    if kind is not None and kind not in known:
+        raise ConfigError(f"--kind: {kind} is no data set; use one of {', '.join(known)}")
+    name = kind or kind_of_file(file)
+    problems: list[str] = []
+    if name == "own":
+        found, wrong = read_own(file)
+        problems = [str(problem) for problem in wrong]
+    else:
+        found = known[name].load(file)
+    holds = counted(found.timelines)
+    if as_json:
+        print_json({"kind": name, "holds": holds, "notes": found.notes, "problems": problems})
+    else:
+        say(
+            f"{file.name}: {name}, {', '.join(f'{count:,} {what}' for what, count in holds.items() if count)}"
+        )
+        for note in found.notes:
+            say(note, "dim")
+        for problem in problems:
+            say(problem, "bold red")
+        say(f"{len(problems) or 'no'} problem{'s' * (len(problems) != 1)}")
+    if problems:
+        raise typer.Exit(FAILED)
+
+
+@commands.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """List the data sets that 'timeline' may name."""
+    from memory.bench.data.sets import data_sets
+
+    rows = [(item.name, item.summary) for item in data_sets().values()]
+    if as_json:
+        print_json([{"name": name, "summary": summary} for name, summary in rows])
+        return
+    print_table(("name", "summary"), rows)
