@@ -95,9 +95,10 @@ def test_locomo_by_path_alone(tmp_path: Path, out: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("not json", "is not JSON"),
+        ("not json", "is neither JSON nor JSON lines"),
         ("[]", "holds no conversation"),
-        ('[{"sample_id": "x"}]', "is missing; is this a LoCoMo file?"),
+        ('[{"sample_id": "x"}]', "is of no known kind"),
+        ('[{"conversation": {}, "qa": []}]', "is missing; is this a LoCoMo file?"),
         (None, "does not exist"),
     ],
 )
