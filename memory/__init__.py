@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from memory.contract.scope import MemoryScope
     from memory.plugins.opening import open_memory, open_memory_sync
     from memory.plugins.registry import MemoryAdapterRegistry
-    from memory.slot.rules import Deadlines
+    from memory.slot.calls import Deadlines
     from memory.slot.slot import MemorySlot
     from memory.slot.tracing import JsonlTraceSink, OpenTelemetrySink
 
@@ -147,7 +147,7 @@ _LATE = {
     "memory.contract.scope": "MemoryScope",
     "memory.plugins.opening": "open_memory open_memory_sync",
     "memory.plugins.registry": "MemoryAdapterRegistry",
-    "memory.slot.rules": "Deadlines",
+    "memory.slot.calls": "Deadlines",
     "memory.slot.slot": "MemorySlot",
     "memory.slot.tracing": "JsonlTraceSink OpenTelemetrySink",
 }

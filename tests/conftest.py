@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 # The kit's summary, which the workers of xdist cannot print.
 pytest_plugins = ["memory.testing.pytest_plugin"]
@@ -97,12 +96,11 @@ def each_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         return None
     for needed in ("pgserver", "psycopg"):
         pytest.importorskip(needed)
-    from memory.plugins.postgres import PostgresServer
-
-    server = PostgresServer(SecretStr(request.getfixturevalue("state_url")))
-    monkeypatch.setattr("journals.server", server)
-    monkeypatch.setenv("MEMSLOT_TEST_STATE", request.getfixturevalue("state_url"))
-    return server
+    url = request.getfixturevalue("state_url")
+    monkeypatch.setattr("journals.server", url)
+    monkeypatch.setattr("memory.storage.outbox.LEASE_S", 0.3)
+    monkeypatch.setenv("MEMSLOT_TEST_STATE", url)
+    return url
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from anyio.lowlevel import checkpoint as anyio_checkpoint
 from anyio.lowlevel import current_token
 
 
@@ -26,3 +27,16 @@ def loop_or_none() -> object | None:
 
 def on_trio() -> bool:
     return type(running_loop()).__module__.startswith("trio")
+
+
+async def checkpoint() -> None:
+    """Let other tasks have their turn, and a cancellation come through."""
+    asyncio = sys.modules.get("asyncio")
+    try:
+        on_asyncio = asyncio is not None and asyncio.get_running_loop() is not None
+    except RuntimeError:
+        on_asyncio = False
+    if asyncio is not None and on_asyncio:
+        await asyncio.sleep(0)  # a third of what anyio's own costs
+    else:
+        await anyio_checkpoint()

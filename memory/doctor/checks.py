@@ -95,7 +95,7 @@ class SlotChecks:
         return "passed", f"{listed}; {traits.consistency}; {declared}"
 
     async def models(self) -> Outcome:
-        with self._notices.waiting_for("an answer of each model", self._slot.deadlines.write_s):
+        with self._notices.waiting_for("an answer of each model", self._slot.delivery.deadlines.write_s):
             answers = await probe_models(self._slot)
         if not answers:
             none = "the plugin names none" if answers is None else "this configuration names none"
@@ -110,7 +110,7 @@ class SlotChecks:
     async def write(self) -> Outcome:
         receipts: list[WriteReceipt] = []
         for trial in self._trials:
-            with self._notices.waiting_for("a write", self._slot.deadlines.write_s):
+            with self._notices.waiting_for("a write", self._slot.delivery.deadlines.write_s):
                 receipts.append(await self._slot.record_event(trial.event()))
             trial.written = True
         warnings = dict.fromkeys(text for receipt in receipts for text in receipt.warnings)
@@ -203,7 +203,7 @@ class SlotChecks:
         ours = [trial for trial in self._trials if trial.set_up]
         left: set[str] = set()
         problems: list[MemslotError] = []
-        ends = anyio.current_time() + self._slot.deadlines.reset_s
+        ends = anyio.current_time() + self._slot.delivery.deadlines.reset_s
         for trial in ours:
             # Where no worker clears the first, the second is not waited for as long again.
             timeout_s = max(_LEAST_RESET_S, ends - anyio.current_time())
@@ -230,7 +230,7 @@ class SlotChecks:
 
     async def close(self) -> Outcome:
         self._closed = True
-        with self._notices.waiting_for("closing", self._slot.deadlines.close_s):
+        with self._notices.waiting_for("closing", self._slot.delivery.deadlines.close_s):
             await self._slot.aclose()
         return "passed", "closed"
 
@@ -247,20 +247,20 @@ class SlotChecks:
             await self._slot.aclose()
 
     async def _ask_health(self) -> BackendHealth:
-        with self._notices.waiting_for("an answer", self._slot.deadlines.health_s):
+        with self._notices.waiting_for("an answer", self._slot.delivery.deadlines.health_s):
             return await self._slot.health()
 
     async def _set_up(self, trial: Trial) -> None:
-        with self._notices.waiting_for("a scope to be set up", self._slot.deadlines.setup_s):
+        with self._notices.waiting_for("a scope to be set up", self._slot.delivery.deadlines.setup_s):
             await self._slot.setup_scope(trial.scope)
         trial.set_up = True
 
     async def _switch(self, read_only: bool) -> None:
-        with self._notices.waiting_for("writes under way", self._slot.deadlines.write_s):
+        with self._notices.waiting_for("writes under way", self._slot.delivery.deadlines.write_s):
             await self._slot.set_mode(AdapterMode(read_only=read_only, reason="doctor"))
 
     async def _ask(self, scope: MemoryScope, question: str) -> RetrieveResult:
-        with self._notices.waiting_for("a search", self._slot.deadlines.retrieve_s):
+        with self._notices.waiting_for("a search", self._slot.delivery.deadlines.retrieve_s):
             return await self._slot.retrieve(request(scope, question))
 
     @property

@@ -39,7 +39,7 @@ class ItemStore:
             lambda namespace: MemoryScope(run_id=run_id, persona_id=".".join(namespace))
         )
         self._all = MemoryScope(run_id=run_id, persona_id=f"{_OWNER} namespaces")
-        self._store = HostStore(slot.backend_name, slot.host_file, max_objects=2**62)
+        self._store = HostStore(slot.backend_name, slot.delivery.store, max_objects=2**62)
 
     def close(self) -> None:
         """Give the file of values back. Idempotent."""

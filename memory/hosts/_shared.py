@@ -164,7 +164,7 @@ class Whose:
 
     def _named(self, named: str | MemoryScope | None) -> MemoryScope:
         if named is None or isinstance(named, MemoryScope):
-            return self._memory.slot.scope_or_default(named)
+            return self._memory.slot.delivery.scope_or_default(named)
         if not isinstance(named, str) or not named.strip():
             raise ScopeError("the user id is blank or no text; give the id of one person")
         if self._memory.slot.scope is None:

@@ -139,11 +139,15 @@ class _Hooks:
         first = turn.rows[0]
         self._turns_of(first.host).end(first.session_id)
         slot = self._memory.slot
-        event = turn.event(slot.scope_or_default(), said_by_user)
+        event = turn.event(slot.delivery.scope_or_default(), said_by_user)
         if event is None:
             return None
-        async with slot.leases.lease(event.scope):
-            if turn.attempted and slot.can_look_up and await slot.find_event(event) is not None:
+        async with slot.delivery.leases.lease(event.scope):
+            if (
+                turn.attempted
+                and slot.delivery.can_look_up
+                and await slot.delivery.find_event(event) is not None
+            ):
                 return None
             return await slot.record_event(event)
 

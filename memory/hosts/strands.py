@@ -59,7 +59,7 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
     ) -> None:
         self.name = name
         self.description = "Long-term memory of earlier conversations."
-        self.max_search_results = memory.slot.budget.max_items
+        self.max_search_results = memory.slot.delivery.budget.max_items
         self.writable = writable
         self.extraction = {"trigger": InvocationTrigger(), "filter": _EVERYTHING} if writable else None
         self._turns = HostTurns(memory, "strands", Whose(memory, scope, user_id)(session_id))
@@ -72,7 +72,9 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
     async def search(self, query: str, options: Mapping[str, Any] | None = None) -> list[Any]:
         """What the memory has, best first; what to do where it fails says the turn policy."""
         max_items = (options or {}).get("max_search_results") or self.max_search_results
-        budget = ContextBudget(max_tokens=self._turns.memory.slot.budget.max_tokens, max_items=max_items)
+        budget = ContextBudget(
+            max_tokens=self._turns.memory.slot.delivery.budget.max_tokens, max_items=max_items
+        )
         recall = await self._turns.recall(uuid.uuid4().hex, query, session_id=self._session_id, budget=budget)
         entries = recall.result.context_entries if recall.result else ()
         return [

@@ -41,7 +41,7 @@ from memory.plugins.redaction import (
     slow_hash,
     texts_in,
 )
-from memory.slot.rules import Deadlines
+from memory.slot.calls import Deadlines
 from memory.storage.insert import FILE_NAME
 from memory.storage.store import Durability, SqliteStore, Store
 
@@ -54,24 +54,17 @@ Isolate = Literal["shared", "strict"]
 
 
 class JournalSettings(PluginOptions):
-    """The block ``memory.journal``; ``true`` means its defaults, a text its path."""
+    """The block ``memory.journal``; ``true`` means its defaults."""
 
-    path: DataPath | None = None
-    """The file. By default ``journal.db`` in ``memory.data_dir``."""
     durability: Durability = "process"
     """``process`` survives the end of the process at any moment; ``machine`` a power cut as well."""
     max_mb: int | None = Field(default=1024, gt=0)
-    """Largest size of the file, in megabytes; what is delivered and oldest goes first. None: unbounded."""
+    """Largest size of the store, in megabytes; what is delivered and oldest goes first. None: unbounded."""
 
     @model_validator(mode="before")
     @classmethod
     def _short_forms(cls, given: Any) -> Any:
-        if given is True:
-            return {}
-        return {"path": given} if isinstance(given, str) else given
-
-    def file(self, data_dir: Path) -> Path:
-        return self.path or data_dir / "journal.db"
+        return {} if given is True else given
 
 
 class ContextSettings(PluginOptions):
@@ -95,8 +88,8 @@ class MemorySettings(PluginOptions):
     data_dir: DataPath = Path(".memslot")
     journal: JournalSettings | None = None
     state: SecretStr | None = Field(default=None, repr=False)
-    """``postgresql://...``: has the journal, and what hosts keep beside the memory, for several machines. By
-    default files in ``data_dir`` have them."""
+    """``postgresql://...``: keeps everything of memslot's own there, for several machines. By default a file in
+    ``data_dir`` does."""
     backends: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
     conditions: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
 
@@ -128,9 +121,7 @@ class MemorySettings(PluginOptions):
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if self.state and self.journal and self.journal.model_fields_set:
-            raise ValueError(
-                "journal: path, durability and max_mb are a file's; with state, write journal: true"
-            )
+            raise ValueError("journal: durability and max_mb are a file's; with state, write journal: true")
         return self
 
 
@@ -181,7 +172,7 @@ class MemslotConfig:
         """``memory.journal``, its path relative to the file; ``memory.state`` brings one unless it is refused."""
         if self.memory.state is not None and "journal" not in self.memory.model_fields_set:
             return JournalSettings()
-        return resolve_paths(self.memory.journal, self.base)
+        return self.memory.journal
 
     def store(self, data_dir: Path | None = None) -> Store:
         """The memory's store: in PostgreSQL where ``memory.state`` says so, else a file in ``memory.data_dir``.

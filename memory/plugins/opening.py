@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,11 @@ from memory.contract.errors import ConfigError
 from memory.contract.formatting import TokenCounter
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import JournalSettings, MemslotConfig, load_config
-from memory.plugins.postgres import PostgresServer
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.slot.host_store import HOST_FILE
-from memory.slot.journal import Journal
-from memory.slot.journal_shared import SharedJournal
 from memory.slot.slot import MemorySlot
 from memory.slot.tracing import TraceSink
+from memory.storage.insert import WITHIN_S
+from memory.storage.journal import Journal
 
 if TYPE_CHECKING:
     from memory.slot.sync import SyncMemory
@@ -52,49 +50,54 @@ def build_slot(
     settings = registry.load(config)
     counter = token_counter or settings.token_counter()
     adapter = registry.create(settings, token_counter=counter, data_dir=data_dir)
-    server = None if data_dir else state_server(settings)
-    return MemorySlot(
-        adapter,
-        journal=open_journal(settings, data_dir, server) if settings.journal else None,
-        host_file=server or (data_dir or settings.data_dir) / HOST_FILE,
-        scope=scope or settings.memory.scope,
-        budget=settings.memory.budget,
-        deadlines=settings.memory.deadlines,
-        token_counter=counter,
-        trace_sink=trace_sink,
-        native_ids=settings.memory.context.native_ids,
-        neutral_sections=neutral_sections,
-    )
+    with closing(settings.store(data_dir)) as store:
+        return MemorySlot(
+            adapter,
+            journal=open_journal(settings, data_dir) if settings.journal else None,
+            store=store,
+            scope=scope or settings.memory.scope,
+            budget=settings.memory.budget,
+            deadlines=settings.memory.deadlines,
+            token_counter=counter,
+            trace_sink=trace_sink,
+            neutral_sections=neutral_sections,
+            native_ids=settings.memory.context.native_ids,
+        )
 
 
-def state_server(config: MemslotConfig) -> PostgresServer | None:
-    return None if config.memory.state is None else PostgresServer(config.memory.state)
+def open_journal(config: MemslotConfig, data_dir: Path | None = None) -> Journal:
+    """The journal that ``memory.journal`` asks for; its user closes it.
 
+    Args:
+        config: says where it is and how durable.
+        data_dir: in place of ``memory.state`` and ``memory.data_dir``.
 
-def open_journal(
-    config: MemslotConfig, data_dir: Path | None = None, server: PostgresServer | None = None
-) -> Journal:
-    """The journal that ``memory.journal`` names; whoever opened it closes it. ``data_dir`` is in place of
-    ``memory.data_dir``, for one in a file; ``server`` that of ``memory.state``, where it is known already.
-    JournalError where the file is another process's or damaged, or the server cannot be used."""
-    server = server or (None if data_dir else state_server(config))
-    if server is not None:
-        return SharedJournal(server)
+    Raises:
+        JournalError: the store cannot be used.
+    """
     settings = config.journal or JournalSettings()
-    file = settings.file(data_dir or config.data_dir)
-    return Journal.shared(file, durability=settings.durability, max_mb=settings.max_mb)
+    within_s = min(WITHIN_S, config.memory.deadlines.write_s)
+    with closing(config.store(data_dir)) as store:
+        journal = Journal(store, durability=settings.durability, max_mb=settings.max_mb, within_s=within_s)
+    try:
+        journal.open()
+    except BaseException:
+        journal.close()
+        raise
+    return journal
 
 
 @contextmanager
 def recorded_journal(config: Path) -> Iterator[Journal]:
     """The journal a configuration file names, where something was recorded; closed on leaving."""
     loaded = load_config(config)
-    settings = loaded.journal
-    if settings is None:
+    if loaded.journal is None:
         raise ConfigError(f"{config}: memory.journal is not set, so nothing was kept; set 'journal: true'")
-    path = settings.file(loaded.data_dir)
-    if loaded.memory.state is None and not path.exists():
-        raise ConfigError(f"{config}: memory.journal: nothing was recorded yet ({path.name} does not exist)")
+    with closing(loaded.store()) as store:
+        if not store.begun:
+            raise ConfigError(
+                f"{config}: memory.journal: nothing was recorded yet ({store.place} does not exist)"
+            )
     with open_journal(loaded) as journal:
         yield journal
 

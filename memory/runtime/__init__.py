@@ -87,8 +87,8 @@ if TYPE_CHECKING:
         SessionStartParams,
         SessionStartResult,
     )
-    from memory.slot.host_store import HostStore, StoredObject
     from memory.slot.turns import event_from_turn
+    from memory.storage.kept import HostStore, StoredObject
 
 __all__ = [
     "AdapterClient",
@@ -200,7 +200,7 @@ _LATE = {
         PromptSubmitParams PromptSubmitResult RuntimeAdapter SessionEndParams SessionEndResult
         SessionStartParams SessionStartResult
     """,
-    "memory.slot.host_store": "HostStore StoredObject",
+    "memory.storage.kept": "HostStore StoredObject",
     "memory.slot.turns": "event_from_turn",
 }
 

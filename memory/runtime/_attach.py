@@ -21,54 +21,77 @@ from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.runtime._attach_owner import Owner, Place
-from memory.runtime._remote import ResetMeanwhile, remote_adapter
-from memory.slot.host_store import HOST_FILE
+from memory.runtime._remote import RemoteAdapter, ResetMeanwhile, remote_adapter
+from memory.slot.delivery import Delivery, HostDefaults
 from memory.slot.rendering import without_recalled_context
 from memory.slot.slot import MemorySlot
 
 
-class AttachedSlot(MemorySlot):
-    """The slot of an attached process: its journal is the owner's."""
+class AttachedDelivery(Delivery):
+    """The delivery of an attached process: its journal and its resets are the owner's.
 
-    def __init__(self, settings: MemslotConfig, scope: MemoryScope | None, owner: Owner) -> None:
-        counter = settings.token_counter()
-        native = MemoryAdapterRegistry().create(settings, token_counter=counter)
-        self._remote = remote_adapter(native, owner)
-        self._journal = settings.journal is not None
+    Args:
+        slot: of this process, over ``remote``.
+        remote: asks the owner.
+        settings: of the memory.
+        owner: the right to own the memory.
+    """
+
+    def __init__(
+        self, slot: MemorySlot, remote: RemoteAdapter, settings: MemslotConfig, owner: Owner
+    ) -> None:
+        made = slot.delivery
+        host = HostDefaults(made.scope, made.budget, made.token_counter)
+        super().__init__(made._calls, None, None, made.leases, host)
+        self._remote = remote
+        self._owner_keeps = settings.journal is not None
         self._owner = owner
-        super().__init__(
-            self._remote,
-            scope=scope,
-            budget=settings.memory.budget,
-            deadlines=settings.memory.deadlines,
-            token_counter=counter,
-        )
-        self.host_file = settings.data_dir / HOST_FILE  # for hosts alone: its owner empties it at a reset
-        owner.backend_name = native.backend_name
-        self.resets()  # from now on they are counted
+        self.store = settings.store()  # for hosts alone: its owner empties it at a reset
+        self.resets_of()  # from now on they are counted
 
     @property
     def has_journal(self) -> bool:
-        return self._journal
+        """Whether the owner keeps events before it sends them."""
+        return self._owner_keeps
 
-    async def keep_event(self, event: MemoryEvent) -> bool | None:
-        if self.read_only or self.closed or not self._journal:
+    async def keep(self, event: MemoryEvent) -> bool | None:
+        """As the owner's."""
+        if self._calls.gate.read_only or self._calls.closed or not self._owner_keeps:
             return None
-        kept = await self._remote.call("keep_event", without_recalled_context(event))
+        kept = await self._remote.call("keep", without_recalled_context(event))
         return None if kept is None else bool(kept)
 
-    def resets(self, scope: MemoryScope | None = None) -> int:
+    def resets_of(self, scope: MemoryScope | None = None) -> int:
         """Resets by every process: what waits here ends with each of them."""
         return self._owner.resets(scope)
 
-    async def record_accepted(
-        self, event: MemoryEvent, resets: int, count: Callable[[MemoryScope], int] | None = None
+    async def record(
+        self, event: MemoryEvent, resets: int | None = None, count: Callable[[MemoryScope], int] | None = None
     ) -> WriteReceipt | None:
+        """As the owner's."""
+        if resets is None:
+            return await super().record(event)
         try:
             with self._remote.accepted(event, resets):
-                return await super().record_accepted(event, resets, count)
+                return await super().record(event, resets, count)
         except ResetMeanwhile:
             return None
+
+
+def _attached_slot(settings: MemslotConfig, scope: MemoryScope | None, owner: Owner) -> MemorySlot:
+    counter = settings.token_counter()
+    native = MemoryAdapterRegistry().create(settings, token_counter=counter)
+    remote = remote_adapter(native, owner)
+    slot = MemorySlot(
+        remote,
+        scope=scope,
+        budget=settings.memory.budget,
+        deadlines=settings.memory.deadlines,
+        token_counter=counter,
+    )
+    owner.backend_name = native.backend_name
+    slot.delivery = AttachedDelivery(slot, remote, settings, owner)
+    return slot
 
 
 @asynccontextmanager
@@ -113,7 +136,7 @@ async def _shared(settings: MemslotConfig, scope: MemoryScope | None) -> AsyncIt
         if owner.take():
             yield await owner.serve(build_slot(settings, scope=scope))
         else:
-            attached = AttachedSlot(settings, scope, owner)
+            attached = _attached_slot(settings, scope, owner)
             yield attached
     finally:
         with anyio.CancelScope(shield=True):

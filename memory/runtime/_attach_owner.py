@@ -31,10 +31,10 @@ from memory.plugins.opening import build_slot
 from memory.runtime._circuit import Background
 from memory.runtime._sockets import keep_from_children, let_go, listening_at, socket_in
 from memory.slot.gate import for_another_process
-from memory.slot.host_store import HOST_FILE, HostStore
 from memory.slot.slot import MemorySlot
 from memory.storage.files import replace_file
 from memory.storage.insert import create_directory
+from memory.storage.kept import HostStore
 from memory.storage.lock import FileLock
 
 MAX_LINE = 64_000_000  # bytes of a call, or of its answer
@@ -69,9 +69,9 @@ _READS = frozenset({"readiness", "wait_until_ready", "provenance", "native_query
 METHODS: Mapping[str, Method] = {
     "setup_scope": _method(MemoryScope, result=None, repeatable=True),
     "health": _method(result=receipts.BackendHealth, repeatable=True),
-    "keep_event": _method(MemoryEvent, result=bool | None, repeatable=True),
+    "keep": _method(MemoryEvent, result=bool | None, repeatable=True),
     "record_event": _method(MemoryEvent, result=receipts.WriteReceipt),
-    "record_accepted": _method(MemoryEvent, int, result=receipts.WriteReceipt | None),
+    "record": _method(MemoryEvent, int, result=receipts.WriteReceipt | None),
     "retrieve": _method(RetrieveRequest, result=_ReceivedResult, repeatable=True),
     "reset_scope": _method(MemoryScope, result=receipts.ResetReceipt),
     "find_event": _method(MemoryEvent, result=tuple[str, ...] | None, repeatable=True),
@@ -89,12 +89,12 @@ async def answered(slot: MemorySlot, call: Any, resets: Callable[[MemoryScope], 
     try:
         name = call["method"]
         arguments = METHODS[name].arguments.validate_python(call["arguments"])
-        if name in ("health", "keep_event"):
-            return {"result": to_jsonable_python(await getattr(slot, name)(*arguments))}
-        if name == "record_accepted":
+        if name in ("health", "keep"):
+            return {"result": to_jsonable_python(await _bound(slot, name)(*arguments))}
+        if name == "record":
             arguments = (*arguments, resets)
         first = arguments[0][0] if isinstance(arguments[0], list) else arguments[0]
-        async with slot.leases.lease(first if isinstance(first, MemoryScope) else first.scope):
+        async with slot.delivery.leases.lease(first if isinstance(first, MemoryScope) else first.scope):
             result = None if name == "setup_scope" else await _bound(slot, name)(*arguments)
         return {"result": to_jsonable_python(result)}
     except MemslotError as error:
@@ -109,8 +109,9 @@ async def answered(slot: MemorySlot, call: Any, resets: Callable[[MemoryScope], 
 
 def _bound(slot: MemorySlot, name: str) -> Callable[..., Awaitable[Any]]:
     """A method of the slot, or of the guarded capability that has it."""
-    if hasattr(slot, name):
-        return cast(Callable[..., Awaitable[Any]], getattr(slot, name))
+    for holder in (slot, slot.delivery):
+        if hasattr(holder, name):
+            return cast(Callable[..., Awaitable[Any]], getattr(holder, name))
     for protocol in CAPABILITIES.values():
         if hasattr(protocol, name) and (capability := slot.capability(protocol)) is not None:
             return cast(Callable[..., Awaitable[Any]], getattr(capability, name))
@@ -178,7 +179,7 @@ class Owner:
     def resets(self, scope: MemoryScope | None = None) -> int:
         """How often a scope, or any, was reset since a process first attached, whoever owned the memory then."""
         if self._store is None:
-            self._store = HostStore(self.backend_name, self._settings.data_dir / HOST_FILE)
+            self._store = HostStore(self.backend_name, self._settings.data_dir)
         return self._store.resets(scope)
 
     def take(self) -> bool:
@@ -238,7 +239,7 @@ class Owner:
             return
         answer = await answered(slot, call, self.resets)
         await send(writer, answer)
-        if call["method"] == "keep_event" and answer.get("result"):
+        if call["method"] == "keep" and answer.get("result"):
             scope = MemoryScope(**call["arguments"][0]["scope"])
             self._background.start(partial(_deliver, slot, scope))
 
@@ -272,7 +273,7 @@ async def _line(lines: asyncio.StreamReader) -> bytes | None:
 async def _deliver(slot: MemorySlot, scope: MemoryScope) -> None:
     """Send what an attached process put into the journal; what the backend cannot take now stays there."""
     try:
-        async with slot.leases.lease(scope):
-            await slot.deliver_waiting(scope)
+        async with slot.delivery.leases.lease(scope):
+            await slot.delivery.deliver(scope)
     except MemslotError as error:
         log.warning("%s: what waits in the journal stays there: %s", slot.backend_name, error)

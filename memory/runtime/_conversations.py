@@ -41,7 +41,7 @@ from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime._provider import Provider
 from memory.runtime._tools import ToolRegistry, memory_tools
 from memory.runtime.providers import create_provider
-from memory.slot.host_store import HostStore, StoredObject
+from memory.storage.kept import HostStore, StoredObject
 
 
 class ChatPolicy(TurnPolicy):

@@ -194,7 +194,7 @@ class HostTurns:
             return known.recall or Recall("")
         asked = self._open[key] = _OpenTurn(user)
         with suppress(MemslotError):  # which recalling or recording will say
-            asked.resets = self.memory.slot.resets(scope)
+            asked.resets = self.memory.slot.delivery.resets_of(scope)
         if len(self._open) > _MAX_OPEN_TURNS:
             self._open.popitem(last=False)
         try:
@@ -220,9 +220,9 @@ class HostTurns:
         if not any(str(given.get(name) or "").strip() for name in ("user", "assistant", "messages")):
             return False  # nothing was said
         try:
-            if known and known.resets not in (None, self.memory.slot.resets(scope)):
+            if known and known.resets not in (None, self.memory.slot.delivery.resets_of(scope)):
                 return False  # what was said before a reset is erased with the rest
-            scope = self.memory.slot.scope_or_default(scope)
+            scope = self.memory.slot.delivery.scope_or_default(scope)
             event = event_from_turn(session_id, scope, **given)
             if not (messages := self._of_the_conversation(event.messages)):
                 return False

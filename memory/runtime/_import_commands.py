@@ -93,10 +93,10 @@ def _source(loaded: MemslotConfig, file: Path, kind: str | None, persona: str | 
 async def _imported(loaded: MemslotConfig, source: Source, report: ImportReport) -> None:
     from memory.plugins.opening import build_slot
     from memory.runtime._importing import import_conversations
-    from memory.slot.host_store import HostStore
+    from memory.storage.kept import HostStore
 
     async with build_slot(loaded) as slot:
-        with HostStore(slot.backend_name, slot.host_file) as store, progress() as bars:
+        with HostStore(slot.backend_name, slot.delivery.store) as store, progress() as bars:
             await import_conversations(source, slot, store, report, bars)
 
 

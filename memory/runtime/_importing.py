@@ -23,8 +23,8 @@ from memory.contract.receipts import WriteReceipt
 from memory.contract.scope import MemoryScope
 from memory.runtime._transcript_items import Conversation, Kind, Problem, Spoken
 from memory.runtime._transcripts import read_conversations
-from memory.slot.host_store import HostStore, StoredObject
 from memory.slot.slot import MemorySlot
+from memory.storage.kept import HostStore, StoredObject
 
 _PIECE = 100  # events
 _MARK = "import"  # kind of the objects in the host store
@@ -164,7 +164,7 @@ async def import_conversations(
         for conversation in source.conversations(ignored.problems)
         for piece in _missing(source, conversation, store, report, ignored)
     )
-    size = _PIECE if slot.can_look_up else 1
+    size = _PIECE if slot.delivery.can_look_up else 1
     progress("events", report.earlier, report.events)
     while batch := list(islice(pending, size)):
         for scope in dict.fromkeys(each.event.scope for each in batch):
@@ -209,7 +209,11 @@ async def _write(slot: MemorySlot, store: HostStore, batch: list[_Missing], repo
     )
     unsent: list[MemoryEvent] = []
     for each in batch:
-        if each.in_doubt and slot.can_look_up and await slot.find_event(each.event) is not None:
+        if (
+            each.in_doubt
+            and slot.delivery.can_look_up
+            and await slot.delivery.find_event(each.event) is not None
+        ):
             report.earlier += 1
         else:
             unsent.append(each.event)

@@ -59,7 +59,7 @@ class MemoryItems:
 
     def __init__(self, slot: MemorySlot, scope: MemoryScope | None = None) -> None:
         self.slot = slot
-        self.scope = slot.scope_or_default(scope)
+        self.scope = slot.delivery.scope_or_default(scope)
 
     @property
     def offered(self) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ class MemoryItems:
         request = request_of(
             query, session_id, self.scope, budget=ContextBudget(max_items=limit), filters=filters
         )
-        async with self.slot.leases.lease(self.scope):
+        async with self.slot.delivery.leases.lease(self.scope):
             result = await self.slot.retrieve(request)
         return [Item.of(entry) for entry in result.entries[:limit]]
 
@@ -123,16 +123,16 @@ class MemoryItems:
         event = event_from_turn(
             session_id, self.scope, user=content, event_id=event_id, agent_id=agent_id, metadata=metadata
         )
-        async with self.slot.leases.lease(self.scope):
+        async with self.slot.delivery.leases.lease(self.scope):
             return await self.slot.record_event(event)
 
     async def has_event(self, content: str, event_id: str) -> bool | None:
         """Whether what :meth:`store` wrote under an event id is there; None where the backend cannot tell."""
-        if not self.slot.can_look_up:
+        if not self.slot.delivery.can_look_up:
             return None
         event = event_from_turn("tools", self.scope, user=content, event_id=event_id, agent_id="agent")
-        async with self.slot.leases.lease(self.scope):
-            return await self.slot.find_event(event) is not None
+        async with self.slot.delivery.leases.lease(self.scope):
+            return await self.slot.delivery.find_event(event) is not None
 
     async def get(self, item_id: str) -> Item | None:
         """One memory as it is now; None where this scope has none of that id.
@@ -164,7 +164,7 @@ class MemoryItems:
         provenance = self.slot.capability(SupportsProvenance)
         if provenance is None:
             raise CapabilityNotSupported(f"{self.slot.backend_name} cannot look a memory up by its id")
-        async with self.slot.leases.lease(self.scope):
+        async with self.slot.delivery.leases.lease(self.scope):
             return await provenance.provenance(ProvenanceRequest(scope=self.scope, native_id=item_id))
 
     async def readiness(self) -> receipts.BackendReadiness | None:
@@ -172,7 +172,7 @@ class MemoryItems:
         readiness = self.slot.capability(SupportsReadiness)
         if readiness is None:
             return None
-        async with self.slot.leases.lease(self.scope):
+        async with self.slot.delivery.leases.lease(self.scope):
             return await readiness.readiness(self.scope)
 
     async def modify(self, item_id: str, content: str) -> receipts.NativeMutationReceipt:
@@ -198,7 +198,7 @@ class MemoryItems:
         request = NativeMutationRequest(
             scope=self.scope, operation=operation, native_id=item_id, arguments=arguments
         )
-        async with self.slot.leases.lease(self.scope):
+        async with self.slot.delivery.leases.lease(self.scope):
             return await mutation.native_mutation(request)
 
 
@@ -267,7 +267,7 @@ def fit_parts(slot: MemorySlot, parts: Sequence[Part], hidden: Callable[[int, Co
 
     Each part has an equal share of the tokens, and leaves what it does not need to others. Entries stay whole.
     """
-    budget, seen = slot.budget, set[str]()
+    budget, seen = slot.delivery.budget, set[str]()
 
     def is_new(number: int, entry: ContextEntry) -> bool:
         digest = digest_of(entry)
@@ -286,7 +286,7 @@ def fit_parts(slot: MemorySlot, parts: Sequence[Part], hidden: Callable[[int, Co
     @cache
     def tokens(number: int, count: int) -> int:
         chosen = candidates[number][:count]
-        return slot.token_counter.count(_render(slot, parts[number], chosen)) if chosen else 0
+        return slot.delivery.token_counter.count(_render(slot, parts[number], chosen)) if chosen else 0
 
     def fitting(number: int, room: float) -> int:
         whole = len(candidates[number])

@@ -114,7 +114,7 @@ def replay(
     async def replayed() -> ReplayReport:
         with progress() as bars:
             async with build_slot(target) as slot:
-                looked_up.append(slot.can_look_up)
+                looked_up.append(slot.delivery.can_look_up)
                 return await run_replay(
                     journal,
                     slot,

@@ -73,7 +73,7 @@ class AgentSession:
         self.memory = memory
         self.tools = tools
         self.settings = settings or SessionSettings()
-        self.scope = memory.slot.scope_or_default(scope)
+        self.scope = memory.slot.delivery.scope_or_default(scope)
         checkpoint = checkpoint or Checkpoint(session_key=session_key or uuid.uuid4().hex)
         self.session_key = checkpoint.session_key
         self.history: list[Message] = [Message(**message) for message in checkpoint.history]
@@ -236,7 +236,7 @@ class AgentSession:
         whether there was one."""
         before = self._resets
         with suppress(StoreError):  # which whoever records is told
-            self._resets = self.memory.slot.resets(self.scope)
+            self._resets = self.memory.slot.delivery.resets_of(self.scope)
         if erased := before not in (None, self._resets):
             self.clear()
         return erased
@@ -334,7 +334,7 @@ class AgentSession:
                 del self.history[0]
 
     def _tokens(self, messages: Sequence[Message]) -> int:
-        count = self.memory.slot.token_counter.count
+        count = self.memory.slot.delivery.token_counter.count
         return sum(
             count(message.content) + (count(json.dumps(message.tool_calls)) if message.tool_calls else 0)
             for message in messages

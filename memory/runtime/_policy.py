@@ -29,8 +29,8 @@ from memory.contract.requests import Positive, RetrieveRequest
 from memory.contract.scope import MemoryScope
 from memory.runtime._circuit import Background, Circuit, CircuitOpen, SetUpTimedOut
 from memory.runtime._writing import WriteBehind
+from memory.slot.calls import Seconds
 from memory.slot.rendering import without_recalled_context
-from memory.slot.rules import Seconds
 from memory.slot.slot import MemorySlot
 from memory.slot.turns import RecallFields, TurnFields, event_from_turn, request_of
 
@@ -141,7 +141,7 @@ class TurnMemory:
             self._background,
             self.policy.queue_size,
             self.policy.queue_wait_s,
-            slot.host_file if keep_unsent else None,
+            slot.delivery.store if keep_unsent else None,
             partial(self.note_trouble, "write"),
         )
         self._closing: anyio.Lock | None = None
@@ -176,15 +176,15 @@ class TurnMemory:
             if isinstance(user, str) and not strip_json(user).strip():
                 return Recall("")
             fields.setdefault("exclude_session", self.policy.exclude_session)
-            fields["budget"] = fields.get("budget") or self.slot.budget
-            request = request_of(user, session_id, self.slot.scope_or_default(scope), **fields)
+            fields["budget"] = fields.get("budget") or self.slot.delivery.budget
+            request = request_of(user, session_id, self.slot.delivery.scope_or_default(scope), **fields)
             asked["session_id"] = session_id
             with self._reading.attempt():
                 result = await self._within_deadline(request)
         except MemslotError as error:
             took_ms = (time.perf_counter() - started) * 1000
             self.note_trouble("recall", str(error))
-            self.slot.emit_trace(
+            self.slot.delivery.emit_trace(
                 "recall", scope or self.slot.scope, latency_ms=took_ms, error=type(error).__name__, **asked
             )
             if not isinstance(error, CircuitOpen):  # which was said when it opened
@@ -229,7 +229,7 @@ class TurnMemory:
     @property
     def queued_in(self) -> Literal["journal", "memory"]:
         """Where an event is once :meth:`record` has returned; the end of the process does not touch a journal."""
-        return "journal" if self.slot.has_journal and not self.slot.read_only else "memory"
+        return "journal" if self.slot.delivery.has_journal and not self.slot.read_only else "memory"
 
     @property
     def lost(self) -> int:
@@ -256,7 +256,9 @@ class TurnMemory:
         Raises:
             InputError: a field is malformed, or nothing was said.
         """
-        return await self.record(event_from_turn(session_id, self.slot.scope_or_default(scope), **fields))
+        return await self.record(
+            event_from_turn(session_id, self.slot.delivery.scope_or_default(scope), **fields)
+        )
 
     async def drain(self, within_s: float) -> bool:
         """Wait until everything recorded so far is answered for; whether it was within so many seconds."""
@@ -344,7 +346,7 @@ class TurnMemory:
         async def ask() -> None:
             nonlocal begun
             try:
-                async with slot.leases.lease(request.scope):
+                async with slot.delivery.leases.lease(request.scope):
                     begun = True
                     if not late:
                         with stop:

@@ -94,7 +94,7 @@ class RemoteAdapter:
         resets = self._accepted.get((event.scope, event.event_id))
         if resets is None:
             return cast(WriteReceipt, await self.call("record_event", event))
-        receipt = await self.call("record_accepted", event, resets)
+        receipt = await self.call("record", event, resets)
         if receipt is None:
             raise ResetMeanwhile("its scope was reset since it was accepted")
         return cast(WriteReceipt, receipt)

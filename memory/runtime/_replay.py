@@ -22,9 +22,8 @@ from memory.contract.events import MemoryEvent
 from memory.contract.receipts import BackendReadiness, WriteReceipt
 from memory.contract.requests import ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
-from memory.slot.journal import Journal
-from memory.slot.journal_file import JournalKey, JournalStatus
 from memory.slot.slot import MemorySlot
+from memory.storage.journal import Journal, JournalKey, JournalStatus
 
 _PIECE, _FIRST = 100, 10  # events
 _QUICK_S, _SLOW_S = 0.5, 2.0  # of a piece: a slow target shows its progress by smaller ones
@@ -113,7 +112,7 @@ class _Replay:
         uncertain = journal.unanswered(self.target, scope)
         if anew:
             journal.note_answered(self.target, scope, uncertain)
-        elif uncertain and (retry_unknown or self.slot.can_look_up):
+        elif uncertain and (retry_unknown or self.slot.delivery.can_look_up):
             for event_id in uncertain:  # looked up, and sent again where it is not there
                 entry = await journal.recorded(scope, event_id)
                 if entry is None or not (await self._write([entry.event], look_up=True))[1]:
@@ -124,7 +123,7 @@ class _Replay:
         resumed = journal.begin(self.target, scope)
         entries = journal.entries(scope, after=position)
         # A piece is what may have to be looked up again; where nothing can be, it is one event.
-        max_size = _PIECE if self.slot.can_look_up else 1
+        max_size = _PIECE if self.slot.delivery.can_look_up else 1
         size = min(_FIRST, max_size)
         while piece := list(islice(entries, size)):
             began = time.monotonic()
@@ -147,8 +146,8 @@ class _Replay:
     async def _write(self, events: list[MemoryEvent], *, look_up: bool) -> tuple[int, list[str]]:
         """Write events: how many were found there before, and ids of those that got no answer."""
         count = len(events)
-        if look_up and self.slot.can_look_up:
-            events = [event for event in events if await self.slot.find_event(event) is None]
+        if look_up and self.slot.delivery.can_look_up:
+            events = [event for event in events if await self.slot.delivery.find_event(event) is None]
         receipts: list[WriteReceipt] = []
         bulk = self.slot.capability(SupportsBulkIngest)
         if events and bulk is not None:

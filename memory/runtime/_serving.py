@@ -33,9 +33,9 @@ from memory.runtime._provider import Provider
 from memory.runtime.signet.changing import only_read
 from memory.runtime.signet.secrets_exec import SecretsExecSettings
 from memory.runtime.signet.sessions import Sessions, TokenGrant
-from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
 from memory.slot.tracing import OpenTelemetrySink
+from memory.storage.kept import HostStore
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -220,7 +220,7 @@ async def answer(
     memory = TurnMemory(slot, settings.policy, keep_unsent=settings.keep)
     grants = _grants(settings.tokens, slot.scope)
     async with AsyncExitStack() as stack:
-        store = HostStore(slot.backend_name, slot.host_file if settings.keep else None)
+        store = HostStore(slot.backend_name, slot.delivery.store if settings.keep else None)
         stack.callback(store.close)
         if settings.read_only:
             await only_read(slot, Sessions(settings.isolate, store), Callers(grants, slot.scope).known())
@@ -243,9 +243,9 @@ async def answer(
             agent=conversations,
             secrets_exec=settings.secrets_exec,
         )
-        slot.trace_to(server.endpoints.metrics)
+        slot.delivery.trace_to(server.endpoints.metrics)
         if settings.opentelemetry:
-            slot.trace_to(OpenTelemetrySink())
+            slot.delivery.trace_to(OpenTelemetrySink())
         if settings.tokens_file is not None:
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)

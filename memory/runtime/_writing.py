@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from random import sample
 
 import anyio
@@ -22,10 +21,10 @@ from memory.contract.scope import MemoryScope
 from memory.runtime._circuit import Background, Circuit, CircuitOpen
 from memory.runtime._items import MemoryItems
 from memory.slot.bounded_queue import BoundedQueue, Lease, RecentKeys
-from memory.slot.host_store import HostStore, StoredObject, was_begun
 from memory.slot.slot import MemorySlot
-from memory.slot.sqlite_file import Place
+from memory.storage.kept import HostStore, StoredObject, was_begun
 from memory.storage.lock import FileLock
+from memory.storage.store import SqliteStore, Store
 
 log = logging.getLogger("memslot.runtime")
 
@@ -72,7 +71,7 @@ class WriteBehind:
     background: Background
     size: int
     queue_timeout_s: float
-    host_file: Place | None
+    host_file: Store | None
     on_failure: Callable[[str], None]
 
     def __post_init__(self) -> None:
@@ -88,8 +87,9 @@ class WriteBehind:
         self._left = 0  # events of earlier processes that are not delivered yet
         self._look_again_at = 0.0
         self._left_lock: FileLock | None = None
-        if isinstance(self.host_file, Path):
-            lock = self.host_file.with_name(f"{self.host_file.name}-{_UNSENT}")
+        if isinstance(self.host_file, SqliteStore) and self.host_file.path is not None:
+            path = self.host_file.path
+            lock = path.with_name(f"{path.name}-{_UNSENT}")
             self._left_lock = FileLock(lock, what="what earlier processes left", instead="wait")
 
     @property
@@ -104,7 +104,7 @@ class WriteBehind:
             self._resumed = True
             for scope in self.slot.delivery.waiting_scopes():
                 self._queue.offer(scope, _Pending(None), weight=0)
-            if self.slot.has_journal:
+            if self.slot.delivery.has_journal:
                 self.background.start(self._watch)
         if time.monotonic() >= self._look_again_at:
             self._look_again_at = math.inf
@@ -124,12 +124,12 @@ class WriteBehind:
             log.warning("%s: %s", self.slot.backend_name, error)  # a file system without locks
         self._left = 1  # until all of them are in the queue
         while True:
-            resets = self.slot.resets()
+            resets = self.slot.delivery.resets_of()
             left = await anyio.to_thread.run_sync(self._left_by_earlier)
-            if resets == self.slot.resets():  # or it may have been erased while it was read
+            if resets == self.slot.delivery.resets_of():  # or it may have been erased while it was read
                 break
         for event in left:
-            pending = _Pending(event, self.slot.resets(event.scope), maybe_stored=True)
+            pending = _Pending(event, self.slot.delivery.resets_of(event.scope), maybe_stored=True)
             if self._seen.add(pending.key):
                 self._left += 1
                 self._queue.offer(event.scope, pending, weight=0)
@@ -164,7 +164,7 @@ class WriteBehind:
             raise errors.LifecycleError("this memory is closed; the event was not recorded")
         try:
             await self.resume()
-            pending = _Pending(event, self.slot.resets(event.scope))
+            pending = _Pending(event, self.slot.delivery.resets_of(event.scope))
         except StoreError as error:
             self.on_failure(str(error))
             raise
@@ -173,7 +173,7 @@ class WriteBehind:
         if corrects is not None and self._can_forget(event.scope):
             self._queue.offer(event.scope, _Pending(None, forget=corrects), weight=0)
         try:
-            kept = await self.slot.keep_event(event)
+            kept = await self.slot.delivery.keep(event)
             if kept is not None:
                 self.counts.recorded += kept
                 self._queue.offer(event.scope, _Pending(None), weight=0)
@@ -206,7 +206,8 @@ class WriteBehind:
         unsent = [
             pending.event
             for pending in self._unsent
-            if pending.event is not None and pending.resets == self.slot.resets(pending.event.scope)
+            if pending.event is not None
+            and pending.resets == self.slot.delivery.resets_of(pending.event.scope)
         ]
         if unsent:
             await anyio.to_thread.run_sync(self._keep_unsent, unsent)
@@ -248,14 +249,14 @@ class WriteBehind:
             self._end_left()
 
     def _can_forget(self, scope: MemoryScope) -> bool:
-        return self.slot.can_look_up and "forget" in MemoryItems(self.slot, scope).offered
+        return self.slot.delivery.can_look_up and "forget" in MemoryItems(self.slot, scope).offered
 
     async def _forget(self, event: MemoryEvent) -> None:
         """Delete what an event is stored as. The event that corrects it names it, so a failure loses nothing."""
         items = MemoryItems(self.slot, event.scope)
         try:
-            async with self.slot.leases.lease(event.scope):
-                native_ids = await self.slot.find_event(event) or ()
+            async with self.slot.delivery.leases.lease(event.scope):
+                native_ids = await self.slot.delivery.find_event(event) or ()
             for native_id in native_ids:
                 await items.forget(native_id)
             self.counts.corrected += bool(native_ids)
@@ -268,8 +269,8 @@ class WriteBehind:
         """What waits for a scope in the journal; what the backend cannot take now stays there."""
         try:
             while self.slot.delivery.waiting(scope):
-                async with self.slot.leases.lease(scope):
-                    if await self.slot.deliver_waiting(scope) is not None:
+                async with self.slot.delivery.leases.lease(scope):
+                    if await self.slot.delivery.deliver(scope) is not None:
                         return
         except Exception as error:
             self.counts.last_failure = str(error) if isinstance(error, MemslotError) else type(error).__name__
@@ -281,11 +282,11 @@ class WriteBehind:
             closing = self._queue.closed
             try:
                 with self.circuit.attempt():
-                    async with self.slot.leases.lease(event.scope):
-                        look_up = pending.maybe_stored and self.slot.can_look_up
-                        if look_up and await self.slot.find_event(event) is not None:
+                    async with self.slot.delivery.leases.lease(event.scope):
+                        look_up = pending.maybe_stored and self.slot.delivery.can_look_up
+                        if look_up and await self.slot.delivery.find_event(event) is not None:
                             return True
-                        receipt = await self.slot.record_accepted(event, pending.resets)
+                        receipt = await self.slot.delivery.record(event, pending.resets)
             except MemslotError as error:
                 if not _may_go_again(error):
                     self._note_failure(pending, str(error))

@@ -27,52 +27,53 @@ from memory.contract.requests import (
     ProvenanceRequest,
 )
 from memory.contract.scope import MemoryScope
-from memory.slot.delivery import Delivery, skipped_receipts
+from memory.slot.calls import NativeCalls, Span
+from memory.slot.delivery import Delivery
 from memory.slot.rendering import without_recalled_context
-from memory.slot.rules import Rules, Span
+from memory.slot.sending import skipped_receipts
 
 T = TypeVar("T")
 ReceiptT = TypeVar("ReceiptT", FeedbackReceipt, NativeMutationReceipt)
 
 
 class _View:
-    def __init__(self, rules: Rules, delivery: Delivery) -> None:
-        self._rules = rules
-        self._adapter: Any = rules.adapter
+    def __init__(self, calls: NativeCalls, delivery: Delivery) -> None:
+        self._calls = calls
+        self._adapter: Any = calls.adapter
         self._delivery = delivery
 
     async def _read(
         self, operation: str, scope: MemoryScope, native: Callable[[], Awaitable[T]], answer: type[T]
     ) -> T:
-        rules = self._rules
-        with rules.span(operation, scope) as span:
-            rules.check_scope(scope)
+        calls = self._calls
+        with calls.span(operation, scope) as span:
+            calls.check_scope(scope)
             self._delivery.check_readable(scope)
-            return rules.traced(span, await rules.call(span, rules.deadlines.query_s, native, answer))
+            return calls.traced(span, await calls.call(span, calls.deadlines.query_s, native, answer))
 
     async def _change(
         self, span: Span, native: Callable[[], Awaitable[ReceiptT]], receipt: ReceiptT
     ) -> ReceiptT:
         """A write other than of an event: one that may have been carried out is ``unknown`` here, too."""
-        rules = self._rules
+        calls = self._calls
 
         async def perform() -> ReceiptT:
             self._delivery.check_readable(cast(MemoryScope, span.scope))
             try:
-                return await rules.call(span, rules.deadlines.write_s, native, type(receipt))
+                return await calls.call(span, calls.deadlines.write_s, native, type(receipt))
             except BackendError as error:
                 if not error.ambiguous:
                     raise
-                rules.unknown_writes += 1
+                calls.unknown_writes += 1
                 warning = f"{error}; it may or may not have been carried out"
                 return receipt.model_copy(update={"status": "unknown", "warnings": (warning,)})
 
-        return await rules.write(span, perform, lambda: receipt)
+        return await calls.write(span, perform, lambda: receipt)
 
 
 class _Feedback(_View):
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
-        with self._rules.span("apply_feedback", feedback.scope, session_id=feedback.session_id) as span:
+        with self._calls.span("apply_feedback", feedback.scope, session_id=feedback.session_id) as span:
             feedback = without_recalled_context(feedback)
             receipt = FeedbackReceipt(feedback_id=feedback.feedback_id, status="skipped_read_only")
             return await self._change(span, lambda: self._adapter.apply_feedback(feedback), receipt)
@@ -81,9 +82,10 @@ class _Feedback(_View):
 class _NativeMutation(_View):
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
         receipt = NativeMutationReceipt(status="skipped_read_only")
-        with self._rules.span("native_mutation", request.scope) as span:
+        with self._calls.span("native_mutation", request.scope) as span:
             request = without_recalled_context(request)
-            check_operation(self._rules.adapter, request)
+            check_operation(self._calls.adapter, request)
+            self._delivery.forget_writes(request.scope)
             return await self._change(span, lambda: self._adapter.native_mutation(request), receipt)
 
 
@@ -91,10 +93,10 @@ class _BulkIngest(_View):
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         """One receipt per event, in order; events of several scopes are written scope by scope. An error holds
         ``receipts`` of the events that are stored, also where an answer was lost and could be asked for."""
-        with self._rules.span("record_events") as span:
+        with self._calls.span("record_events") as span:
             by_scope: dict[MemoryScope, list[MemoryEvent]] = {}
             for event in events:
-                self._rules.check_scope(event.scope)
+                self._calls.check_scope(event.scope)
                 by_scope.setdefault(event.scope, []).append(without_recalled_context(event))
             if len({(event.scope, event.event_id) for event in events}) != len(events):
                 raise InputError("record_events: two events of a scope share an event_id; give each its own")
@@ -110,9 +112,9 @@ class _BulkIngest(_View):
         return [receipts[event.scope, event.event_id] for event in events]
 
     async def _write(self, scope: MemoryScope, events: list[MemoryEvent]) -> list[WriteReceipt]:
-        with self._rules.span("record_events", scope) as span:
-            return await self._rules.write(
-                span, lambda: self._delivery.write_all(span, events), lambda: skipped_receipts(*events)
+        with self._calls.span("record_events", scope) as span:
+            return await self._calls.write(
+                span, lambda: self._delivery.write(span, events), lambda: skipped_receipts(*events)
             )
 
 
@@ -134,11 +136,11 @@ class _Readiness(_View):
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
         """Like the adapter's, measured, and never much longer than asked: late is ``pending``."""
-        rules = self._rules
-        with rules.span("wait_until_ready", scope) as span:
+        calls = self._calls
+        with calls.span("wait_until_ready", scope) as span:
             if not isinstance(timeout_s, (int, float)) or not 0 <= timeout_s < math.inf:
                 raise InputError("timeout_s must be a finite number of seconds, 0 or more")
-            rules.check_scope(scope)
+            calls.check_scope(scope)
             began = anyio.current_time()
             ends = began + timeout_s
 
@@ -149,7 +151,7 @@ class _Readiness(_View):
                 await self._delivery.deliver(scope, timeout_s)
             queued = self._delivery.queued[scope]
             try:
-                answer = await rules.call(
+                answer = await calls.call(
                     span,
                     timeout_s + 1.0,
                     lambda: self._adapter.wait_until_ready(scope, left_s()),
@@ -171,15 +173,15 @@ class _Provenance(_View):
 
 class _NativeQuery(_View):
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        rules = self._rules
-        with rules.span("native_query", request.scope) as span:
-            rules.check_scope(request.scope)
+        calls = self._calls
+        with calls.span("native_query", request.scope) as span:
+            calls.check_scope(request.scope)
             self._delivery.check_readable(request.scope)
-            check_operation(rules.adapter, request)
-            answer = await rules.call(
-                span, rules.deadlines.query_s, lambda: self._adapter.native_query(request), NativeQueryResult
+            check_operation(calls.adapter, request)
+            answer = await calls.call(
+                span, calls.deadlines.query_s, lambda: self._adapter.native_query(request), NativeQueryResult
             )
-            return rules.traced(span, answer)
+            return calls.traced(span, answer)
 
 
 _VIEWS: dict[str, type[_View]] = {
@@ -196,38 +198,38 @@ _DECLARED = (
 _NAMES: dict[object, str] = {protocol: name for name, protocol in CAPABILITIES.items()}
 
 
-def guard(rules: Rules, delivery: Delivery, protocol: Callable[..., T]) -> T | None:
+def guard(calls: NativeCalls, delivery: Delivery, protocol: Callable[..., T]) -> T | None:
     """The guarded view of a capability, or None where the adapter lacks or withholds it."""
     name = _NAMES.get(protocol)
     if name is None:
         known = ", ".join(kind.__name__ for kind in CAPABILITIES.values())
         raise InputError(f"capability() takes one of {known}")
-    return cast(T, _VIEWS[name](rules, delivery)) if name in capabilities_of(rules.adapter) else None
+    return cast(T, _VIEWS[name](calls, delivery)) if name in capabilities_of(calls.adapter) else None
 
 
-async def health_of(rules: Rules, delivery: Delivery) -> BackendHealth:
-    traits, within_s = rules.traits, rules.deadlines.health_s
-    with rules.span("health") as span:
+async def health_of(calls: NativeCalls, delivery: Delivery) -> BackendHealth:
+    traits, within_s = calls.traits, calls.deadlines.health_s
+    with calls.span("health") as span:
         try:
-            health = await rules.call(
-                span, within_s, rules.adapter.health, BackendHealth, queue_timeout_s=within_s
+            health = await calls.call(
+                span, within_s, calls.adapter.health, BackendHealth, queue_timeout_s=within_s
             )
         except LifecycleError:
             raise
         except MemslotError as error:
             diagnostics = error.diagnostics if isinstance(error, BackendError) else {}
             health = declared_health(
-                rules.backend_name, traits, status="unavailable", warnings=(str(error),), details=diagnostics
+                calls.backend_name, traits, status="unavailable", warnings=(str(error),), details=diagnostics
             )
     last = delivery.last_write_at
     of_slot = {
-        "writes_in_flight": rules.gate.in_flight,
-        "unknown_writes": rules.unknown_writes,
-        "lost_traces": rules.lost_traces,
+        "writes_in_flight": calls.gate.in_flight,
+        "unknown_writes": calls.unknown_writes,
+        "lost_traces": calls.lost_traces,
         "last_write_at": last.isoformat() if last else None,
         "waiting_writes": delivery.waiting(),
     }
-    noticed = tuple(delivery.warnings())
+    noticed = tuple(await delivery.warnings())
     return health.model_copy(
         update={
             "status": "degraded" if noticed and health.status == "ok" else health.status,

@@ -1,57 +1,186 @@
-"""Sending events: looked up after a lost answer, sent again only where that is safe (DESIGN section 5)."""
+"""Delivery of one slot's events, resets included.
+
+With a journal, an event is on disk before it is sent, and what was not confirmed goes out later: before the next
+write of its scope, when the scope is set up, when writing is allowed again, and when readiness is asked for. While
+an older event waits, newer ones wait behind it. Without a journal the slot remembers the ids of its last writes.
+
+A reset is noted before and after it, with or without a journal. A reset whose end is not noted is carried out again
+before anything else happens to its scope.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import math
+import time
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any, Literal, cast
+from functools import lru_cache, partial
+from typing import Literal, NamedTuple
 
 import anyio
 import anyio.to_thread
 
-from memory.contract.adapter import SupportsBulkIngest, SupportsEventLookup
-from memory.contract.errors import BackendError, BackendProtocolError, CapabilityNotSupported, MemslotError
+from memory.contract._loops import checkpoint
+from memory.contract.errors import (
+    BackendRejected,
+    BackendUnavailable,
+    CapabilityNotSupported,
+    InputError,
+    JournalError,
+    MemslotError,
+    ScopeError,
+    StoreError,
+)
 from memory.contract.events import MemoryEvent
-from memory.contract.receipts import ResetReceipt, WriteReceipt
+from memory.contract.formatting import TokenCounter
+from memory.contract.receipts import ResetReceipt, Trace, WriteReceipt
+from memory.contract.requests import ContextBudget
 from memory.contract.scope import MemoryScope
-from memory.slot.host_store import reset_host_file
-from memory.slot.rules import Rules, Span
-from memory.slot.sqlite_file import Place
+from memory.slot.calls import NativeCalls, Span
+from memory.slot.rendering import without_recalled_context
+from memory.slot.sending import Sender, changed_nothing, skipped_receipts
+from memory.slot.tracing import TraceSink
+from memory.slot.turns import ScopeLeases
+from memory.storage.journal import Appended, Journal, JournalEntry, JournalKey, Resets
+from memory.storage.kept import reset_host_store
+from memory.storage.outbox import (
+    ELSEWHERE,
+    NO_ANSWER,
+    OPEN,
+    OUTBOX,
+    UNREADABLE,
+    Entry,
+    Lease,
+    Verdict,
+    trouble_of,
+)
+from memory.storage.store import Store
 
-_RETRY_PAUSE_S = 0.2
+_REMEMBERED = 10_000
+# How long to wait for another process that delivers to the scope, or that died over it.
+_WRITE_LOCK_S, _RESET_LOCK_S = 2.0, 15.0
+# Errors of the event itself, which a retry repeats. After any other, such as a closed slot, a retry may succeed.
+_FINAL = (BackendRejected, CapabilityNotSupported, InputError, ScopeError)
+_READ_ONLY_BEHIND = "the memory behind it is read-only"
 Consistency = Literal["committed", "queued", "pending"]
 
 
-class Delivery:
-    """Writes of one slot, once the rules have let them through; the host file goes with a scope's reset."""
+class HostDefaults(NamedTuple):
+    """What a host has chosen for a slot.
 
-    def __init__(self, rules: Rules, host_file: Place | None) -> None:
-        self._rules = rules
-        self._host_file = host_file
+    Attributes:
+        scope: default of the turn calls; None asks for one in each.
+        budget: default of ``before_turn``.
+        token_counter: measures context sections.
+    """
+
+    scope: MemoryScope | None
+    budget: ContextBudget
+    token_counter: TokenCounter
+
+
+class Delivery:
+    """What becomes of a slot's events and resets once its calls have let them through.
+
+    Args:
+        calls: the way to the adapter.
+        store: of this memory: resets are noted there, and what hosts keep goes with a reset. None notes nothing.
+        journal: keeps every event before it is sent. None keeps nothing.
+        leases: the scopes that views have set up.
+        host: what the host has chosen.
+
+    Attributes:
+        store: where hosts keep what belongs to a scope.
+        scope, budget, token_counter: the host's defaults.
+        deadlines: seconds per kind of native call.
+        last_write_at: when the backend took an event for the last time.
+        resets: resets that were carried out, or may have been, by scope.
+        queued: writes that the backend did not store at once, by scope.
+    """
+
+    def __init__(
+        self,
+        calls: NativeCalls,
+        store: Store | None,
+        journal: Journal | None,
+        leases: ScopeLeases,
+        host: HostDefaults,
+    ) -> None:
+        self._calls = calls
+        self._noted_in = None if store is None else store.handle(OUTBOX)
+        self.store: Store | None = self._noted_in
+        self.journal = journal
+        self.leases = leases
+        self.scope, self.budget, self.token_counter = host
+        self.deadlines = calls.deadlines
+        self.sender = Sender(calls, self._note, self._note_failure)
+        self.write = self._write_at_once if journal is None else self._write_kept
         self.last_write_at: datetime | None = None
         self.resets: Counter[MemoryScope] = Counter()
-        self.queued: Counter[MemoryScope] = Counter()  # writes the backend did not store at once
+        self.queued: Counter[MemoryScope] = Counter()
         self._derived: Counter[MemoryScope] = Counter()  # of these, how many were retrievable when it said so
+        self._resets = Resets(store) if journal is None else journal.resets
+        self._written: OrderedDict[tuple[MemoryScope, str], WriteReceipt] = OrderedDict()
+        self._failures: Counter[str] = (
+            Counter()
+        )  # writes since the last that succeeded, by class of the error
+        self._closed = False
+        self._key = lru_cache(maxsize=4096)(partial(JournalKey.of_adapter, calls.adapter))
+
+    # What waits.
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether events are kept before they are sent."""
+        return self.journal is not None
 
     def waiting(self, scope: MemoryScope | None = None) -> int:
-        return 0
+        """How many events of a scope, or of all, wait in the journal for this backend."""
+        if self.journal is None:
+            return 0
+        if scope is not None:
+            return self.journal.backlog(self._key(scope))
+        return sum(self.waiting(scope) for scope in self.waiting_scopes())
 
     def waiting_scopes(self) -> list[MemoryScope]:
-        return []
+        """The scopes with events that wait."""
+        if self.journal is None:
+            return []
+        return [key.scope for key, _ in self.journal.undelivered() if self._is_ours(key)]
 
     async def refresh(self) -> bool:
-        """See what other processes have put into the journal; whether it is one that others use, too."""
-        return False
+        """See what other processes have put into the journal; False where there is none."""
+        if self.journal is not None:
+            await self.journal.refresh()
+        return self.journal is not None
 
-    def warnings(self) -> list[str]:
-        return []
+    async def warnings(self) -> list[str]:
+        """What is not as it should be, for health; it is ``degraded`` as long as there is something."""
+        found = [
+            f"{count} writes since the last success failed ({name})"
+            if name != NO_ANSWER
+            else f"{count} writes since the last success got no answer; they may or may not be stored"
+            for name, count in self._failures.items()
+        ]
+        if self.journal is not None:
+            others = sum(count for key, count in self.journal.undelivered() if not self._is_ours(key))
+            if others:
+                waits = "events in the journal wait for another backend, or another store of this one"
+                found.append(f"{others} {waits}")
+        if self._noted_in is not None and self._noted_in.begun:
+            try:
+                found += (await self._noted_in.run(trouble_of, writes=False)).warnings()
+            except StoreError as error:
+                found.append(str(error))
+        return found
 
-    def check_readable(self, scope: MemoryScope) -> None:
-        """Refuse to read what a reset may have left; without a journal nothing is known of one."""
-
-    async def keep(self, event: MemoryEvent) -> bool | None:
-        return None
+    def _is_ours(self, key: JournalKey) -> bool:
+        try:
+            return self._key(key.scope) == key
+        except MemslotError:  # a scope that this backend cannot represent
+            return False
 
     def note_derived(self, scope: MemoryScope, queued: int) -> None:
         """The first ``queued`` of a scope's queued writes are retrievable, or gone."""
@@ -66,20 +195,467 @@ class Delivery:
             return "pending"
         return of_adapter or ("pending" if self.queued[scope] > self._derived[scope] else None)
 
+    def check_readable(self, scope: MemoryScope) -> None:
+        """Raises BackendUnavailable while the end of a reset is not known: it may have left something."""
+        if self._resets.is_open(self._key(scope)):
+            raise BackendUnavailable(
+                f"a reset of scope {scope.label} was begun and its end is not known, so nothing of it is shown; "
+                "set the scope up again, or call reset_scope, to have it finished",
+                sent=False,
+            )
+
+    def close(self) -> None:
+        """The slot is closed. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            if self.journal is None:
+                self._resets.close()
+            else:
+                self.journal.close()
+            if self._noted_in is not None:
+                self._noted_in.close()
+
+    # Writes.
+
+    async def _write_at_once(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """Send events of one scope that this slot has not written before; a receipt for each."""
+        if not events:
+            return []
+        known: dict[str, WriteReceipt] = {}
+        if self._written:
+            for event in events:
+                if (earlier := await self._earlier(span, event)) is not None:
+                    known[event.event_id] = earlier
+        fresh = [event for event in events if event.event_id not in known] if known else events
+        if fresh:
+            for receipt in await self.sender.by(span)(span, fresh):
+                known[receipt.event_id] = receipt
+                self._remember(events[0].scope, receipt)
+        return [known[event.event_id] for event in events]
+
+    async def _earlier(self, span: Span, event: MemoryEvent) -> WriteReceipt | None:
+        """The receipt of an event that this slot has written before; None where it is to be sent."""
+        earlier = self._written.get((event.scope, event.event_id))
+        if earlier is not None and earlier.status == "unknown":
+            found, _ = await self.sender.look_up(span, event)
+            return found
+        return None if earlier is None else _repeated(earlier)
+
+    def _remember(self, scope: MemoryScope, receipt: WriteReceipt) -> None:
+        if receipt.status == "skipped_read_only":
+            return
+        self._written[scope, receipt.event_id] = receipt
+        if len(self._written) > _REMEMBERED:
+            self._written.popitem(last=False)
+
+    def forget_writes(self, scope: MemoryScope) -> None:
+        """The backend may hold something else than was written to a scope: ids are no repetition any more."""
+        for key in [key for key in self._written if key[0] == scope]:
+            del self._written[key]
+
+    def _note_failure(self, error: MemslotError) -> None:
+        self._failures[type(error).__name__] += 1
+
+    def _note(self, scope: MemoryScope, receipts: Sequence[WriteReceipt]) -> None:
+        for receipt in receipts:
+            if receipt.status == "unknown":
+                self._calls.unknown_writes += 1
+                self._failures[NO_ANSWER] += 1
+            elif receipt.status != "skipped_read_only":
+                self.last_write_at = datetime.now(UTC)
+                self._failures.clear()
+            if receipt.status in ("queued", "pending"):
+                self.queued[scope] += 1
+
+    async def keep(self, event: MemoryEvent) -> bool | None:
+        """Make an event durable in the journal now; :meth:`deliver` sends it, or the next start.
+
+        Returns:
+            True where it is in the journal and waits, False where it was delivered before, None where nothing was
+            kept: there is no journal, or the slot is read-only or closed.
+
+        Raises:
+            JournalError: the journal cannot keep it.
+            InputError: nothing is left of it once recalled context is stripped, or its id has other messages.
+            BackendRejected: it was refused for good before.
+            ScopeError: the adapter cannot represent its scope.
+        """
+        await checkpoint()
+        if self._calls.gate.read_only or self._calls.closed:
+            return None
+        key = self._key(event.scope)
+        if self.journal is None:
+            return None
+        event = without_recalled_context(event)
+        done = await self.journal.append(key, [event], send=False)
+        [before] = done.before
+        if before is not None and before.status == "aside":
+            self._state_of(before, "")  # raises what it was refused with
+        return before is None or before.status in OPEN
+
+    async def _write_kept(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """Keep events of one scope and send them.
+
+        Returns:
+            A receipt for each; ``queued`` where the backend cannot take them now.
+
+        Raises:
+            JournalError: nothing was kept or sent.
+            MemslotError: the backend refused an event for good; ``receipts`` are of the others that are stored.
+        """
+        if not events:
+            return []
+        journal, key = self._kept_in, self._key(events[0].scope)
+        done = await journal.append(key, events)
+        if done.lease is not None and done.sent and not any(done.before) and not self._resets.is_open(key):
+            try:
+                return await self._send_fresh(
+                    span, done.lease, key, list(zip(events, done.seqs, strict=True))
+                )
+            finally:
+                await self._let_go(done.lease)
+        if done.lease is not None:
+            return await self._write_leased(span, key, events, done, done.lease)
+        held = ELSEWHERE
+        async with self._alone(key, _WRITE_LOCK_S) as lease:
+            if lease is not None:
+                held = await self._deliver_entries(span, lease, key, before=max(done.seqs) + 1) or ""
+        return await self._receipts(key, events, done, held)
+
+    async def _write_leased(
+        self, span: Span, key: JournalKey, events: Sequence[MemoryEvent], done: Appended, lease: Lease
+    ) -> list[WriteReceipt]:
+        """The lane is ours: what is older goes first, and nothing that is newer before these."""
+        fresh = {
+            event.event_id: (event, seq)
+            for event, seq, before in zip(events, done.seqs, done.before, strict=True)
+            if before is None
+        }
+        known: dict[str, WriteReceipt] = {}
+        try:
+            held = ""
+            if self._kept_in.backlog(key) > len(fresh) or self._resets.is_open(key):
+                first = min((seq for _, seq in fresh.values()), default=max(done.seqs) + 1)
+                held = await self._deliver_entries(span, lease, key, before=first) or ""
+            if fresh and not held:
+                seqs = [seq for _, seq in fresh.values()]
+                ours = (
+                    self._kept_in.outbox.holds(lease) if done.sent else self._kept_in.mark_sent(lease, seqs)
+                )
+                held = "" if await ours else ELSEWHERE
+            if fresh and not held:
+                sent = await self._send_fresh(span, lease, key, list(fresh.values()))
+                known = {receipt.event_id: receipt for receipt in sent}
+        finally:
+            await self._let_go(lease)
+        if fresh and held:
+            known = {event_id: _kept(event_id, held) for event_id in fresh}
+        if len(known) < len(events):
+            others = [event for event in events if event.event_id not in known]
+            found = await self._receipts(key, others, done, held)
+            known |= {receipt.event_id: receipt for receipt in found}
+        return [known[event.event_id] for event in events]
+
+    async def _send_fresh(
+        self, span: Span, lease: Lease, key: JournalKey, fresh: list[tuple[MemoryEvent, int]]
+    ) -> list[WriteReceipt]:
+        """Send events that were just recorded. What the backend refused for good is raised."""
+        journal, events = self._kept_in, [event for event, _ in fresh]
+        seqs = {event.event_id: seq for event, seq in fresh}
+        failure: MemslotError | None = None
+        try:
+            receipts = await self.sender.by(span)(span, events)
+        except MemslotError as error:
+            failure, receipts = error, list(error.receipts)
+        verdicts = {receipt.event_id: _verdict_of(receipt) for receipt in receipts}
+        left = [event for event in events if event.event_id not in verdicts]
+        if failure is not None:
+            # Of a batch, only the first event without a receipt is known to be the one refused.
+            for number, event in enumerate(left):
+                refused = isinstance(failure, _FINAL) and number == 0
+                verdicts[event.event_id] = _verdict_of_error(failure, refused=refused)
+        try:
+            await journal.note(lease, key, {seqs[event_id]: made for event_id, made in verdicts.items()})
+        except JournalError as error:  # costs a warning, not what was written
+            if failure is not None:
+                raise
+            why = f"{error}; what was written may be asked for and sent again"
+            return [each.model_copy(update={"warnings": (*each.warnings, why)}) for each in receipts]
+        if failure is not None and isinstance(failure, _FINAL):
+            failure.receipts = tuple(receipts)
+            raise failure
+        stored = {receipt.event_id: receipt for receipt in receipts if receipt.status != "skipped_read_only"}
+        why = str(failure) or type(failure).__name__ if failure is not None else _READ_ONLY_BEHIND
+        return [stored.get(event.event_id) or _kept(event.event_id, why) for event in events]
+
+    async def _receipts(
+        self, key: JournalKey, events: Sequence[MemoryEvent], done: Appended, held: str
+    ) -> list[WriteReceipt]:
+        """What the journal says of events now."""
+        earlier = {entry.event.event_id for entry in done.before if entry is not None and entry.delivered}
+        receipts = []
+        for event in events:
+            entry = await self._kept_in.find(key, event.event_id)
+            if entry is None:  # the oldest go first where there is no room
+                receipts.append(_kept(event.event_id, "its turn will come"))
+            elif event.event_id in earlier:
+                receipts.append(_repeated(_receipt_of(entry)))
+            else:
+                receipts.append(self._state_of(entry, held))
+        return receipts
+
+    def _state_of(self, entry: JournalEntry, held: str) -> WriteReceipt:
+        event_id = entry.event.event_id
+        if entry.delivered:
+            return _receipt_of(entry)
+        if entry.error == NO_ANSWER:
+            warning = f"no answer in {entry.attempts} attempts; it may be stored, and is not sent again"
+            return WriteReceipt(event_id=event_id, status="unknown", warnings=(warning,))
+        if entry.status == "aside":
+            raise BackendRejected(
+                f"{self._calls.backend_name}: event {event_id!r} was refused for good ({entry.error}); see number "
+                f"{entry.seq} of 'memslot journal list'",
+                backend_name=self._calls.backend_name,
+                operation="record_event",
+            )
+        return entry.receipt or _kept(event_id, held or "its turn will come")
+
+    # What is older.
+
     async def deliver(self, scope: MemoryScope, queue_timeout_s: float | None = None) -> str | None:
-        """Deliver what waits, by default for as long as a write may take; why some of it still waits, or None."""
-        return None
+        """Finish a reset whose end is not known, then deliver what waits, in its place in the order of writes.
+
+        Args:
+            scope: it is set up.
+            queue_timeout_s: seconds for it; by default as long as a write may take.
+
+        Returns:
+            Why some of it still waits, or None. A backend that is down is no error of a delivery.
+
+        Raises:
+            BackendUnavailable: the reset could not be finished.
+        """
+        key, why = self._key(scope), "this slot is read-only"
+        if self.journal is None:
+            await self._resets.refresh(key)
+        else:
+            await self.journal.refresh(key)
+        if not (self.waiting(scope) or self._resets.is_open(key)):
+            return None
+
+        async def perform() -> list[WriteReceipt]:
+            nonlocal why
+            why = await self._deliver_alone(span, key, queue_timeout_s) or ""
+            return []
+
+        with self._calls.span("deliver", scope) as span:
+            await self._calls.write(span, perform, list)
+        return why or None
+
+    async def _deliver_alone(self, span: Span, key: JournalKey, within_s: float | None) -> str | None:
+        if self.journal is None:
+            await self._finish_reset(key)
+            return None
+        # Nothing is shown until a reset is finished, and whoever died over one is known to be dead after a while.
+        wait_s = _RESET_LOCK_S if self._resets.is_open(key) else 0.0
+        async with self._alone(key, wait_s) as lease:
+            if lease is None:
+                return ELSEWHERE
+            await self._finish_reset(key)
+            return await self._deliver_entries(span, lease, key, within_s=within_s)
+
+    async def _deliver_entries(
+        self,
+        span: Span,
+        lease: Lease,
+        key: JournalKey,
+        *,
+        before: float = math.inf,
+        within_s: float | None = None,
+    ) -> str | None:
+        """Deliver what waits for a scope with numbers below ``before``; why some of it still waits, or None."""
+        try:
+            await self._finish_reset(key)
+        except BackendUnavailable as error:
+            return str(error)
+        ends = time.monotonic() + (self._calls.deadlines.write_s if within_s is None else within_s)
+        try:
+            return await self._kept_in.outbox.deliver(
+                lease, lambda entry: self._send_entry(span, entry), before=before, ends=ends
+            )
+        except JournalError as error:  # what became of one is not noted
+            return str(error)
+        finally:
+            with anyio.CancelScope(shield=True), suppress(JournalError):
+                await self._kept_in.refresh(key)
+
+    async def _send_entry(self, span: Span, entry: Entry) -> Verdict:
+        try:
+            event = JournalEntry.of(entry).event
+        except JournalError:
+            return Verdict("aside", error=UNREADABLE)
+        if entry.sent:  # perhaps: by us, or by a process that died over it
+            found, absent = await self.sender.look_up(span, event)
+            if found is not None:
+                return _verdict_of(found)
+            if not absent:
+                return Verdict("held", "the backend could not be asked for an older event")
+        try:
+            [receipt] = await self.sender.send_one(span, [event])
+        except MemslotError as error:
+            return _verdict_of_error(error, refused=isinstance(error, _FINAL))
+        return _verdict_of(receipt)
+
+    @asynccontextmanager
+    async def _alone(self, key: JournalKey, within_s: float = 0.0) -> AsyncIterator[Lease | None]:
+        """Be the one process that sends anything of a scope; None where another one is all the time."""
+        async with self._kept_in.outbox.leasing(key.lane, within_s) as lease:
+            if lease is not None:
+                await self._kept_in.refresh(key)
+            yield lease
+
+    async def _let_go(self, lease: Lease) -> None:
+        if not lease.released:
+            with anyio.CancelScope(shield=True), suppress(JournalError):  # or it ends by standing still
+                await self._kept_in.outbox.release(lease)
+
+    @property
+    def _kept_in(self) -> Journal:
+        assert self.journal is not None
+        return self.journal
+
+    # For what is built on a slot, beside the contract.
+
+    @property
+    def can_look_up(self) -> bool:
+        """Whether :meth:`find_event` can say if an event is stored."""
+        return self.sender.can_look_up
+
+    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
+        """Native ids an event is stored under, or None where it is not stored; see :attr:`can_look_up`.
+
+        Raises:
+            CapabilityNotSupported: this backend has no look-up.
+            BackendError: the backend failed.
+        """
+        calls = self._calls
+        with calls.span("find_event", event.scope, event_id=event.event_id) as span:
+            if not self.can_look_up:
+                raise CapabilityNotSupported(f"{calls.backend_name} cannot look an event up by its id")
+            calls.check_scope(event.scope)
+            return await calls.look_up(span, event)
+
+    async def record(
+        self, event: MemoryEvent, resets: int | None = None, count: Callable[[MemoryScope], int] | None = None
+    ) -> WriteReceipt | None:
+        """As :meth:`MemorySlot.record_event`, for an event accepted when ``count`` of its scope was ``resets``.
+
+        Args:
+            event: to be written.
+            resets: None writes it in any case.
+            count: how often a scope was reset; by default through this slot.
+
+        Returns:
+            None where its scope was reset since: it is erased with the others, and not sent.
+        """
+        with self._calls.span(
+            "record_event", event.scope, session_id=event.session_id, event_id=event.event_id
+        ) as span:
+            event = without_recalled_context(event)
+
+            async def perform() -> list[WriteReceipt]:
+                if resets is not None and (count or self.resets_of)(event.scope) != resets:
+                    return []
+                return await self.write(span, [event])
+
+            written = await self._calls.write(span, perform, lambda: skipped_receipts(event))
+            return written[0] if written else None
+
+    def scope_or_default(self, scope: MemoryScope | None = None) -> MemoryScope:
+        """``scope``, or the slot's own; ScopeError where there is neither."""
+        if (chosen := scope or self.scope) is None:
+            raise ScopeError("no scope: give scope=, or set memory.scope in the configuration")
+        return chosen
+
+    def resets_of(self, scope: MemoryScope | None = None) -> int:
+        """How often a scope, or any, was reset through this slot, or may have been."""
+        return self.resets.total() if scope is None else self.resets[scope]
+
+    def is_set_up(self, scope: MemoryScope) -> bool:
+        """Whether the scope was set up, and not released since."""
+        return self._calls.scopes.get(scope, False)
+
+    def release_scope(self, scope: MemoryScope) -> None:
+        """Forget that a scope was set up, with what is held for it in this process. Its memory stays."""
+        self.leases.let_go(scope)
+        self._calls.drop_scope(scope)
+
+    def trace_to(self, sink: TraceSink) -> None:
+        """Let one more sink receive the trace of every call."""
+        self._calls.sinks.append(sink)
+
+    def emit_trace(self, operation: str, scope: MemoryScope | None, **fields: object) -> Trace:
+        """A line in the trace for what was decided about the memory without a call of it, such as ``recall``.
+
+        None of its fields is user text.
+        """
+        return self._calls.finish(Span(self._calls, operation, scope, {}), None, **fields)
+
+    # Resets.
 
     async def reset(self, span: Span, scope: MemoryScope) -> ResetReceipt:
-        rules = self._rules
-        kept: tuple[str, ...] = ()
+        """Reset a scope. What was before is neither delivered nor replayed any more.
+
+        That is noted before the backend is asked, and for good unless it certainly reset nothing: a process that
+        dies over it, or gets no answer, must not deliver to a memory that was cleared.
+
+        Raises:
+            BackendError: the backend failed, or another process is delivering to the scope.
+        """
+        key = self._key(scope)
+        if self.journal is None:
+            return await self._reset_noted(span, key)
+        async with self._alone(key, _RESET_LOCK_S) as lease:
+            if lease is None:
+                raise BackendUnavailable(
+                    f"scope {scope.label}: {ELSEWHERE}; reset it again later", sent=False
+                )
+            return await self._reset_noted(span, key)
+
+    async def _reset_noted(self, span: Span, key: JournalKey) -> ResetReceipt:
+        repeated = await self._resets.refresh(key)
+        await self._resets.begin(key)
         try:
-            receipt = await rules.call(
-                span, rules.deadlines.reset_s, lambda: rules.adapter.reset_scope(scope), ResetReceipt
+            receipt = await self._reset_begun(span, key)
+        except BaseException as error:
+            if changed_nothing(span, error) and not repeated:
+                with anyio.CancelScope(shield=True):
+                    await self._resets.cancel(key)
+            raise
+        finally:
+            if self.journal is not None:
+                with anyio.CancelScope(shield=True), suppress(JournalError):
+                    await self.journal.refresh(key)
+        return receipt
+
+    async def _reset_begun(self, span: Span, key: JournalKey) -> ResetReceipt:
+        receipt = await self._reset_native(span, key.scope)
+        if not await self._resets.end(key):
+            return receipt
+        left = "its events in the journal, until they are forgotten"
+        return receipt.model_copy(update={"left": (*receipt.left, left)})
+
+    async def _reset_native(self, span: Span, scope: MemoryScope) -> ResetReceipt:
+        calls = self._calls
+        kept: tuple[str, ...] = ()
+        self.forget_writes(scope)
+        try:
+            receipt = await calls.call(
+                span, calls.deadlines.reset_s, lambda: calls.adapter.reset_scope(scope), ResetReceipt
             )
-            if self._host_file is not None:
-                of_hosts = (self._host_file, rules.backend_name, scope)
-                kept = await anyio.to_thread.run_sync(reset_host_file, *of_hosts)
+            if self._noted_in is not None:
+                of_hosts = (self._noted_in, calls.backend_name, scope)
+                kept = await anyio.to_thread.run_sync(reset_host_store, *of_hosts)
         except BaseException as error:
             self.resets[scope] += not changed_nothing(span, error)
             raise
@@ -87,123 +663,48 @@ class Delivery:
         self.note_derived(scope, self.queued[scope])
         return receipt.model_copy(update={"left": (*receipt.left, *kept)})
 
-    def close(self) -> None:
-        """The slot is closed. Idempotent."""
-
-    async def write(self, span: Span, event: MemoryEvent) -> list[WriteReceipt]:
-        """Send an event; again only where a look-up or the backend's own deduplication makes it safe."""
-        rules, attempt = self._rules, 1
-        lost: MemslotError | None = None  # an ambiguous attempt: whatever later ones say, it may be stored
-        while True:
-            try:
-                receipt = await rules.call(
-                    span,
-                    rules.deadlines.write_s,
-                    lambda: rules.adapter.record_event(event),
-                    WriteReceipt,
-                    check=lambda receipt: _check_receipts([receipt], [event]),
-                )
-                break
-            except MemslotError as error:
-                if lost is None and not ambiguous(error):
-                    raise
-                lost, again = lost or error, ambiguous(error) and attempt <= rules.traits.write_retries
-            found, absent = await self._look_up(span, event)
-            if not (again and absent):
-                warnings = (f"{lost}; it may or may not be stored",)
-                receipt = found or WriteReceipt(event_id=event.event_id, status="unknown", warnings=warnings)
-                break
-            await anyio.sleep(_RETRY_PAUSE_S * attempt)
-            span.attempts = attempt = attempt + 1
-        self._note(event.scope, [receipt])
-        return [receipt]
-
-    async def write_all(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """Send events of one scope by the adapter's bulk call, ``traits.bulk_size`` at a time, in order. Every call
-        has a place and a deadline of its own, so others have their turn between two. A call without an answer goes
-        as written where a look-up finds all of its events; the error of a failed one carries all known receipts."""
-        rules, adapter = self._rules, cast(SupportsBulkIngest, self._rules.adapter)
-        size = rules.traits.bulk_size or max(1, len(events))
-        receipts: list[WriteReceipt] = []
-        for start in range(0, len(events), size):
-            batch = events[start : start + size]
-            deadline_s = min(rules.deadlines.write_s * len(batch), rules.deadlines.bulk_s)
-            try:
-                written = await rules.call(
-                    span,
-                    deadline_s,
-                    lambda: adapter.record_events(batch),  # noqa: B023
-                    check=lambda receipts: _check_receipts(receipts, batch),  # noqa: B023
-                )
-            except MemslotError as error:
-                written = await self._stored(span, batch, error)
-                if len(written) < len(batch):
-                    rules.unknown_writes += len(batch) - len(written) if ambiguous(error) else 0
-                    self._note(events[0].scope, written)
-                    error.receipts = (*receipts, *written)
-                    raise
-            self._note(events[0].scope, written)
-            receipts.extend(written)
-        return receipts
-
-    async def _stored(
-        self, span: Span, batch: Sequence[MemoryEvent], error: MemslotError
-    ) -> list[WriteReceipt]:
-        """Receipts of the events that a failed call has written; looked up, up to the first that is missing."""
-        known: dict[str, WriteReceipt] = {receipt.event_id: receipt for receipt in error.receipts}
-        if ambiguous(error):
-            for event in batch:
-                if event.event_id not in known:
-                    found, _ = await self._look_up(span, event)
-                    if found is None:
-                        break
-                    known[event.event_id] = found
-        return [known[event.event_id] for event in batch if event.event_id in known]
-
-    async def _look_up(self, span: Span, event: MemoryEvent) -> tuple[WriteReceipt | None, bool]:
-        """The receipt of an event that the backend has; else None, and whether sending it again is safe."""
-        if not isinstance(self._rules.adapter, SupportsEventLookup):
-            return None, True  # with write_retries above 0 it declares that the backend deduplicates
+    async def _finish_reset(self, key: JournalKey) -> None:
+        """Carry out again what was begun, where its end is not known; what was recorded since stays."""
+        if not self._resets.is_open(key):
+            return
+        scope = key.scope
         try:
-            if (ids := await self._rules.look_up(span, event)) is None:
-                return None, True
-            # Where memories are derived from what is stored, its being stored says nothing of them.
-            receipt = WriteReceipt(
-                event_id=event.event_id,
-                status="committed" if self._rules.traits.consistency == "immediate" else "queued",
-                native_ids=ids,
-                warnings=("confirmed by look-up after the answer was lost",),
-            )
+            with Span(self._calls, "reset_scope", scope, {}, writes=True) as span:
+                self._calls.traced(span, await self._reset_begun(span, key))
         except MemslotError as error:
-            return None, isinstance(error, CapabilityNotSupported)  # of a slot whose adapter has no look-up
-        return receipt, False
-
-    def _note(self, scope: MemoryScope, receipts: Sequence[WriteReceipt]) -> None:
-        for receipt in receipts:
-            if receipt.status == "unknown":
-                self._rules.unknown_writes += 1
-            elif receipt.status != "skipped_read_only":
-                self.last_write_at = datetime.now(UTC)
-            if receipt.status in ("queued", "pending"):
-                self.queued[scope] += 1
+            raise BackendUnavailable(
+                f"a reset of scope {scope.label} was begun and could not be finished ({error}); until then "
+                "nothing of it is read or delivered",
+                backend_name=self._calls.backend_name,
+                operation="reset_scope",
+                sent=False,
+            ) from error
 
 
-def _check_receipts(receipts: Sequence[Any], events: Sequence[MemoryEvent]) -> None:
-    for receipt in receipts:
-        if not isinstance(receipt, WriteReceipt):
-            raise BackendProtocolError(f"a write returned {type(receipt).__name__}, not WriteReceipt")
-    if [receipt.event_id for receipt in receipts] != [event.event_id for event in events]:
-        raise BackendProtocolError("a write did not return one receipt per event, in order and by its id")
+def _verdict_of(receipt: WriteReceipt) -> Verdict:
+    if receipt.status == "skipped_read_only":  # by a slot behind this one, or a process it is attached to
+        return Verdict("waiting", _READ_ONLY_BEHIND, "ReadOnlyError")
+    outcome = receipt.model_copy(update={"trace": None}).model_dump_json()
+    why = "an older event got no answer" if receipt.status == "unknown" else ""
+    return Verdict(receipt.status, why, outcome=outcome)
 
 
-def skipped_receipts(*events: MemoryEvent) -> list[WriteReceipt]:
-    return [WriteReceipt(event_id=event.event_id, status="skipped_read_only") for event in events]
+def _verdict_of_error(error: MemslotError, *, refused: bool) -> Verdict:
+    state = "aside" if refused else "waiting"
+    return Verdict(state, str(error) or type(error).__name__, type(error).__name__)
 
 
-def ambiguous(error: BaseException) -> bool:
-    return isinstance(error, BackendError) and error.ambiguous
+def _receipt_of(entry: JournalEntry) -> WriteReceipt:
+    # One that was taken over from an export has no receipt.
+    of_export = {"event_id": entry.event.event_id, "status": entry.status}
+    return entry.receipt or WriteReceipt.model_validate(of_export)
 
 
-def changed_nothing(span: Span, error: BaseException) -> bool:
-    """Whether a call that failed so was certainly not carried out."""
-    return not span.attempts or (isinstance(error, MemslotError) and not ambiguous(error))
+def _repeated(receipt: WriteReceipt) -> WriteReceipt:
+    warning = "recorded before; it was not sent again"
+    return receipt.model_copy(update={"warnings": (*receipt.warnings, warning)})
+
+
+def _kept(event_id: str, why: str) -> WriteReceipt:
+    warning = f"kept in the journal, to be delivered later: {why}"
+    return WriteReceipt(event_id=event_id, status="queued", warnings=(warning,))

@@ -1,23 +1,25 @@
 """MemorySlot: what a host holds. Every rule that holds for all adapters is applied here, once (DESIGN section 5).
-An event goes through ``rules.Rules`` (trace, scope, mode, order), ``delivery.Delivery`` (journal, look-up) and
-``Rules.call`` (place, deadline, errors) to the adapter, as does every other call; none goes past ``Rules.call``."""
+
+An event goes through ``calls.NativeCalls`` (trace, scope, mode, order), ``delivery.Delivery`` (journal, look-up)
+and ``NativeCalls.call`` (place, deadline, errors) to the adapter. No call goes past ``NativeCalls.call``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Self, TypeVar
+from pathlib import Path
+from typing import Self, TypeVar, Unpack, cast
 
 from memory.contract.adapter import (
     AdapterTraits,
     MemoryAdapter,
-    SupportsEventLookup,
     SupportsStart,
     capabilities_of,
     check_adapter,
     native_scope_of,
 )
-from memory.contract.errors import CapabilityNotSupported, MemslotError, ReadOnlyError
+from memory.contract.errors import MemslotError, ReadOnlyError
 from memory.contract.events import MemoryEvent
 from memory.contract.formatting import TokenCounter, Utf8TokenCounter
 from memory.contract.receipts import (
@@ -25,25 +27,31 @@ from memory.contract.receipts import (
     ModeReceipt,
     ResetReceipt,
     RetrieveResult,
-    Trace,
     WriteReceipt,
 )
 from memory.contract.requests import CROSS_CONTEXT, AdapterMode, ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
+from memory.slot.calls import Deadlines, NativeCalls
 from memory.slot.capabilities import guard, health_of
-from memory.slot.delivery import Delivery, skipped_receipts
-from memory.slot.durable import DurableDelivery
-from memory.slot.journal import Journal
-from memory.slot.rendering import Rendering, check_filters, without_recalled_context
-from memory.slot.rules import Deadlines, Rules, Span
-from memory.slot.sqlite_file import Place
+from memory.slot.delivery import Delivery, HostDefaults
+from memory.slot.rendering import Rendering, check_filters
 from memory.slot.tracing import TraceSink
-from memory.slot.turns import HostCalls, ScopedMemory, ScopeLeases
+from memory.slot.turns import (
+    RecallFields,
+    ScopedMemory,
+    ScopeLeases,
+    TurnFields,
+    event_from_turn,
+    request_of,
+)
+from memory.storage.insert import FILE_NAME
+from memory.storage.journal import Journal
+from memory.storage.store import SqliteStore, Store
 
 T = TypeVar("T")
 
 
-class MemorySlot(HostCalls):
+class MemorySlot(MemoryAdapter):
     """The memory an agent loop holds. Itself a :class:`MemoryAdapter`.
 
     Args:
@@ -57,13 +65,14 @@ class MemorySlot(HostCalls):
         neutral_sections: context sections name neither backend nor scope, so that no model can tell them by that.
         idle_scopes: scopes of :meth:`for_scope` kept set up while nobody uses them.
         journal: keeps every event before it is sent; closed with the slot. None keeps nothing.
-        host_file: what hosts keep beside the memory, see :mod:`memory.slot.host_store`; goes with a scope's reset.
+        store: of this memory, or its directory. Resets are noted in it, and what hosts keep there goes with a
+            scope's reset. None notes nothing.
 
     A slot belongs to the event loop that first uses it. Use it as ``async with slot:``, or call
     :meth:`aclose` yourself.
 
     Attributes:
-        delivery: what waits for the backend, for what is built on the slot.
+        delivery: what waits for the backend, and what is built on a slot needs beside the contract.
     """
 
     def __init__(
@@ -76,32 +85,29 @@ class MemorySlot(HostCalls):
         token_counter: TokenCounter | None = None,
         trace_sink: TraceSink | None = None,
         journal: Journal | None = None,
-        host_file: Place | None = None,
+        store: Store | Path | None = None,
         native_ids: bool = False,
         neutral_sections: bool = False,
         idle_scopes: int = 256,
     ) -> None:
         check_adapter(adapter)
         self.backend_name = adapter.backend_name
-        super().__init__(scope, budget or ContextBudget())
-        self.host_file = host_file
-        self.deadlines = deadlines or Deadlines()
-        self.token_counter: TokenCounter = token_counter or Utf8TokenCounter()
         self._adapter = adapter
-        rules = self._rules = Rules(adapter, self.deadlines, trace_sink)
-        self.leases = ScopeLeases(self, idle_scopes)
-        self.delivery = DurableDelivery(rules, host_file, journal) if journal else Delivery(rules, host_file)
-        self._rendering = Rendering(
-            adapter, self.token_counter, neutral=neutral_sections, native_ids=native_ids
-        )
+        calls = self._calls = NativeCalls(adapter, deadlines or Deadlines(), trace_sink)
+        counter: TokenCounter = token_counter or Utf8TokenCounter()
+        leases = ScopeLeases(self._set_up, calls, idle_scopes)
+        host = HostDefaults(scope, budget or ContextBudget(), counter)
+        kept_in = SqliteStore(store / FILE_NAME) if isinstance(store, Path) else store
+        self.delivery = Delivery(calls, kept_in, journal, leases, host)
+        self._rendering = Rendering(adapter, counter, neutral=neutral_sections, native_ids=native_ids)
 
     async def __aenter__(self) -> Self:
         try:
             if self.scope is not None:
                 await self.setup_scope(self.scope)
             elif isinstance(self._adapter, SupportsStart):
-                with self._rules.span("start") as span:
-                    await self._rules.call(span, self.deadlines.setup_s, self._adapter.start)
+                with self._calls.span("start") as span:
+                    await self._calls.call(span, self._calls.deadlines.setup_s, self._adapter.start)
         except BaseException:
             with suppress(MemslotError):  # that it did not open is what is to be told
                 await self.aclose()
@@ -112,14 +118,19 @@ class MemorySlot(HostCalls):
         await self.aclose()
 
     @property
+    def scope(self) -> MemoryScope | None:
+        """The default scope of the turn calls."""
+        return self.delivery.scope
+
+    @property
     def closed(self) -> bool:
         """Whether it takes no call any more."""
-        return self._rules.closed
+        return self._calls.closed
 
     @property
     def traits(self) -> AdapterTraits:
         """The adapter's declared behaviour."""
-        return self._rules.traits
+        return self._calls.traits
 
     def __repr__(self) -> str:
         return f"<MemorySlot of {self.backend_name}{', read-only' if self.read_only else ''}>"
@@ -127,7 +138,7 @@ class MemorySlot(HostCalls):
     @property
     def read_only(self) -> bool:
         """Whether writes are currently refused."""
-        return self._rules.gate.read_only
+        return self._calls.gate.read_only
 
     def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
         """The scope's native ids, for the manifest."""
@@ -145,52 +156,36 @@ class MemorySlot(HostCalls):
         Raises:
             InputError: ``protocol`` is not a capability protocol.
         """
-        return guard(self._rules, self.delivery, protocol)
-
-    def trace_to(self, sink: TraceSink) -> None:
-        """Let one more sink receive the trace of every call."""
-        self._rules.sinks.append(sink)
+        return guard(self._calls, self.delivery, protocol)
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Make a scope usable. Idempotent. While read-only only where ``traits.setup_writes`` is False.
+        """Make a scope usable, until the slot is closed. Idempotent. While read-only only where
+        ``traits.setup_writes`` is False.
 
         Raises:
             ScopeError: the adapter cannot represent the scope without sharing.
             ReadOnlyError: the slot is read-only, and the scope was not set up before.
             BackendError: the backend failed.
         """
-        rules = self._rules
-        with rules.span("setup_scope", scope) as span:
+        self.delivery.leases.keep(scope)
+        await self._set_up(scope)
+
+    async def _set_up(self, scope: MemoryScope) -> None:
+        calls = self._calls
+        with calls.span("setup_scope", scope) as span:
             native_scope_of(self._adapter, scope)
-            async with rules.gate.writing(rules.lanes.order(scope)) as allowed:
-                if allowed or not rules.traits.setup_writes:
-                    rules.scopes.setdefault(scope, False)
-                    await rules.call(span, self.deadlines.setup_s, lambda: self._adapter.setup_scope(scope))
-                    rules.scopes[scope] = True
-                elif not rules.scopes.get(scope, False):
+            async with calls.gate.writing(calls.lanes.order(scope)) as allowed:
+                if allowed or not calls.traits.setup_writes:
+                    calls.scopes.setdefault(scope, False)
+                    await calls.call(
+                        span, self._calls.deadlines.setup_s, lambda: self._adapter.setup_scope(scope)
+                    )
+                    calls.scopes[scope] = True
+                elif not calls.scopes.get(scope, False):
                     raise ReadOnlyError(
                         f"scope {scope.label} is not set up, which may write; set it up before set_mode(read_only)"
                     )
         await self.delivery.deliver(scope)
-
-    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """Native ids an event is stored under, or None where it is not stored; see :attr:`can_look_up`.
-
-        Raises:
-            CapabilityNotSupported: this backend has no look-up.
-            BackendError: the backend failed.
-        """
-        rules = self._rules
-        with rules.span("find_event", event.scope, event_id=event.event_id) as span:
-            if not self.can_look_up:
-                raise CapabilityNotSupported(f"{self.backend_name} cannot look an event up by its id")
-            rules.check_scope(event.scope)
-            return await rules.look_up(span, event)
-
-    @property
-    def can_look_up(self) -> bool:
-        """Whether :meth:`find_event` can say if an event is stored."""
-        return isinstance(self._adapter, SupportsEventLookup)
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Switch between accumulation and read-only test sessions (spec 4.2).
@@ -202,10 +197,10 @@ class MemorySlot(HostCalls):
             BackendTimeout: writes did not end in time, and the mode is as before; or the adapter did not answer.
             BackendError: the adapter failed.
         """
-        rules = self._rules
-        with rules.span("set_mode") as span, rules.mapping("set_mode"):
-            async with rules.gate.switching(mode.read_only, self.deadlines.drain_s) as drained:
-                await rules.call(span, self.deadlines.write_s, lambda: self._adapter.set_mode(mode))
+        calls = self._calls
+        with calls.span("set_mode") as span, calls.mapping("set_mode"):
+            async with calls.gate.switching(mode.read_only, self._calls.deadlines.drain_s) as drained:
+                await calls.call(span, self._calls.deadlines.write_s, lambda: self._adapter.set_mode(mode))
         return ModeReceipt(read_only=mode.read_only, reason=mode.reason, drained=drained)
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
@@ -220,16 +215,7 @@ class MemorySlot(HostCalls):
             InputError: nothing is left of the event once recalled context is stripped.
             BackendError: the backend failed, and the event is not stored.
         """
-        with self._span_of(event) as span:
-            event = without_recalled_context(event)
-            written = await self._rules.write(
-                span, lambda: self.delivery.write(span, event), lambda: skipped_receipts(event)
-            )
-            return written[0]
-
-    def _span_of(self, event: MemoryEvent) -> Span:
-        ids = {"session_id": event.session_id, "event_id": event.event_id}
-        return self._rules.span("record_event", event.scope, **ids)
+        return cast(WriteReceipt, await self.delivery.record(event))
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """Ask the memory; the result holds the raw payload, the fitted context section and the trace.
@@ -239,22 +225,22 @@ class MemorySlot(HostCalls):
             IsolationError: the backend returned a row of another scope.
             BackendError: the backend failed. Empty is never an error, and an error never looks empty.
         """
-        rules, fields = self._rules, {"session_id": request.session_id}
+        calls, fields = self._calls, {"session_id": request.session_id}
         if request.filters.get(CROSS_CONTEXT) is True:
             fields["cs_filtering"] = "none"
-        with rules.span("retrieve", request.scope, **fields) as span:
-            rules.check_scope(request.scope)
+        with calls.span("retrieve", request.scope, **fields) as span:
+            calls.check_scope(request.scope)
             self.delivery.check_readable(request.scope)
-            check_filters(request, rules.traits.filter_operators)
+            check_filters(request, calls.traits.filter_operators)
             asked = self._rendering.asked(request)
             waited = self.delivery.waiting(request.scope)
-            result = await rules.call(
-                span, self.deadlines.retrieve_s, lambda: self._adapter.retrieve(asked), RetrieveResult
+            result = await calls.call(
+                span, self._calls.deadlines.retrieve_s, lambda: self._adapter.retrieve(asked), RetrieveResult
             )
-            with rules.mapping("format_context"):
+            with calls.mapping("format_context"):
                 result, section, measured = self._rendering.fitted(result, request)
             state = self.delivery.consistency(request.scope, result.trace.consistency, waited=waited)
-            trace = rules.finish(span, result.trace, consistency=state, **measured)
+            trace = calls.finish(span, result.trace, consistency=state, **measured)
         return result.model_copy(update={"formatted_context": section, "trace": trace})
 
     def format_context(self, result: RetrieveResult) -> str:
@@ -263,7 +249,7 @@ class MemorySlot(HostCalls):
         Raises:
             BackendError: the adapter's own rendering failed.
         """
-        with self._rules.mapping("format_context"):
+        with self._calls.mapping("format_context"):
             return result.formatted_context or self._rendering.section(result)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
@@ -275,17 +261,17 @@ class MemorySlot(HostCalls):
         Raises:
             ReadOnlyError: the slot is read-only; a test session must not reset anything.
         """
-        rules = self._rules
+        calls = self._calls
 
         def refuse() -> ResetReceipt:
             raise ReadOnlyError("reset_scope is refused while the slot is read-only; set_mode first")
 
-        with rules.span("reset_scope", scope) as span:
-            return await rules.write(span, lambda: self.delivery.reset(span, scope), refuse, tried=True)
+        with calls.span("reset_scope", scope) as span:
+            return await calls.write(span, lambda: self.delivery.reset(span, scope), refuse, tried=True)
 
     async def health(self) -> BackendHealth:
         """Probe the backend. A failing probe is ``unavailable`` with diagnostics, not an exception."""
-        return await health_of(self._rules, self.delivery)
+        return await health_of(self._calls, self.delivery)
 
     async def aclose(self) -> None:
         """Wait for calls under way (at most ``deadlines.close_s``) and release the adapter. Idempotent.
@@ -296,10 +282,40 @@ class MemorySlot(HostCalls):
             BackendError: the adapter could not release everything.
         """
         try:
-            await self._rules.close()
+            await self._calls.close()
         finally:
-            if self._rules.released:
+            if self._calls.released:
                 self.delivery.close()
+
+    async def before_turn(
+        self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
+    ) -> str:
+        """The context section for the prompt of the coming turn, or ``""`` where nothing is remembered.
+
+        Args:
+            user: what the user just said; recalled context in it is ignored.
+            session_id: the conversation.
+            scope: in place of the slot's default.
+            fields: ``budget``, ``scenario``, ``context``, ``attribute``, ``filters``, ``exclude_session``, see
+                :class:`~memory.slot.turns.RecallFields`.
+        """
+        fields["budget"] = fields.get("budget") or self.delivery.budget
+        request = request_of(user, session_id, self.delivery.scope_or_default(scope), **fields)
+        return (await self.retrieve(request)).formatted_context
+
+    async def after_turn(
+        self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
+    ) -> WriteReceipt:
+        """Record what was said in a turn.
+
+        Args:
+            session_id: the conversation.
+            scope: in place of the slot's default.
+            fields: ``user``, ``assistant``, ``messages``, ``event_id``, ``turn_id``, ``timestamp``, ``agent_id``,
+                ``scenario``, ``context``, ``attribute``, ``metadata``, see :class:`~memory.slot.turns.TurnFields`.
+        """
+        event = event_from_turn(session_id, self.delivery.scope_or_default(scope), **fields)
+        return cast(WriteReceipt, await self.delivery.record(event))
 
     def for_scope(
         self,
@@ -324,67 +340,5 @@ class MemorySlot(HostCalls):
         given = {"persona_id": persona_id, "run_id": run_id, "agent_id": agent_id}
         changed = {name: value for name, value in given.items() if value is not None}
         whole = not (scope or self.scope) and {"persona_id", "run_id"} <= changed.keys()
-        base = {} if whole else dict(self.scope_or_default(scope))
-        return ScopedMemory(self, self.leases, MemoryScope(**{**base, **changed}))
-
-    def is_set_up(self, scope: MemoryScope) -> bool:
-        """Whether :meth:`setup_scope` was called for it, and :meth:`release_scope` not since."""
-        return self._rules.scopes.get(scope, False)
-
-    def release_scope(self, scope: MemoryScope) -> None:
-        """Forget that a scope was set up, with what is held for it in this process. Its memory stays."""
-        self._rules.drop_scope(scope)
-
-    async def keep_event(self, event: MemoryEvent) -> bool | None:
-        """Make an event durable in the journal now; :meth:`deliver_waiting` sends it, or the next start.
-
-        Returns:
-            True where it is in the journal and waits, False where it was delivered before, and None where nothing
-            was kept: there is no journal, or the slot is read-only.
-
-        Raises:
-            JournalError: the journal cannot keep it.
-            InputError: nothing is left of it once recalled context is stripped, or its id has other messages.
-            BackendRejected: it was refused for good before.
-            ScopeError: the adapter cannot represent its scope.
-        """
-        if self.read_only or self.closed:
-            return None
-        native_scope_of(self._adapter, event.scope)
-        return await self.delivery.keep(without_recalled_context(event))
-
-    def resets(self, scope: MemoryScope | None = None) -> int:
-        """How often a scope, or any, was reset through this slot, or may have been."""
-        return self.delivery.resets.total() if scope is None else self.delivery.resets[scope]
-
-    async def record_accepted(
-        self, event: MemoryEvent, resets: int, count: Callable[[MemoryScope], int] | None = None
-    ) -> WriteReceipt | None:
-        """As :meth:`record_event`, for an event accepted when ``count`` (:meth:`resets` by default) was ``resets``.
-
-        Returns:
-            None where its scope was reset since: it is erased with the others, and not sent.
-        """
-        with self._span_of(event) as span:
-            event = without_recalled_context(event)
-
-            async def perform() -> list[WriteReceipt]:
-                now = (count or self.resets)(event.scope)
-                return await self.delivery.write(span, event) if resets == now else []
-
-            written = await self._rules.write(span, perform, lambda: skipped_receipts(event))
-            return written[0] if written else None
-
-    @property
-    def has_journal(self) -> bool:
-        """Whether events are kept before they are sent."""
-        return isinstance(self.delivery, DurableDelivery)
-
-    async def deliver_waiting(self, scope: MemoryScope) -> str | None:
-        """Deliver what waits for a scope that is set up; why some of it waits on, or None."""
-        return await self.delivery.deliver(scope)
-
-    def emit_trace(self, operation: str, scope: MemoryScope | None, **fields: object) -> Trace:
-        """A line in the trace for what was decided about the memory without a call of it, such as ``recall``; none
-        of its fields is user text."""
-        return self._rules.finish(Span(self._rules, operation, scope, {}), None, **fields)
+        base = {} if whole else dict(self.delivery.scope_or_default(scope))
+        return ScopedMemory(self, self.delivery.leases, MemoryScope(**{**base, **changed}))

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 import anyio
 
-from memory.contract.adapter import MemoryAdapter, SupportsReadiness
-from memory.contract.errors import InputError, ScopeError
+from memory.contract.adapter import SupportsReadiness
+from memory.contract.errors import InputError
 from memory.contract.events import MemoryEvent, Message
 from memory.contract.formatting import strip_json
 from memory.contract.receipts import BackendReadiness, ResetReceipt, WriteReceipt
 from memory.contract.requests import ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
+from memory.slot.calls import NativeCalls
 
 T = TypeVar("T")
 
@@ -54,61 +54,6 @@ class TurnFields(TypedDict, total=False):
     context: str | None
     attribute: str | None
     metadata: Mapping[str, object] | None
-
-
-class HostCalls(MemoryAdapter):
-    """``before_turn`` and ``after_turn``, by the contract alone."""
-
-    def __init__(self, scope: MemoryScope | None, budget: ContextBudget) -> None:
-        self.scope = scope
-        self.budget = budget
-
-    @abstractmethod
-    def capability(self, protocol: Callable[..., T]) -> T | None:
-        """See :meth:`MemorySlot.capability`."""
-
-    @abstractmethod
-    def is_set_up(self, scope: MemoryScope) -> bool:
-        """See :meth:`MemorySlot.is_set_up`."""
-
-    @abstractmethod
-    def release_scope(self, scope: MemoryScope) -> None:
-        """See :meth:`MemorySlot.release_scope`."""
-
-    async def before_turn(
-        self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
-    ) -> str:
-        """The context section for the prompt of the coming turn, or ``""`` where nothing is remembered.
-
-        Args:
-            user: what the user just said; recalled context in it is ignored.
-            session_id: the conversation.
-            scope: in place of the slot's default.
-            fields: ``budget``, ``scenario``, ``context``, ``attribute``, ``filters``, ``exclude_session``, see
-                :class:`~memory.slot.turns.RecallFields`.
-        """
-        fields["budget"] = fields.get("budget") or self.budget
-        request = request_of(user, session_id, self.scope_or_default(scope), **fields)
-        return (await self.retrieve(request)).formatted_context
-
-    async def after_turn(
-        self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
-    ) -> WriteReceipt:
-        """Record what was said in a turn.
-
-        Args:
-            session_id: the conversation.
-            scope: in place of the slot's default.
-            fields: ``user``, ``assistant``, ``messages``, ``event_id``, ``turn_id``, ``timestamp``, ``agent_id``,
-                ``scenario``, ``context``, ``attribute``, ``metadata``, see :class:`~memory.slot.turns.TurnFields`.
-        """
-        return await self.record_event(event_from_turn(session_id, self.scope_or_default(scope), **fields))
-
-    def scope_or_default(self, scope: MemoryScope | None = None) -> MemoryScope:
-        """``scope``, or the slot's own; ScopeError where there is neither."""
-        if (chosen := scope or self.scope) is None:
-            raise ScopeError("no scope: give scope=, or set memory.scope in the configuration")
-        return chosen
 
 
 def request_of(
@@ -151,38 +96,74 @@ def _check_text(name: str, said: object) -> None:
 
 
 class ScopeLeases:
-    """Which scopes views have set up: the one used longest ago is released where over ``max_idle`` are idle."""
+    """Which scopes views have set up: the one used longest ago is released where over ``max_idle`` are idle.
 
-    def __init__(self, slot: HostCalls, max_idle: int) -> None:
-        self._slot = slot
+    A scope that the host has set up itself is never released.
+    """
+
+    def __init__(
+        self, set_up: Callable[[MemoryScope], Awaitable[None]], calls: NativeCalls, max_idle: int
+    ) -> None:
+        self._set_up = set_up
+        self._calls = calls
         self._max_idle = max_idle
         self._users: OrderedDict[MemoryScope, int] = OrderedDict()
+        self._of_host: set[MemoryScope] = set()
         self._setting_up: dict[MemoryScope, anyio.Lock] = {}
+
+    def keep(self, scope: MemoryScope) -> None:
+        """The host sets a scope up itself, and answers for it."""
+        self._of_host.add(scope)
+
+    def let_go(self, scope: MemoryScope) -> None:
+        """The host has released a scope."""
+        self._of_host.discard(scope)
 
     @asynccontextmanager
     async def lease(self, scope: MemoryScope) -> AsyncIterator[None]:
         """Keep a scope set up while the body runs; set it up first where it is not."""
-        if scope not in self._users and self._slot.is_set_up(scope):
-            yield  # the host did it, and answers for it
+        is_set_up = self._calls.scopes.get
+        if scope in self._of_host and is_set_up(scope, False):
+            yield
             return
         self._users[scope] = self._users.get(scope, 0) + 1
         try:
-            if not self._slot.is_set_up(scope):
+            if not is_set_up(scope, False):
                 async with self._setting_up.setdefault(scope, anyio.Lock()):
-                    if not self._slot.is_set_up(scope):
-                        await self._slot.setup_scope(scope)
+                    if not is_set_up(scope, False):
+                        await self._set_up(scope)
             yield
         finally:
             self._users[scope] -= 1
             self._users.move_to_end(scope)
             if not self._users[scope]:
                 self._setting_up.pop(scope, None)
-                if not self._slot.is_set_up(scope):
+                if not is_set_up(scope, False):
                     del self._users[scope]
-            if (too_many := len(self._users) - self._max_idle) > 0:
-                for idle in [scope for scope, users in self._users.items() if not users][:too_many]:
-                    del self._users[idle]
-                    self._slot.release_scope(idle)
+            self._release_idle()
+
+    def _release_idle(self) -> None:
+        if (too_many := len(self._users) - self._max_idle) <= 0:
+            return
+        for idle in [scope for scope, users in self._users.items() if not users][:too_many]:
+            del self._users[idle]
+            if idle not in self._of_host:
+                self._calls.drop_scope(idle)
+
+
+class _Slot(Protocol):
+    """What a view asks of its slot; see :class:`~memory.slot.slot.MemorySlot`."""
+
+    backend_name: str
+
+    async def before_turn(
+        self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
+    ) -> str: ...
+    async def after_turn(
+        self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]
+    ) -> WriteReceipt: ...
+    async def reset_scope(self, scope: MemoryScope) -> ResetReceipt: ...
+    def capability(self, protocol: Callable[..., T]) -> T | None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -190,7 +171,7 @@ class ScopedMemory:
     """A light view of a slot; hundreds of them cost what their memories cost, and need no closing. Its scope is set
     up at its first use, and again where the slot released it because many others were used since."""
 
-    _slot: HostCalls
+    _slot: _Slot
     _leases: ScopeLeases
     scope: MemoryScope
 

@@ -144,7 +144,8 @@ class Verdict:
 
     Attributes:
         state: ``waiting`` (failed, and certainly not stored: sent again after a pause), ``unknown`` (no answer),
-            ``aside`` (refused for good), ``held`` (not attempted), or what it became, such as ``committed``.
+            ``aside`` (refused for good), ``held`` (not attempted: the destination could not be asked), or what it
+            became, such as ``committed``.
         why: for whoever waits behind it.
         error: class of the failure.
         outcome: JSON text to keep.
@@ -163,6 +164,7 @@ class Lease:
     lane: Lane
     fence: int
     renewed_at: float  # by the monotonic clock
+    released: bool = False
 
     @property
     def fresh(self) -> bool:
@@ -218,6 +220,7 @@ class Outbox:
         self._pid = 0
         self._held: dict[Lane, Lease] = {}
         self._watched: dict[Lane, tuple[int, str, int, float]] = {}
+        self._unasked: dict[Lane, int] = {}  # how often in a row its destination could not be asked
         self._keeper: threading.Thread | None = None
         self._ended = threading.Event()
 
@@ -251,13 +254,29 @@ class Outbox:
         where = f"{_IN_LANE} AND key = ? AND state != 'reset'"
         if found := self.read(db, where, (self.kind, *lane, key)):
             return found[0]
-        self._order(db, lane)
-        db.execute(
-            "INSERT INTO outbox (kind, destination, scope, persona, key, payload, digest, state, sent, outcome) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (self.kind, *lane, persona, key, payload, digest_of(payload), state, int(sent), outcome),
-        )
+        self.put(db, lane, key, payload, persona=persona, state=state, sent=sent, outcome=outcome)
         return None
+
+    def put(
+        self,
+        db: Any,
+        lane: Lane,
+        key: str,
+        payload: str,
+        *,
+        persona: str = "",
+        state: str = "waiting",
+        sent: bool = False,
+        outcome: str | None = None,
+    ) -> int:
+        """Keep an entry whose key is known to be new; its number. As part of a call of the store."""
+        self._order(db, lane)
+        row = (self.kind, *lane, persona, key, payload, digest_of(payload), state, int(sent), outcome)
+        statement = (
+            "INSERT INTO outbox (kind, destination, scope, persona, key, payload, digest, state, sent, outcome) "
+            f"VALUES ({', '.join('?' * len(row))}) RETURNING seq"
+        )
+        return int(db.execute(statement, row).fetchone()[0])
 
     def _order(self, db: Any, lane: Lane) -> None:
         """A server numbers rows before they can be seen: writers of a lane wait for each other."""
@@ -350,7 +369,6 @@ class Outbox:
 
     async def release(self, lease: Lease) -> None:
         """Let others deliver the lane."""
-        self._held.pop(lease.lane, None)
         await self.store.run(lambda db: self.give_back(db, lease))
 
     def _give_all_back(self, db: Any) -> None:
@@ -359,7 +377,9 @@ class Outbox:
 
     def give_back(self, db: Any, lease: Lease) -> None:
         """As :meth:`release`, as part of a call of the store."""
-        self._held.pop(lease.lane, None)
+        if self._held.get(lease.lane) is lease:
+            del self._held[lease.lane]
+        lease.released = True
         db.execute(
             f"UPDATE lanes SET holder = '' WHERE {_IN_LANE} AND fence = ? AND holder = ?",
             (self.kind, *lease.lane, lease.fence, self._holder),
@@ -477,61 +497,60 @@ class Outbox:
             raise
         except Exception as error:
             verdict = Verdict("waiting", type(error).__name__, type(error).__name__)
-        if verdict.state == "held":
-            return verdict.why
         verdict = await self.note(lease, entry, verdict)
-        return (verdict.why or "its turn will come") if verdict.state in OPEN else None
+        return (verdict.why or "its turn will come") if verdict.state in (*OPEN, "held") else None
 
     async def _may_send(self, lease: Lease, entry: Entry) -> bool:
         """Note that an attempt begins, unless the lane is another's by now."""
         if entry.sent:
             return await self.holds(lease)
+        return await self.store.run(lambda db: self.mark_sent(db, lease, entry.seq))
+
+    def mark_sent(self, db: Any, lease: Lease, seq: int) -> bool:
+        """An attempt begins, unless the lane is another's by now. As part of a call of the store."""
         mark = f"UPDATE outbox SET sent = 1 WHERE seq = ? AND {_IS_OPEN} AND {_FENCED}"
-        values = (entry.seq, *self._fence_of(lease))
-        return bool(await self.store.run(lambda db: db.execute(mark, values).rowcount))
+        return bool(db.execute(mark, (seq, *self._fence_of(lease))).rowcount)
 
     async def note(self, lease: Lease, entry: Entry, verdict: Verdict) -> Verdict:
         """Note what became of an attempt, and return what stands there now."""
-        [noted] = await self.store.run(lambda db: self.note_all(db, lease, [(entry, verdict)]))
-        return noted
+        return await self.store.run(
+            lambda db: self.note_one(db, lease, entry.seq, verdict, attempts=entry.attempts)
+        )
 
-    def note_all(self, db: Any, lease: Lease, made: Iterable[tuple[Entry, Verdict]]) -> list[Verdict]:
-        """As :meth:`note` for several, as part of a call of the store."""
-        return [self._note(db, lease, entry, verdict) for entry, verdict in made]
-
-    def _note(self, db: Any, lease: Lease, entry: Entry, verdict: Verdict) -> Verdict:
-        attempts = entry.attempts + (verdict.state in (*OPEN, "aside"))
+    def note_one(self, db: Any, lease: Lease, seq: int, verdict: Verdict, *, attempts: int = 0) -> Verdict:
+        """As :meth:`note`, as part of a call of the store; ``attempts`` are the earlier ones."""
+        lane = lease.lane
+        if verdict.state == "held":
+            self._unasked[lane] = self._unasked.get(lane, 0) + 1
+            pause = f"UPDATE outbox SET next_try = ? WHERE seq = ? AND {_IS_OPEN} AND {_FENCED}"
+            next_try = time.time() + pause_s(self._unasked[lane])
+            db.execute(pause, (next_try, seq, *self._fence_of(lease)))
+            return verdict
+        self._unasked.pop(lane, None)
+        attempts += verdict.state in (*OPEN, "aside")
         if verdict.state == "unknown" and attempts >= MAX_UNANSWERED:
             verdict = Verdict("aside", verdict.why, NO_ANSWER, verdict.outcome)
         if verdict.state not in (*OPEN, "aside"):
-            self._note_done(db, entry, verdict)
+            self._note_done(db, seq, verdict)
             return verdict
         next_try = time.time() + pause_s(attempts) if verdict.state in OPEN else 0.0
         db.execute(
             "UPDATE outbox SET state = ?, sent = 1, attempts = ?, next_try = ?, error = ?, "
             f"outcome = coalesce(?, outcome) WHERE seq = ? AND {_IS_OPEN} AND {_FENCED}",
-            (
-                verdict.state,
-                attempts,
-                next_try,
-                verdict.error,
-                verdict.outcome,
-                entry.seq,
-                *self._fence_of(lease),
-            ),
+            (verdict.state, attempts, next_try, verdict.error, verdict.outcome, seq, *self._fence_of(lease)),
         )
         return verdict
 
-    def _note_done(self, db: Any, entry: Entry, verdict: Verdict) -> None:
+    def _note_done(self, db: Any, seq: int, verdict: Verdict) -> None:
         # Not fenced: it arrived, whoever holds the lane by now.
         if self._keep:
             db.execute(
                 "UPDATE outbox SET state = ?, outcome = ?, next_try = 0 "
                 f"WHERE seq = ? AND (state = 'aside' OR {_IS_OPEN})",
-                (verdict.state, verdict.outcome, entry.seq),
+                (verdict.state, verdict.outcome, seq),
             )
         else:
-            db.execute(f"DELETE FROM outbox WHERE seq = ? AND (state = 'aside' OR {_IS_OPEN})", (entry.seq,))
+            db.execute(f"DELETE FROM outbox WHERE seq = ? AND (state = 'aside' OR {_IS_OPEN})", (seq,))
 
     def _fence_of(self, lease: Lease) -> tuple[Any, ...]:
         return (self.kind, *lease.lane, lease.fence, self._holder)

@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -83,8 +84,9 @@ class PostgresStore(Store):
     ) -> None:
         super().__init__(tables, error=error, lost=lost, within_s=within_s)
         self._url = url
-        self._server = _Server.entered(url)
-        self.place = self._server.place
+        self._server: _Server | None = None
+        self._given_back: Any = None
+        self.place = _place_of(url)
 
     def handle(
         self,
@@ -100,9 +102,7 @@ class PostgresStore(Store):
     def call(self, work: Callable[[Any], T], *, writes: bool = True, within_s: float | None = None) -> T:
         self._check_open()
         ends = time.monotonic() + (self.within_s if within_s is None else within_s)
-        if self._server.pid != os.getpid():  # forked: the connections are the parent's
-            self._server = _Server.entered(self._url)
-        server = self._server
+        server = self._entered()
         repeated = False
         while True:
             call = _Call(server, self, work, writes, ends)
@@ -128,13 +128,19 @@ class PostgresStore(Store):
         """The server's log and copies are its owner's matter."""
         return True
 
-    def megabytes(self) -> float:
-        return 0.0
-
     def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self._server.leave()
+        self.closed = True
+        if self._given_back is not None:
+            self._given_back()
+
+    def _entered(self) -> _Server:
+        """The connections, for one more user; a forked child has its own."""
+        server = self._server
+        if server is None or server.pid != os.getpid():
+            server = self._server = _Server.entered(self._url)
+            # A handle that nobody closes gives them back when it is collected.
+            self._given_back = weakref.finalize(self, server.leave)
+        return server
 
 
 class _Call:
@@ -217,6 +223,28 @@ def _shut(connection: psycopg.Connection[Any] | None) -> None:
             twin.shutdown(socket.SHUT_RDWR)
 
 
+def _parsed(url: str) -> dict[str, Any]:
+    """The parts of a URL; ConfigError where psycopg is not installed, or cannot read it."""
+    try:
+        import psycopg
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError:
+        raise ConfigError("memory.state: PostgreSQL needs psycopg: pip install 'memslot[postgres]'") from None
+    try:
+        return dict(conninfo_to_dict(url))
+    except psycopg.Error:  # which repeats the URL
+        raise ConfigError(
+            "memory.state: cannot be read; write postgresql://user:password@host:5432/database"
+        ) from None
+
+
+def _place_of(url: str) -> str:
+    """Where it is, for messages, without the password."""
+    given = _parsed(url)
+    host = given.get("host") or "localhost"
+    return f"PostgreSQL at {host}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
+
+
 class _Server:
     """The connections that all handles of a URL share in this process."""
 
@@ -224,21 +252,11 @@ class _Server:
     _registering: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, url: str) -> None:
-        try:
-            import psycopg
-            from psycopg.conninfo import conninfo_to_dict, make_conninfo
-        except ImportError:
-            raise ConfigError(
-                "memory.state: PostgreSQL needs psycopg: pip install 'memslot[postgres]'"
-            ) from None
-        try:
-            given = conninfo_to_dict(url)
-        except psycopg.Error:  # which repeats the URL
-            raise ConfigError(
-                "memory.state: cannot be read; write postgresql://user:password@host:5432/database"
-            ) from None
-        host = given.get("host") or "localhost"
-        self.place = f"PostgreSQL at {host}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
+        import psycopg
+        from psycopg.conninfo import make_conninfo
+
+        given = _parsed(url)
+        self.place = _place_of(url)
         self.psycopg = psycopg
         self.pid = os.getpid()
         self.room = threading.Semaphore(_CONNECTIONS)

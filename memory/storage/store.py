@@ -131,10 +131,6 @@ class Store(ABC):
         """Leave nothing of erased rows beside the tables; whether that was possible. Blocks."""
 
     @abstractmethod
-    def megabytes(self) -> float:
-        """How much the rows take, in units of 2**20 bytes; 0 where the server's owner counts that. Blocks."""
-
-    @abstractmethod
     def close(self) -> None:
         """Give the handle back; the last one closes the connections. Idempotent."""
 
@@ -170,7 +166,7 @@ class SqliteStore(Store):
     ) -> None:
         super().__init__(tables, error=error, lost=lost, within_s=within_s)
         self.path = path and path.absolute()
-        self.place = "this process" if self.path is None else str(self.path)
+        self.place = "this process, until it ends" if self.path is None else str(self.path)
         self._durability = durability
         self._file: _File | None = None
         self._opening = threading.Lock()
@@ -234,16 +230,6 @@ class SqliteStore(Store):
             return self._opened().fold(time.monotonic() + self.within_s)
         except (OSError, sqlite3.Error) as error:
             raise self._in_words(error) from error
-
-    def megabytes(self) -> float:
-        def measure(db: sqlite3.Connection) -> float:
-            pages, free, size = (
-                db.execute(f"PRAGMA {name}").fetchone()[0]
-                for name in ("page_count", "freelist_count", "page_size")
-            )
-            return float((pages - free) * size / 2**20)
-
-        return self.call(measure, writes=False)
 
     def close(self) -> None:
         self.closed = True

@@ -21,9 +21,8 @@ from memory import MemorySlot, SupportsBulkIngest
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot
 from memory.runtime._replay import replay
-from memory.slot.journal import Journal
-from memory.slot.journal_file import JournalKey
 from memory.slot.sqlite_file import Durability
+from memory.storage.journal import Journal, JournalKey
 from memory.testing import FakeBackend
 
 WRITES, ROUNDS, PAST = 3000, 10, 1000

@@ -15,7 +15,7 @@ from memory.adapter import BaseAdapter
 from memory.runtime._policy import TurnMemory, TurnPolicy
 from memory.runtime.signet.http import TokenGrant
 from memory.runtime.signet.server import RuntimeAdapterServer
-from memory.slot.host_store import HostStore
+from memory.storage.kept import HostStore
 from memory.testing import FakeBackend
 
 BASE = MemoryScope(run_id="r", persona_id="ada")
@@ -78,7 +78,7 @@ async def daemon(
     adapter = backend or FakeBackend()
     policy = policy or TurnPolicy(exclude_session=True)
     async with (
-        MemorySlot(adapter, scope=BASE, host_file=host_file) as slot,
+        MemorySlot(adapter, scope=BASE, store=host_file) as slot,
         TurnMemory(slot, policy) as memory,
     ):
         store = HostStore(slot.backend_name, host_file)

@@ -29,7 +29,7 @@ from memory.runtime import _attach_owner as attach_owner
 from memory.runtime import _writing as writing
 from memory.runtime._attach_owner import Place
 from memory.runtime._remote import RemoteAdapter
-from memory.slot.host_store import HostStore
+from memory.storage.kept import HostStore
 
 OWNER = """
 import sys, json, anyio
@@ -249,7 +249,7 @@ async def test_what_its_owner_or_the_host_store_does_not_take_is_counted_and_bre
         raise BackendUnavailable("it does not answer", sent=False)
 
     def damaged(self: HostStore, scope: MemoryScope | None = None) -> int:
-        raise StoreError("hosts.db: damaged")
+        raise StoreError("memslot.db: damaged")
 
     given = config(tmp_path, journal=broken == "owner")
     async with open_shared(given), open_shared(given) as second, TurnMemory(second) as memory:

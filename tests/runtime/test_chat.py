@@ -24,8 +24,9 @@ from memory.plugins.config import load_config
 from memory.runtime import reports_file, waiting_reports
 from memory.runtime._channel import CommandLine
 from memory.runtime._conversations import Chat
-from memory.slot.host_store import HostStore
+from memory.slot.delivery import Delivery
 from memory.storage.insert import insert
+from memory.storage.kept import HostStore
 
 REMEMBERS = ("mem0", "simple_rag", "full_history", "rolling_summary")
 CONTROLS = {
@@ -118,7 +119,7 @@ async def test_what_can_neither_be_written_nor_kept_is_counted_at_the_end(
     def full(*_: object) -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(MemorySlot, "record_accepted", refuse)
+    monkeypatch.setattr(Delivery, "record", refuse)
     monkeypatch.setattr(HostStore, "put", full)
     file = config(tmp_path, "full_history", {"policy": {"drain_s": 0.1}})
     with pytest.raises(LifecycleError, match="1 acknowledged events are lost"):
@@ -134,7 +135,7 @@ async def test_what_cannot_be_written_is_kept_for_the_next_chat(
 
     file = config(tmp_path, "full_history", {"policy": {"drain_s": 5.0}})
     with monkeypatch.context() as down:
-        down.setattr(MemorySlot, "record_accepted", refuse)
+        down.setattr(Delivery, "record", refuse)
         await talk(file, "My favourite tea is oolong.")
     await talk(file, "Good morning.")
     _, notices = await talk(file, "Which tea is my favourite?", "/memory")

@@ -22,7 +22,7 @@ from memory.runtime.providers.scripted import ScriptedProvider
 from memory.runtime.signet.http import Limits, TokenGrant
 from memory.runtime.signet.server import RuntimeAdapterServer
 from memory.runtime.signet.service import ServiceSettings
-from memory.slot.host_store import HostStore
+from memory.storage.kept import HostStore
 from memory.testing import FakeBackend
 from memory.testing._fake_store import FakeNativeStore
 
@@ -103,7 +103,7 @@ async def test_an_answer_streams_and_the_conversation_goes_on() -> None:
 
 
 async def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
-    native, file, model = FakeNativeStore(), tmp_path / "hosts.db", ScriptedProvider()
+    native, file, model = FakeNativeStore(), tmp_path, ScriptedProvider()
     async with talking(model, native, file) as talk:
         await talk.ask("My bike is red.", sessionKey="s")
     async with talking(model, native, file) as talk:
@@ -114,7 +114,7 @@ async def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 async def test_what_a_reset_erased_is_shown_and_kept_by_no_conversation(tmp_path: Path) -> None:
     model = Halting()
-    async with talking(model, host_file=tmp_path / "hosts.db") as talk:
+    async with talking(model, host_file=tmp_path) as talk:
         slot, store = talk.server.endpoints.memory.slot, talk.server.store
         model.resume.set()
         await talk.ask("My bike is red.", sessionKey="s")
@@ -217,7 +217,7 @@ async def test_a_model_that_fails_is_an_error_in_the_stream_and_the_conversation
 
 
 async def test_a_conversation_that_cannot_be_kept_says_so(tmp_path: Path) -> None:
-    file, model, heard = tmp_path / "hosts.db", Halting(), []
+    file, model, heard = tmp_path, Halting(), []
     async with talking(model, host_file=file) as talk:
 
         async def ask() -> None:
@@ -226,11 +226,11 @@ async def test_a_conversation_that_cannot_be_kept_says_so(tmp_path: Path) -> Non
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             await until(lambda: bool(model.requests))
-            file.unlink()
+            (file / "memslot.db").unlink()
             model.resume.set()
-        assert heard[-1]["error"].startswith("the conversation cannot go on: hosts.db: removed")
+        assert "memslot.db: removed" in heard[-1]["error"]
         answer = await talk.http.post("/api/chat", json={"content": "Hello?", "sessionKey": "s"})
-        assert (answer.status_code, "hosts.db: removed" in answer.json()["error"]) == (503, True)
+        assert (answer.status_code, "memslot.db: removed" in answer.json()["error"]) == (503, True)
 
 
 async def test_limits_and_malformed_turns_are_answered_before_the_stream() -> None:

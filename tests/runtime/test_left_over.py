@@ -48,7 +48,7 @@ def event(name: str) -> MemoryEvent:
 
 
 def memory(directory: Path, pause_s: float, drain_s: float) -> TurnMemory:
-    slot = MemorySlot(Slow(directory / "stored", pause_s), scope=SCOPE, host_file=directory / "hosts.db")
+    slot = MemorySlot(Slow(directory / "stored", pause_s), scope=SCOPE, store=directory)
     return TurnMemory(slot, TurnPolicy(drain_s=drain_s))
 
 

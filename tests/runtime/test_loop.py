@@ -274,7 +274,7 @@ async def test_what_the_start_recalled_stands_in_the_first_prompt_beside_what_th
     assert (second.count("My bike is red."), second.count("I am Ada.")) == (1, 0), (
         "the start's, in the first prompt"
     )
-    memory.slot.budget = ContextBudget(max_items=1)
+    memory.slot.delivery.budget = ContextBudget(max_items=1)
     small = session(memory, "Red.")
     await small.start("a")
     await say(small, "bike?")

@@ -116,7 +116,7 @@ def figures(text: str) -> dict[str, float]:
 
 async def test_figures_are_told_to_callers_and_hold_no_text() -> None:
     async with daemon(tokens={ADA: BASE}) as signet:
-        signet.memory.slot.trace_to(signet.server.endpoints.metrics)
+        signet.memory.slot.delivery.trace_to(signet.server.endpoints.metrics)
         headers = {"authorization": f"Bearer {ADA}"}
         body = {"harness": "t", "sessionKey": "s", "userMessage": "an unspeakable word"}
         await signet.http.post("/api/hooks/user-prompt-submit", json=body, headers=headers)

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
+from journals import open_journal
 from slot_support import Lookup, Obedient, Sink, forever, until
 from turn_support import ADA, BOB, event
 
@@ -30,9 +31,10 @@ from memory.contract.errors import BackendRejected, LifecycleError
 from memory.runtime import _circuit as circuit
 from memory.runtime import _writing as writing
 from memory.runtime._policy import TurnMemory, TurnPolicy
-from memory.slot.journal import Journal
-from memory.slot.journal_file import JournalKey
+from memory.storage.journal import JournalKey
 from memory.storage.lock import FileLock
+from memory.storage.outbox import OUTBOX
+from memory.storage.store import SqliteStore
 
 DOWN = ConnectionRefusedError("down")
 
@@ -209,7 +211,7 @@ async def test_a_new_persons_set_up_goes_on_after_the_deadline(slot: MemorySlot,
         memory.policy = TurnPolicy(recall_s=20)
         await until(lambda: adapter.set_up == ["ada", "bob"])
         assert (await memory.recall("tea?", session_id="s", scope=BOB)).failure is None
-        slot.release_scope(BOB)
+        slot.delivery.release_scope(BOB)
         adapter.next_setup, memory.policy = [forever], TurnPolicy(recall_s=0.05)
         again = await memory.recall("tea?", session_id="s", scope=BOB)
         assert "still being set up" in str(again.failure), "it is new once more"
@@ -420,7 +422,7 @@ async def test_an_event_that_met_a_defect_is_counted_and_may_be_handed_over_agai
 
     async with TurnMemory(slot) as memory:
         with monkeypatch.context() as defect:
-            defect.setattr(slot, "record_accepted", broken)
+            defect.setattr(slot.delivery, "record", broken)
             await memory.record(event(1))
             await memory.drain(20)
         status = memory.status()
@@ -434,7 +436,7 @@ async def test_what_waits_when_its_scope_is_reset_is_erased_with_the_rest(
     slot: MemorySlot, adapter: Obedient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closes: bool
 ) -> None:
     monkeypatch.setattr(writing, "_FIRST_PAUSE_S", 1000.0 if closes else 0.1)
-    slot.host_file = tmp_path / "hosts.db"
+    slot.delivery.store = SqliteStore(tmp_path / "memslot.db", [OUTBOX])
     adapter.next_write = [DOWN] * 1000
     async with TurnMemory(slot, TurnPolicy(open_after=1000)) as memory:
         await memory.record(event(1))
@@ -459,13 +461,13 @@ async def test_what_waits_when_its_scope_is_reset_is_erased_with_the_rest(
 async def test_what_an_earlier_start_left_is_erased_by_a_reset_that_is_finished_now(
     adapter: Obedient, tmp_path: Path
 ) -> None:
-    place, adapter.next_write = tmp_path / "hosts.db", [DOWN] * 1000
-    async with MemorySlot(adapter, scope=ADA, host_file=place) as slot, TurnMemory(slot) as memory:
+    place, adapter.next_write = tmp_path, [DOWN] * 1000
+    async with MemorySlot(adapter, scope=ADA, store=place) as slot, TurnMemory(slot) as memory:
         await memory.record(event(1))
     adapter.next_write.clear()
-    with Journal(tmp_path / "j.db") as journal:
-        await journal.begin_reset(JournalKey.of_adapter(adapter, ADA))
-    again = MemorySlot(adapter, host_file=place, journal=Journal(tmp_path / "j.db"))
+    with open_journal(tmp_path) as journal:
+        await journal.resets.begin(JournalKey.of_adapter(adapter, ADA))
+    again = MemorySlot(adapter, store=place, journal=open_journal(tmp_path))
     async with again, TurnMemory(again) as memory:
         assert memory.status()["waiting"] == 1
         assert await memory.drain(20)
@@ -475,8 +477,8 @@ async def test_what_an_earlier_start_left_is_erased_by_a_reset_that_is_finished_
 async def test_what_an_earlier_start_left_is_erased_by_a_reset_while_it_is_read(
     adapter: Obedient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, adapter.next_write = tmp_path / "hosts.db", [DOWN] * 1000
-    async with MemorySlot(adapter, scope=ADA, host_file=place) as slot, TurnMemory(slot) as memory:
+    place, adapter.next_write = tmp_path, [DOWN] * 1000
+    async with MemorySlot(adapter, scope=ADA, store=place) as slot, TurnMemory(slot) as memory:
         await memory.record(event(1))
     adapter.next_write.clear()
     read = writing.WriteBehind._left_by_earlier
@@ -488,7 +490,7 @@ async def test_what_an_earlier_start_left_is_erased_by_a_reset_while_it_is_read(
         return found
 
     monkeypatch.setattr(writing.WriteBehind, "_left_by_earlier", read_late)
-    async with MemorySlot(adapter, scope=ADA, host_file=place) as again, TurnMemory(again) as memory:
+    async with MemorySlot(adapter, scope=ADA, store=place) as again, TurnMemory(again) as memory:
         assert await memory.drain(20)
     assert adapter.rows == []
 
@@ -646,7 +648,7 @@ async def test_what_was_not_sent_is_delivered_by_the_next_start_and_by_no_later_
             return ("n1",) if event.event_id == "e1" else None
 
     def started(adapter: Obedient) -> MemorySlot:
-        return MemorySlot(adapter, scope=ADA, host_file=tmp_path / "hosts.db")
+        return MemorySlot(adapter, scope=ADA, store=tmp_path)
 
     for handed_over in (4, 0):
         hangs = Obedient()
@@ -663,7 +665,7 @@ async def test_what_was_not_sent_is_delivered_by_the_next_start_and_by_no_later_
         assert await memory.drain(20)
         assert not await memory.record(event(3)), "it was handed over before"
         assert memory.status()["not_recorded"] == 1
-        free = FileLock(tmp_path / "hosts.db-unsent", what="what was left", instead="wait")
+        free = FileLock(tmp_path / "memslot.db-unsent", what="what was left", instead="wait")
         free.acquire()
         free.release()
     assert [row.event_id for row in backend.rows] == ["e2", "e3"], "e0 was refused, e1 was there"
@@ -678,17 +680,17 @@ async def test_with_a_journal_no_scope_waits_for_room_and_what_is_held_up_is_ask
 ) -> None:
     go_on, asked = anyio.Event(), []
     async with (
-        MemorySlot(adapter, scope=ADA, journal=Journal(tmp_path / "j.db")) as slot,
+        MemorySlot(adapter, scope=ADA, journal=open_journal(tmp_path)) as slot,
         TurnMemory(slot, TurnPolicy(queue_size=1)) as memory,
     ):
         await slot.setup_scope(BOB)
-        deliver = slot.deliver_waiting
+        deliver = slot.delivery.deliver
 
         async def counted(scope: MemoryScope) -> str | None:
             asked.append(scope)
             return await deliver(scope)
 
-        monkeypatch.setattr(slot, "deliver_waiting", counted)
+        monkeypatch.setattr(slot.delivery, "deliver", counted)
         adapter.next_write = [go_on.wait]
         assert await memory.record(event(1))
         await until(lambda: adapter.calls == ["e1"])

@@ -11,16 +11,16 @@ import anyio
 import anyio.to_thread
 import pytest
 from cli_support import invoke
+from journals import open_journal
 
 from memory import MemoryEvent, MemoryScope, Message, open_memory
 from memory.contract.errors import JournalError
 from memory.plugins.opening import build_slot
 from memory.runtime import _replay as moving
 from memory.runtime import reports_file
-from memory.slot.host_store import HostStore, StoredObject
-from memory.slot.journal import Journal
-from memory.slot.journal_file import JournalEntry
 from memory.storage.insert import insert
+from memory.storage.journal import Journal, JournalEntry
+from memory.storage.kept import HostStore, StoredObject
 from memory.testing import FAKE_KEY, ScriptedLLM
 
 ADA, BOB = MemoryScope(run_id="r", persona_id="ada"), MemoryScope(run_id="r", persona_id="bob")
@@ -81,7 +81,7 @@ def bytes_below(directory: Path) -> bytes:
 
 
 def kept(journal: Path) -> list[MemoryEvent]:
-    with Journal(journal) as opened:
+    with open_journal(journal) as opened:
         return [entry.event for entry in opened.entries()]
 
 
@@ -102,11 +102,11 @@ async def test_from_mem0_to_graphiti_and_back_every_event_arrives(files, tmp_pat
         await memslot("journal", "export", first, "--out", export)
         await memslot("journal", "import", graph, export)
         await memslot("journal", "replay", graph, "--to", back)
-    assert kept(tmp_path / "graph" / "journal.db") == kept(tmp_path / "first" / "journal.db")
+    assert kept(tmp_path / "graph") == kept(tmp_path / "first")
     async with build_slot(back) as slot:
         await slot.setup_scope(BOB)
         for number in range(7):
-            assert await slot.find_event(event(number)), number
+            assert await slot.delivery.find_event(event(number)), number
         context = await slot.before_turn("Which trip took me to Quito?", session_id="later")
     assert "Quito" in context
     assert "2026-03-01" in context, "the original times came along"
@@ -144,12 +144,12 @@ async def test_one_person_moves_alone_and_is_forgotten_alone(files, tmp_path: Pa
     await recorded(first, 3)
     second = files("second", "full_history", group="conditions")
     assert "bob" in await memslot("journal", "replay", first, "--to", second, "--persona", "bob")
-    beside = HostStore("full_history", tmp_path / "first" / "hosts.db")
+    beside = HostStore("full_history", tmp_path / "first")
     beside.put(StoredObject("note", ADA, "1", {"content": "Trip number 2, of a host"}))
     beside.close()
     insert(reports_file(tmp_path / "first"), "hook", "1", '"Trip number 2, of a hook"')
     await memslot("journal", "forget", first, "--persona", "ada", "--yes")
-    assert [event.scope for event in kept(tmp_path / "first" / "journal.db")] == [BOB]
+    assert [event.scope for event in kept(tmp_path / "first")] == [BOB]
     left = bytes_below(tmp_path)
     assert b"Trip number 2" not in left
     assert b"Trip number 0" in left, "bob's own"
@@ -167,7 +167,7 @@ async def test_another_store_of_the_same_backend_is_named_by_whoever_forgets(fil
     first.write_text(config.replace("HISTORY", str(tmp_path / "now")), encoding="utf-8")
     printed = await memslot("journal", "forget", first, "--persona", "ada", "--yes")
     assert "left in the backend: what was delivered to another store of full_history" in printed
-    assert kept(tmp_path / "first" / "journal.db")
+    assert kept(tmp_path / "first")
     assert b"Trip number 2" in bytes_below(tmp_path / "before")
 
 
@@ -198,7 +198,7 @@ async def test_an_export_goes_through_a_pipe_and_leaves_no_half_of_a_file(
 
     def torn(self: Journal, *_: object) -> Iterator[JournalEntry]:
         yield from entries(self, size=1)
-        raise JournalError("journal.db: damaged")
+        raise JournalError("memslot.db: damaged")
 
     entries = Journal.entries
     monkeypatch.setattr(Journal, "entries", torn)
@@ -247,4 +247,4 @@ async def test_a_broken_export_is_refused_whole(files, tmp_path: Path, lines: st
     export = tmp_path / "past.jsonl"
     export.write_text(lines, encoding="utf-8")
     assert said in await memslot("journal", "import", config, export, code=2)
-    assert not (tmp_path / "first" / "journal.db").exists()
+    assert not (tmp_path / "first" / "memslot.db").exists()

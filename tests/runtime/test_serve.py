@@ -24,7 +24,7 @@ from variants import plain
 
 from memory.plugins.config import load_config
 from memory.runtime._serving import serve, settings_of
-from memory.slot.host_store import HOST_FILE
+from memory.storage.insert import FILE_NAME
 
 TOKENS = {"ADA_TOKEN": "token-of-ada-0000000", "EVE_TOKEN": "token-of-eve-0000000"}
 
@@ -92,7 +92,7 @@ def test_started_read_only_it_goes_on_with_no_session_and_keeps_no_chat(tmp_path
             chat = http.post("/api/chat", json={"sessionKey": f"chat {read_only}", "content": "I row."})
             if read_only:
                 http.post("/api/hooks/session-end", json=hook)
-        with closing(sqlite3.connect(tmp_path / "kept" / HOST_FILE)) as database:
+        with closing(sqlite3.connect(tmp_path / "kept" / FILE_NAME)) as database:
             rows = database.execute("SELECT kind, id, value FROM kept WHERE kind != 'note'")
             kept.append(set(rows.fetchall()))
     assert chat.status_code == 403
@@ -216,7 +216,7 @@ def test_what_was_said_of_a_memory_outlives_a_restart(tmp_path: Path) -> None:
         patch = {"importance": 0.7, "reason": "less so"}
         assert http.patch(f"/api/memory/{kept}", json=patch).json()["newVersion"] == 2
         before = http.get("/api/memories").json()
-        assert http.get("/health/ready").json()["labels"] == "kept in hosts.db"
+        assert http.get("/health/ready").json()["labels"] == "kept in memslot.db"
     with served(config) as (url, _), httpx.Client(base_url=url, timeout=60) as http:
         after = http.get("/api/memories").json()
         assert after == before

@@ -10,7 +10,7 @@ from signet_support import BASE, Daemon, daemon
 
 from memory import ContextBudget, MemoryScope
 from memory.runtime.signet.sessions import Caller, Sessions
-from memory.slot.host_store import HostStore
+from memory.storage.kept import HostStore
 
 OPENCODE = {"x_signet_actor": "opencode-plugin"}
 MCP = {"x_signet_actor": "mcp-server"}
@@ -117,9 +117,9 @@ async def test_one_budget_and_short_labels_for_both_parts(signet: Daemon) -> Non
             "/api/memory/remember", {"content": f"pot number {number} of the project", "project": "/p"}
         )
         await signet.post("/api/memory/remember", {"content": f"pot number {number} of the user"})
-    signet.memory.slot.budget = ContextBudget(max_tokens=200)
+    signet.memory.slot.delivery.budget = ContextBudget(max_tokens=200)
     answer = await prompt(signet, "pot number", project="/p")
-    assert signet.memory.slot.token_counter.count(answer["inject"]) <= 201
+    assert signet.memory.slot.delivery.token_counter.count(answer["inject"]) <= 201
     assert answer["inject"].count('scope="project"') == answer["inject"].count('scope="user"') == 1
     assert "ada" not in answer["inject"]
     assert answer["memoryCount"] == answer["inject"].count("pot number") > 2

@@ -31,7 +31,7 @@ def started(tmp_path: Path) -> Any:
     native = FakeNativeStore()
 
     def start() -> AbstractAsyncContextManager[Daemon]:
-        return daemon(FakeBackend(native), host_file=tmp_path / "hosts.db")
+        return daemon(FakeBackend(native), host_file=tmp_path)
 
     return start
 
@@ -43,7 +43,7 @@ async def signet(started: Any) -> AsyncIterator[Daemon]:
 
 
 def on_disk(directory: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in directory.glob("hosts.db*"))
+    return b"".join(path.read_bytes() for path in directory.glob("memslot.db*"))
 
 
 async def spoken(signet: Daemon, key: str, *texts: str) -> None:
@@ -143,7 +143,7 @@ async def test_a_memory_whose_forgetting_ended_in_its_middle_is_forgotten_by_the
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, step: str
 ) -> None:
     def broken(*_: Any) -> None:
-        raise StoreError("hosts.db: the disk is gone")
+        raise StoreError("memslot.db: the disk is gone")
 
     async with started() as signet:
         _, stored = await signet.post("/api/memory/remember", {"content": f"{WORD} trip", "project": "/p"})
@@ -176,7 +176,7 @@ async def test_a_session_under_way_does_not_bring_back_what_its_scopes_reset_era
     signet: Daemon, tmp_path: Path
 ) -> None:
     await spoken(signet, "s", f"I sailed to {WORD}.")
-    for scope in list(signet.memory.slot._rules.scopes):
+    for scope in list(signet.memory.slot._calls.scopes):
         await signet.memory.slot.reset_scope(scope)
     await spoken(signet, "s", "My bike is red.")
     await signet.hook("session-end", sessionKey="s")
@@ -203,12 +203,12 @@ async def test_an_answer_from_before_a_reset_is_not_recorded_after_it(signet: Da
     assert stored == ["My bike is red.", "A red bike.", "My boat is blue.", "A boat."]
 
 
-async def test_a_reset_that_cannot_reach_it_says_what_is_left(tmp_path: Path) -> None:
-    file = tmp_path / "hosts.db"
-    file.write_bytes(b"\0" * 4096)
-    async with MemorySlot(FakeBackend(), scope=BASE, host_file=file) as slot:
-        (left,) = (await slot.reset_scope(BASE)).left
-    assert left.startswith("what hosts keep beside it: hosts.db: damaged")
+async def test_a_reset_that_cannot_be_noted_is_not_begun(tmp_path: Path) -> None:
+    async with MemorySlot(FakeBackend(), scope=BASE, store=tmp_path) as slot:
+        (tmp_path / "memslot.db").write_bytes(b"nonsense" * 512)
+        with pytest.raises(StoreError, match=r"memslot\.db: damaged, or not a SQLite file"):
+            await slot.reset_scope(BASE)
+    assert slot.delivery.resets_of(BASE) == 0
 
 
 # -- attacks ----------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ async def test_a_host_file_spoilt_under_way_is_said_by_every_route_and_health(
     signet: Daemon, tmp_path: Path
 ) -> None:
     await signet.post("/api/memory/remember", {"content": "tea"})
-    (tmp_path / "hosts.db").unlink()
+    (tmp_path / "memslot.db").unlink()
     rows = len(signet.backend.store.rows)  # type: ignore[attr-defined]
     for method, path, body in (
         ("POST", "/api/memory/remember", {"content": "more tea"}),
@@ -249,11 +249,11 @@ async def test_a_host_file_spoilt_under_way_is_said_by_every_route_and_health(
     ):
         status, answer = await signet.send(method, path, body)
         assert status == 503, path
-        assert answer["error"].startswith("hosts.db: removed, replaced or emptied while it was open")
+        assert "memslot.db: removed or replaced while it was open" in answer["error"]
     assert len(signet.backend.store.rows) == rows, "nothing is stored whose labels cannot be kept"  # type: ignore[attr-defined]
     status, ready = await signet.send("GET", "/health/ready")
     assert (status, ready["status"]) == (503, "unavailable")
-    assert ready["labels"].startswith("hosts.db: removed")
+    assert "memslot.db: removed" in ready["labels"]
 
 
 async def test_without_a_file_health_says_that_it_lives_in_this_process() -> None:
@@ -264,7 +264,7 @@ async def test_without_a_file_health_says_that_it_lives_in_this_process() -> Non
 
 
 async def test_the_file_of_another_backend_shows_none_of_its_own(tmp_path: Path) -> None:
-    file = tmp_path / "hosts.db"
+    file = tmp_path
     async with daemon(FakeBackend(name="one"), host_file=file) as signet:
         await signet.post("/api/memory/remember", {"content": "tea"})
     async with daemon(FakeBackend(name="two"), host_file=file) as signet:
@@ -283,7 +283,7 @@ async def test_tools_started_read_only_find_what_projects_hold(started: Any) -> 
     adapter = FakeBackend(store)
     adapter.traits = replace(adapter.traits, setup_writes=True)
     async with (
-        MemorySlot(adapter, scope=BASE, host_file=signet.memory.slot.host_file) as slot,
+        MemorySlot(adapter, scope=BASE, store=signet.memory.slot.delivery.store) as slot,
         open_reach(slot, "shared", read_only=True) as items,
     ):
         assert [item.content for item in await items.search(WORD)] == [f"a {WORD}"]

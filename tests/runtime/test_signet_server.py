@@ -21,7 +21,7 @@ from memory.runtime.signet.server import RuntimeAdapterServer
 from memory.runtime.signet.service import ServiceSettings
 from memory.runtime.signet.sessions import Caller, Sessions, project_of
 from memory.runtime.signet.types import RuntimeAdapter
-from memory.slot.host_store import HostStore
+from memory.storage.kept import HostStore
 from memory.testing import FakeBackend
 
 

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from pathlib import Path
-
-from pydantic import SecretStr
+from typing import Any
 
 from memory import MemoryEvent, MemoryScope
-from memory.plugins.postgres import PostgresServer
-from memory.slot import journal_shared
-from memory.slot.journal import Journal
-from memory.slot.journal_file import JournalEntry, JournalKey
-from memory.slot.journal_shared import SharedJournal
+from memory.storage import outbox
+from memory.storage.insert import FILE_NAME
+from memory.storage.journal import Journal, JournalEntry, JournalKey
+from memory.storage.postgres import PostgresStore
+from memory.storage.store import SqliteStore, Store
 
 URL, LEASE_S = "MEMSLOT_TEST_STATE", 0.3
-server: PostgresServer | None = PostgresServer(SecretStr(os.environ[URL])) if URL in os.environ else None
-"""Where journals are, see the fixture ``each_store``; None for files."""
+server: str | None = os.environ.get(URL)
+"""URL of the server that keeps the journals, see the fixture ``each_store``; None for files."""
 if server is not None:  # of a process that a test has started
-    journal_shared._UNTIL = f"clock_timestamp() + interval '{LEASE_S} s'"
+    outbox.LEASE_S = LEASE_S
 
 
-def open_journal(path: Path) -> Journal:
-    """The journal of this test: a file, or that of its server."""
-    return Journal(path) if server is None else SharedJournal(server)
+def open_store(directory: Path) -> Store:
+    """The store of this test: a file in a directory, or that of its server."""
+    return SqliteStore(directory / FILE_NAME) if server is None else PostgresStore(server)
+
+
+def open_journal(directory: Path, **options: Any) -> Journal:
+    """The journal of this test."""
+    with closing(open_store(directory)) as store:
+        journal = Journal(store, **options)
+    journal.open()
+    return journal
 
 
 def key(scope: MemoryScope, backend: str = "obedient", store: str = "") -> JournalKey:
@@ -39,23 +47,29 @@ def outlive_a_lease() -> None:
 
 
 async def keep(
-    journal: Journal, *events: MemoryEvent, backend: str = "obedient"
+    journal: Journal, *events: MemoryEvent, backend: str = "obedient", sent: bool = True
 ) -> list[JournalEntry | None]:
     """Record events, those of each scope together."""
-    scopes = dict.fromkeys(event.scope for event in events)
-    return [
-        entry
-        for scope in scopes
-        for entry in await journal.append(
-            key(scope, backend), [event for event in events if event.scope == scope]
-        )
-    ]
+    found: list[JournalEntry | None] = []
+    for scope in dict.fromkeys(event.scope for event in events):
+        own = [event for event in events if event.scope == scope]
+        done = await journal.append(key(scope, backend), own, send=sent)
+        if done.lease is not None:
+            await journal.outbox.release(done.lease)
+        found.extend(done.before)
+    return found
+
+
+async def waiting(journal: Journal, scope: MemoryScope, backend: str = "obedient") -> list[JournalEntry]:
+    """The events of a scope that wait, in their order."""
+    return [JournalEntry.of(entry) for entry in await journal.outbox.waiting(key(scope, backend).lane)]
 
 
 async def wipe(journal: Journal, scope: MemoryScope) -> None:
     """Note the reset of a scope, from its beginning to its end."""
-    await journal.begin_reset(key(scope))
-    await journal.end_reset(key(scope))
+    await journal.resets.begin(key(scope))
+    await journal.resets.end(key(scope))
+    await journal.refresh()
 
 
 def backlog(journal: Journal) -> int:

@@ -24,7 +24,7 @@ from memory import MemoryScope, MemorySlot, SupportsReadiness
 from memory.plugins.config import load_config
 from memory.runtime import listening_socket, open_shared
 from memory.runtime._serving import ServeSettings, answer
-from memory.slot.host_store import HostStore
+from memory.storage.kept import HostStore
 
 TOKENS = {name: f"token-of-{name}-0000000" for name in ("ada", "eve", "ada-who-looks")}
 OPENCODE = {"x-signet-actor": "opencode-plugin", "x-signet-actor-type": "harness"}
@@ -97,11 +97,11 @@ class Windows:
             while (await self.send("GET", "/health/ready"))[1]["waiting"]:  # noqa: ASYNC110
                 await anyio.sleep(0.02)
         readiness = self.slot.capability(SupportsReadiness)
-        with HostStore(self.slot.backend_name, self.slot.host_file) as store:
+        with HostStore(self.slot.backend_name, self.slot.delivery.store) as store:
             kept = store.all("project", self.slot.scope)
             scopes = [self.slot.scope, *(MemoryScope(**row["scope"]) for row in kept)]
         for scope in scopes if readiness else ():
-            async with self.slot.leases.lease(scope):
+            async with self.slot.delivery.leases.lease(scope):
                 state = await readiness.wait_until_ready(scope, 60)
             assert state.state in ("ready", "unknown"), (scope.label, state)
 

@@ -116,7 +116,7 @@ async def test_a_closing_that_hangs_is_given_up_at_its_deadline():
         await slot.aclose()
     assert raised.value.ambiguous, "it goes on"
     adapter.hold.set()
-    slot._rules.deadlines = Deadlines()
+    slot._calls.deadlines = Deadlines()
     await slot.aclose()
     assert adapter.closed == 1
 

@@ -28,7 +28,7 @@ from memory.adapter import (
     SequentialBulk,
     ShieldedCalls,
 )
-from memory.slot import delivery
+from memory.slot import sending
 
 
 class OneByOne(SequentialBulk, Obedient):
@@ -131,7 +131,7 @@ async def test_what_a_retry_says_does_not_undo_that_the_first_was_sent(kind, aga
 
 async def test_a_retry_leaves_the_backend_a_pause(monkeypatch):
     """A server that stumbles would be asked again in the same moment."""
-    monkeypatch.setattr(delivery, "_RETRY_PAUSE_S", 60.0)
+    monkeypatch.setattr(sending, "_RETRY_PAUSE_S", 60.0)
     adapter = Obedient(write_retries=3)
     adapter.next_write = [ConnectionResetError("lost")]
     async with MemorySlot(adapter, scope=ALICE) as slot:
@@ -317,13 +317,15 @@ async def test_a_look_up_of_a_write_that_does_not_end_says_nothing_and_a_later_o
     async with MemorySlot(adapter, scope=ALICE, deadlines=deadlines) as slot:
         await slot.setup_scope(BOB)
         assert (await slot.record_event(event())).status == "unknown"
-        assert await slot.find_event(event(scope=BOB)) is None, "another scope's look-up does not wait"
+        assert await slot.delivery.find_event(event(scope=BOB)) is None, (
+            "another scope's look-up does not wait"
+        )
         with pytest.raises(BackendTimeout, match="earlier write"):
-            await slot.find_event(event())
-        slot._rules.deadlines = Deadlines()
+            await slot.delivery.find_event(event())
+        slot._calls.deadlines = Deadlines()
         async with anyio.create_task_group() as group:
             group.start_soon(after, 0.01, adapter.go_on.set)
-            assert await slot.find_event(event()) == ("n-e1",)
+            assert await slot.delivery.find_event(event()) == ("n-e1",)
 
 
 async def after(seconds, act):
@@ -340,7 +342,7 @@ async def test_a_look_up_does_not_wait_for_what_goes_on_in_the_background():
     adapter = Busy("keyed")
     async with MemorySlot(adapter, scope=ALICE, deadlines=Deadlines(query_s=20)) as slot:
         with anyio.fail_after(15):
-            assert await slot.find_event(event()) is None
+            assert await slot.delivery.find_event(event()) is None
             await slot.record_event(event())
         adapter.go_on.set()
 
@@ -358,5 +360,5 @@ async def test_a_look_up_does_not_wait_for_a_read_that_outlasted_its_deadline():
     async with MemorySlot(adapter, scope=ALICE, deadlines=QUICK) as slot:
         with pytest.raises(BackendTimeout):
             await slot.retrieve(ask())
-        assert await slot.find_event(event()) == ("n",)
+        assert await slot.delivery.find_event(event()) == ("n",)
         adapter.go_on.set()

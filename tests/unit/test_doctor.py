@@ -142,7 +142,7 @@ async def test_committed_is_looked_at_again() -> None:
 
 
 async def test_nothing_of_it_is_kept_in_a_journal_which_would_send_it_again(tmp_path: Path) -> None:
-    file = tmp_path / "journal.db"
+    file = tmp_path / "memslot.db"
     config = {"memory": {"backend": "fake", "journal": str(file), "backends": {"fake": {}}}}
     store = FakeNativeStore()
     store.faults.add("refused", times=None, endpoint="insert")

@@ -5,13 +5,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import anyio
 import pytest
-from journals import backlog, key, open_journal, outlive_a_lease
+from journals import backlog, open_journal, outlive_a_lease, waiting
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, ask, event, forever, until
 from variants import plain
 
@@ -29,8 +30,8 @@ from memory import (
 from memory.adapter import BackendRejected, SequentialBulk, ShieldedCalls
 from memory.contract.errors import JournalError
 from memory.contract.receipts import BackendReadiness
-from memory.slot import durable
-from memory.slot.journal import Journal
+from memory.slot import delivery
+from memory.storage import outbox
 
 ROUNDS = int(os.environ.get("MEMSLOT_ROUNDS", "8"))
 
@@ -61,11 +62,11 @@ class Ready(Down):
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch, each_store):
-    monkeypatch.setattr(durable, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 0.0)
 
 
 def journaled(adapter, path, **more):
-    return MemorySlot(adapter, scope=ALICE, journal=open_journal(path / "j.db"), **more)
+    return MemorySlot(adapter, scope=ALICE, journal=open_journal(path), **more)
 
 
 def stored(adapter):
@@ -110,7 +111,7 @@ async def test_opening_while_the_backend_is_still_down_is_no_error(tmp_path):
 
 
 async def test_a_pause_leaves_a_backend_alone_that_just_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr(durable, "_FIRST_PAUSE_S", 60.0)
+    monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 60.0)
     adapter = Down()
     adapter.down = True
     async with journaled(adapter, tmp_path) as slot:
@@ -166,11 +167,11 @@ async def test_an_event_without_any_answer_does_not_hold_the_others_up_for_ever(
     async with journaled(adapter, tmp_path) as slot:
         statuses = [(await slot.record_event(event(number))).status for number in range(1, 8)]
         assert statuses == ["unknown", *["queued"] * 3, *["committed"] * 3], "in their order"
-        assert adapter.calls.count("e1") == durable._MAX_UNANSWERED
+        assert adapter.calls.count("e1") == outbox.MAX_UNANSWERED
         again = await slot.record_event(event(1))
         assert again.status == "unknown", "it may be stored, however often nobody answered"
         assert "no answer" in again.warnings[-1]
-        assert adapter.calls.count("e1") == durable._MAX_UNANSWERED
+        assert adapter.calls.count("e1") == outbox.MAX_UNANSWERED
     assert stored(adapter) == [f"e{number}" for number in range(2, 8)]
 
 
@@ -191,7 +192,9 @@ async def test_what_nobody_can_look_up_is_not_overtaken(tmp_path):
 async def test_a_long_backlog_stalls_no_turn(tmp_path, monkeypatch):
     """It goes out in order and in parts, as much before each write as may take the time of one."""
     now = [0.0]
-    monkeypatch.setattr(durable, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=time.time)
+    monkeypatch.setattr(delivery, "time", clock)
+    monkeypatch.setattr(outbox, "time", clock)
 
     class Slow(Down):
         async def record_event(self, event):
@@ -200,14 +203,14 @@ async def test_a_long_backlog_stalls_no_turn(tmp_path, monkeypatch):
 
     adapter = Slow()
     adapter.down = True
-    deadlines, journal = Deadlines(write_s=60.0), open_journal(tmp_path / "j.db")
+    deadlines, journal = Deadlines(write_s=60.0), open_journal(tmp_path)
     async with MemorySlot(adapter, scope=ALICE, deadlines=deadlines, journal=journal) as slot:
         for number in range(1, 21):
             await slot.record_event(event(number))
         adapter.down = False
         receipt = await slot.record_event(event(21))
         assert (receipt.status, stored(adapter)) == ("queued", [f"e{number}" for number in range(1, 7)])
-        assert "older events are still being delivered" in receipt.warnings[0]
+        assert "older entries are still being delivered" in receipt.warnings[0]
         await slot.setup_scope(ALICE)
         assert stored(adapter)[-1] == "e12"
         while backlog(journal):
@@ -218,7 +221,9 @@ async def test_a_long_backlog_stalls_no_turn(tmp_path, monkeypatch):
 
 async def test_who_waits_for_readiness_waits_for_a_long_backlog(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(durable, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=time.time)
+    monkeypatch.setattr(delivery, "time", clock)
+    monkeypatch.setattr(outbox, "time", clock)
 
     class Slow(Ready):
         async def record_event(self, event):
@@ -227,7 +232,7 @@ async def test_who_waits_for_readiness_waits_for_a_long_backlog(tmp_path, monkey
 
     adapter = Slow()
     adapter.down = True
-    async with MemorySlot(adapter, scope=ALICE, journal=open_journal(tmp_path / "j.db")) as slot:
+    async with MemorySlot(adapter, scope=ALICE, journal=open_journal(tmp_path)) as slot:
         for number in range(20):
             await slot.record_event(event(number))
         adapter.down = False
@@ -258,13 +263,13 @@ async def test_what_is_wrong_with_the_installation_is_no_refusal_of_the_event(tm
 
 async def test_what_waits_says_how_often_and_why_it_failed(tmp_path):
     """An operator reads it from the journal; nobody else knows once the process is gone."""
-    adapter, journal = Bulk(bulk_size=3), open_journal(tmp_path / "j.db")
+    adapter, journal = Bulk(bulk_size=3), open_journal(tmp_path)
     async with MemorySlot(adapter, scope=ALICE, journal=journal) as slot:
         adapter.down = True
         await slot.capability(SupportsBulkIngest).record_events([event(1), event(2)])
-        waiting = await journal.waiting(key(ALICE))
+        left = await waiting(journal, ALICE)
         failed = ("BackendUnavailable", 1)
-        assert [(entry.error, entry.attempts) for entry in waiting] == [failed, failed]
+        assert [(entry.error, entry.attempts) for entry in left] == [failed, failed]
 
 
 async def test_bulk_writes_keep_their_order_and_their_receipts(tmp_path):
@@ -378,7 +383,7 @@ async def test_what_waited_is_delivered_after_a_failed_reset_only_where_nothing_
 
     adapter = Resets()
     deadlines = QUICK.model_copy(update={"reset_s": 0.3 if how == "no answer" else 30.0})
-    begun, journal = anyio.Event(), open_journal(tmp_path / "j.db")
+    begun, journal = anyio.Event(), open_journal(tmp_path)
 
     async def reset():
         with suppress(MemslotError):
@@ -418,12 +423,12 @@ async def test_a_caller_that_gives_up_and_sends_again_stores_once(tmp_path):
 
 
 async def test_what_had_not_had_its_turn_when_its_slot_was_closed_is_delivered_by_the_next(tmp_path):
-    path, go_on = tmp_path / "j.db", anyio.Event()
+    go_on = anyio.Event()
     adapter = Obedient(max_concurrency=1)
     adapter.next_read = [go_on.wait]
-    with Journal.shared(path) as kept:
+    with open_journal(tmp_path) as kept:
         deadlines = Deadlines(close_s=0.05)
-        slot = MemorySlot(adapter, scope=ALICE, deadlines=deadlines, journal=Journal.shared(path))
+        slot = MemorySlot(adapter, scope=ALICE, deadlines=deadlines, journal=open_journal(tmp_path))
         await slot.setup_scope(ALICE)
 
         async def write():
@@ -438,19 +443,18 @@ async def test_what_had_not_had_its_turn_when_its_slot_was_closed_is_delivered_b
             await slot.aclose()
             go_on.set()
         assert kept.counts() == {"waiting": 1}
-        async with MemorySlot(Obedient(), scope=ALICE, journal=Journal.shared(path)) as later:
+        async with MemorySlot(Obedient(), scope=ALICE, journal=open_journal(tmp_path)) as later:
             assert stored(later._adapter) == ["e1"]
 
 
 async def test_two_slots_of_one_process_share_a_journal(tmp_path):
-    path = tmp_path / "j.db"
-    first, second = Journal.shared(path), Journal.shared(path)
+    first, second = open_journal(tmp_path), open_journal(tmp_path)
     async with MemorySlot(Obedient(), scope=ALICE, journal=first) as alice_slot:
         async with MemorySlot(Obedient(), scope=BOB, journal=second) as bob_slot:
             await alice_slot.record_event(event(1))
             await bob_slot.record_event(event(1, BOB))
         assert (await alice_slot.record_event(event(2))).status == "committed"
-    with Journal(path) as again:
+    with open_journal(tmp_path) as again:
         assert [(scope.persona_id, count) for scope, count in again.scopes()] == [("alice", 2), ("bob", 1)]
 
 
@@ -473,7 +477,7 @@ CHILD = """
             return (event.event_id,) if event.event_id in known else None
 
     async def main():
-        async with MemorySlot(File(), scope=ALICE, journal=open_journal(Path(sys.argv[1], "j.db"))) as slot:
+        async with MemorySlot(File(), scope=ALICE, journal=open_journal(Path(sys.argv[1]))) as slot:
             for number in range(int(sys.argv[2]), int(sys.argv[3])):
                 await slot.record_event(event(number))
                 print(f"e{{number}}", flush=True)
@@ -514,7 +518,7 @@ async def test_a_failure_without_words_keeps_the_order_too(tmp_path):
         for number in (1, 2, 3):
             assert (await slot.record_event(event(number))).status == "queued"
         assert adapter.calls == ["e1", "e1", "e1"], "what is older goes first, and once a time"
-        assert await slot.deliver_waiting(ALICE) is None
+        assert await slot.delivery.deliver(ALICE) is None
     assert stored(adapter) == ["e1", "e2", "e3"]
 
 
@@ -546,7 +550,7 @@ async def test_of_a_bulk_only_what_was_skipped_is_delivered_later(tmp_path):
         bulk = slot.capability(SupportsBulkIngest)
         receipts = await bulk.record_events([event(1), event(2), event(3)])
         assert [receipt.status for receipt in receipts] == ["committed", "queued", "queued"]
-        assert await slot.deliver_waiting(ALICE) is None
+        assert await slot.delivery.deliver(ALICE) is None
     assert stored(adapter) == ["e1", "e2", "e3"]
 
 
@@ -557,17 +561,17 @@ async def test_an_event_refused_for_good_is_not_accepted_again(tmp_path):
         with pytest.raises(BackendRejected):
             await slot.record_event(event(1))
         with pytest.raises(BackendRejected, match="'e1' was refused for good"):
-            await slot.keep_event(event(1))
+            await slot.delivery.keep(event(1))
 
 
 async def test_an_event_that_got_no_answer_for_good_is_not_accepted_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(durable, "_MAX_UNANSWERED", 1)
+    monkeypatch.setattr(outbox, "MAX_UNANSWERED", 1)
     adapter = Obedient()
     adapter.next_write = [ConnectionResetError("lost")] * 2
     async with journaled(adapter, tmp_path) as slot:
         assert (await slot.record_event(event(1))).status == "unknown"
-        assert await slot.deliver_waiting(ALICE) is None
-        assert await slot.keep_event(event(1)) is False
+        assert await slot.delivery.deliver(ALICE) is None
+        assert await slot.delivery.keep(event(1)) is False
 
 
 async def test_a_scope_that_is_released_waits_for_its_write_that_was_given_up(tmp_path):
@@ -586,7 +590,7 @@ async def test_a_scope_that_is_released_waits_for_its_write_that_was_given_up(tm
     deadlines = Deadlines(write_s=0.05, query_s=0.3)
     async with journaled(adapter, tmp_path, deadlines=deadlines) as slot:
         assert (await slot.record_event(event(1))).status == "unknown"
-        slot.release_scope(ALICE)
+        slot.delivery.release_scope(ALICE)
         async with anyio.create_task_group() as group:
             group.start_soon(slot.setup_scope, ALICE)
             await anyio.wait_all_tasks_blocked()
@@ -605,9 +609,8 @@ async def test_what_cannot_be_noted_is_not_sent_over_and_over(tmp_path, monkeypa
         async def full(*_, **__):
             raise JournalError("j.db: the disk is full")
 
-        for name in ("record", "failed"):
-            monkeypatch.setattr(slot.delivery.journal, name, full)
+        monkeypatch.setattr(slot.delivery.journal.outbox, "note", full)
         adapter.calls.clear()
         adapter.next_write = [first] if first else []
-        assert "disk is full" in await slot.deliver_waiting(ALICE)
+        assert "disk is full" in await slot.delivery.deliver(ALICE)
         assert adapter.calls == ["e1"]

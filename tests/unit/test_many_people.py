@@ -70,8 +70,8 @@ async def test_idle_people_are_released_and_come_back():
         people = [slot.for_scope(persona_id=person(number)) for number in range(4)]
         for memory in people:
             await memory.after_turn(session_id="s", user="tea")
-        assert [slot.is_set_up(memory.scope) for memory in people] == [False, False, True, True]
-        assert slot.is_set_up(ALICE), "what the host set up is the host's to release"
+        assert [slot.delivery.is_set_up(memory.scope) for memory in people] == [False, False, True, True]
+        assert slot.delivery.is_set_up(ALICE), "what the host set up is the host's to release"
         assert "tea" in await people[0].before_turn("tea", session_id="s")
     assert adapter.set_up == ["alice", "p0", "p1", "p2", "p3", "p0"]
 
@@ -81,7 +81,7 @@ async def test_two_hundred_and_fifty_six_idle_people_stay_where_nothing_is_said(
         people = [slot.for_scope(ALICE.model_copy(update={"persona_id": person(at)})) for at in range(257)]
         for memory in people:
             await memory.before_turn("tea", session_id="s")
-        assert [slot.is_set_up(memory.scope) for memory in people] == [False] + [True] * 256
+        assert [slot.delivery.is_set_up(memory.scope) for memory in people] == [False] + [True] * 256
 
 
 async def test_a_person_in_use_is_never_released():
@@ -99,9 +99,9 @@ async def test_a_person_in_use_is_never_released():
             tasks.start_soon(lambda: bob.after_turn(session_id="s", user="tea"))
             await entered.wait()
             await slot.for_scope(persona_id="eve").before_turn("x", session_id="s")
-            assert slot.is_set_up(BOB)
+            assert slot.delivery.is_set_up(BOB)
             go_on.set()
-        assert not slot.is_set_up(BOB)
+        assert not slot.delivery.is_set_up(BOB)
         assert [row.scope for row in adapter.rows] == [BOB]
 
 
@@ -110,13 +110,13 @@ async def test_the_person_used_longest_ago_is_released_first():
         people = [slot.for_scope(persona_id=f"p{number}") for number in range(3)]
         for number in (0, 1, 0, 2):
             await people[number].after_turn(session_id="s", user="tea")
-        assert [slot.is_set_up(memory.scope) for memory in people] == [True, False, True]
+        assert [slot.delivery.is_set_up(memory.scope) for memory in people] == [True, False, True]
 
 
 async def test_what_the_host_set_up_is_not_released_by_a_view_of_it():
     async with MemorySlot(Counting(), scope=ALICE, idle_scopes=0) as slot:
         await slot.for_scope(ALICE).after_turn(session_id="s", user="tea")
-        assert slot.is_set_up(ALICE)
+        assert slot.delivery.is_set_up(ALICE)
 
 
 async def test_nothing_is_kept_of_people_whose_set_up_failed():
@@ -126,7 +126,7 @@ async def test_nothing_is_kept_of_people_whose_set_up_failed():
         for number in range(3):
             with pytest.raises(BackendUnavailable):
                 await slot.for_scope(persona_id=f"p{number}").before_turn("tea", session_id="s")
-        assert (dict(slot.leases._users), slot.leases._setting_up) == ({}, {})
+        assert (dict(slot.delivery.leases._users), slot.delivery.leases._setting_up) == ({}, {})
 
 
 async def test_a_set_up_that_failed_is_tried_again():

@@ -44,7 +44,7 @@ async def test_ids_count_against_the_budget() -> None:
             await slot.after_turn(user=f"oolong {number}", session_id="s1")
         budget = ContextBudget(max_tokens=150)
         section = await slot.before_turn("oolong", session_id="s2", budget=budget)
-        assert 0 < slot.token_counter.count(section) <= 150
+        assert 0 < slot.delivery.token_counter.count(section) <= 150
         assert section.count("(") == section.count("id ") > 0
 
 

@@ -3,6 +3,7 @@
 import threading
 
 import anyio
+import anyio.lowlevel
 import pytest
 from everything_support import ALICE, NAMES, READS, STRANGER, WRITES, Everything, calls, feedback
 from slot_support import BOB, Lookup, Obedient, Sink, ask, event, given_up, until
@@ -23,7 +24,7 @@ from memory import (
     WriteReceipt,
 )
 from memory.adapter import BackendProtocolError, NativeWorker, ShieldedCalls, yield_turn
-from memory.slot import rules
+from memory.slot import calls as rules
 
 NOTHING = "<memory-context> x </memory-context>"
 
@@ -132,7 +133,8 @@ async def test_a_bulk_write_gives_others_a_turn_between_its_pieces():
         bulk = slot.capability(SupportsBulkIngest)
         async with anyio.create_task_group() as group:
             group.start_soon(bulk.record_events, [event(number) for number in range(8)])
-            await settle()
+            while not order:
+                await anyio.lowlevel.checkpoint()
             await slot.retrieve(ask(BOB))
             assert order == ["record_events", "retrieve"] or order[:3].count("retrieve") == 1
     assert order.count("record_events") == 8
@@ -339,7 +341,7 @@ async def test_a_write_that_waited_inside_the_adapter_was_not_sent(kind):
                 await anyio.sleep(0.001)
             group.cancel_scope.cancel()
         assert sink[-1].warnings == ("given up after it was sent",)
-        slot._rules.deadlines = Deadlines(write_s=0.3)
+        slot._calls.deadlines = Deadlines(write_s=0.3)
         with pytest.raises(BackendTimeout) as raised:
             await slot.record_event(event(2))
         assert not raised.value.ambiguous
@@ -358,8 +360,8 @@ async def test_health_does_not_wait_for_ever_behind_others():
         assert "no place among other calls within 0.02 s" in health.warnings[0]
         readiness = await slot.capability(SupportsReadiness).wait_until_ready(ALICE, 0.02)
         assert readiness.state == "pending"
-        with pytest.raises(BackendTimeout) as late, slot._rules.span("health", ALICE) as span:
-            await slot._rules.call(span, 1.0, adapter.health, queue_timeout_s=0.02)
+        with pytest.raises(BackendTimeout) as late, slot._calls.span("health", ALICE) as span:
+            await slot._calls.call(span, 1.0, adapter.health, queue_timeout_s=0.02)
         assert not late.value.sent
         adapter.release.set()
 

@@ -1,13 +1,13 @@
 """What a retrieval's trace says while writes are only queued: never that it has read them."""
 
 import pytest
+from journals import open_journal
 from slot_support import ALICE, BOB, Obedient, ask, event
 
 from memory import MemorySlot, SupportsBulkIngest, SupportsReadiness
 from memory.adapter import SequentialBulk
 from memory.contract.receipts import BackendReadiness
 from memory.slot import durable
-from memory.slot.journal import Journal
 
 
 class Queueing(SequentialBulk, Obedient):
@@ -109,7 +109,7 @@ async def test_nothing_is_called_committed_while_the_journal_holds_writes(tmp_pa
     monkeypatch.setattr(durable, "_FIRST_PAUSE_S", 0.0)
     adapter = Queueing()
     adapter.status, adapter.claim = "down", "committed"
-    async with opened(adapter, journal=Journal(tmp_path / "j.db")) as slot:
+    async with opened(adapter, journal=open_journal(tmp_path)) as slot:
         assert (await slot.record_event(event(1))).status == "queued"
         assert await read(slot) == "pending"
         adapter.status = "committed"

@@ -1,20 +1,19 @@
 """A replay says ``complete`` where every event is known to have arrived; a doubt does not end by asking twice."""
 
 import pytest
-from journals import keep, wipe
+from journals import keep, open_journal, wipe
 from slot_support import ALICE, Lookup, Obedient, event
 
 from memory import AdapterMode, BackendUnavailable, InputError, MemorySlot
 from memory.adapter import ContextEntry
 from memory.runtime._replay import replay
-from memory.slot.journal import Journal
 
 LOST = ConnectionResetError("lost")
 
 
 @pytest.fixture
 async def journal(tmp_path):
-    with Journal(tmp_path / "j.db") as opened:
+    with open_journal(tmp_path) as opened:
         await keep(opened, *[event(number, text=f"hello {number}") for number in range(4)])
         yield opened
 

@@ -29,14 +29,14 @@ from memory import (
     SupportsReadiness,
     WriteReceipt,
 )
-from memory.slot import durable
+from memory.storage import outbox
 
 STEPS = ["begin_reset", "reset_scope", "end_reset"]
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch, each_store):
-    monkeypatch.setattr(durable, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 0.0)
 
 
 class OnDisk(Obedient):
@@ -72,15 +72,14 @@ class OnDisk(Obedient):
 
 
 def opened(directory, answer="done", **more):
-    return MemorySlot(
-        OnDisk(directory, answer), scope=ALICE, journal=open_journal(Path(directory, "j.db")), **more
-    )
+    return MemorySlot(OnDisk(directory, answer), scope=ALICE, journal=open_journal(Path(directory)), **more)
 
 
 async def reset_and_die(directory, answer, step, moment):
     """Fill a memory, reset it, and be killed before or after a step of that."""
     slot = opened(directory, answer)
-    owner = slot._adapter if step == "reset_scope" else slot.delivery.journal
+    owner = slot._adapter if step == "reset_scope" else slot.delivery.journal.resets
+    step = step.removesuffix("_reset")
     carry_out = getattr(owner, step)
 
     async def dies(*given):
@@ -151,7 +150,7 @@ async def test_a_reset_without_an_answer_is_finished_before_anything_else(tmp_pa
         assert (await slot.record_event(event(3))).status == "committed"
         assert [row.event_id for row in adapter.rows] == ["e2", "e3"]
         assert "hello" in (await slot.retrieve(ask())).formatted_context
-        assert not slot.delivery.journal.resetting(key(ALICE))
+        assert not slot.delivery.journal.resets.is_open(key(ALICE))
 
 
 async def test_a_reset_that_is_finished_within_a_write_is_a_reset_in_the_trace(tmp_path):
@@ -159,7 +158,7 @@ async def test_a_reset_that_is_finished_within_a_write_is_a_reset_in_the_trace(t
         with pytest.raises(MemslotError):
             await slot.reset_scope(ALICE)
         traces = Sink()
-        slot.trace_to(traces)
+        slot.delivery.trace_to(traces)
         for slot._adapter.answer in ("refused", "done"):
             await slot.record_event(event(1))
         seen = [(trace.operation, trace.event_id, trace.attempts, trace.error) for trace in traces]
@@ -188,7 +187,7 @@ async def test_two_backends_over_one_journal_each_have_what_was_sent_to_them(tmp
         await slot.record_event(event(1))
     other = Other()
     other.next_write = [ConnectionRefusedError("down")]
-    async with MemorySlot(other, scope=ALICE, journal=open_journal(tmp_path / "j.db")) as slot:
+    async with MemorySlot(other, scope=ALICE, journal=open_journal(tmp_path)) as slot:
         assert (await slot.record_event(event(1))).status == "queued", "it is not recorded here"
         assert (await slot.health()).details["slot"]["waiting_writes"] == 1
     async with opened(tmp_path) as slot:
@@ -199,7 +198,7 @@ async def test_two_backends_over_one_journal_each_have_what_was_sent_to_them(tmp
             "degraded",
             True,
         )
-    async with MemorySlot(other, scope=ALICE, journal=open_journal(tmp_path / "j.db")):
+    async with MemorySlot(other, scope=ALICE, journal=open_journal(tmp_path)):
         assert [row.event_id for row in other.rows] == ["e1"]
 
 
@@ -212,20 +211,20 @@ async def test_what_was_kept_is_delivered_without_being_looked_for(tmp_path):
             return await super().find_event(event)
 
     adapter = CountsLookups(tmp_path)
-    async with MemorySlot(adapter, journal=open_journal(tmp_path / "j.db")) as slot:
+    async with MemorySlot(adapter, journal=open_journal(tmp_path)) as slot:
         for number in range(3):
-            assert await slot.keep_event(event(number))
+            assert await slot.delivery.keep(event(number))
         assert (adapter.rows, slot.delivery.waiting_scopes(), slot.delivery.waiting()) == ([], [ALICE], 3)
     adapter = CountsLookups(tmp_path)
-    async with MemorySlot(adapter, scope=ALICE, journal=open_journal(tmp_path / "j.db")) as slot:
+    async with MemorySlot(adapter, scope=ALICE, journal=open_journal(tmp_path)) as slot:
         assert [row.event_id for row in adapter.rows] == ["e0", "e1", "e2"], "the next process delivers"
         assert adapter.looked_up == 0, "what was never sent is not looked for, whichever process kept it"
-        assert await slot.keep_event(event(0)) is False
-        await slot.keep_event(event(3))
-        await slot.deliver_waiting(ALICE)
+        assert await slot.delivery.keep(event(0)) is False
+        await slot.delivery.keep(event(3))
+        await slot.delivery.deliver(ALICE)
         assert adapter.rows[-1].event_id == "e3"
         await slot.set_mode(AdapterMode(read_only=True))
-        assert await slot.keep_event(event(4)) is None
+        assert await slot.delivery.keep(event(4)) is None
 
 
 async def test_a_reset_that_hangs_is_open_until_it_is_finished(tmp_path, monkeypatch):
@@ -247,7 +246,7 @@ async def test_a_reset_that_hangs_is_open_until_it_is_finished(tmp_path, monkeyp
         slot._adapter.reset_scope = lambda scope: forever()
         with pytest.raises(MemslotError):
             await slot.reset_scope(ALICE)
-        assert slot.delivery.journal.resetting(key(ALICE))
+        assert slot.delivery.journal.resets.is_open(key(ALICE))
         with pytest.raises(BackendUnavailable, match="so nothing of it is shown"):
             await slot.capability(SupportsReadiness).readiness(ALICE)
         with pytest.raises(BackendUnavailable, match="so nothing of it is shown"):

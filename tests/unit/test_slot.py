@@ -281,7 +281,7 @@ async def test_the_budget_is_met_and_the_shortfall_traced(slot):
         await slot.record_event(event(number, text=f"sentence number {number}"))
     result = await slot.retrieve(ask(budget=ContextBudget(max_tokens=100, min_tokens=99)))
     trace = result.trace
-    assert trace.token_count == slot.token_counter.count(result.formatted_context) <= 100
+    assert trace.token_count == slot.delivery.token_counter.count(result.formatted_context) <= 100
     assert (trace.retrieved_count, trace.included_count) == (20, len(result.included))
     assert trace.shortfall_tokens == 99 - trace.token_count
     assert trace.token_counter == "utf8-bytes/4"

@@ -6,6 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from everything_support import Everything
+from journals import open_journal
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, Sink, ask, event, forever
 
 from memory import (
@@ -25,11 +26,10 @@ from memory import (
 from memory.adapter import AdapterTraits, BackendProtocolError, ContextEntry, ShieldedCalls, awaiting_turn
 from memory.contract.requests import CROSS_CONTEXT
 from memory.slot.gate import Lanes
-from memory.slot.journal import Journal
 
 
 async def test_a_closing_that_was_refused_closes_no_journal(tmp_path):
-    slot = MemorySlot(Obedient(), scope=ALICE, journal=Journal(tmp_path / "j.db"))
+    slot = MemorySlot(Obedient(), scope=ALICE, journal=open_journal(tmp_path))
     async with slot:
         with pytest.raises(LifecycleError, match="another event loop"):
             await anyio.to_thread.run_sync(anyio.run, slot.aclose)
@@ -86,9 +86,9 @@ async def test_the_order_and_the_places_of_a_scope_in_use_are_kept():
 async def test_of_a_scope_that_is_released_nothing_is_kept():
     """Of thousands of persons, each one's turn would stay in the process for ever."""
     async with MemorySlot(Obedient(), scope=ALICE) as slot:
-        before = slot._rules.lanes.order(ALICE)
-        slot.release_scope(ALICE)
-        assert slot._rules.lanes.order(ALICE) is not before
+        before = slot._calls.lanes.order(ALICE)
+        slot.delivery.release_scope(ALICE)
+        assert slot._calls.lanes.order(ALICE) is not before
 
 
 async def test_only_a_write_that_goes_on_holds_up_look_ups():
@@ -107,15 +107,15 @@ async def test_only_a_write_that_goes_on_holds_up_look_ups():
     async with MemorySlot(Slow(), scope=ALICE, deadlines=limits) as slot:
         with pytest.raises(BackendTimeout):
             await slot.retrieve(ask())
-        assert await slot.find_event(event()) is None, "a read was given up, which stores nothing"
+        assert await slot.delivery.find_event(event()) is None, "a read was given up, which stores nothing"
         assert (await slot.record_event(event())).status == "unknown"
         with pytest.raises(BackendTimeout, match="for an earlier write") as raised:
-            await slot.find_event(event())
+            await slot.delivery.find_event(event())
         assert not raised.value.ambiguous
         go_on.set()
         await slot._adapter.shielded.idle()
-        slot.release_scope(ALICE)
-        assert slot._rules._given_up == {}
+        slot.delivery.release_scope(ALICE)
+        assert slot._calls._given_up == {}
 
 
 async def test_what_a_call_took_counts_from_its_admission():
@@ -155,7 +155,7 @@ async def test_a_scope_released_while_it_is_written_keeps_its_order():
         async with anyio.create_task_group() as group:
             group.start_soon(slot.record_event, event(1))
             await anyio.wait_all_tasks_blocked()
-            slot.release_scope(ALICE)
+            slot.delivery.release_scope(ALICE)
             await slot.setup_scope(BOB)
             with anyio.move_on_after(0.02):
                 await slot.setup_scope(ALICE)  # waits behind the write under way
@@ -201,9 +201,9 @@ async def test_a_look_up_given_up_in_a_queue_does_not_make_the_write_one_that_wa
 async def test_an_event_is_looked_for_in_scopes_that_are_set_up():
     adapter = Lookup()
     async with MemorySlot(adapter, scope=ALICE) as slot:
-        assert await slot.find_event(event()) is None
+        assert await slot.delivery.find_event(event()) is None
         with pytest.raises(ScopeError, match="not set up"):
-            await slot.find_event(event(scope=BOB))
+            await slot.delivery.find_event(event(scope=BOB))
 
 
 async def test_an_answer_of_another_type_is_the_backends_error():
@@ -311,7 +311,7 @@ async def test_a_blank_row_is_neither_shown_nor_counted():
 async def test_every_sink_receives_every_trace():
     first, second = Sink(), Sink()
     async with MemorySlot(Obedient(), scope=ALICE, trace_sink=first) as slot:
-        slot.trace_to(second)
+        slot.delivery.trace_to(second)
         await slot.retrieve(ask())
     assert [trace.operation for trace in first] == ["setup_scope", "retrieve"]
     assert list(second) == first[1:]

@@ -4,13 +4,13 @@ from datetime import UTC, datetime
 
 import pytest
 from everything_support import ALICE, Everything, calls
+from journals import open_journal
 from slot_support import Sink, ask, event
 
 from memory import BackendError, MemorySlot, RetrieveResult
 from memory.adapter import BackendProtocolError, ContextEntry
 from memory.contract.errors import JournalError
 from memory.contract.formatting import Utf8TokenCounter
-from memory.slot.journal import Journal
 
 SAID = "words of the user"
 
@@ -39,7 +39,7 @@ async def test_a_sink_that_raises_costs_traces_and_nothing_else(caplog):
 
 
 async def test_a_sink_that_raises_does_not_replace_an_error(slot, adapter):
-    slot._rules._sink = Breaks()
+    slot._calls._sink = Breaks()
     adapter.next_write = [ConnectionRefusedError()]
     with pytest.raises(BackendError, match="ConnectionRefusedError"):
         await slot.record_event(event())
@@ -107,14 +107,14 @@ async def test_a_counter_that_fails_is_an_error_of_ours(adapter, sink):
 
 
 async def test_a_journal_that_cannot_keep_a_receipt_does_not_undo_a_write(tmp_path, monkeypatch):
-    journal = Journal(tmp_path / "journal.db")
+    journal = open_journal(tmp_path)
     adapter, append = Everything(), journal.append
 
     async def disk_full(*_, **__):
-        raise JournalError("journal.db: the disk is full")
+        raise JournalError("memslot.db: the disk is full")
 
     async with MemorySlot(adapter, scope=ALICE, journal=journal) as slot:
-        monkeypatch.setattr(journal, "record", disk_full)
+        monkeypatch.setattr(journal, "note", disk_full)
         receipts = [await slot.record_event(event(1))]
         monkeypatch.setattr(journal, "append", disk_full)
         with pytest.raises(JournalError):

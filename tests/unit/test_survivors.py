@@ -3,13 +3,12 @@
 import errno
 import sqlite3
 import threading
-import time
 from dataclasses import replace
 
 import anyio
 import anyio.to_thread
 import pytest
-from journals import key
+from journals import keep, open_journal
 from slot_support import ALICE, BOB, Lookup, Obedient, ask, event
 
 from memory import (
@@ -40,7 +39,6 @@ from memory.adapter import (
 )
 from memory.adapter._http import _may_pass
 from memory.contract.adapter import capabilities_of
-from memory.contract.errors import JournalError
 from memory.contract.formatting import (
     NEUTRAL_LABELS,
     entry_cost,
@@ -49,8 +47,6 @@ from memory.contract.formatting import (
 )
 from memory.doctor.hints import Hints
 from memory.plugins.config import load_config
-from memory.slot.journal import Journal
-from memory.slot.journal_file import JournalPast
 
 
 async def test_a_look_up_waits_for_the_write_that_was_given_up():
@@ -136,14 +132,11 @@ async def test_what_no_backend_can_keep_is_not_kept_for_it(tmp_path):
 
     async with MemorySlot(Narrow(), scope=ALICE) as slot:
         with pytest.raises(ScopeError):
-            await slot.keep_event(event(1, BOB))
-    async with MemorySlot(Narrow(), scope=ALICE, journal=Journal(tmp_path / "j.db")) as slot:
+            await slot.delivery.keep(event(1, BOB))
+    async with MemorySlot(Narrow(), scope=ALICE, journal=open_journal(tmp_path)) as slot:
         with pytest.raises(ScopeError):
-            await slot.keep_event(event(1, BOB))
+            await slot.delivery.keep(event(1, BOB))
         assert list(slot.delivery.journal.entries()) == []
-    (tmp_path / "file").touch()
-    with pytest.raises(JournalError, match=r"j\.db: the journal cannot be used"):
-        Journal(tmp_path / "file" / "j.db")
 
 
 @pytest.mark.parametrize(
@@ -161,30 +154,6 @@ async def test_a_bulk_answer_of_another_shape_is_no_receipt(answer):
         with pytest.raises(BackendProtocolError, match="a write") as caught:
             await bulk.record_events([event(1)])
         assert caught.value.receipts == ()
-
-
-def test_a_journal_is_shared_also_by_threads_that_open_it_at_once(tmp_path, monkeypatch):
-    """Each with its own, the second one is told that another process has it open."""
-    begin, opened = JournalPast.__init__, []
-
-    def slowly(self, *given):
-        time.sleep(0.05)
-        begin(self, *given)
-
-    monkeypatch.setattr(JournalPast, "__init__", slowly)
-    threads = [
-        threading.Thread(target=lambda: opened.append(Journal.shared(tmp_path / "j.db"))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(opened) == 4
-    assert len(set(opened)) == 1
-    for journal in opened:
-        assert not journal.closed
-        journal.close()
-    assert opened[0].closed
 
 
 async def test_a_call_of_a_closed_worker_was_never_sent():
@@ -243,10 +212,10 @@ def test_the_label_of_a_group_costs_of_the_budget():
 
 async def test_a_caller_that_has_given_up_keeps_nothing_in_the_journal(tmp_path):
     """Kept behind its back, an event would be delivered that nobody was told of."""
-    with Journal(tmp_path / "j.db") as journal:
+    with open_journal(tmp_path) as journal:
         with anyio.CancelScope() as given_up:
             given_up.cancel()
-            await journal.append(key(ALICE), [event(1)])
+            await keep(journal, event(1))
         assert given_up.cancelled_caught
         assert list(journal.entries()) == []
 
@@ -346,12 +315,12 @@ async def test_only_a_neutral_slot_gives_back_what_its_labels_do_not_take(neutra
         for room in (500, None):
             await slot.retrieve(ask(budget=ContextBudget(max_tokens=room)))
         own, same = (
-            section_overhead(*labels, slot.token_counter)
+            section_overhead(*labels, slot.delivery.token_counter)
             for labels in (("obedient", ALICE.label), NEUTRAL_LABELS)
         )
     assert own != same
-    assert slot.budget == ContextBudget()
-    assert MemorySlot(Packs(), budget=ContextBudget(max_tokens=7)).budget.max_tokens == 7
+    assert slot.delivery.budget == ContextBudget()
+    assert MemorySlot(Packs(), budget=ContextBudget(max_tokens=7)).delivery.budget.max_tokens == 7
     assert asked == [500 + own - same if neutral else 500, None]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 import sqlite3
-import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import FrozenInstanceError, asdict, fields
@@ -13,12 +12,12 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from weakref import WeakSet
 
 import anyio
 import anyio.lowlevel
 import httpx
 import pytest
+from journals import open_journal
 from pydantic import ValidationError
 
 import memory.adapter
@@ -40,7 +39,6 @@ from memory.adapter import (
     BaseAdapter,
     ContextEntry,
     JsonHttp,
-    StoreError,
     SynchronousWrites,
     Text,
     Utf8TokenCounter,
@@ -74,16 +72,14 @@ from memory.contract.requests import Operation
 from memory.contract.scope import IdAlphabet
 from memory.runtime import Recall, TurnMemory, TurnPolicy
 from memory.runtime._writing import WriteCounts, _Pending
-from memory.slot import sqlite_file
 from memory.slot.bounded_queue import Lease
+from memory.slot.calls import Span
 from memory.slot.files import AppendLog
-from memory.slot.host_store import HostStore, StoredObject
-from memory.slot.journal import Journal
-from memory.slot.journal_file import JournalEntry, JournalFile, JournalKey
-from memory.slot.rules import Span
-from memory.slot.sqlite_file import SqliteFile, SqliteLayout, digest_of
 from memory.slot.turns import ScopedMemory
+from memory.storage.journal import JournalEntry, JournalKey
+from memory.storage.kept import HostStore, StoredObject
 from memory.storage.lock import FileLock
+from memory.storage.store import digest_of
 from memory.testing import FakeBackend, LoopbackAnswer, LoopbackServer
 
 
@@ -275,23 +271,17 @@ def test_a_trace_of_an_adapter_is_one() -> None:
 def test_what_an_earlier_version_wrote_is_found_again(tmp_path: Path) -> None:
     """Another mark, digest, key or id, and what is on the disk is somebody else's, damaged or lost."""
     scope = MemoryScope(run_id="r", persona_id="p")
-    Journal(tmp_path / "journal.db").close()
-    with HostStore("mem0", tmp_path / "hosts.db") as store:
+    with HostStore("mem0", tmp_path) as store:
         store.put(StoredObject("kind", scope, "name", {}))
-    marks = {}
-    for path in tmp_path.glob("*.db"):
-        with closing(sqlite3.connect(path)) as db:
-            marks[path.name] = [
-                db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-            ]
-    assert marks == {"journal.db": [0x6D656D73, 1], "hosts.db": [0x6D656D68, 1]}
+    with closing(sqlite3.connect(tmp_path / "memslot.db")) as db:
+        assert db.execute("PRAGMA application_id").fetchone()[0] == 0x6D656D73
     digest = "833ede412aad05219a1b924c1fe8a5cd"
     assert digest_of("tea") == digest
     log = AppendLog(tmp_path / "log")
     log.load()
     log.append(b"tea")
     assert (tmp_path / "log.count").read_bytes().hex() == digest
-    assert JournalKey.of("mem0", "here", scope, {"id": "r:p"}).columns == (
+    assert JournalKey.of("mem0", "here", scope, {"id": "r:p"}).lane == (
         "mem0:7b7b1e409f00",
         '{"persona_id":"p","run_id":"r"}',
     )
@@ -348,7 +338,6 @@ SMALL = [ContextEntry, JournalEntry, JournalKey, Recall, _Pending]
         IdAlphabet,
         NativeError,
         Operation,
-        SqliteLayout,
         _QuietFilter,
     ],
 )
@@ -593,23 +582,6 @@ def test_a_reset_that_broke_off_says_so_and_may_have_removed_something() -> None
     assert error.ambiguous
 
 
-async def test_a_file_in_use_by_a_thread_holds_up_nobody_in_the_loop(tmp_path: Path) -> None:
-    """Waited for there, a slow disk would stop every call of the process."""
-    file = JournalFile(tmp_path / "j.db", "process")
-    with closing(file), anyio.fail_after(60):
-        guard, done = file._guard, []
-        guard.acquire()
-        rescue = threading.Timer(20, guard.release)
-        rescue.start()
-        async with anyio.create_task_group() as group:
-            group.start_soon(file.run, lambda: done.append(rescue.is_alive()))
-            await anyio.sleep(0.1)
-            rescue.cancel()
-            assert guard.locked(), "the loop went on before the file was free"
-            guard.release()
-        assert len(done) == 1
-
-
 async def test_only_what_is_not_there_is_none() -> None:
     async def refused(status: int) -> None:
         raise BackendRejected("no", diagnostics={"status": status})
@@ -639,7 +611,7 @@ def test_a_status_is_one_of_http(number: int, status: int | None) -> None:
 
 async def test_where_an_event_waits_is_told(tmp_path: Path) -> None:
     scope = MemoryScope(run_id="r", persona_id="p")
-    for journal, place in ((None, "memory"), (Journal(tmp_path / "j.db"), "journal")):
+    for journal, place in ((None, "memory"), (open_journal(tmp_path), "journal")):
         async with MemorySlot(FakeBackend(), scope=scope, journal=journal) as slot:
             turns = TurnMemory(slot)
             assert turns.queued_in == place
@@ -661,18 +633,3 @@ async def test_a_store_that_does_not_answer_is_not_ready() -> None:
         assert (await ask(MemoryScope(run_id="r", persona_id="p"))).state == "ready"
         with pytest.raises(BackendUnavailable):
             await ask(MemoryScope(run_id="r", persona_id="gone"))
-
-
-def test_a_forked_child_has_no_file_of_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closed there, by whatever way, it would take the log away that the parent goes on writing to."""
-    monkeypatch.setattr(sqlite_file, "_OPEN", WeakSet())
-    layout = SqliteLayout(what="thing", application_id=1, version=1, tables="CREATE TABLE t (a TEXT);")
-    file = SqliteFile(tmp_path / "things.db", layout)
-    with file._guard:  # held by a thread that the child does not have
-        sqlite_file._leave_to_the_parent()
-    assert file.closed
-    with pytest.raises(StoreError, match="is closed"):
-        file.sync(lambda: None)
-    file.close()
-    assert file.db.execute("SELECT count(*) FROM t").fetchone() == (0,), "its connection is left as it is"
-    file.db.close()

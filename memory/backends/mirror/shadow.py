@@ -276,7 +276,7 @@ class Shadow:
         for question in [question for question in self._questions if question.scope == scope]:
             if question in self._questions:
                 self._questions.remove(question)
-                async with self.slot.leases.lease(scope):
+                async with self.slot.delivery.leases.lease(scope):
                     await question.ask()
 
     async def _send(self, entry: Entry) -> Verdict:
@@ -307,13 +307,17 @@ class Shadow:
     async def _carry_out(self, operation: str, write: Any, entry: Entry) -> str:
         if operation == RESET:
             return await self._reset(write.scope, entry)
-        async with self.slot.leases.lease(write.scope):
+        async with self.slot.delivery.leases.lease(write.scope):
             if isinstance(write, MemoryFeedback):
                 taken = self.slot.capability(SupportsFeedback)
                 if taken is None:
                     raise CapabilityNotSupported("it takes no feedback")
                 return (await taken.apply_feedback(write)).status
-            if entry.sent and self.slot.can_look_up and await self.slot.find_event(write) is not None:
+            if (
+                entry.sent
+                and self.slot.delivery.can_look_up
+                and await self.slot.delivery.find_event(write) is not None
+            ):
                 return "committed"
             return (await self.slot.record_event(write)).status
 

@@ -228,7 +228,7 @@ class CellMemory(TurnMemory):
     ) -> bool:
         """Keep what any host would hand over, with the time and the ids of the timeline."""
         fields.update(self.turn_fields)
-        self.event = event_from_turn(session_id, self.slot.scope_or_default(scope), **fields)
+        self.event = event_from_turn(session_id, self.slot.delivery.scope_or_default(scope), **fields)
         return True
 
 

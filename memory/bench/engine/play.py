@@ -226,7 +226,7 @@ class CellPlayer:
             "reply": said.reply,
             "fit": fit,
             "tokens": trace.token_count if trace else None,
-            "asked": self._slot.token_counter.count(user),
+            "asked": self._slot.delivery.token_counter.count(user),
             "error": error,
             "warnings": self._context.clean(trace.warnings) if trace else [],
         }
@@ -264,14 +264,16 @@ class CellPlayer:
             event=event.event_id,
             status=receipt.status,
             native=len(receipt.native_ids),
-            tokens=sum(self._slot.token_counter.count(message.content) for message in event.messages),
+            tokens=sum(
+                self._slot.delivery.token_counter.count(message.content) for message in event.messages
+            ),
             warnings=self._context.clean(receipt.warnings),
         )
 
     async def _sent(self, event: MemoryEvent) -> WriteReceipt:
         # The first event after a crash may have been sent, and only its receipt be missing.
-        if self._uncertain and self._slot.can_look_up and self._slot.traits.recalls_writes:
-            found = await self._slot.find_event(event)
+        if self._uncertain and self._slot.delivery.can_look_up and self._slot.traits.recalls_writes:
+            found = await self._slot.delivery.find_event(event)
             if found is not None:
                 return WriteReceipt(event_id=event.event_id, status="committed", native_ids=found)
         return await self._slot.record_event(event)

@@ -132,7 +132,7 @@ class ProbeSession(TestSessionRun):
             "relevant_tokens": 0,
         }
         if found:
-            counter, text = self._slot.token_counter, plain(section)
+            counter, text = self._slot.delivery.token_counter, plain(section)
             words = [self.context.turns.plain[turn] for turn in found]
             fields["relevant_tokens"] = sum(counter.count(word) for word in words)
             end = min((at + len(word) for word in words if (at := text.find(word)) >= 0), default=len(text))

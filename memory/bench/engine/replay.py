@@ -120,7 +120,7 @@ class _RecordedMemory(CellMemory):
     async def ask(
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
     ) -> Recall:
-        return self._section(request_of(user, session_id, self.slot.scope_or_default(scope)))
+        return self._section(request_of(user, session_id, self.slot.delivery.scope_or_default(scope)))
 
 
 @dataclass(frozen=True, slots=True)

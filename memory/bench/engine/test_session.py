@@ -259,7 +259,7 @@ class TestSessionRun:
         )
         if truth.current is not None:
             relevant, before = sentences_with(section, wordings(truth.current))
-            count = self._slot.token_counter.count
+            count = self._slot.delivery.token_counter.count
             fields["relevant_tokens"] = sum(count(said) for said in relevant)
             fields["first_relevant_tokens"] = None if before is None else count(before)
         return fields

@@ -69,7 +69,7 @@ class MemslotTool(Tool):  # type: ignore[misc]
         self._memory = memory
         self._ending: AsyncGenerator[None, None] | None = None
         self._sessions = sessions
-        self._scope = memory.slot.scope_or_default(None)
+        self._scope = memory.slot.delivery.scope_or_default(None)
         self._turns = HostTurns(memory, "nanobot", self._scope)
         self._asked: dict[str, str] = {}
         self._delivered: set[str] = set()
@@ -85,7 +85,7 @@ class MemslotTool(Tool):  # type: ignore[misc]
             return False
         try:
             memory = _opened(config)
-            claim_workspace(Path(ctx.workspace), memory.slot.scope_or_default(None))
+            claim_workspace(Path(ctx.workspace), memory.slot.delivery.scope_or_default(None))
         except MemslotError as error:
             log.warning("memslot is not used: %s", error)
             return False

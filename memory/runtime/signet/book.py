@@ -10,7 +10,7 @@ from typing import Any
 
 from memory.contract.scope import MemoryScope
 from memory.runtime._items import Item
-from memory.slot.host_store import HostStore, StoredObject
+from memory.storage.kept import HostStore, StoredObject
 
 _PREFIX = re.compile(r"\A\s*+(?:(?P<critical>critical:)|\[(?P<tags>[^\[\]\n]{1,500})\]:)\s*+", re.I)
 

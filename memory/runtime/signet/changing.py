@@ -24,8 +24,8 @@ from memory.runtime.signet.book import Filters, Note, importance_of, tags_of
 from memory.runtime.signet.memories import Memories
 from memory.runtime.signet.sessions import Caller, Sessions
 from memory.runtime.signet.types import Refused, text_of
-from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
+from memory.storage.kept import HostStore
 
 _ASK_FIRST = 25  # memories; more are forgotten with the token of a preview only
 _READ_ONLY = {"status": "read_only", "error": "this memory is read-only"}
@@ -158,7 +158,7 @@ class Changes:
                 content=f"This memory was {verdict} ({rating:g}).",
                 native_ids=(item_id,),
             )
-            async with self._slot.leases.lease(found[0]):
+            async with self._slot.delivery.leases.lease(found[0]):
                 receipt = await feedback.apply_feedback(sent)
             taken += receipt.status not in ("skipped_read_only", "unknown")
         return taken
@@ -283,9 +283,9 @@ async def open_reach(
         ScopeError: the slot has no scope.
         StoreError: what is kept beside the memory cannot be read.
     """
-    with HostStore(slot.backend_name, slot.host_file) as store:
+    with HostStore(slot.backend_name, slot.delivery.store) as store:
         memories = Memories(slot, Sessions(isolate, store), store)
-        caller = Caller(slot.scope_or_default(None), read_only=read_only)
+        caller = Caller(slot.delivery.scope_or_default(None), read_only=read_only)
         if read_only:
             await only_read(slot, memories.sessions, [caller])
         yield ReachItems(Changes(memories), caller)

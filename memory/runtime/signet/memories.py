@@ -22,8 +22,8 @@ from memory.runtime._policy import first_of
 from memory.runtime.signet.book import Book, Filters, Note, importance_of, labelled, number_of, tags_of
 from memory.runtime.signet.sessions import SCOPES_AT_ONCE, Caller, Sessions, project_of
 from memory.runtime.signet.types import Refused, SessionParams, read, text_of
-from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
+from memory.storage.kept import HostStore
 
 # How long another server may take to store the same words before it counts as dead, and between two looks.
 _STORING_S, _LOOK_S = 3.0, 0.05

@@ -37,8 +37,8 @@ from memory.runtime.signet.secrets_exec import SecretCommands, SecretsExecSettin
 from memory.runtime.signet.service import ServiceSettings
 from memory.runtime.signet.sessions import Caller, Sessions, TokenGrant
 from memory.runtime.signet.types import Refused, RuntimeAdapter
-from memory.slot.host_store import HostStore
 from memory.slot.slot import MemorySlot
+from memory.storage.kept import HostStore
 
 log = logging.getLogger("memslot.signet")
 
@@ -105,7 +105,7 @@ class RuntimeAdapterServer:
             raise ConfigError(why)
         settings = settings or ServiceSettings()
         self.store = store or HostStore(memory.slot.backend_name)
-        sessions = Sessions(isolate, self.store, memory.slot.resets)
+        sessions = Sessions(isolate, self.store, memory.slot.delivery.resets_of)
         self._changes = Changes(Memories(memory.slot, sessions, self.store, settings.longest_prompt))
         self._callers = http.Callers(tokens or {}, memory.slot.scope, read_only=memory.slot.read_only)
         self.grant = self._callers.grant

@@ -24,7 +24,7 @@ from memory.contract.scope import MemoryScope
 from memory.plugins.config import Isolate
 from memory.runtime.signet.types import Refused, SessionParams
 from memory.slot.bounded_queue import RecentKeys
-from memory.slot.host_store import HostStore, StoredObject
+from memory.storage.kept import HostStore, StoredObject
 
 _MAX_SESSIONS = 10_000
 SCOPES_AT_ONCE = 32  # recalls of one request that run beside each other

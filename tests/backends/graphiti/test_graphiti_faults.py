@@ -84,9 +84,9 @@ async def test_a_batch_that_fails_leaves_no_episode_behind(tmp_path: Path, llm: 
         bulk = slot.capability(SupportsBulkIngest)
         assert bulk is not None
         first_event = event("I live in Paris.")
-        hurried, slot._rules.deadlines = slot.deadlines, Deadlines()
+        hurried, slot._calls.deadlines = slot.delivery.deadlines, Deadlines()
         await bulk.record_events([first_event])
-        slot._rules.deadlines = hurried
+        slot._calls.deadlines = hurried
         before = await listed(slot, "count")
         for fault, delay_s, given_up_by in (
             ("500", 0.0, "Graphiti"),
@@ -109,7 +109,7 @@ async def test_a_model_that_hangs_is_given_up_and_the_next_write_need_not_wait(
 ) -> None:
     # The client gives up within the deadline that was configured; here nothing else is in a hurry.
     async with opened(llm, tmp_path, deadlines={"write_s": 3.0}) as slot:
-        slot._rules.deadlines = Deadlines(write_s=90)
+        slot._calls.deadlines = Deadlines(write_s=90)
         llm.faults.add("late", delay_s=120)
         with anyio.fail_after(60):
             with pytest.raises(BackendTimeout) as raised:
@@ -138,7 +138,7 @@ async def test_a_write_given_up_before_its_last_model_call_stores_nothing_and_sa
         assert "nothing of it is stored, so repeat it" in ready.detail
         health = await slot.health()
         assert health.status == "degraded"
-        slot._rules.deadlines = Deadlines()
+        slot._calls.deadlines = Deadlines()
         await slot.record_event(event("I ride my green bicycle."))
         assert (await slot.capability(SupportsReadiness).readiness(ALICE)).state == "ready"
         assert (await slot.health()).status == "ok"

@@ -249,7 +249,7 @@ async def test_a_write_that_passed_its_deadline_and_is_sent_again_is_stored_once
 ) -> None:
     async with slot_on(double) as slot:
         await slot.record_event(event(0))
-        rules, usual = slot._rules, slot.deadlines
+        rules, usual = slot._calls, slot.delivery.deadlines
         rules.deadlines = usual.model_copy(update={"write_s": 0.5, "query_s": 0.5})
         with held(double, "POST */messages"):
             assert (await slot.record_event(event(1, "I like tea."))).status == "unknown"

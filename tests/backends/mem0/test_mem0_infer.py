@@ -124,7 +124,7 @@ async def test_a_failing_model_is_an_error_by_its_cause_and_nothing_is_stored(
     # The model's client gives up within the deadline that was configured; here nothing else is in a hurry.
     short = {"deadlines": {"write_s": 3.0, "retrieve_s": 2.0}} if fault == "late" else {}
     async with inferring(tmp_path, llm, **short) as slot:
-        slot.deadlines = slot._rules.deadlines = Deadlines()
+        slot.delivery.deadlines = slot._calls.deadlines = Deadlines()
         llm.faults.add(fault, endpoint=endpoint, times=None, delay_s=20.0)
         with pytest.raises(error) as raised:
             await slot.record_event(event(OOLONG))

@@ -35,7 +35,7 @@ async def the_section_carries_the_backends_label(kit: Kit) -> None:
 async def max_tokens_bounds_the_section_by_the_slots_counter(kit: Kit) -> None:
     """DESIGN 8: whichever counter the host configures, the whole section stays within."""
     await _fill(kit)
-    for counter in (kit.slot.token_counter, _WORDS):
+    for counter in (kit.slot.delivery.token_counter, _WORDS):
         slot: MemorySlot = kit.make_slot(scope=kit.scope, token_counter=counter)
         await slot.setup_scope(kit.scope)
         for limit in (1, 25, 60, 150, 10_000):

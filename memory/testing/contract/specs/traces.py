@@ -59,8 +59,12 @@ async def the_trace_of_a_retrieval_counts(kit: Kit) -> None:
     assert (trace.scope, trace.session_id) == (kit.scope, "session-2"), "another scope or session is traced"
     assert trace.retrieved_count == len(result.entries), "the trace counts other entries than came back"
     assert trace.included_count == len(result.included), "the trace counts other entries than are included"
-    assert trace.token_counter == kit.slot.token_counter.name, "the trace names another token counter"
-    expected = kit.slot.token_counter.count(result.formatted_context) if result.formatted_context else 0
+    assert trace.token_counter == kit.slot.delivery.token_counter.name, (
+        "the trace names another token counter"
+    )
+    expected = (
+        kit.slot.delivery.token_counter.count(result.formatted_context) if result.formatted_context else 0
+    )
     assert trace.token_count == expected, "the trace counts other tokens than the section has"
     scored = any(entry.score is not None for entry in result.entries)
     assert scored or trace.top_score is None, "the trace has a score that no entry has"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn, Self, TypeVar, cast
 import anyio
 from pydantic import BeforeValidator, Field
 
-from memory.contract._loops import on_trio, running_loop
+from memory.contract._loops import checkpoint, on_trio, running_loop
 from memory.contract._model import Frozen, check_number
 from memory.contract._surviving import ends_the_task
 from memory.contract.adapter import AdapterTraits, MemoryAdapter, SupportsEventLookup, close_adapter
@@ -69,13 +69,14 @@ class Deadlines(Frozen):
 class Span:
     """A call of the contract, measured from its admission; before, it waits for its turn."""
 
-    _rules: Rules
+    _calls: NativeCalls
     operation: str
     scope: MemoryScope | None
     fields: dict[str, Any]
     attempts: int = 0  # at the native system
     finished: bool = False  # its trace was emitted
     writes: bool = False  # it may change what is stored
+    yielded: bool = False  # other tasks had their turn
     llm: LlmUse = field(default_factory=LlmUse)
     started_at: datetime = field(init=False)
     started: float = field(init=False)
@@ -84,7 +85,7 @@ class Span:
         self.begin()
 
     def __enter__(self) -> Self:
-        self._rules.under_way.__enter__()
+        self._calls.under_way.__enter__()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
@@ -93,9 +94,9 @@ class Span:
             if error is not None and not isinstance(error, Exception):
                 failure["warnings"] = (f"given up {'after' if self.attempts else 'before'} it was sent",)
             if failure or not self.finished:
-                self._rules.finish(self, None, **failure)
+                self._calls.finish(self, None, **failure)
         finally:
-            self._rules.under_way.__exit__()
+            self._calls.under_way.__exit__()
 
     def begin(self) -> None:
         self.started_at = datetime.now(UTC)
@@ -106,7 +107,9 @@ class Span:
         return (time.perf_counter() - self.started) * 1000
 
 
-class Rules:
+class NativeCalls:
+    """Every call of an adapter goes through here, so that none escapes its turn, its deadline or its trace."""
+
     def __init__(self, adapter: MemoryAdapter, deadlines: Deadlines, sink: TraceSink | None) -> None:
         self.adapter = adapter
         self.backend_name = adapter.backend_name
@@ -161,7 +164,8 @@ class Rules:
         ``tried`` a scope will do whose set-up has failed."""
         scope = cast(MemoryScope, span.scope)
         self.check_scope(scope, tried=tried)
-        span.writes = True
+        span.writes = span.yielded = True
+        await checkpoint()
         async with self.gate.writing(self.lanes.order(scope)) as allowed:
             return self.traced(span, await perform() if allowed else skipped())
 
@@ -180,6 +184,9 @@ class Rules:
         ``deadline_s`` counts from its admission, ``queue_timeout_s`` for the place among others; ``answer`` is the
         type it has to return, ``check`` raises where that will not do, ``operation`` is its name in errors."""
         counts, operation = operation is None, operation or span.operation
+        if not span.yielded:
+            span.yielded = True
+            await checkpoint()
         admission = Admission(self.lanes.limits(span.scope))
         if admission.limits:
             with anyio.move_on_after(queue_timeout_s) as waiting:
@@ -318,17 +325,48 @@ class Rules:
     def traced(self, span: Span, answer: T) -> T:
         """The answer (a receipt, or one per event of a bulk write) with the call's trace in it."""
         receipts: list[Any] = answer if isinstance(answer, list) else [answer]
-        first = receipts[0] if receipts else None
-        status = getattr(first, "status", None)
-        trace = self.finish(
-            span,
-            getattr(first, "trace", None),
-            native_ids=tuple(chain.from_iterable(getattr(each, "native_ids", ()) for each in receipts)),
-            warnings=tuple(chain.from_iterable(getattr(each, "warnings", ()) for each in receipts)),
-            consistency=status if status in ("committed", "queued", "pending") else None,
-        )
+        trace = self.finish(span, _summed_trace(receipts), **_summed_fields(receipts))
         traced: list[Any] = [
             receipt.model_copy(update={"trace": trace}) if "trace" in type(receipt).model_fields else receipt
             for receipt in receipts
         ]
         return cast(T, traced if isinstance(answer, list) else traced[0])
+
+
+_ADDED = ("attempts", "token_count", "retrieved_count", "left_out_count", "included_count")
+_WEAKEST = ("pending", "queued", "committed")
+
+
+def _summed_trace(receipts: Sequence[Any]) -> Trace | None:
+    """The traces of a bulk write's receipts as one: numbers are added, times are the first and the last."""
+    found = [getattr(receipt, "trace", None) for receipt in receipts]
+    traces = [trace for trace in found if isinstance(trace, Trace)]
+    if len(traces) < 2:
+        return traces[0] if traces else None
+    first = traces[0]
+    if all(trace is first for trace in traces):
+        return first
+
+    def said(name: str) -> list[Any]:
+        return [value for trace in traces if (value := getattr(trace, name)) is not None]
+
+    added = {name: sum(values) for name in _ADDED if (values := said(name))}
+    spans = {
+        "oldest_retrieved_at": min(said("oldest_retrieved_at"), default=None),
+        "newest_retrieved_at": max(said("newest_retrieved_at"), default=None),
+        "last_derived_at": max(said("last_derived_at"), default=None),
+        "top_score": max(said("top_score"), default=None),
+    }
+    one_event = {"event_id": None} if len({trace.event_id for trace in traces}) > 1 else {}
+    return first.model_copy(update={**added, **spans, **one_event})
+
+
+def _summed_fields(receipts: Sequence[Any]) -> dict[str, Any]:
+    """Ids and warnings of all receipts, and the state that holds for every one of them."""
+    states = {getattr(receipt, "status", None) for receipt in receipts}
+    told = states <= set(_WEAKEST)
+    return {
+        "native_ids": tuple(chain.from_iterable(getattr(each, "native_ids", ()) for each in receipts)),
+        "warnings": tuple(chain.from_iterable(getattr(each, "warnings", ()) for each in receipts)),
+        "consistency": next((state for state in _WEAKEST if state in states), None) if told else None,
+    }

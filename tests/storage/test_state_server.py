@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from urllib.parse import parse_qs, urlsplit
@@ -13,9 +13,8 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from journals import backlog, keep, key
+from journals import keep
 from postgres import NEEDS_POSTGRES, ask
-from pydantic import SecretStr
 from slot_support import ALICE, Lookup, event
 
 from memory import ConfigError, MemorySlot
@@ -23,84 +22,20 @@ from memory.adapter import StoreError
 from memory.contract.errors import JournalError
 from memory.plugins.config import load_config
 from memory.plugins.opening import build_slot
-from memory.plugins.postgres import PostgresServer
 from memory.runtime import TurnMemory
-from memory.slot import journal_shared
-from memory.slot.host_store import HostStore, StoredObject
-from memory.slot.journal_shared import SharedJournal
+from memory.storage.journal import Journal
+from memory.storage.kept import HostStore, StoredObject
+from memory.storage.postgres import PostgresStore
 
 pytestmark = NEEDS_POSTGRES
 PASSWORD = "zebra-in-the-URL"
 
 
-def opened(url: str) -> SharedJournal:
-    return SharedJournal(PostgresServer(SecretStr(url)))
-
-
-# -- who delivers -----------------------------------------------------------------------------------------------
-
-
-async def test_one_process_at_a_time_delivers_a_scope(state_url: str) -> None:
-    before = set(threading.enumerate())
-    with opened(state_url) as holder, opened(state_url) as other:
-        assert await holder.lease(key(ALICE))
-        assert await holder.lease(key(ALICE)), "it may ask again"
-        assert not await other.lease(key(ALICE))
-        assert await other.lease(key(ALICE, "other")), "of each destination"
-        await keep(other, event(1))
-        with anyio.CancelScope() as given_up:
-            given_up.cancel()
-            await holder.release(key(ALICE))
-        assert holder.backlog(key(ALICE)) == 1, "what others recorded meanwhile is seen"
-        assert await other.lease(key(ALICE))
-        other.close()
-        assert await holder.lease(key(ALICE)), "what is closed holds nothing"
-        assert holder.forget("alice") == [key(ALICE)]
-        assert ask(state_url, "SELECT scope FROM memslot.leases WHERE destination LIKE 'obedient:%'") == []
-    assert "memslot-leases" not in {thread.name for thread in set(threading.enumerate()) - before}
-
-
-async def test_a_lease_is_kept_by_who_lives_and_lost_by_who_died(
-    state_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journal_shared, "_LEASE_S", 0.6)
-    monkeypatch.setattr(journal_shared, "_UNTIL", "clock_timestamp() + interval '0.6 s'")
-    with opened(state_url) as holder, opened(state_url) as other:
-        assert await holder.lease(key(ALICE))
-        assert await holder.lease(key(ALICE, "other"))
-        await holder.release(key(ALICE, "other"))
-        await anyio.sleep(1.2)  # the time is what this is about
-        assert not await other.lease(key(ALICE))
-        assert await other.lease(key(ALICE, "other")), "what was given back is not kept"
-        holder._ended.set()  # as if it was killed: nobody makes it longer
-        with anyio.fail_after(5):
-            while not await other.lease(key(ALICE)):  # noqa: ASYNC110
-                await anyio.sleep(0.05)
-
-
-async def test_who_was_stopped_for_long_sends_nothing_that_another_may_have_sent(state_url: str) -> None:
-    with opened(state_url) as holder, opened(state_url) as other:
-        await holder.append(key(ALICE), [event(1)], sent=False)
-        assert await holder.lease(key(ALICE))
-        ask(state_url, "UPDATE memslot.leases SET until = '-infinity'")
-        assert not await holder.mark_sent(key(ALICE), "e1")
-        assert await other.lease(key(ALICE))
-        assert not await holder.mark_sent(key(ALICE), "e1")
-        assert await other.mark_sent(key(ALICE), "e1")
-
-
-async def test_what_others_record_and_reset_is_seen_by_who_looks(state_url: str) -> None:
-    with opened(state_url) as writer, opened(state_url) as reader:
-        await keep(writer, event(1))
-        assert (backlog(reader), reader.resetting(key(ALICE))) == (0, False)
-        await reader.refresh()
-        assert backlog(reader) == 1
-        await writer.begin_reset(key(ALICE))
-        assert await reader.lease(key(ALICE))
-        assert (reader.resetting(key(ALICE)), reader.backlog(key(ALICE))) == (True, 0)
-        await writer.cancel_reset(key(ALICE))
-        assert await reader.lease(key(ALICE))
-        assert (reader.resetting(key(ALICE)), reader.backlog(key(ALICE))) == (False, 1)
+def opened(url: str) -> Journal:
+    with closing(PostgresStore(url)) as store:
+        journal = Journal(store)
+    journal.open()
+    return journal
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
@@ -112,10 +47,10 @@ async def test_events_accepted_by_three_processes_are_sent_once_and_in_order(
     slots = [MemorySlot(backend, scope=ALICE, journal=opened(state_url)) for _ in range(3)]
     async with slots[0], slots[1], slots[2]:
         for number in range(12):
-            assert await slots[number % 3].keep_event(event(number))
+            assert await slots[number % 3].delivery.keep(event(number))
         async with anyio.create_task_group() as tasks:
             for number in range(3):
-                tasks.start_soon(slots[(first + number) % 3].deliver_waiting, ALICE)
+                tasks.start_soon(slots[(first + number) % 3].delivery.deliver, ALICE)
         receipt = await slots[first].record_event(event(12))
         assert receipt.status == "committed"
         assert [row.event_id for row in backend.rows] == [f"e{number}" for number in range(13)]
@@ -125,22 +60,22 @@ async def test_events_accepted_by_three_processes_are_sent_once_and_in_order(
 async def test_while_another_process_delivers_an_event_is_kept_and_waits(
     state_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memory.slot.durable._WRITE_LOCK_S", 0.1)
-    monkeypatch.setattr("memory.slot.durable._RESET_LOCK_S", 0.1)
+    monkeypatch.setattr("memory.slot.delivery._WRITE_LOCK_S", 0.1)
+    monkeypatch.setattr("memory.slot.delivery._RESET_LOCK_S", 0.1)
     async with MemorySlot(Lookup(), scope=ALICE, journal=opened(state_url)) as slot:
         with opened(state_url) as other:
             ours = slot.delivery._key(ALICE)
-            assert await other.lease(ours)
+            lease = (await other.append(ours, [])).lease
             receipt = await slot.record_event(event(1))
             assert (receipt.status, slot._adapter.rows) == ("queued", [])
             assert "another process is delivering" in receipt.warnings[0]
-            assert "another process is delivering" in (await slot.deliver_waiting(ALICE) or "")
+            assert "another process is delivering" in (await slot.delivery.deliver(ALICE) or "")
             with pytest.raises(
                 StoreError.__mro__[1], match="another process is delivering to it; reset it again"
             ):
                 await slot.reset_scope(ALICE)
-            await other.release(ours)
-        assert await slot.deliver_waiting(ALICE) is None
+            await other.outbox.release(lease)
+        assert await slot.delivery.deliver(ALICE) is None
         assert [row.event_id for row in slot._adapter.rows] == ["e1"]
 
 
@@ -153,25 +88,11 @@ async def test_what_a_process_that_died_had_accepted_is_taken_up_by_another(
         await memory.record_turn(session_id="s", user="the first")
         assert await memory.drain(10)
         with opened(state_url) as dead:
-            await dead.append(slot.delivery._key(ALICE), [event(7)], sent=False)
+            await dead.append(slot.delivery._key(ALICE), [event(7)], send=False)
         with anyio.fail_after(10):
             while len(slot._adapter.rows) < 2:  # noqa: ASYNC110
                 await anyio.sleep(0.05)
     assert [row.event_id for row in slot._adapter.rows][1:] == ["e7"]
-
-
-# -- a server that fails ------------------------------------------------------------------------------------------
-
-
-async def test_connections_that_the_server_ended_are_made_again(state_url: str) -> None:
-    with opened(state_url) as journal:
-        await keep(journal, event(1))
-        ask(
-            state_url,
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'memslot'",
-        )
-        assert await keep(journal, event(2)) == [None]
-        assert [entry.event.event_id for entry in journal.entries()] == ["e1", "e2"]
 
 
 def refused(url: str, wanted: str) -> None:
@@ -217,7 +138,7 @@ def test_a_server_that_cannot_be_used_is_refused_in_one_sentence(state_url: str)
 def test_tables_of_another_version_are_left_alone(state_url: str) -> None:
     opened(state_url).close()
     ask(state_url, "UPDATE memslot.versions SET version = 0 WHERE what = 'journal'")
-    refused(state_url, "its journal is of version 0; this memslot reads version 1")
+    refused(state_url, "its journal has version 0, and this memslot reads version 1")
 
 
 def test_a_url_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,11 +152,10 @@ def test_a_url_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_a_files_is_refused_beside_a_server() -> None:
-    for journal in ({"path": "j.db"}, {"max_mb": 5}):
-        with pytest.raises(ConfigError, match="path, durability and max_mb are a file's"):
-            load_config(
-                {"memory": {"condition": "full_history", "state": "postgresql://h/d", "journal": journal}}
-            )
+    with pytest.raises(ConfigError, match="durability and max_mb are a file's"):
+        load_config(
+            {"memory": {"condition": "full_history", "state": "postgresql://h/d", "journal": {"max_mb": 5}}}
+        )
     config = {"memory": {"condition": "full_history", "state": "postgresql://h/d"}}
     assert load_config(config).journal is not None
     config["memory"]["journal"] = False
@@ -268,7 +188,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(NAMES, NAMES, max_size=8))
 def test_any_name_and_text_comes_back_as_it_was(state_url: str, kept: dict[str, str]) -> None:
-    with HostStore("fake", PostgresServer(SecretStr(state_url))) as store:
+    with closing(PostgresStore(state_url)) as place, HostStore("fake", place) as store:
         store.put(*(StoredObject("note", ALICE, name, {"text": text}) for name, text in kept.items()))
         assert {name: store.get("note", ALICE, name) for name in kept} == {
             name: {"text": text} for name, text in kept.items()

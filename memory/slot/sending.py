@@ -1,0 +1,165 @@
+"""Sending events: looked up after a lost answer, and sent again only where that is safe (DESIGN section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+import anyio
+
+from memory.contract.adapter import SupportsBulkIngest, SupportsEventLookup
+from memory.contract.errors import BackendError, BackendProtocolError, CapabilityNotSupported, MemslotError
+from memory.contract.events import MemoryEvent
+from memory.contract.receipts import WriteReceipt
+from memory.contract.scope import MemoryScope
+from memory.slot.calls import NativeCalls, Span
+
+_RETRY_PAUSE_S = 0.2
+
+
+class Sender:
+    """Sends the events of one slot.
+
+    Args:
+        calls: the way to the adapter.
+        note: told of every receipt of a backend.
+        failed: told of every error of a write.
+    """
+
+    def __init__(
+        self,
+        calls: NativeCalls,
+        note: Callable[[MemoryScope, Sequence[WriteReceipt]], None],
+        failed: Callable[[MemslotError], None],
+    ) -> None:
+        self._calls = calls
+        self._note = note
+        self._failed = failed
+
+    @property
+    def can_look_up(self) -> bool:
+        """Whether the adapter can say if an event is stored."""
+        return isinstance(self._calls.adapter, SupportsEventLookup)
+
+    def by(self, span: Span) -> Callable[[Span, Sequence[MemoryEvent]], Awaitable[list[WriteReceipt]]]:
+        """How the events of a call are sent: by the bulk call where that was asked for."""
+        return self.send_all if span.operation == "record_events" else self.send_one
+
+    async def send_one(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """Send one event; again only where a look-up or the backend's own deduplication makes it safe."""
+        [event] = events
+        calls, attempt = self._calls, 1
+        lost: MemslotError | None = None  # an ambiguous attempt: whatever later ones say, it may be stored
+        while True:
+            try:
+                receipt = await calls.call(
+                    span,
+                    calls.deadlines.write_s,
+                    lambda: calls.adapter.record_event(event),
+                    WriteReceipt,
+                    check=lambda receipt: _check_receipts([receipt], [event]),
+                )
+                break
+            except MemslotError as error:
+                if lost is None and not ambiguous(error):
+                    self._failed(error)
+                    raise
+                lost, again = lost or error, ambiguous(error) and attempt <= calls.traits.write_retries
+            found, absent = await self.look_up(span, event)
+            if not (again and absent):
+                warnings = (f"{lost}; it may or may not be stored",)
+                receipt = found or WriteReceipt(event_id=event.event_id, status="unknown", warnings=warnings)
+                break
+            await anyio.sleep(_RETRY_PAUSE_S * attempt)
+            span.attempts = attempt = attempt + 1
+        self._note(event.scope, [receipt])
+        return [receipt]
+
+    async def send_all(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
+        """Send events of one scope by the adapter's bulk call, ``traits.bulk_size`` at a time, in order.
+
+        Every call has a place and a deadline of its own, so others have their turn between two. A call without an
+        answer goes as written where a look-up finds all of its events.
+
+        Raises:
+            MemslotError: a call failed; ``receipts`` are all that are known.
+        """
+        calls, adapter = self._calls, cast(SupportsBulkIngest, self._calls.adapter)
+        size = calls.traits.bulk_size or max(1, len(events))
+        receipts: list[WriteReceipt] = []
+        for start in range(0, len(events), size):
+            batch = events[start : start + size]
+            deadline_s = min(calls.deadlines.write_s * len(batch), calls.deadlines.bulk_s)
+            try:
+                written = await calls.call(
+                    span,
+                    deadline_s,
+                    lambda: adapter.record_events(batch),  # noqa: B023
+                    check=lambda receipts: _check_receipts(receipts, batch),  # noqa: B023
+                )
+            except MemslotError as error:
+                written = await self._stored(span, batch, error)
+                if len(written) < len(batch):
+                    calls.unknown_writes += len(batch) - len(written) if ambiguous(error) else 0
+                    self._note(events[0].scope, written)
+                    error.receipts = (*receipts, *written)
+                    self._failed(error)
+                    raise
+            self._note(events[0].scope, written)
+            receipts.extend(written)
+        return receipts
+
+    async def _stored(
+        self, span: Span, batch: Sequence[MemoryEvent], error: MemslotError
+    ) -> list[WriteReceipt]:
+        """Receipts of the events that a failed call has written; looked up, up to the first that is missing."""
+        known: dict[str, WriteReceipt] = {receipt.event_id: receipt for receipt in error.receipts}
+        if ambiguous(error):
+            for event in batch:
+                if event.event_id not in known:
+                    found, _ = await self.look_up(span, event)
+                    if found is None:
+                        break
+                    known[event.event_id] = found
+        return [known[event.event_id] for event in batch if event.event_id in known]
+
+    async def look_up(self, span: Span, event: MemoryEvent) -> tuple[WriteReceipt | None, bool]:
+        """The receipt of an event that the backend has; else None, and whether sending it again is safe."""
+        if not self.can_look_up:
+            return None, True  # with write_retries above 0 it declares that the backend deduplicates
+        try:
+            if (ids := await self._calls.look_up(span, event)) is None:
+                return None, True
+            # Where memories are derived from what is stored, its being stored says nothing of them.
+            receipt = WriteReceipt(
+                event_id=event.event_id,
+                status="committed" if self._calls.traits.consistency == "immediate" else "queued",
+                native_ids=ids,
+                warnings=("confirmed by look-up after the answer was lost",),
+            )
+        except MemslotError as error:
+            return None, isinstance(error, CapabilityNotSupported)  # of a slot whose adapter has no look-up
+        return receipt, False
+
+
+def _check_receipts(receipts: Sequence[Any], events: Sequence[MemoryEvent]) -> None:
+    for receipt in receipts:
+        if not isinstance(receipt, WriteReceipt):
+            raise BackendProtocolError(f"a write returned {type(receipt).__name__}, not WriteReceipt")
+    if [receipt.event_id for receipt in receipts] != [event.event_id for event in events]:
+        raise BackendProtocolError("a write did not return one receipt per event, in order and by its id")
+
+
+def skipped_receipts(*events: MemoryEvent) -> list[WriteReceipt]:
+    """What becomes of events while the slot is read-only."""
+    return [WriteReceipt(event_id=event.event_id, status="skipped_read_only") for event in events]
+
+
+def ambiguous(error: BaseException) -> bool:
+    """Whether a call that failed so may have been carried out."""
+    return isinstance(error, BackendError) and error.ambiguous
+
+
+def changed_nothing(span: Span, error: BaseException) -> bool:
+    """Whether a call that failed so was certainly not carried out."""
+    return not span.attempts or (isinstance(error, MemslotError) and not ambiguous(error))

@@ -1,0 +1,580 @@
+"""The journal: every event before it is sent, and what became of it after, as entries of the outbox.
+
+It is the past of a memory as well, and a memory may be moved to another backend with it. An event may go out twice
+where a process dies between the native write and its note, or gets no answer, and the backend offers no look-up.
+One backend's delivery says nothing of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, Literal, cast
+
+from memory.contract.adapter import AdapterTraits, MemoryAdapter, native_scope_of
+from memory.contract.errors import InputError, JournalError
+from memory.contract.events import MemoryEvent
+from memory.contract.receipts import WriteReceipt
+from memory.contract.scope import MemoryScope
+from memory.storage.insert import WITHIN_S
+from memory.storage.outbox import OUTBOX, Entry, Lane, Lease, Outbox, Verdict
+from memory.storage.store import Durability, Store, Tables, scope_key, scope_of
+
+EVENT = "event"
+# waiting: not confirmed; unknown: sent without an answer; aside: refused for good, or unreadable; reset: its scope
+# was, after it.
+JournalStatus = Literal["waiting", "unknown", "committed", "queued", "pending", "aside", "reset"]
+DELIVERED = ("committed", "queued", "pending")
+JOURNAL = Tables(
+    "journal",
+    1,
+    """
+CREATE TABLE IF NOT EXISTS resets (
+    destination TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    begun_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    PRIMARY KEY (destination, scope)
+);
+CREATE TABLE IF NOT EXISTS replays (
+    target TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (target, scope)
+);
+CREATE TABLE IF NOT EXISTS unanswered (
+    target TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    event_id TEXT NOT NULL,
+    PRIMARY KEY (target, scope, event_id)
+);
+""",
+)
+_LOST = "the event was not kept, and not sent"
+_OPEN = "kind = 'event' AND state IN ('waiting', 'unknown')"
+_MARKED = "kind = 'event' AND persona = ? AND scope = ? AND before_reset IS NOT NULL"
+_UNMARK = f"UPDATE outbox SET before_reset = NULL WHERE {_MARKED}"
+# Recorded again since, by the id it had.
+_AGAIN = (
+    "EXISTS (SELECT 1 FROM outbox AS later WHERE later.kind = 'event' AND later.scope = outbox.scope "
+    "AND later.key = outbox.key AND later.destination = outbox.destination AND later.state != 'reset' "
+    "AND later.seq > outbox.seq)"
+)
+# Once for all destinations: a memory that was moved has one past. What was erased in one of them is in none.
+# The sign keeps SQLite from the index by seq, which would go over all earlier events of the scope for each.
+_PAST = (
+    "kind = 'event' AND erased = 0 AND NOT EXISTS (SELECT 1 FROM outbox AS earlier WHERE earlier.kind = 'event' "
+    "AND earlier.scope = outbox.scope AND earlier.key = outbox.key AND earlier.state != 'reset' "
+    "AND earlier.erased = 0 AND +earlier.seq < outbox.seq)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalKey:
+    """Where events go: those of a scope on their way to one destination."""
+
+    destination: str  # name of a backend, with a hash of its store and of the scope's native ids there
+    scope: MemoryScope
+
+    @classmethod
+    def of(cls, backend: str, store: str, scope: MemoryScope, native: object) -> JournalKey:
+        """The key for a backend; ``store`` is what tells its store from others, such as an address."""
+        text = repr((store, sorted(dict(native).items())))  # type: ignore[call-overload]
+        return cls(f"{backend}:{blake2b(text.encode(), digest_size=6).hexdigest()}", scope)
+
+    @classmethod
+    def of_adapter(cls, adapter: MemoryAdapter, scope: MemoryScope) -> JournalKey:
+        """The key for an adapter, or a slot over it; raises ScopeError where it cannot represent the scope."""
+        store = AdapterTraits.of(adapter).store
+        return cls.of(adapter.backend_name, store, scope, native_scope_of(adapter, scope))
+
+    @property
+    def lane(self) -> Lane:
+        """Its lane in the outbox."""
+        return Lane(self.destination, scope_key(self.scope))
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One event of the journal.
+
+    Attributes:
+        seq: its number in the outbox.
+        sent: whether an attempt may have arrived.
+        attempts: attempts that failed or got no answer.
+        error: class of the last failure.
+        receipt: of the backend, without its trace.
+        recorded_at: UTC, ISO 8601.
+    """
+
+    seq: int
+    destination: str
+    event: MemoryEvent
+    status: JournalStatus
+    sent: bool
+    attempts: int
+    error: str | None
+    receipt: WriteReceipt | None
+    recorded_at: str
+
+    @classmethod
+    def of(cls, entry: Entry) -> JournalEntry:
+        """Raises :class:`JournalError` where the entry is not as it was written."""
+        try:
+            if not entry.readable:
+                raise ValueError("changed")
+            event = MemoryEvent.model_validate_json(entry.payload)
+            receipt = WriteReceipt.model_validate_json(entry.outcome) if entry.outcome else None
+        except ValueError:  # `from None`: it would repeat what was said
+            raise JournalError(
+                f"entry {entry.seq} of the journal is not as it was written; restore the store from a copy, or "
+                f"remove it by 'memslot journal forget --number {entry.seq}'"
+            ) from None
+        return cls(
+            seq=entry.seq,
+            destination=entry.destination,
+            event=event,
+            status=cast(JournalStatus, entry.state),
+            sent=entry.sent,
+            attempts=entry.attempts,
+            error=entry.error,
+            receipt=receipt,
+            recorded_at=entry.recorded_at,
+        )
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the backend has it."""
+        return self.status in DELIVERED
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What :meth:`Journal.append` did.
+
+    Attributes:
+        lease: of the lane, or None where another process delivers it.
+        sent: whether new events count as sent already; else :meth:`Journal.mark_sent` comes before they are.
+        before: for each event what there was of it already, or None.
+        seqs: for each event its number.
+    """
+
+    lease: Lease | None
+    sent: bool
+    before: tuple[JournalEntry | None, ...]
+    seqs: tuple[int, ...]
+
+
+class Resets:
+    """Resets that have begun, until their end is noted, so that no process shows or delivers what was erased.
+
+    Args:
+        store: where they are noted; None knows only this process.
+    """
+
+    def __init__(self, store: Store | None) -> None:
+        self._store = None if store is None else store.handle(OUTBOX, JOURNAL, error=JournalError)
+        self._begun: set[Lane] = set()
+
+    def is_open(self, key: JournalKey) -> bool:
+        """Whether a reset has begun whose end was not noted, as far as it is known here."""
+        return key.lane in self._begun
+
+    async def refresh(self, key: JournalKey) -> bool:
+        """As :meth:`is_open`, asked anew."""
+        if self._store is not None and self._store.begun:
+            where = "SELECT 1 FROM resets WHERE destination = ? AND scope = ?"
+            found = await self._store.run(lambda db: db.execute(where, key.lane).fetchone(), writes=False)
+            (self._begun.discard if found is None else self._begun.add)(key.lane)
+        return self.is_open(key)
+
+    async def begin(self, key: JournalKey) -> None:
+        """A scope is about to be reset: from now on nothing of before is delivered, found or replayed."""
+        persona, (destination, scope) = key.scope.persona_id, key.lane
+
+        def mark(db: Any) -> None:
+            # By an earlier one; not this one's to give back.
+            db.execute(_UNMARK, (persona, scope))
+            db.execute(
+                "INSERT INTO resets (destination, scope) VALUES (?, ?) ON CONFLICT DO NOTHING", key.lane
+            )
+            db.execute(
+                "UPDATE outbox SET before_reset = state, erased = 1, "
+                "state = CASE destination WHEN ? THEN 'reset' ELSE state END "
+                "WHERE kind = 'event' AND persona = ? AND scope = ? AND erased = 0",
+                (destination, persona, scope),
+            )
+
+        if self._store is not None:
+            await self._store.run(mark)
+        self._begun.add(key.lane)
+
+    async def cancel(self, key: JournalKey) -> None:
+        """The backend has certainly reset nothing: everything is as before."""
+        persona, (destination, scope) = key.scope.persona_id, key.lane
+
+        def mark(db: Any) -> None:
+            db.execute(
+                "UPDATE outbox SET before_reset = NULL, erased = 0, "
+                "state = CASE destination WHEN ? THEN before_reset ELSE state END "
+                f"WHERE {_MARKED} AND NOT {_AGAIN}",
+                (destination, persona, scope),
+            )
+            db.execute("DELETE FROM resets WHERE destination = ? AND scope = ?", key.lane)
+
+        if self._store is not None:
+            await self._store.run(mark)
+        self._begun.discard(key.lane)
+
+    async def end(self, key: JournalKey) -> bool:
+        """The scope was reset. Whether words of it are kept in the journal."""
+        persona, scope = key.scope.persona_id, key.lane.scope
+
+        def mark(db: Any) -> bool:
+            db.execute(_UNMARK, (persona, scope))
+            for table in ("replays", "unanswered"):
+                db.execute(f"DELETE FROM {table} WHERE scope = ?", (scope,))
+            db.execute("DELETE FROM resets WHERE destination = ? AND scope = ?", key.lane)
+            words = (
+                "SELECT 1 FROM outbox WHERE kind = 'event' AND persona = ? AND scope = ? "
+                "AND state = 'reset' LIMIT 1"
+            )
+            return db.execute(words, (persona, scope)).fetchone() is not None
+
+        kept = False if self._store is None else await self._store.run(mark)
+        self._begun.discard(key.lane)
+        return kept
+
+    def close(self) -> None:
+        """Give the store back. Idempotent."""
+        if self._store is not None:
+            self._store.close()
+
+
+class Journal(AbstractContextManager["Journal"]):
+    """The events of a store's outbox.
+
+    Args:
+        store: where they lie; the journal has a handle of its own, and closes that.
+        durability: ``process`` survives the end of the process, ``machine`` a power cut, at a disk flush a write.
+        max_mb: most that the file may take. What is delivered and oldest goes first; with nothing delivered left,
+            recording fails. A server's size is its owner's matter.
+        within_s: seconds that a call of the store may take.
+
+    Attributes:
+        store: its handle on the store.
+        place: where it is, for messages.
+        shared: whether other machines use it, too.
+        outbox: the entries.
+        resets: those that have begun.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        durability: Durability = "process",
+        max_mb: int | None = 1024,
+        within_s: float = WITHIN_S,
+    ) -> None:
+        self.store = store.handle(
+            OUTBOX, JOURNAL, error=JournalError, lost=_LOST, durability=durability, within_s=within_s
+        )
+        self.outbox = Outbox(self.store, EVENT, keep=True)
+        self.resets = Resets(store)
+        self.place = self.store.place
+        self.shared = self.store.shared
+        self._max_mb = None if self.shared else max_mb
+        self._backlog: dict[Lane, int] = {}
+
+    def __exit__(self, *ended: object) -> None:
+        self.close()
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything may have been recorded. Opens nothing."""
+        return self.store.begun
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self.store.closed
+
+    def open(self) -> None:
+        """Open the store now, and count what waits. Blocks.
+
+        Raises:
+            JournalError: the store cannot be used.
+        """
+        self.store.call(self._count, writes=False)
+
+    def close(self) -> None:
+        """Give the store back. Idempotent."""
+        self.outbox.close()
+        self.resets.close()
+        self.store.close()
+
+    # What waits.
+
+    def backlog(self, key: JournalKey) -> int:
+        """How many events of a scope wait, as far as it is known here."""
+        return self._backlog.get(key.lane, 0)
+
+    def undelivered(self) -> list[tuple[JournalKey, int]]:
+        """Every scope with events that wait, as far as it is known here, and how many."""
+        return [
+            (JournalKey(lane.destination, scope_of(lane.scope)), count)
+            for lane, count in self._backlog.items()
+            if count
+        ]
+
+    async def refresh(self, key: JournalKey | None = None) -> None:
+        """See what other processes have recorded and delivered since: of one scope, or of all."""
+        if key is None:
+            await self.store.run(self._count, writes=False)
+        elif self.store.begun:
+            await self.store.run(lambda db: self._count(db, key.lane), writes=False)
+            await self.resets.refresh(key)
+
+    def _count(self, db: Any, lane: Lane | None = None) -> None:
+        if lane is not None:
+            self._backlog[lane] = self.outbox.count(db, lane)
+            return
+        found = db.execute(
+            f"SELECT destination, scope, count(*) FROM outbox WHERE {_OPEN} GROUP BY destination, scope"
+        ).fetchall()
+        self._backlog = {Lane(destination, scope): count for destination, scope, count in found}
+
+    async def append(self, key: JournalKey, events: Sequence[MemoryEvent], *, send: bool = True) -> Appended:
+        """Make events of a scope durable, all or none.
+
+        Args:
+            key: where they go.
+            events: of one scope.
+            send: whether the caller sends them now: then the lane is taken, if it is free.
+
+        Raises:
+            InputError: an id was used for other messages.
+            JournalError: the store or ``max_mb`` is full; nothing may be sent then.
+        """
+        lane = key.lane
+
+        def keep(db: Any) -> Appended:
+            self._make_room(db)
+            held = self.outbox.take(db, lane) if send else None
+            older = self.outbox.count(db, lane)
+            sent = held is not None and not older
+            kept = [self._insert(db, lane, event, sent=sent) for event in events]
+            self._backlog[lane] = older + sum(before is None for _, before in kept)
+            return Appended(held, sent, tuple(before for _, before in kept), tuple(seq for seq, _ in kept))
+
+        return await self.store.run(keep)
+
+    def _insert(
+        self, db: Any, lane: Lane, event: MemoryEvent, *, sent: bool, status: JournalStatus = "waiting"
+    ) -> tuple[int, JournalEntry | None]:
+        """Keep one event: its number, and what was kept of it already, or None."""
+        where = "kind = 'event' AND scope = ? AND key = ? AND state != 'reset'"
+        known = {
+            entry.destination: JournalEntry.of(entry)
+            for entry in self.outbox.read(db, where, (lane.scope, event.event_id))
+        }
+        if any(entry.event.messages != event.messages for entry in known.values()):
+            raise InputError(
+                f"event_id {event.event_id!r} stands in the journal for other messages; give it a fresh one"
+            )
+        if before := known.get(lane.destination):
+            return before.seq, before
+        persona = event.scope.persona_id
+        text = event.model_dump_json()
+        seq = self.outbox.put(db, lane, event.event_id, text, persona=persona, state=status, sent=sent)
+        return seq, None
+
+    def _make_room(self, db: Any) -> None:
+        if self._max_mb is None or _megabytes(db) < self._max_mb:
+            return
+        gone = db.execute(
+            "DELETE FROM outbox WHERE seq IN (SELECT seq FROM outbox "
+            f"WHERE kind = 'event' AND state IN {DELIVERED} AND before_reset IS NULL ORDER BY seq "
+            "LIMIT (SELECT 1 + count(*) / 10 FROM outbox))"
+        ).rowcount
+        if not gone:
+            raise JournalError(
+                f"{self.place}: max_mb is reached and nothing in it is delivered; bring the backend back, or "
+                "raise memory.journal.max_mb"
+            )
+
+    async def mark_sent(self, lease: Lease, seqs: Sequence[int]) -> bool:
+        """Events are about to be sent, and may be stored from now on. False where another process may send them."""
+        return await self.store.run(lambda db: all(self.outbox.mark_sent(db, lease, seq) for seq in seqs))
+
+    async def note(self, lease: Lease, key: JournalKey, made: Mapping[int, Verdict]) -> None:
+        """Note what became of events that were just recorded, by number, and give the lane back."""
+
+        def note(db: Any) -> None:
+            for seq, verdict in made.items():
+                self.outbox.note_one(db, lease, seq, verdict)
+            self.outbox.give_back(db, lease)
+            self._count(db, lease.lane)
+
+        await self.store.run(note)
+
+    async def find(self, key: JournalKey, event_id: str) -> JournalEntry | None:
+        """What there is of an event on its way to a destination."""
+        where = "kind = 'event' AND destination = ? AND scope = ? AND key = ? AND state != 'reset'"
+        found = await self.store.run(
+            lambda db: self.outbox.read(db, where, (*key.lane, event_id)), writes=False
+        )
+        return JournalEntry.of(found[0]) if found else None
+
+    # The past.
+
+    def scopes(self) -> list[tuple[MemoryScope, int]]:
+        """Every scope with an event that was not reset, and how many, in order of first appearance."""
+        found = self._rows(
+            f"SELECT scope, count(*) FROM outbox WHERE {_PAST} GROUP BY scope ORDER BY min(seq)"
+        )
+        return [(scope_of(key), count) for key, count in found]
+
+    def counts(self) -> dict[str, int]:
+        """How many events there are, by status."""
+        return dict(self._rows("SELECT state, count(*) FROM outbox WHERE kind = 'event' GROUP BY state"))
+
+    def entries(
+        self, scope: MemoryScope | None = None, *, after: int = 0, size: int = 200, everything: bool = False
+    ) -> Iterator[JournalEntry]:
+        """The past in the order of recording behind ``after``, each event once, read ``size`` at a time; with
+        ``everything`` also what was reset, and an event of two destinations twice. Unreadable ones are left out.
+        """
+        where = (
+            "seq > ? AND " + ("kind = 'event'" if everything else _PAST) + (" AND scope = ?" if scope else "")
+        )
+        more: tuple[Any, ...] = (scope_key(scope),) if scope else ()
+        while True:
+            page = self._page(f"{where} ORDER BY seq LIMIT ?", (after, *more, size))
+            for entry in page:
+                with suppress(JournalError):
+                    yield JournalEntry.of(entry)
+            if len(page) < size:
+                return
+            after = page[-1].seq
+
+    def count(self, scope: MemoryScope, *, until: int) -> int:
+        """How many events of a scope's past stand at or before a number."""
+        where = f"SELECT count(*) FROM outbox WHERE scope = ? AND seq <= ? AND {_PAST}"
+        [[found]] = self._rows(where, scope_key(scope), until)
+        return int(found)
+
+    def sample(self, scope: MemoryScope, size: int) -> list[JournalEntry]:
+        """At most ``size`` events of a scope, spread evenly over its past."""
+        where = f"SELECT seq FROM outbox WHERE scope = ? AND {_PAST} ORDER BY seq"
+        seqs = self._rows(where, scope_key(scope))
+        chosen = [seq for (seq,) in seqs[:: max(1, -(-len(seqs) // size))]]
+        marks = ", ".join("?" * len(chosen))
+        found = self._page(f"seq IN ({marks}) ORDER BY seq", tuple(chosen)) if chosen else []
+        return [JournalEntry.of(entry) for entry in found if entry.readable]
+
+    async def recorded(self, scope: MemoryScope, event_id: str) -> JournalEntry | None:
+        """The event of a scope's past by its id, wherever it was delivered."""
+        where = "kind = 'event' AND scope = ? AND key = ? AND state != 'reset' ORDER BY seq LIMIT 1"
+        found = await self.store.run(
+            lambda db: self.outbox.read(db, where, (scope_key(scope), event_id)), writes=False
+        )
+        return JournalEntry.of(found[0]) if found else None
+
+    # Replays.
+
+    def position(self, target: str, scope: MemoryScope) -> int:
+        """How far the replay of a scope to ``target`` has come, as a number; 0 before its first event."""
+        where = "SELECT max(seq) FROM replays WHERE target = ? AND scope = ?"
+        [[seq]] = self._rows(where, target, scope_key(scope))
+        return seq or 0
+
+    def begin(self, target: str, scope: MemoryScope) -> bool:
+        """Note that the replay of a scope to ``target`` begins; whether one had begun before."""
+        had = self._rows("SELECT 1 FROM replays WHERE target = ? AND scope = ?", target, scope_key(scope))
+        row = (target, scope_key(scope))
+        self._note("INSERT INTO replays VALUES (?, ?, 0) ON CONFLICT DO NOTHING", [row])
+        return bool(had)
+
+    def replayed(self, target: str, scope: MemoryScope, seq: int) -> None:
+        """The replay to ``target`` has come to ``seq``; an interrupted one goes on behind it."""
+        there = "ON CONFLICT (target, scope) DO UPDATE SET seq = excluded.seq"
+        self._note(f"INSERT INTO replays VALUES (?, ?, ?) {there}", [(target, scope_key(scope), seq)])
+
+    def unanswered(self, target: str, scope: MemoryScope) -> tuple[str, ...]:
+        """Ids of the events that a replay to ``target`` sent without an answer."""
+        where = "SELECT event_id FROM unanswered WHERE target = ? AND scope = ?"
+        return tuple(event_id for (event_id,) in self._rows(where, target, scope_key(scope)))
+
+    def note_unanswered(self, target: str, scope: MemoryScope, event_ids: Iterable[str]) -> None:
+        """Add to :meth:`unanswered`."""
+        rows = [(target, scope_key(scope), event_id) for event_id in event_ids]
+        self._note("INSERT INTO unanswered VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows)
+
+    def note_answered(self, target: str, scope: MemoryScope, event_ids: Iterable[str]) -> None:
+        """Take out of :meth:`unanswered`."""
+        rows = [(target, scope_key(scope), event_id) for event_id in event_ids]
+        self._note("DELETE FROM unanswered WHERE target = ? AND scope = ? AND event_id = ?", rows)
+
+    # Moving and forgetting.
+
+    def add(self, events: Iterable[tuple[MemoryEvent, JournalStatus, str]]) -> tuple[int, int]:
+        """Take over events of an export with status and destination, keeping their order: (new, known before)."""
+        new = known = 0
+
+        def take(page: list[tuple[MemoryEvent, JournalStatus, str]], db: Any) -> int:
+            self._make_room(db)
+            kept = [
+                self._insert(db, Lane(destination, scope_key(event.scope)), event, status=status, sent=True)
+                for event, status, destination in page
+            ]
+            self._count(db)
+            return sum(before is None for _, before in kept)
+
+        source = iter(events)
+        while page := list(islice(source, 500)):
+            fresh = self.store.call(partial(take, page))
+            new, known = new + fresh, known + len(page) - fresh
+        return new, known
+
+    def forget(self, persona_id: str) -> list[JournalKey]:
+        """Remove a person's entries of every kind from the disk for good, the log too; where to reset them."""
+
+        def erase(db: Any) -> list[tuple[str, str]]:
+            found = db.execute(
+                "SELECT destination, scope FROM outbox WHERE kind = 'event' AND persona = ? "
+                "GROUP BY destination, scope ORDER BY min(seq)",
+                (persona_id,),
+            ).fetchall()
+            db.execute("DELETE FROM outbox WHERE persona = ?", (persona_id,))
+            for destination, scope in found:
+                for table in ("replays", "unanswered"):
+                    db.execute(f"DELETE FROM {table} WHERE scope = ?", (scope,))
+                db.execute("DELETE FROM lanes WHERE destination = ? AND scope = ?", (destination, scope))
+            self._count(db)
+            return [(destination, scope) for destination, scope in found]
+
+        found = self.store.call(erase)
+        self.store.fold()
+        return [JournalKey(destination, scope_of(scope)) for destination, scope in found]
+
+    def _rows(self, statement: str, *values: Any) -> list[Any]:
+        return list(self.store.call(lambda db: db.execute(statement, values).fetchall(), writes=False))
+
+    def _page(self, where: str, values: tuple[Any, ...]) -> list[Entry]:
+        return self.store.call(lambda db: self.outbox.read(db, where, values), writes=False)
+
+    def _note(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        if rows:
+            self.store.call(lambda db: db.executemany(statement, rows))
+
+
+def _megabytes(db: Any) -> float:
+    pages, free, size = (
+        db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    return float((pages - free) * size / 2**20)
