@@ -517,6 +517,12 @@ class Outbox:
             lambda db: self.note_one(db, lease, entry.seq, verdict, attempts=entry.attempts)
         )
 
+    def note_all(self, db: Any, lease: Lease, made: Iterable[tuple[Entry, Verdict]]) -> list[Verdict]:
+        """As :meth:`note` for several, as part of a call of the store."""
+        return [
+            self.note_one(db, lease, entry.seq, verdict, attempts=entry.attempts) for entry, verdict in made
+        ]
+
     def note_one(self, db: Any, lease: Lease, seq: int, verdict: Verdict, *, attempts: int = 0) -> Verdict:
         """As :meth:`note`, as part of a call of the store; ``attempts`` are the earlier ones."""
         lane = lease.lane
