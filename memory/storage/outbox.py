@@ -56,6 +56,8 @@ ELSEWHERE = "another process is delivering to it"
 _POLL_S = 0.05
 _PAGE = 100
 _IS_OPEN = "state IN ('waiting', 'unknown')"
+# A prompt that a hook reported waits for its answer, and not for its destination.
+_IS_DUE = "(kind != 'hook' OR attempts > 0)"
 _IN_LANE = "kind = ? AND destination = ? AND scope = ?"
 _FENCED = f"EXISTS (SELECT 1 FROM lanes WHERE {_IN_LANE} AND fence = ? AND holder = ?)"
 COLUMNS = (
@@ -589,7 +591,7 @@ def trouble_of(db: Any, kind: str | None = None) -> Trouble:
     ).fetchone()
     long_ago = (datetime.now(UTC) - timedelta(seconds=LATE_S)).isoformat(timespec="milliseconds")
     [late] = db.execute(
-        f"SELECT count(*) FROM outbox WHERE {_IS_OPEN}{whose} AND recorded_at < ?",
+        f"SELECT count(*) FROM outbox WHERE {_IS_OPEN}{whose} AND recorded_at < ? AND {_IS_DUE}",
         (*values, long_ago.replace("+00:00", "Z")),
     ).fetchone()
     return Trouble(aside, first, late)

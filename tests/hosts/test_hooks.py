@@ -31,6 +31,8 @@ from memory.hosts._installing import ClaudeCodeFolder, CodexFolder, CursorFolder
 from memory.hosts.hooks import answer_hooks, socket_path
 from memory.runtime import TurnMemory
 from memory.storage.insert import insert
+from memory.storage.outbox import Outbox
+from memory.storage.store import open_store
 from memory.testing import FakeBackend, FakeNativeStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="hooks use a Unix socket")
@@ -646,3 +648,15 @@ def test_a_linked_file_stays_a_link(folder: HookFolder) -> None:
     assert "memslot" in real.read_text("utf-8")
     folder.uninstall()
     assert real.read_text("utf-8") == "{}\n"
+
+
+async def test_a_prompt_that_waits_for_its_answer_is_no_trouble_of_the_outbox(tmp_path: Path) -> None:
+    put(tmp_path, report("prompt", "A long task."))
+    with closing(sqlite3.connect(tmp_path / "memslot.db")) as db, db:
+        db.execute("UPDATE outbox SET recorded_at = '2020-01-01T00:00:00.000Z'")
+    store = open_store(tmp_path)
+    assert (await Outbox(store, "hook").trouble()).warnings() == []
+    with closing(sqlite3.connect(tmp_path / "memslot.db")) as db, db:
+        db.execute("UPDATE outbox SET attempts = 1")
+    assert len((await Outbox(store, "hook").trouble()).warnings()) == 1
+    store.close()
