@@ -212,8 +212,10 @@ MEMBENCH = {
                 "QA": {"question": "Who bakes?", "choices": {"A": "Bo", "B": "Ines"}, "ground_truth": "B"},
             },
             {
-                "message_list": [{"mid": 0, "message": "It rains.", "time": "2024-10-01 08:00"}],
-                "QA": {"question": "Weather?", "choices": {"A": "rain", "B": "sun"}, "ground_truth": "A"},
+                "message_list": [{"mid": 0, "message": "It rains.", "time": "2024-10-01 08:00"}, "Hush."],
+                "question_list": [
+                    {"question": "Weather?", "choices": {"A": "rain", "B": "sun"}, "ground_truth": "A"}
+                ],
             },
         ]
     }
@@ -227,7 +229,8 @@ def test_membench_is_loaded(tmp_path):
     assert first.probes[0].truth == ChoiceTruth(("Bo", "Ines"), 1)
     assert [message.role for turn in first.turns for message in turn.messages] == ["user", "assistant"] * 2
     assert str(first.turns[1].timestamp) == "2024-10-01 08:01:00+00:00"
-    assert [turn.text for turn in second.turns] == ["It rains."]
+    assert [turn.text for turn in second.turns] == ["It rains.", "Hush."]
+    assert second.probes[0].truth == ChoiceTruth(("rain", "sun"), 0)
 
 
 def test_prefeval_is_loaded(tmp_path):

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -106,3 +107,56 @@ def test_the_notebook_runs() -> None:
     nbclient.NotebookClient(notebook, timeout=120).execute(env=environment)
     shown = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
     assert "I drink oolong." in shown
+
+
+@dataclass
+class Document:
+    """What the benchmark hands over, by its public fields."""
+
+    id: str
+    content: str
+    user_id: str | None = None
+    messages: list[dict[str, str]] | None = None
+    timestamp: str | None = None
+    context: str | None = None
+
+
+def test_the_provider_of_the_agent_memory_benchmark(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against its interface: ``MemoryProvider`` with prepare, ingest, retrieve and cleanup, and its registry."""
+    registry: dict[str, type] = {}
+    for name, held in {
+        "memory_bench": {},
+        "memory_bench.memory": {"REGISTRY": registry},
+        "memory_bench.memory.base": {"MemoryProvider": type("MemoryProvider", (), {})},
+        "memory_bench.models": {"Document": Document},
+    }.items():
+        module = ModuleType(name)
+        vars(module).update(held)
+        monkeypatch.setitem(sys.modules, name, module)
+    config.write_text("memory:\n  condition: full_history\n", encoding="utf-8")
+    monkeypatch.setenv("MEMSLOT_CONFIG", str(config))
+    loaded("agent_memory_benchmark")
+    told = [
+        Document("d2", "It is oolong now.", "ada", timestamp="2026-02-01T09:00:00"),
+        Document(
+            "d1", "", "ada", [{"role": "user", "content": "I like sencha."}], "2026-01-01T09:00:00+00:00"
+        ),
+        Document("d3", "I like coffee.", "bo"),
+    ]
+    for reset, expected in ((True, ["d1", "d2"]), (False, ["d1", "d2"])):
+        provider = registry["memslot"]()
+        provider.prepare(tmp_path / "store", {"ada", "bo"}, reset)
+        if reset:
+            provider.ingest(told)
+        found, raw = provider.retrieve("Which tea?", 5, "ada")
+        assert [document.id for document in found] == expected
+        assert "oolong" in raw["section"]
+        assert "coffee" not in raw["section"]
+        assert len(provider.retrieve("Which tea?", 1, "ada")[0]) == 1
+        provider.cleanup()
+    provider = registry["memslot"]()
+    provider.prepare(tmp_path / "store")
+    assert provider.retrieve("Which tea?", 5, "ada")[0] == []
+    provider.cleanup()

@@ -2,7 +2,7 @@
 
 The data (Tan et al. 2025) is not part of this package; a path to one of its JSON files is given. A file maps kinds
 of cases to cases, perhaps by topic. A case has ``message_list``, a list of messages or of sessions of messages, and
-``QA`` with ``question``, ``choices`` by letter, ``ground_truth`` and ``target_step_id``.
+``QA`` with ``question``, ``choices`` by letter and ``ground_truth``, or ``question_list``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _timeline(case: Node, persona: str, name: tuple[str, ...]) -> Timeline:
             said = tuple(_messages(entry))
             turns.append(Turn(f"s{number}.{place}", f"{persona}:s{number}.{place}", at, said))
         built.append(Session(f"s{number}", tuple(turns)))
-    question = case.get("QA")
+    question = _question(case)
     truth = _choice(question)
     probe = Probe(
         probe_id=f"{persona}:q",
@@ -77,6 +77,13 @@ def _timeline(case: Node, persona: str, name: tuple[str, ...]) -> Timeline:
         asked_at=_moment(question, at),
     )
     return Timeline(persona_id=persona, sessions=tuple(built), probes=(probe,))
+
+
+def _question(case: Node) -> Node:
+    """The case's question; some files hold a list of them, of which the first is asked."""
+    if "QA" not in case.typed(dict) and case.value.get("question_list"):
+        return case.get("question_list").items()[0]
+    return case.get("QA")
 
 
 def _messages(entry: Node) -> Iterator[Message]:
