@@ -137,6 +137,19 @@ class MemoryEvent(Frozen):
         """The labels that a backend keeps beside ids, time and words: turn, agent and ``cs_fields``."""
         return {"turn_id": self.turn_id, "agent_id": self.agent_id, **self.cs_fields}
 
+    @property
+    def message_fields(self) -> dict[str, dict[str, object]]:
+        """What messages hold beside role and text, JSON-ready: position -> name, tool_call_id and tool_calls.
+
+        A backend that stores role and text alone keeps this as metadata (spec section 1).
+        """
+        kept = {"name", "tool_call_id", "tool_calls"}
+        found = {
+            str(at): message.model_dump(mode="json", include=kept, exclude_none=True)
+            for at, message in enumerate(self.messages)
+        }
+        return {at: fields for at, fields in found.items() if fields}
+
 
 def cs_fields(scenario: str | None, context: str | None, attribute: str | None) -> dict[str, str]:
     fields = {"scenario": scenario, "context": context, "attribute": attribute}

@@ -117,6 +117,7 @@ def description(event: MemoryEvent) -> str:
         "event_id": event.event_id,
         "session_id": event.session_id,
         **event.labels,
+        "message_fields": event.message_fields or None,
         "metadata": event.metadata or None,
     }
     present = {name: value for name, value in fields.items() if value is not None}

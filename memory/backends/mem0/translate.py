@@ -79,8 +79,10 @@ def event_metadata(event: MemoryEvent) -> dict[str, Any]:
     """``created_at`` becomes mem0's own, which backdates it."""
     moment, labels = event.timestamp.isoformat(), event.labels
     labels["agent"] = labels.pop("agent_id")  # mem0's own agent_id is part of a scope
+    fields = event.message_fields
     return {
         **user_metadata(event.metadata),
+        **({"message_fields": json.dumps(fields, ensure_ascii=False)} if fields else {}),
         **labels,
         "event_id": event.event_id,
         "session_id": event.session_id,
