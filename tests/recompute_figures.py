@@ -56,14 +56,18 @@ def changes_of(rows):
         yield key, asked, first[0] if first else None
 
 
+def read_right(row):
+    return None if row["taken"] is None else row["taken"] == "current" and not row["shows_unknown"]
+
+
 def stale(row):
-    return row["first"] == "stale" if row["judged"] else row["shows_stale"] and not row["shows_current"]
+    return (row["first"] if row["judged"] else row["taken"]) == "stale"
 
 
 def later(rows, lost):
     units = []
-    for (who, _, _), asked, first in changes_of(rows):
-        for row in asked[first + 2 :] if first is not None else ():
+    for (who, _, _), asked, _ in changes_of(rows):
+        for row in asked:
             units.append(((who, row["probe_id"]), row["status"] == "failed" or lost(row)))
     return share(units)
 
@@ -92,20 +96,19 @@ def recomputed(rows):
         return row["wanted"] and row["kind"] != "neutral" and not row["repeated"]
 
     def right(row):
-        return bool(row["fit_first"] if row["judged"] else row["shows_current"])
+        return bool(row["fit_first"] if row["judged"] else read_right(row))
 
-    distinguished = {"current": 1.0, "other": 0.0}
     return {
         "style fit": over(rows, own, lambda row: row["fit_first"], 0),
-        "discrimination": over(rows, differing, lambda row: distinguished.get(row["first"], 0.5), 0),
+        "discrimination": over(rows, differing, lambda row: row["fit_first"], 0),
         "contamination": over(rows, differing, lambda row: row["first"] == "other", 1),
         "detection": share(((who, name), first is not None) for (who, _, name), _, first in changes_of(rows)),
         "stale reversion": later(rows, stale),
-        "forgetting": later(rows, lambda row: not right(row) and not stale(row)),
+        "forgetting": later(rows, lambda row: not right(row)),
         "felt effort": over(rows, judged, lambda row: row["turns"] > 1 or row["fit_last"] is False, 1),
         "coherence": over(
             rows, lambda row: judged(row) and row["repeated"],
-            lambda row: None if row["coherent"] is None else row["coherent"] and row["first"] != "nothing", 0,
+            lambda row: None if row["coherent"] is None else row["coherent"] and row["fit_first"], 0,
         ),
         "overall": sessions(rows),
         "over-personalisation": over(
@@ -114,6 +117,7 @@ def recomputed(rows):
         "right answers": over(
             rows, lambda row: row["judged"] and row["kind"] == "question", lambda row: row["fit_first"], 0
         ),
+        "read right": over(rows, wanted, read_right, 0),
         "shown": over(rows, wanted, lambda row: row["shows_current"], 0),
         "stale rate": over(
             rows, lambda row: wanted(row) and row["has_stale"],
@@ -122,9 +126,11 @@ def recomputed(rows):
         "evidence recall": over(
             rows, lambda row: row["gold"] > 0, lambda row: (row["found"] or 0) / row["gold"], 0
         ),
-        "evidence overlap": over(
-            rows, lambda row: row["gold"] > 0, lambda row: (row["overlapping"] or 0) / row["gold"], 0
+        "MRR": over(
+            rows, lambda row: row["gold"] > 0, lambda row: 1 / min(row["ranks"]) if row["ranks"] else 0, 0
         ),
+        "gold answer shown": over(rows, lambda row: row["has_answer"], lambda row: row["answer_shown"], 0),
+        "answer F1": over(rows, lambda row: row["read"], lambda row: row["answer_f1"], 0),
     }  # fmt: skip
 
 

@@ -119,13 +119,15 @@ def conclude(outcome: Outcome, *, as_json: bool) -> None:
 
 
 def show_results(results: Results, directory: Path, report: Path, *, as_json: bool) -> None:
-    """Print figures side by side, remarks about them, the winner, and the path of the page."""
+    """Print figures side by side, remarks about them, the winner, the path of the page, and how to go on."""
     from memory.bench.report.tables import by_part, summary
-    from memory.bench.report.verdict import problems, remarks, unequal, verdict
+    from memory.bench.report.verdict import banner, problems, remarks, resumption, unequal, verdict
 
     if as_json:
         print_json(as_data(results, directory, report))
         return
+    if text := banner(results):
+        say(text, "bold yellow")
     columns, rows = summary(results)
     print_table(columns, rows)
     if len(results.entries) == 1 and results.headline is not None:
@@ -134,7 +136,7 @@ def show_results(results: Results, directory: Path, report: Path, *, as_json: bo
             if len(parts[1]) > 1:
                 say("")
                 print_table(*parts)
-    for what in unequal(results):
+    for what in (*(note for manifest in results.manifests for note in manifest.notes), *unequal(results)):
         say(what, "yellow")
     for remark in remarks(results) if len(results.entries) == 1 else ():
         say(f"warning: {remark}", "yellow")
@@ -143,16 +145,20 @@ def show_results(results: Results, directory: Path, report: Path, *, as_json: bo
     for sentence in verdict(results):
         say(sentence, "bold")
     say(f"report: {report}")
+    for line in resumption(results, directory):
+        say(line, "bold red")
 
 
 def as_data(results: Results, directory: Path, report: Path) -> dict[str, Any]:
-    from memory.bench.report.verdict import problems, unequal, verdict
+    from memory.bench.report.verdict import banner, problems, unequal, verdict
 
     return {
         "directory": str(directory),
         "report": str(report),
         "status": [manifest.status for manifest in results.manifests],
+        "banner": banner(results),
         "verdict": verdict(results),
+        "notes": [note for manifest in results.manifests for note in manifest.notes],
         "left_out": {item.label: item.why for manifest in results.manifests for item in manifest.left_out},
         "problems": problems(results),
         "unequal": unequal(results),

@@ -18,6 +18,8 @@ from memory.cli.backends import complete_provider
 from memory.cli.results import report
 from memory.plugins.console import AsJson, complain, say
 
+FAIR_TOKENS = 2_000
+"""The budget of each provider of a comparison whose file gives none."""
 _EXTRA = "memslot[mem0]"
 DEMO = Path(__file__).parents[1] / "bench" / "data" / "demo.yaml"
 
@@ -73,6 +75,7 @@ def compare(
 ) -> None:
     """Run several providers over the same timeline and show them side by side.
 
+    A file without a token budget gives each of them 2,000 tokens.
     Exits with 1 if one failed or could not begin; the others are run all the same.
     """
     if config.is_dir():
@@ -80,6 +83,7 @@ def compare(
         return
     given = overrides(data=data, out=out, limit=limit, no_doctor=no_doctor, workers=workers)
     given |= _timeline(config, data)
+    given["fair_tokens"] = FAIR_TOKENS
     _play(context, config, resume, as_json, block="run", providers=providers or None, **given)
 
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.bench.scores.intervals import TOO_FEW, corrected, difference, estimate, student, within
+from memory.bench.scores.intervals import TOO_FEW, difference, estimate, student, within
 from memory.bench.scores.metrics import experiment_metrics
-from memory.bench.scores.model import Difference, ProbeRecord, Sample
+from memory.bench.scores.model import ProbeRecord, Sample
 
 
 def clusters(*shares, each=20):
@@ -51,7 +51,7 @@ def test_an_interval_widens_when_data_are_cut():
 def test_at_the_edges_no_interval_collapses_and_few_personas_stay_few(share):
     five, forty = estimate(clusters(*[share] * 5, each=200)), estimate(clusters(*[share] * 40, each=200))
     assert five.value == share
-    assert 0.15 < width(five) < 0.4, "not as wide as if each persona were a single probe"
+    assert 0.4 < width(five) < 0.7, "each persona counts as one request"
     assert 0.01 < width(forty) < width(five)
 
 
@@ -62,20 +62,27 @@ def test_student_s_t_is_the_one_of_the_tables():
     assert within(2.0, 3) == pytest.approx(1 - 0.1393, abs=1e-4)
 
 
-def test_holm_s_method_leaves_the_primary_comparison_alone():
-    def compared(first, p):
-        return Difference(
-            figure="f", first=first, second="z", value=0.1, n=9, clusters=9, low=0.0, high=0.2, p=p
-        )
+def test_an_interval_and_its_p_come_from_one_t_statistic():
+    """So that they never contradict each other, whatever the size of the family."""
+    for shift in range(-30, 31):
+        values = [(who, (at % 5) / 10 - 0.2 + shift / 100) for at, who in enumerate("abcdefgh" * 9)]
+        values += [("a", shift / 50), ("b", -0.1)]
+        for family in (1, 8, 40):
+            found = difference("f", "x", "y", values, family)
+            assert (found.low <= 0 <= found.high) == (found.p >= 0.05), (shift, family, found)
 
-    given = [compared("a", 0.04), compared("b", 0.01), compared("c", 0.03), compared("d", None)]
-    primary, *others = corrected(given, given[0])
-    assert (primary.p, primary.primary) == (0.04, True)
-    assert [comparison.p for comparison in others] == [0.02, 0.03, None]
-    assert [comparison.p for comparison in corrected(given[:3], None)] == [
-        pytest.approx(p) for p in (0.06, 0.03, 0.06)
-    ]
-    assert all(not comparison.primary for comparison in others)
+
+def test_a_larger_family_claims_less():
+    values = clusters(0.6, 0.8, 0.5, 0.9, 0.7, 0.6)
+    alone, among = difference("f", "x", "y", values), difference("f", "x", "y", values, 20)
+    assert width(among) > 1.5 * width(alone)
+    assert among.p == pytest.approx(20 * alone.p)
+    assert student(19, 1 - 0.05 / 8) == pytest.approx(3.0738, abs=2e-3)
+
+
+def test_independent_requests_have_wilson_s_interval():
+    found = estimate((str(at), float(at < 3)) for at in range(10))
+    assert (found.low, found.high) == (pytest.approx(0.1078, abs=1e-4), pytest.approx(0.6032, abs=1e-4))
 
 
 values = st.lists(st.tuples(st.sampled_from("abcde"), st.floats(0, 1)), max_size=40)
@@ -107,8 +114,9 @@ HARD = {who: [who < "d"] * 8 for who in "abcde"}
 
 def sample(probe, persona, fits, **more):
     record = ProbeRecord(
-        f"{persona}:{probe}", persona, "s", "task", 1, judged=False, wanted=True, shows_current=fits, **more
-    )
+        f"{persona}:{probe}", persona, "s", "task", 1, judged=False, wanted=True,
+        taken="current" if fits else "nothing", **more,
+    )  # fmt: skip
     return Sample(persona, record)
 
 
@@ -117,11 +125,11 @@ def metrics(**samples):
 
 
 def shown(provider):
-    return next(measure.estimate for measure in provider.measures if measure.name == "shown")
+    return next(measure.estimate for measure in provider.measures if measure.name == "read right")
 
 
 def paired(found):
-    return [comparison for comparison in found.differences if comparison.figure == "shown"]
+    return list(found.differences)
 
 
 def test_a_difference_is_paired_by_request():

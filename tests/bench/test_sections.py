@@ -147,33 +147,3 @@ def test_one_unlabelled_entry_is_enough():
         ContextEntry("be warm and encouraging"),
     )
     assert scored(labelled, bare)["shows_unlabelled"]
-
-
-SUPPORT = {
-    "said": "Caroline: I went to a LGBTQ support group yesterday and it was so powerful.",
-    "other": "Melanie: The group of my kids painted a sunset over the lake last weekend.",
-}
-
-
-@pytest.mark.parametrize(
-    ("fact", "tells"),
-    [
-        ("Caroline attended an LGBTQ support group", {"said"}),
-        ("Caroline went to a support group, which was powerful", {"said"}),
-        ("Caroline likes groups", set()),
-        ("Melanie's kids painted a sunset", {"other"}),
-        ("The support group of the kids painted powerful pictures of another mountain during summer", set()),
-        (" ".join(SUPPORT.values()).replace(".", ",") + " and so much more of everything besides", set()),
-        ("", set()),
-    ],
-)
-def test_a_fact_in_words_of_its_own_tells_of_a_turn_by_the_words_they_share(fact, tells):
-    shown = section(
-        ContextEntry(
-            fact or "-",
-            labels=(("by", "Caroline support group"),),
-            timestamp=datetime(2026, 1, 1, tzinfo=UTC),
-        )
-    )
-    assert WholeTurns(SUPPORT).overlapped(shown, SUPPORT) == tells
-    assert WholeTurns(SUPPORT).shown(shown) == set()

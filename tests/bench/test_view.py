@@ -1,6 +1,7 @@
 """``memslot view``: the runs of a directory as one list, for a browser of this machine."""
 
 import threading
+from html import unescape
 from pathlib import Path
 
 import httpx
@@ -50,8 +51,12 @@ def test_the_list_names_each_run_and_who_won(served: httpx.Client, runs: Path) -
     page = served.get("/").text
     (run,) = [run for run in runs_below(runs) if run.manifest]
     assert f'<a href="/{run.path}/report.html">' in page
-    assert run.verdict in page
-    assert "no memory architecture was played" in run.verdict
+    assert run.verdict in unescape(page)
+    for number, shown in enumerate(run.shown, start=1):
+        assert f'<a href="/{run.path}/report.html#requests-{number}">{shown}</a>' in page, (
+            "one click to what lost"
+        )
+    assert run.verdict.startswith("At 2,000 tokens, ")
     assert "cannot be read" in page
     assert "broken &lt;b&gt;" in page
 
@@ -77,7 +82,7 @@ def test_a_name_of_elsewhere_that_leads_here_is_refused(served: httpx.Client, ho
 
 
 def test_nothing_played_yet_is_said(tmp_path: Path) -> None:
-    assert "Nothing was played here yet." in listing(tmp_path)
+    assert "nothing was played here yet" in listing(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["experiment.json", "comparison.json", "manifest.json"])

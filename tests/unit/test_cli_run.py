@@ -40,7 +40,7 @@ def out(tmp_path: Path) -> Path:
 def test_a_run_prints_its_scores_and_leaves_its_files(small: Path, out: Path) -> None:
     result = invoke("run", small, "--out", out)
     assert result.exit_code == 0, result.output
-    for word in ("shown", "stale rate", "no memory architecture was played", "category", "context"):
+    for word in ("read right", "shown alone", "guessing", "category", "context"):
         assert word in result.stdout
     run = only(out)
     assert result.stdout.splitlines()[-1] == f"report: {run / 'report.html'}"
@@ -155,7 +155,7 @@ def test_a_comparison_is_side_by_side(tmp_path: Path, out: Path) -> None:
     result = invoke("compare", config, "--out", out)
     assert result.exit_code == 0, result.output
     rows = [line.split()[0] for line in result.stdout.splitlines()[1:4]]
-    assert rows == ["provider", "full_history", "no_memory"], "what is only a reference stands last"
+    assert rows == ["provider", "full_history,", "no_memory,"], "what is only a reference stands last"
     assert invoke("report", only(out)).stdout == "\n".join(result.stdout.splitlines()[1:]) + "\n"
     other = invoke("run", config, "--out", out)
     assert other.exit_code == 0
@@ -224,8 +224,9 @@ def test_the_demo_plays_mem0_against_the_controls(
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     first = next(line for line in lines if line.startswith("mem0"))
-    assert first.split()[3] == "architecture"
-    assert lines[-2].startswith("At 600 tokens, mem0 (lexical embedder) reaches ")
+    assert first.startswith("mem0 (scripted extractor, lexical embedder), architecture")
+    assert lines[-2].startswith("At 600 tokens, mem0 (scripted extractor, lexical embedder) reaches ")
+    assert any(line.startswith("A script stands in for the language model of mem0") for line in lines)
     assert lines[-1] == f"report: {only(out) / 'report.html'}"
 
 
@@ -234,9 +235,9 @@ def test_what_lost_is_listed_worst_first(small: Path, out: Path) -> None:
     assert invoke("run", config, "--out", out).exit_code == 0
     lines = invoke("failures", out, "--max", "3").stdout.splitlines()
     assert len(lines) == 4
-    assert all(line.split()[:3] == ["no_memory", "not", "shown"] for line in lines[1:])
+    assert all(line.split()[:4] == ["no_memory", "read", "as", "none"] for line in lines[1:])
     rows = json.loads(invoke("failures", out, "--provider", "no_memory", "--json").stdout)
-    assert {row["verdict"] for row in rows} == {"not shown"}
+    assert {row["verdict"] for row in rows} == {"read as none"}
     nobody = invoke("failures", out, "--provider", "nobody", "--json")
     assert nobody.exit_code == 2
     assert "--provider: nobody is not in it; give one of no_memory" in nobody.stderr

@@ -43,7 +43,7 @@ from memory.bench.engine.manifest import (
 from memory.bench.engine.matrix import CellSpec, Experiment
 from memory.bench.engine.openings import Openings
 from memory.bench.engine.play import CellPlayer, diagnosed
-from memory.bench.engine.probe_session import completed
+from memory.bench.engine.probe_session import Answering, completed
 from memory.bench.engine.provenance import wire_truth
 from memory.bench.engine.role_set import RoleSet
 from memory.bench.scores.metrics import llm_use, percentile
@@ -85,8 +85,9 @@ class Job:
         self, records: Iterable[ProbeRecord], fault: Fault | None, error: ErrorRecord | None
     ) -> None:
         """These, and those of the requests that nobody got to ask: nothing leaves a denominator."""
-        answers = self.experiment.settings.roles.assistant.provider is not None
-        rows = completed(records, self.timeline, answers=answers, fault=fault, error=error)
+        roles = self.experiment.settings.roles
+        answering = Answering(roles.reader.provider is not None, roles.answer_judge.provider is not None)
+        rows = completed(records, self.timeline, answering=answering, fault=fault, error=error)
         write_whole(self.cell_directory / "results.jsonl", json_lines(rows))
 
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Unpack, cast
 
 from memory.bench.data.timeline import Beat, Probe, Script, Timeline
 from memory.bench.engine.files import NO_ANSWER, CellJournal, HarnessFailed, Interrupted, Stopped
-from memory.bench.engine.models import load_prompt
 from memory.bench.engine.openings import Openings, Way
 from memory.bench.engine.roles import Exchange, Roles, Verdict
 from memory.bench.engine.settings import CsField, EventContext
+from memory.bench.scores.answers import Vocabulary
 from memory.bench.scores.model import ProbeRecord
 from memory.bench.scores.sections import WholeTurns
 from memory.contract.adapter import SupportsReadiness
@@ -26,7 +26,7 @@ from memory.contract.events import MemoryEvent, Message
 from memory.contract.receipts import RetrieveResult
 from memory.contract.requests import CROSS_CONTEXT, ContextBudget
 from memory.contract.scope import MemoryScope
-from memory.runtime._channel import Attachment, SessionSettings, UserTurn
+from memory.runtime._channel import SessionSettings, UserTurn
 from memory.runtime._loop import AgentSession
 from memory.runtime._policy import Recall, TurnMemory, TurnPolicy
 from memory.slot.slot import MemorySlot
@@ -50,6 +50,8 @@ class CellSettings:
 
 TEST_COUNTS = (
     "skipped",
+    "asked_tokens",
+    "context_tokens",
     "recalled",
     "dated",
     "versioned",
@@ -122,6 +124,7 @@ class CellState:
             self.counts["events"] += 1
             self.counts["native_records"] += row["native"]
             self.counts["written_tokens"] += row["tokens"]
+            self.counts["messages"] += row["messages"]
         elif kind == "session":
             self.sessions += 1
         elif kind == "probes_ended":
@@ -150,6 +153,7 @@ class CellContext:
     roles: Roles
     journal: CellJournal
     turns: WholeTurns = field(default_factory=lambda: WholeTurns({}))
+    vocabulary: Vocabulary = field(default_factory=lambda: Vocabulary(()))
     foreign: tuple[str, ...] = ()  # phrases of other personas, so that a leak shows
     fingerprint: Callable[[], object] = lambda: None  # of the native store; None where it cannot be counted
     openings: Openings | None = None  # None: tests meet the slot itself
@@ -189,6 +193,7 @@ def looked_for(own: Timeline, timelines: Iterable[Timeline]) -> dict[str, Any]:
     others = (each for each in timelines if each.persona_id != own.persona_id)
     return {
         "turns": WholeTurns({turn.event_id: turn.text for turn in own.turns}),
+        "vocabulary": Vocabulary(turn.text for turn in own.turns),
         "foreign": tuple(phrase for other in others for phrase in other.canaries),
     }
 
@@ -343,7 +348,7 @@ class Said(NamedTuple):
 
 class Conversation:
     """A session of the assistant's, with what was said in it earlier; the memory is asked about the probe, if any,
-    in place of the script. ``turns`` before its first one count for ids and times."""
+    in place of the script."""
 
     def __init__(
         self,
@@ -351,13 +356,12 @@ class Conversation:
         session_id: str,
         script: Script,
         earlier: Sequence[Exchange] = (),
-        turns: int | None = None,
         probe: Probe | None = None,
     ) -> None:
         self._driver, self.script = driver, script
-        self.turns = len(earlier) if turns is None else turns
+        self.turns = len(earlier)
         self._memory = driver.memory(probe or script)
-        identity = load_prompt("assistant").text.format(
+        identity = driver.context.roles.identity.fill(
             context=script.context or "usual", now=script.start.isoformat(" ", "minutes")[:16]
         )
         self._session = AgentSession(
@@ -378,21 +382,17 @@ class Conversation:
             self._driver.context.add_time(phase, recall.took_ms)
         return recall
 
-    async def turn(
-        self, user: str, attribute: str | None = None, answers: str = "", held: Recall | None = None
-    ) -> Said:
+    async def turn(self, user: str, attribute: str | None = None, held: Recall | None = None) -> Said:
         """One turn, which may state an attribute; MemslotError where the assistant failed, or nothing was said.
 
         Args:
-            answers: to choose from; shown to the assistant, and no part of the question to the memory.
             held: what was recalled before; the memory is not asked.
         """
         self._memory.held = held
         self.turns += 1
         session_id = self._session.session_id
         self._memory.turn_fields = _fields(self._driver.scope, session_id, self.script, self.turns, attribute)
-        options = (Attachment(name="answers", content=answers),) if answers else ()
-        report = await self._session.turn(UserTurn(content=user, attachments=options))
+        report = await self._session.turn(UserTurn(content=user))
         if held is None:
             self._driver.context.add_time("retrieve", report.recall.took_ms)
         self._driver.context.add_time("answer", report.took_ms - report.before_model_ms)

@@ -43,10 +43,16 @@ from memory.bench.engine.manifest import (
     shown_labels,
 )
 from memory.bench.engine.matrix import Experiment
-from memory.bench.engine.provenance import check_records, first_manifest, wire_truth, without_broken
+from memory.bench.engine.provenance import (
+    check_prices,
+    check_records,
+    first_manifest,
+    wire_truth,
+    without_broken,
+)
 from memory.bench.engine.role_set import check_roles
 from memory.bench.engine.settings import Variant
-from memory.bench.scores.metrics import experiment_metrics
+from memory.bench.scores.metrics import Rival, experiment_metrics
 from memory.bench.scores.model import Metrics, ProbeRecord, Sample
 from memory.bench.scores.second_time import with_second_time
 from memory.contract.errors import ConfigError
@@ -120,6 +126,7 @@ def begin(
     with experiment.placing():
         manifest = first_manifest(experiment, variants, registry, experiment_id, created, cells)
         check_roles(settings, models)
+        check_prices(settings, variants)
         executor = executor or make_executor(settings.executor, registry, models)
     make_directory(directory, experiment.problem.place((experiment.block, "output")))
     listeners.on_directory(directory)
@@ -152,6 +159,7 @@ def resume(
     with experiment.placing():
         now = first_manifest(experiment, variants, registry, earlier.experiment_id, earlier.created_at)
         check_roles(experiment.settings, models)
+        check_prices(experiment.settings, variants)
         executor = executor or make_executor(experiment.settings.executor, registry, models)
     before, after = earlier.hashes, now.hashes
     if drifted := [part for part in {**before, **after} if before.get(part) != after.get(part)]:
@@ -186,9 +194,10 @@ def measure(directory: Path, manifest: Manifest) -> Metrics:
     metrics = experiment_metrics(
         manifest.experiment_id,
         [*samples.items()],
-        shown=dict(zip((variant.label for variant in variants), shown_labels(variants), strict=True)),
-        alike={variant.label: comparable(variant) for variant in variants},
-        primary=_primary(manifest),
+        {
+            variant.label: rival_of(manifest, variant, text)
+            for variant, text in zip(variants, shown_labels(variants), strict=True)
+        },
     )
     providers = []
     for found in metrics.providers:
@@ -200,21 +209,14 @@ def measure(directory: Path, manifest: Manifest) -> Metrics:
     return metrics.model_copy(update={"providers": tuple(providers)})
 
 
-def comparable(variant: VariantRecord) -> tuple[object, ...]:
-    """What must be the same of two providers that are compared."""
-    return (variant.group, variant.budget.max_tokens, variant.event_context)
-
-
-def _primary(manifest: Manifest) -> tuple[str, str] | None:
-    """The comparison that the matrix's order names: its first architecture with the first control that is neither
-    the floor nor the ceiling; without an architecture, the first two such controls. Both under the first budget."""
-    kinds: dict[bool, list[VariantRecord]] = {True: [], False: []}
-    for variant in manifest.variants:
-        if variant.provider.condition not in ("no_memory", "oracle_ipas"):
-            kinds[variant.provider.kind == "architecture"].append(variant)
-    ranked = [*kinds[True][:1], *kinds[False]] if kinds[True] else kinds[False]
-    pair = [variant.label for variant in ranked if comparable(variant) == comparable(ranked[0])][:2]
-    return (pair[0], pair[1]) if len(pair) == 2 else None
+def rival_of(manifest: Manifest, variant: VariantRecord, shown: str) -> Rival:
+    """With whom a provider is compared; tables show the text ``shown`` for it."""
+    return Rival(
+        shown=shown,
+        standing=variant.standing,
+        alike=(variant.group, variant.budget.max_tokens, variant.event_context),
+        named=manifest.settings.get("control") in (variant.label, variant.series, *variant.also),
+    )
 
 
 def read_metrics(directory: Path) -> Metrics:

@@ -11,9 +11,9 @@ from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
 from memory.bench.data.nodes import canonical_hash
 from memory.bench.engine.files import JOURNAL_VERSION, of_old_engine, read_record
-from memory.bench.engine.settings import EventContext
-from memory.bench.scores.model import Record
-from memory.bench.scores.sections import OVERLAP_RULE
+from memory.bench.engine.prompts import RoleName
+from memory.bench.engine.settings import REFERENCES, EventContext
+from memory.bench.scores.model import Record, Standing
 from memory.contract.adapter import label_of
 from memory.contract.errors import BackendError, MemslotError
 from memory.contract.receipts import (
@@ -222,7 +222,8 @@ class CellRecord(Record):
     pet_observability: PetObservability | None = None
     """What retrievals really told of change over time, beside what is declared; null without retrievals."""
     models: dict[str, dict[str, int]] = Field(default_factory=dict)
-    """By role: ``calls``, ``tokens`` as far as known, answers ``unread``, and ``unmetered`` ones."""
+    """By role: ``calls``, ``tokens`` as far as known, of them ``output_tokens``, and answers that are ``unread`` or
+    ``unmetered``."""
     warnings: tuple[str, ...] = ()
     resumed: int = 0
     timings: dict[str, PhaseRecord] = Field(default_factory=dict)
@@ -249,6 +250,10 @@ class VariantRecord(Record):
     """Hash of all of it, hidden options and files' contents included."""
     options_hash: str
     """Hash of its resolved options alone; two that are equal are configured alike."""
+    models: tuple[str, ...] = ()
+    """Language models that its configuration names, embedders aside."""
+    also: tuple[str, ...] = ()
+    """Labels of providers whose resolved options are equal; this one stands for them."""
     wired: tuple[str, ...]
     """Options that were filled in from the timeline's ground truth."""
     budget: ContextBudget
@@ -261,6 +266,10 @@ class VariantRecord(Record):
     doctor: tuple[CheckRecord, ...] | None = None
     """The doctor's checks; null where they were not asked for or not reached."""
     error: ErrorRecord | None = None
+
+    @property
+    def standing(self) -> Standing:
+        return "reference" if self.provider.condition in REFERENCES else self.provider.kind
 
 
 def shown_labels(variants: Sequence[VariantRecord]) -> tuple[str, ...]:
@@ -277,18 +286,22 @@ def _shown(variant: VariantRecord, variants: Sequence[VariantRecord]) -> str:
     control = provider.equivalent_control
     beside = [each.options_hash for each in variants if control and each.provider.condition == control]
     differs = variant.options_hash not in beside if beside else provider.differs_from_control
-    return label_of(variant.label, control, provider.fallback_components, differs_from_control=differs)
+    label = " = ".join((variant.label, *variant.also))
+    if control in variant.also:
+        control = None
+    return label_of(label, control, provider.fallback_components, differs_from_control=differs)
 
 
 class RoleRecord(Record):
-    """Who plays a role."""
+    """The model of a role, or the rules in its place."""
 
-    role: Literal["assistant", "simulator", "judge"]
+    role: RoleName
     kind: Literal["rules", "model"]
     provider: str | None = None
     model: str | None = None
     """Null where the provider's block names none."""
     prompt_sha256: str | None = None
+    """Hex, of the prompt's file; of several prompts, of their kinds and hashes as canonical JSON."""
     prompt_version: int | None = None
     temperature: float | None = None
     """Null: the model's own."""
@@ -336,11 +349,11 @@ class Manifest(Record):
     """Of all that decides what is played, by part; a resumed run must have the same."""
     data: dict[str, DataRecord]
     """By seed."""
-    overlap_rule: str = OVERLAP_RULE
-    """When a fact in words of its own counts as telling of a turn, in *evidence overlap*."""
     roles: tuple[RoleRecord, ...]
     variants: tuple[VariantRecord, ...]
     left_out: tuple[LeftOutRecord, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a command filled in for want of a setting, such as a common budget."""
     cells: tuple[CellRecord, ...]
     """All cells, as the matrix names them; the order they are begun in is drawn by seed."""
     runs: tuple[RunRecord, ...] = ()
@@ -354,12 +367,16 @@ class Manifest(Record):
         """What cells make their ``run_id`` of."""
         return run_id_of(self.scope, self.experiment_id)
 
+    def by_model(self, role: RoleName) -> bool:
+        """Whether a model has the role."""
+        return any(each.role == role and each.kind == "model" for each in self.roles)
+
     def cells_of(self, label: str) -> list[CellRecord]:
         return [cell for cell in self.cells if cell.label == label]
 
     def parts(self) -> dict[str, str]:
         """``hashes``, computed anew from what else is in here."""
-        left_aside = ("limits", "doctor", "providers", "diagnostics")
+        left_aside = ("limits", "doctor", "providers", "diagnostics", "prices")
         parts: dict[str, Any] = {
             "settings": {name: value for name, value in self.settings.items() if name not in left_aside},
             "data": {seed: item.sha256 for seed, item in self.data.items()},

@@ -62,6 +62,7 @@ class Experiment:
     lines: Lines = field(repr=False)
     block: BlockName = "bench"
     left_out: tuple[LeftOutRecord, ...] = ()
+    notes: tuple[str, ...] = ()  # what was filled in for want of a setting
     given: TimelineSet | None = field(default=None, repr=False)  # in place of those that the settings name
 
     @cached_property
@@ -159,12 +160,14 @@ def load_experiment(
     selected: bool = False,
     registry: MemoryAdapterRegistry | None = None,
     timelines: TimelineSet | None = None,
+    fair_tokens: int | None = None,
     **overrides: Any,
 ) -> Experiment:
     """Read a matrix and check everything that can be checked without playing.
 
     ``providers`` and ``overrides`` take precedence over the block's fields, where they are not None; ``selected``
-    plays with the provider that ``memory`` selects. ``timelines`` are the same for every seed.
+    plays with the provider that ``memory`` selects. ``timelines`` are the same for every seed. ``fair_tokens``
+    is the common token budget of several providers where the file gives none.
     """
     content, lines = (source, Lines()) if isinstance(source, Mapping) else load_yaml(Path(source))
     name = "config" if isinstance(source, Mapping) else str(source)
@@ -181,12 +184,27 @@ def load_experiment(
     if not isinstance(content.get("memory"), Mapping):
         raise problem(("memory",), "is missing; a configuration starts with 'memory:' and names a backend")
     memory = {"memory": dict(content["memory"])}
-    experiment = Experiment(settings, memory, name, base, lines, block, given=timelines)
+    notes = () if fair_tokens is None else _with_common_budget(memory["memory"], settings, fair_tokens)
+    experiment = Experiment(settings, memory, name, base, lines, block, notes=notes, given=timelines)
     with problem.placing():
         experiment = _without_absent(experiment, registry or MemoryAdapterRegistry(), problem)
     with experiment.placing():
         experiment.timelines(settings.seeds[0])
     return experiment
+
+
+def _with_common_budget(memory: dict[str, Any], settings: ExperimentSettings, tokens: int) -> tuple[str, ...]:
+    """Give all providers so many tokens where the file limits none of them, and say so."""
+    budget = memory.get("budget")
+    budget = dict(budget) if isinstance(budget, Mapping) else {}
+    given = settings.budgets or any(each.budget and each.budget.max_tokens for each in settings.providers)
+    if given or budget.get("max_tokens") is not None or len(settings.providers) < 2:
+        return ()
+    memory["budget"] = {"max_items": None, **budget, "max_tokens": tokens}
+    return (
+        f"The file gives no token budget, so each provider may show {tokens:,} tokens. Set "
+        "memory.budget.max_tokens to choose another.",
+    )
 
 
 def _block(content: Mapping[str, Any], block: BlockName, problem: Problems) -> dict[str, Any]:
@@ -233,6 +251,13 @@ def _without_absent(experiment: Experiment, registry: MemoryAdapterRegistry, pro
     if not kept:
         why = "; ".join(f"{item.label}: {item.why}" for item in left_out)
         raise problem((experiment.block, "providers"), f"leaves nobody: {why}")
+    if settings.control is not None and settings.control not in {
+        name
+        for variant in settings.model_copy(update={"providers": kept}).crossed()
+        for name in (variant.label, variant.series)
+    }:
+        why = next((item.why for item in left_out if item.label == settings.control), "cannot be played")
+        raise problem((experiment.block, "control"), f"{settings.control} {why}; install it, or name another")
     settings = settings.model_copy(update={"providers": kept})
     settings = settings.model_copy(update={"providers": settings.crossed()})
     return replace(experiment, settings=settings, left_out=left_out)

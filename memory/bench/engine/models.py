@@ -4,14 +4,13 @@ with another one. What a judge says that cannot be read is counted and never gue
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,7 +20,8 @@ import anyio
 
 from memory.bench.data.timeline import Beat, Script
 from memory.bench.engine.files import NO_ANSWER, CeilingReached, HarnessFailed
-from memory.bench.engine.roles import Exchange, RoleName, Verdict, WholeAnswers
+from memory.bench.engine.prompts import Prompt, kind_of
+from memory.bench.engine.roles import Exchange, Verdict, WholeAnswers, lettered
 from memory.contract.errors import BackendError, BackendRateLimited, ConfigError
 from memory.contract.events import Message
 from memory.runtime._provider import CompletionOptions, CompletionResult, Provider, Usage
@@ -69,22 +69,6 @@ _OBJECT = re.compile(r"\{[^{}]{0,500}\}")
 _DONE = re.compile(r"\A\W*+DONE\W*+\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt, its version, and the hash of its file."""
-
-    text: str
-    version: int
-    sha256: str
-
-
-@cache
-def load_prompt(role: RoleName) -> Prompt:
-    raw = (Path(__file__).parent / "prompts" / f"{role}.md").read_bytes()
-    first, _, text = raw.decode("utf-8").partition("\n")
-    return Prompt(text.strip(), int(first.removeprefix("version:")), hashlib.sha256(raw).hexdigest())
-
-
 class Meter:
     """Counts calls and tokens of models over all cells, in a file to which every call of every process appends one
     line; appending is atomic, so nobody waits. Calls that are under way at the same time, one for each cell that is
@@ -123,7 +107,7 @@ class Meter:
 
 def _nothing() -> Counter[str]:
     """Attempts, tokens as far as the model says, answers that are no use, and those of which it does not say."""
-    return Counter(calls=0, tokens=0, unread=0, unmetered=0)
+    return Counter(calls=0, tokens=0, output_tokens=0, unread=0, unmetered=0)
 
 
 @dataclass
@@ -148,7 +132,7 @@ class RoleModel(WholeAnswers):
         own = {"temperature": self.temperature, "seed": self.seed if asked.seed is None else asked.seed}
         result = await self._at_pace(messages, asked.model_copy(update=own))
         tokens = (result.usage.input_tokens or 0) + (result.usage.output_tokens or 0)
-        self._count(tokens)
+        self._count(tokens, result.usage.output_tokens or 0)
         if result.usage == Usage():
             self.spent["unmetered"] += 1
             if self.meter.max_tokens is not None or self.pace.token_s:
@@ -160,9 +144,9 @@ class RoleModel(WholeAnswers):
         self.spent["unread"] += not said
         return result.model_copy(update={"content": said})
 
-    def _count(self, tokens: int) -> None:
+    def _count(self, tokens: int, output: int = 0) -> None:
         self.pace.spent(tokens)
-        self.spent.update(calls=1, tokens=tokens)
+        self.spent.update(calls=1, tokens=tokens, output_tokens=output)
         self.meter.add(tokens)
 
     async def _at_pace(self, messages: Sequence[Message], options: CompletionOptions) -> CompletionResult:
@@ -203,8 +187,8 @@ class RoleModel(WholeAnswers):
 class ModelSimulator:
     """A user who speaks freely, within what the beat holds."""
 
-    def __init__(self, model: RoleModel) -> None:
-        self._model, self._prompt = model, load_prompt("simulator")
+    def __init__(self, model: RoleModel, prompt: Prompt) -> None:
+        self._model, self._prompt = model, prompt
 
     async def say(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> str | None:
         """The goal as the script has it, then what the model says, for as many turns as the script has lines."""
@@ -212,7 +196,7 @@ class ModelSimulator:
             return beat.goal
         if len(exchanges) > sum(bool(line) for line in (beat.branch, beat.hint)):
             return None
-        system = self._prompt.text.format(
+        system = self._prompt.fill(
             life_context=script.life_context,
             goal=beat.goal,
             constraint=beat.constraint or "your request is dealt with",
@@ -230,44 +214,97 @@ class ModelSimulator:
 
 
 class ModelJudge:
-    """A judge that reads; ``votes`` judgements of each reply, each with a seed of its own, counted up from the
-    model's, and their majority, of which a tie has none."""
+    """Judges the manner of a reply by ``votes`` judgements; their majority decides, and a tie has none."""
 
-    def __init__(self, model: RoleModel, votes: int = 1) -> None:
-        self._model, self._votes, self._prompt = model, votes, load_prompt("judge")
+    def __init__(self, model: RoleModel, votes: int, prompt: Prompt) -> None:
+        self._model, self._votes, self._prompt = model, votes, prompt
 
     async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
         """The majority of the votes that can be read; none where there is no majority."""
         wish = beat.truth.current if beat.truth is not None else None
         talk = "\n".join(f"user: {said.user}\nassistant: {said.reply}" for said in exchanges)
-        system = self._prompt.text.format(
+        system = self._prompt.fill(
             goal=beat.goal, wish=wish or "none; nothing personal belongs into the reply", conversation=talk
         )
-        votes: Counter[bool] = Counter()
-        asked = [Message(role="user", content="Your judgement, please.")]
-        for vote in range(self._votes):
-            said = await self._model.ask(system, asked, vote)
-            fit = _read(said)
-            if fit is None:
-                self._model.spent["unread"] += bool(said)  # one that says nothing is counted
-            else:
-                votes[fit] += 1
-        if votes[True] == votes[False]:
-            return Verdict(fit=None, votes=self._votes, agreement=0.0)
-        fit, count = votes.most_common(1)[0]
-        return Verdict(fit=fit, votes=self._votes, agreement=count / self._votes)
+        return await majority(self._model, system, self._votes)
 
 
-def _read(said: str) -> bool | None:
-    """The one verdict in an answer, or None where it holds none, or two that differ."""
+class ModelReader:
+    """Answers a question from what a memory shows, and from nothing else."""
+
+    def __init__(self, model: RoleModel, prompt: Prompt) -> None:
+        self._model, self._prompt = model, prompt
+
+    async def read(self, question: str, section: str, now: str, options: Sequence[str]) -> str:
+        """The model's answer; errors as for :meth:`RoleModel.complete`."""
+        memory = section.strip() or "(nothing is remembered)"
+        asked = f"{question}\n{lettered(options)}" if options else question
+        filled = self._prompt.fill(memory=memory, question=asked, now=now)
+        return after_thinking(await self._model.ask("", [Message(role="user", content=filled)]))
+
+
+class ModelAnswerJudge:
+    """Judges the content of an answer, by the prompt of the question's kind."""
+
+    def __init__(self, model: RoleModel, votes: int, prompts: Mapping[str, Prompt]) -> None:
+        self._model, self._votes, self._prompts = model, votes, prompts
+
+    async def judge(self, category: str, question: str, answer: str, reply: str) -> Verdict:
+        """The majority of the votes, as for :class:`ModelJudge`."""
+        kind = kind_of(category)
+        prompt = self._prompts[kind]
+        rule = dict(prompt.rules).get(kind, "")
+        system = prompt.fill(
+            kind=kind, rule=rule, question=question, answer=answer, reply=reply or "(nothing)"
+        )
+        return await majority(self._model, system, self._votes)
+
+
+async def majority(model: RoleModel, system: str, votes: int) -> Verdict:
+    """What most of so many judgements say, each with a seed of its own, counted up from the model's."""
+    counts: Counter[bool] = Counter()
+    asked = [Message(role="user", content="Your judgement, please.")]
+    for vote in range(votes):
+        said = await model.ask(system, asked, vote)
+        fit = read_judgement(said)
+        if fit is None:
+            model.spent["unread"] += bool(said)  # one that says nothing is counted
+        else:
+            counts[fit] += 1
+    if counts[True] == counts[False]:
+        return Verdict(fit=None, votes=votes, agreement=0.0)
+    fit, count = counts.most_common(1)[0]
+    return Verdict(fit=fit, votes=votes, agreement=count / votes)
+
+
+def after_thinking(said: str) -> str:
+    """What a model says once it has thought aloud."""
+    return said.rpartition("</think>")[2].strip()
+
+
+_WORDS = {"yes": True, "correct": True, "right": True, "true": True,
+          "no": False, "wrong": False, "incorrect": False, "false": False}  # fmt: skip
+
+
+def read_judgement(said: str) -> bool | None:
+    """The one verdict of an answer; None where it holds none, or two that differ.
+
+    A verdict is JSON with ``fit``, ``right`` or ``label``, or the whole answer is a word such as yes, no, CORRECT.
+    """
+    said = after_thinking(said)
+    if (whole := said.strip(" .!*\"'`\n").casefold()) in _WORDS:
+        return _WORDS[whole]
     found = set()
     for match in _OBJECT.finditer(said):
         try:
             row = json.loads(match[0])
         except ValueError:
             continue
-        if isinstance(row, dict) and isinstance(row.get("fit"), bool):
-            found.add(row["fit"])
+        value = next((row[name] for name in ("fit", "right", "label") if name in row), None)
+        if isinstance(value, str) and "label" in row:
+            value = _WORDS.get(value.strip().casefold())
+        if isinstance(value, bool):
+            found.add(value)
     return found.pop() if len(found) == 1 else None
 
 

@@ -264,6 +264,7 @@ class CellPlayer:
             event=event.event_id,
             status=receipt.status,
             native=len(receipt.native_ids),
+            messages=len(event.messages),
             tokens=sum(
                 self._slot.delivery.token_counter.count(message.content) for message in event.messages
             ),

@@ -1,11 +1,14 @@
-"""Probes along a timeline, by the same protocol as test sessions. What is retrieved is judged by its words. A
-question with given answers is put to the assistant with them; one without is answered by models."""
+"""Probes along a timeline, by the same protocol as test sessions. What is retrieved is judged by its words.
+
+A question is answered by the reader from what the memory showed. An answer is scored by its words and, where there
+is an answer judge, by the prompt of its kind. Nothing of this is a turn of a session.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Self
@@ -21,9 +24,9 @@ from memory.bench.data.timeline import (
     TestSession,
     Timeline,
 )
-from memory.bench.engine.context import Conversation, SessionDriver
+from memory.bench.engine.context import Conversation, SessionDriver, role_calls
 from memory.bench.engine.manifest import ErrorRecord
-from memory.bench.engine.roles import Exchange, RuleJudge
+from memory.bench.engine.roles import Exchange, Roles, lettered
 from memory.bench.engine.test_session import (
     Request,
     TestSessionRun,
@@ -32,8 +35,9 @@ from memory.bench.engine.test_session import (
     of_verdicts,
     planned_requests,
 )
+from memory.bench.scores.answers import exact_match, token_f1
 from memory.bench.scores.model import ProbeRecord, ProbeStatus
-from memory.bench.scores.sections import abstains, plain
+from memory.bench.scores.sections import abstains, entries_of, plain
 from memory.contract.receipts import RetrieveResult
 from memory.runtime._policy import Recall
 
@@ -41,8 +45,20 @@ _LETTER = re.compile(r"\(([a-z])\)")
 _WHEN = datetime(2026, 1, 1, tzinfo=UTC)  # when a question is asked of which the data does not say
 
 
-def planned_probe(persona_id: str, probe: Probe, *, answers: bool) -> ProbeRecord:
-    """What the record of a probe says before it is asked, where the assistant answers in its own words, or not."""
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """Whether a reader answers questions in its own words, and whether a judge reads these answers."""
+
+    reads: bool = False
+    judged: bool = False
+
+    @classmethod
+    def by(cls, roles: Roles) -> Answering:
+        return cls(roles.reads, roles.answer_judge is not None)
+
+
+def planned_probe(persona_id: str, probe: Probe, answering: Answering) -> ProbeRecord:
+    """What the record of a probe says before it is asked."""
     record = ProbeRecord(
         probe_id=probe.probe_id,
         persona_id=persona_id,
@@ -53,14 +69,22 @@ def planned_probe(persona_id: str, probe: Probe, *, answers: bool) -> ProbeRecor
         context=probe.context,
         attribute=probe.attribute,
         judged=isinstance(probe.truth, ChoiceTruth),
+        choices=len(probe.truth.options) if isinstance(probe.truth, ChoiceTruth) else None,
         cross_context=probe.cross_context,
     )
     truth = probe.truth
     if isinstance(truth, AbstainTruth):
-        return replace(record, judged=answers)
+        return replace(record, read=answering.reads, judged=answering.judged)
     if isinstance(truth, EvidenceTruth):
-        judged = answers and truth.answer is not None
-        return replace(record, judged=judged, gold=len(truth.turns), unresolved=truth.unresolved)
+        known = truth.answer is not None
+        return replace(
+            record,
+            read=answering.reads and known,
+            judged=answering.judged and known,
+            has_answer=known,
+            gold=len(truth.turns),
+            unresolved=truth.unresolved,
+        )
     if isinstance(truth, PreferenceTruth):
         return replace(record, kind=probe.category, **of_truth(truth))
     return record
@@ -91,46 +115,73 @@ class ProbeSession(TestSessionRun):
 
     def _conversation(self, probe: Probe) -> Conversation:
         script = Script("", probe.scenario, probe.context, probe.asked_at or _WHEN, ())
-        turns = self._counts["skipped"]
-        return Conversation(self._driver, probe.session_id, script, turns=turns, probe=probe)
+        return Conversation(self._driver, probe.session_id, script, probe=probe)
 
     async def _ask(self, probe: Probe) -> None:
-        planned = planned_probe(self._persona_id, probe, answers=self.context.roles.answers)
+        planned = planned_probe(self._persona_id, probe, Answering.by(self.context.roles))
         conversation, held = self._conversation(probe), self._held.get(probe.probe_id)
-        truth, fields = probe.truth, dict[str, Any]()
-        if planned.judged:
-            answers = _lettered(truth) if isinstance(truth, ChoiceTruth) else ""
-            recall, error = await self._turn(conversation, probe.probe_id, probe.query, answers, held)
-            fields = {} if error else await self._reply_judged(conversation.script, probe)
-        else:
-            with self.context.probe(probe.probe_id):
-                recall = await conversation.recall(probe.query, held)
-            error = self._driver.outcome(recall)
-            self.recalled[probe.probe_id] = recall
-            if error is None:
-                self._keep(probe.probe_id, Exchange(probe.query, ""), recall)
-        if (result := recall.result) is not None:
+        with self.context.probe(probe.probe_id):
+            recall = await conversation.recall(probe.query, held)
+        error, truth = self._driver.outcome(recall), probe.truth
+        self.recalled[probe.probe_id] = recall
+        fields: dict[str, Any] = {}
+        if (result := recall.result) is not None and error is None:
+            options = truth.options if isinstance(truth, ChoiceTruth) else ()
+            reply = ""
+            if planned.judged or planned.read:
+                now = (probe.asked_at or _WHEN).isoformat(" ", "minutes")[:16]
+                reply = await self._read(probe.query, recall.section, now, options)
+                fields = await self._answered(planned, probe, reply)
+            asked = f"{probe.query}\n{lettered(options)}" if options else probe.query
+            self._keep(probe.probe_id, Exchange(asked, reply), recall)
             fields |= measured(result.trace)
             if isinstance(truth, EvidenceTruth):
                 fields |= self._evidence(truth, result)
             elif isinstance(truth, PreferenceTruth):
-                fields |= self._settings_shown(truth, result.formatted_context, probe.context)
+                fields |= self._settings_shown(
+                    truth, result.formatted_context, probe.context, probe.attribute
+                )
         self._add_record(planned, error, fields)
 
+    async def _read(self, question: str, section: str, now: str, options: Sequence[str]) -> str:
+        with self.context.timed("answer"), role_calls("reader"):
+            return await self.context.roles.reader.read(question, section, now, options)
+
+    async def _answered(self, planned: ProbeRecord, probe: Probe, reply: str) -> dict[str, Any]:
+        """What a reply is worth: by its words, and by the answer judge where there is one."""
+        truth = probe.truth
+        if isinstance(truth, ChoiceTruth):
+            return _chosen(truth, reply)
+        if isinstance(truth, AbstainTruth):
+            right = abstains(reply, truth.trap)
+            fields: dict[str, Any] = {"turns": 1, "answer_f1": float(right), "exact": right}
+            answer = "this is not known; it was not mentioned"
+            answer += f" (wrong: {truth.trap})" if truth.trap else ""
+        else:
+            assert isinstance(truth, EvidenceTruth)
+            answer = truth.answer or ""
+            fields = {"turns": 1, "answer_f1": token_f1(reply, answer), "exact": exact_match(reply, answer)}
+        judge = self.context.roles.answer_judge
+        if not planned.judged or judge is None:
+            return fields
+        category = "abstention" if isinstance(truth, AbstainTruth) else probe.category
+        with self.context.timed("judge"), role_calls("answer judge"):
+            verdict = await judge.judge(category, probe.query, answer, reply)
+        return {**fields, **of_verdicts(verdict, verdict)}
+
     def _evidence(self, truth: EvidenceTruth, result: RetrieveResult) -> dict[str, Any]:
-        """Gold turns by their words in the section, and by the ids that entries name."""
+        """How much of the answer the section shows, and which gold turns, in which of its entries."""
+        section, vocabulary = result.formatted_context, self.context.vocabulary
+        fields: dict[str, Any] = {}
+        if truth.answer is not None:
+            text = "\n".join(entry.text for entry in entries_of(section))
+            fields["answer_shown"] = vocabulary.shown(truth.answer, text)
+            fields["nonsense_shown"] = vocabulary.by_nonsense(truth.answer, text)
         if not truth.turns:
-            return {}
-        section = result.formatted_context
+            return fields
         shown = self.context.turns.shown(section)
         found = [turn for turn in truth.turns if turn in shown]
-        named = self._driver.event_ids(result)
-        fields: dict[str, Any] = {
-            "found": len(found),
-            "overlapping": len({*found, *self.context.turns.overlapped(section, truth.turns)}),
-            "claimed": None if named is None else len(set(named) & set(truth.turns)),
-            "relevant_tokens": 0,
-        }
+        fields |= {"found": len(found), "ranks": self._ranks(section, found), "relevant_tokens": 0}
         if found:
             counter, text = self._slot.delivery.token_counter, plain(section)
             words = [self.context.turns.plain[turn] for turn in found]
@@ -139,30 +190,15 @@ class ProbeSession(TestSessionRun):
             fields["first_relevant_tokens"] = counter.count(text[:end])
         return fields
 
-    async def _reply_judged(self, script: Script, probe: Probe) -> dict[str, Any]:
-        """What the last reply is worth: by the judge if it reads, told what a right one says, else by rules."""
-        truth, reply = probe.truth, self._earlier[-1].reply
-        if isinstance(truth, ChoiceTruth):
-            return _chosen(truth, reply)
-        if isinstance(truth, AbstainTruth):
-            if isinstance(self.context.roles.judge, RuleJudge):
-                fit = abstains(reply, truth.trap)
-                return {"turns": 1, "fit_first": fit, "fit_last": fit}
-            wish = "the reply says that this was not mentioned or is not known"
-            wish += f", and does not claim: {truth.trap}" if truth.trap else ""
-        else:
-            assert isinstance(truth, EvidenceTruth)
-            wish = f"the reply says: {truth.answer}"
-        wanted = PreferenceTruth(current=wish)
-        beat = Beat(probe.probe_id, "other", probe.query, constraint=wish, truth=wanted)
-        verdict = await self._driver.judge(script, beat, self._earlier[-1:])
-        return {"turns": 1, **of_verdicts(verdict, verdict)}
-
-
-def _lettered(truth: ChoiceTruth) -> str:
-    options = enumerate(truth.options)
-    lines = [f"({chr(ord('a') + number)}) {' '.join(text.split())}" for number, text in options]
-    return "\n".join([*lines, "Answer with the letter of the reply that suits me best."])
+    def _ranks(self, section: str, found: Sequence[str]) -> list[int]:
+        """Of each turn that was found the place of the first entry that shows it, from 1."""
+        ranks: dict[str, int] = {}
+        for place, entry in enumerate(entries_of(section), start=1):
+            if len(ranks) == len(found):
+                break
+            for turn in self.context.turns.shown(entry.text).intersection(found):
+                ranks.setdefault(turn, place)
+        return sorted(ranks.values())
 
 
 def _chosen(truth: ChoiceTruth, reply: str) -> dict[str, Any]:
@@ -179,7 +215,7 @@ def completed(
     records: Iterable[ProbeRecord],
     timeline: Timeline,
     *,
-    answers: bool,
+    answering: Answering,
     fault: str | None,
     error: ErrorRecord | None,
 ) -> list[ProbeRecord]:
@@ -192,7 +228,7 @@ def completed(
         tests = (test for test in timeline.tests if test.after == after)
         planned = [record for test in tests for _, record in planned_requests(persona_id, test)]
         probes = timeline.probes_after(after)
-        planned += (planned_probe(persona_id, probe, answers=answers) for probe in probes)
+        planned += (planned_probe(persona_id, probe, answering) for probe in probes)
         found += (
             replace(record, status=status, error=why) for record in planned if record.probe_id not in seen
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -32,9 +32,9 @@ from memory.bench.engine.manifest import (
 )
 from memory.bench.engine.matrix import Experiment
 from memory.bench.engine.role_set import role_records
-from memory.bench.engine.settings import Variant
+from memory.bench.engine.settings import ExperimentSettings, Variant
 from memory.contract.adapter import AdapterTraits
-from memory.contract.errors import MemslotError
+from memory.contract.errors import ConfigError, MemslotError
 from memory.doctor.checks import CheckFailed
 from memory.doctor.report import DoctorReport
 from memory.plugins.config import MemslotConfig
@@ -109,7 +109,25 @@ def wire_truth(
     return replace(config, memory=memory, options={**config.options, **wired}), tuple(wired)
 
 
-def provider_record(info: PluginInfo, traits: AdapterTraits) -> ProviderRecord:
+def language_models(options: Any) -> tuple[str, ...]:
+    """The models that blocks called ``llm`` name, wherever they stand in a provider's options."""
+    found: list[str] = []
+    if isinstance(options, BaseModel):
+        options = options.model_dump()
+    for name, value in options.items() if isinstance(options, dict) else ():
+        own = value.get("model") if isinstance(value, dict) and name == "llm" else None
+        found += [own] if isinstance(own, str) else []
+        found += language_models(value)
+    return tuple(dict.fromkeys(found))
+
+
+SCRIPTED = "scripted"
+"""How the model of ``memslot scripted-llm`` is called; a name that begins so is no model's."""
+
+
+def provider_record(info: PluginInfo, traits: AdapterTraits, models: Sequence[str] = ()) -> ProviderRecord:
+    script = "scripted extractor" if info.kind == "architecture" else "scripted model"
+    stand_ins = [script] if any(model.startswith(SCRIPTED) for model in models) else []
     found = [point.dist for point in entry_points(GROUPS[info.kind]).select(name=info.name) if point.dist]
     return ProviderRecord(
         backend=info.name if info.kind == "architecture" else None,
@@ -118,7 +136,7 @@ def provider_record(info: PluginInfo, traits: AdapterTraits) -> ProviderRecord:
         summary=info.summary,
         equivalent_control=traits.equivalent_control,
         differs_from_control=traits.differs_from_control,
-        fallback_components=traits.fallback_components,
+        fallback_components=(*stand_ins, *traits.fallback_components),
         distribution=found[0].name if found else None,
     )
 
@@ -226,32 +244,69 @@ def without_broken(
             why = config.scrubber(options)(f"cannot be built: {error}")
             broken.append(LeftOutRecord(label=variant.label, why=why, broken=True))
             continue
-        kept.append(variant)
-        provider = provider_record(info, traits)
-        records.append(
-            VariantRecord(
-                label=variant.label,
-                series=variant.series or variant.label,
-                group=variant.group,
-                provider=provider,
-                distributions=version_record(info, provider).distributions,
-                config=config.redacted(options),
-                config_hash=_hash_of(config, given, options),
-                options_hash=config.options_hash(options),
-                wired=wired,
-                budget=given.memory.budget,
-                event_context=variant.event_context or "field",
-                counter=given.token_counter().name,
-                capabilities=capabilities,
-                traits=traits_record(traits),
-                read_only=given.memory.read_only_test_sessions,
-            )
+        models = language_models(options)
+        provider = provider_record(info, traits, models)
+        record = VariantRecord(
+            label=variant.label,
+            series=variant.series or variant.label,
+            group=variant.group,
+            provider=provider,
+            distributions=version_record(info, provider).distributions,
+            config=config.redacted(options),
+            config_hash=_hash_of(config, given, options),
+            options_hash=config.options_hash(options),
+            models=models,
+            wired=wired,
+            budget=given.memory.budget,
+            event_context=variant.event_context or "field",
+            counter=given.token_counter().name,
+            capabilities=capabilities,
+            traits=traits_record(traits),
+            read_only=given.memory.read_only_test_sessions,
         )
+        equal = next((place for place, each in enumerate(records) if _are_one(each, record)), None)
+        if equal is None:
+            kept.append(variant)
+            records.append(record)
+        else:
+            also = (*records[equal].also, record.label)
+            records[equal] = records[equal].model_copy(update={"also": also})
     if last is not None and not kept:
         raise last
     settings = experiment.settings.model_copy(update={"providers": tuple(kept)})
     left_out = (*experiment.left_out, *broken)
-    return replace(experiment, settings=settings, left_out=left_out), tuple(records)
+    one_row = tuple(
+        f"{' and '.join((each.label, *each.also))} have equal options: one row stands for all of them."
+        for each in records
+        if each.also
+    )
+    notes = (*experiment.notes, *one_row)
+    return replace(experiment, settings=settings, left_out=left_out, notes=notes), tuple(records)
+
+
+def _are_one(first: VariantRecord, second: VariantRecord) -> bool:
+    """Whether a provider is a control under another name, and configured and asked like it."""
+    names = {first.provider.name, second.provider.name}
+    controls = {first.provider.equivalent_control, second.provider.equivalent_control}
+    same = ("options_hash", "budget", "event_context", "group", "read_only", "counter")
+    return (
+        len(names) == 2
+        and bool(names & controls)
+        and all(getattr(first, name) == getattr(second, name) for name in same)
+    )
+
+
+def check_prices(settings: ExperimentSettings, variants: Sequence[VariantRecord]) -> None:
+    """An error where the price table lacks a model that is used, before anything is written."""
+    used = {
+        role.model or role.provider or "": f"roles.{role.role}"
+        for role in role_records(settings)
+        if role.kind == "model"
+    }
+    used |= {model: each.label for each in variants for model in each.models}
+    for model, user in used.items() if settings.prices else ():
+        if model not in settings.prices:
+            raise ConfigError(f"bench.prices: has no price of {model}, which {user} uses; add it")
 
 
 def first_manifest(
@@ -279,6 +334,7 @@ def first_manifest(
         },
         scope=experiment.scope,
         left_out=experiment.left_out,
+        notes=experiment.notes,
         hashes={},
         data={str(seed): data_record(experiment.timelines(seed)) for seed in settings.seeds},
         roles=role_records(settings),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
@@ -16,7 +16,7 @@ from memory.bench.data.timeline import Beat, Probe, Script, Timeline
 from memory.bench.engine.context import CellContext, CellMemory, CellSettings, SessionDriver, looked_for
 from memory.bench.engine.files import CellJournal, read_lines
 from memory.bench.engine.manifest import CellRecord, VariantRecord
-from memory.bench.engine.roles import Exchange, Roles, Verdict
+from memory.bench.engine.roles import Exchange, Roles, Verdict, lettered
 from memory.contract.errors import BackendError, ConfigError
 from memory.contract.formatting import Utf8TokenCounter
 from memory.contract.receipts import RetrieveResult, Trace
@@ -35,6 +35,26 @@ class SilentJudge:
 
     async def judge(self, script: Script, beat: Beat, exchanges: Sequence[Exchange]) -> Verdict:
         return Verdict(fit=None)
+
+
+class SilentAnswerJudge:
+    """The same of answers."""
+
+    async def judge(self, category: str, question: str, answer: str, reply: str) -> Verdict:
+        return Verdict(fit=None)
+
+
+class RecordedReader:
+    """Gives the replies that a reader once gave."""
+
+    def __init__(self, texts: Iterable[Row]) -> None:
+        self._replies: dict[str, deque[str]] = {}
+        for text in texts:
+            self._replies.setdefault(text["user"], deque()).append(text["reply"])
+
+    async def read(self, question: str, section: str, now: str, options: Sequence[str]) -> str:
+        asked = f"{question}\n{lettered(options)}" if options else question
+        return self._replies[asked].popleft()
 
 
 class ReplayDriver(SessionDriver):

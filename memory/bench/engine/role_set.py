@@ -1,4 +1,4 @@
-"""The three roles of an experiment, made from its settings for one cell."""
+"""The roles of an experiment, made from its settings for one cell."""
 
 from __future__ import annotations
 
@@ -14,16 +14,27 @@ from memory.bench.data.language import language_of, load_language
 from memory.bench.data.timeline import TimelineSet
 from memory.bench.engine.files import METER_FILE
 from memory.bench.engine.manifest import RoleRecord
-from memory.bench.engine.models import Meter, ModelJudge, ModelSimulator, RoleModel, load_prompt, pace_of
+from memory.bench.engine.models import (
+    Meter,
+    ModelAnswerJudge,
+    ModelJudge,
+    ModelReader,
+    ModelSimulator,
+    RoleModel,
+    pace_of,
+)
+from memory.bench.engine.prompts import ROLES, RoleName, prompt_hash, prompts_of
 from memory.bench.engine.roles import (
-    ROLES,
+    AnswerJudge,
     Judge,
-    RoleName,
+    QuestionReader,
     Roles,
     RuleAssistant,
     RuleJudge,
+    RuleReader,
     RuleSimulator,
     Simulator,
+    reader_of,
 )
 from memory.bench.engine.settings import ExperimentSettings, RoleSettings
 from memory.contract.errors import ConfigError
@@ -38,7 +49,7 @@ _SERVICES = {"openai": "https://api.openai.com", "anthropic": "https://api.anthr
 
 
 def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
-    """Who plays, for the manifest."""
+    """The roles, for the manifest."""
     found = []
     for role in ROLES:
         chosen: RoleSettings = getattr(settings.roles, role)
@@ -48,7 +59,7 @@ def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
         where = f"bench.roles.{role}"
         if chosen.seed is not None and not takes_seed(chosen.provider, f"{where}.provider"):
             raise ConfigError(f"{where}.seed: the provider {chosen.provider} takes none; leave it out")
-        prompt, options = load_prompt(role), _filled(role, chosen)
+        (sha256, version), options = prompt_hash(role, chosen.prompt), _filled(role, chosen)
         model, temperature = options.get("model"), chosen.temperature
         if temperature is None and isinstance(own := chosen.options.get("temperature"), int | float):
             temperature = own
@@ -58,8 +69,8 @@ def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
                 kind="model",
                 provider=chosen.provider,
                 model=model if isinstance(model, str) else None,
-                prompt_sha256=prompt.sha256,
-                prompt_version=prompt.version,
+                prompt_sha256=sha256,
+                prompt_version=version,
                 temperature=temperature,
                 seed=chosen.seed,
                 votes=chosen.votes,
@@ -70,9 +81,10 @@ def role_records(settings: ExperimentSettings) -> tuple[RoleRecord, ...]:
 
 
 def check_roles(settings: ExperimentSettings, given: Mapping[str, Provider] | None) -> None:
-    """An error where the model of a role can never be made, before anything is written."""
+    """An error where a role can never be made, before anything is written."""
     for role in ROLES:
         chosen: RoleSettings = getattr(settings.roles, role)
+        prompts_of(role, chosen.prompt)
         if chosen.provider is not None and role not in (given or {}):
             provider_options(chosen.provider, _filled(role, chosen), f"bench.roles.{role}.options")
 
@@ -120,12 +132,34 @@ class RoleSet(AsyncExitStack):
             load_language(settings.game.language).speaking(data.wordings) if game else language_of(data)
         )
         assistant: Provider = self._model("assistant", roles.assistant) or RuleAssistant(language)
-        model = self._model("simulator", roles.simulator)
-        simulator: Simulator = ModelSimulator(model) if model else RuleSimulator()
-        model = self._model("judge", roles.judge)
-        judge: Judge = ModelJudge(model, roles.judge.votes) if model else RuleJudge(language)
-        answers = roles.assistant.provider is not None
-        self.roles = Roles(assistant, simulator, judge, answers, language.wordings)
+        known_reader = reader_of(language)
+        prompts = {role: prompts_of(role, getattr(roles, role).prompt) for role in ROLES}
+        simulator: Simulator = RuleSimulator()
+        if model := self._model("simulator", roles.simulator):
+            simulator = ModelSimulator(model, prompts["simulator"]["open"])
+        judge: Judge = RuleJudge(language)
+        if model := self._model("judge", roles.judge):
+            judge = ModelJudge(model, roles.judge.votes, prompts["judge"]["open"])
+        reader: QuestionReader = RuleReader()
+        if model := self._model("reader", roles.reader):
+            reader = ModelReader(model, prompts["reader"]["open"])
+        answer_judge: AnswerJudge | None = None
+        if model := self._model("answer_judge", roles.answer_judge):
+            answer_judge = ModelAnswerJudge(model, roles.answer_judge.votes, prompts["answer_judge"])
+        self.roles = Roles(
+            assistant,
+            simulator,
+            judge,
+            reader,
+            answer_judge,
+            reads=roles.reader.provider is not None,
+            wordings=language.wordings,
+            taken=lambda section, attribute, context: known_reader.choose(
+                known_reader.read(section), attribute, context
+            ),
+            settings=lambda attribute: known.markers if (known := language.by_name.get(attribute)) else (),
+            identity=prompts["assistant"]["open"],
+        )
 
     def _model(self, role: RoleName, chosen: RoleSettings) -> RoleModel | None:
         if chosen.provider is None:

@@ -1,6 +1,8 @@
-"""The three roles of the game, behind seams, and the deterministic ones. Nothing tells the assistant whether it is
-tested. The reader behind the deterministic one takes any backend's section: it knows the settings by their phrases,
-sees dates, group lines and labels where there are some, and takes hearsay and exceptions for what they are."""
+"""The roles behind seams, and the deterministic ones. Nothing tells the assistant whether it is tested.
+
+:class:`Reader`, which the deterministic assistant uses, takes any backend's section. It knows settings by their
+phrases, sees dates, group lines and labels, and takes hearsay and exceptions for what they are.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,11 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Protocol
 
 from memory.bench.data.language import Language
 from memory.bench.data.timeline import CONTEXTS, Beat, Script
+from memory.bench.engine.prompts import Prompt, load_prompt
 from memory.bench.scores.sections import SectionEntry, entries_of
 from memory.contract.events import Message
 from memory.runtime._provider import CompletionChunk, CompletionOptions, CompletionResult, Provider
@@ -107,11 +110,8 @@ class Reader:
 
 
 reader_of = lru_cache(maxsize=4)(Reader)  # what one cell has read, those beside it need not read again
-_OPTION = re.compile(r"^\(([a-z])\) (.*)$", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 _CHANNEL = re.compile(r"through the (\w+) channel")  # as prompts/assistant.md has it
-RoleName = Literal["assistant", "simulator", "judge"]
-ROLES: tuple[RoleName, ...] = ("assistant", "simulator", "judge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +151,51 @@ class Judge(Protocol):
         """Judge the last of ``exchanges``; only asked of beats that have a truth."""
 
 
+class QuestionReader(Protocol):
+    """Answers questions from what a memory shows."""
+
+    async def read(self, question: str, section: str, now: str, options: Sequence[str]) -> str:
+        """The answer to a question, asked ``now`` (ISO, to the minute): one of ``options``, if there are any."""
+
+
+class AnswerJudge(Protocol):
+    """Decides whether an answer is right."""
+
+    async def judge(self, category: str, question: str, answer: str, reply: str) -> Verdict:
+        """Judge a reply to a question of a data set's ``category`` by the right ``answer``."""
+
+
+class RuleReader:
+    """Chooses among given answers the one that shares most words with the section; has no words of its own."""
+
+    async def read(self, question: str, section: str, now: str, options: Sequence[str]) -> str:
+        """The letter of the likeliest option in parentheses; empty without options."""
+        return _likeliest(section, options) if options else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Who plays."""
+    """Assistant, simulator and judge play sessions; reader and answer judge deal with questions.
+
+    Attributes:
+        reads: whether the reader answers questions in its own words.
+        answer_judge: None where answers are scored by their words alone.
+        wordings: marker of a setting -> all ways to say it.
+        settings: attribute -> the markers of all its settings; empty where nobody knows them.
+        taken: section, attribute, context -> the marker of the setting that a fixed reader acts by.
+        identity: the assistant's prompt.
+    """
 
     assistant: Provider
     simulator: Simulator
     judge: Judge
-    answers: bool = False  # whether the assistant answers questions in words that a judge reads
-    wordings: Callable[[str], Sequence[str]] = lambda marker: (marker,)  # all ways to say a setting
+    reader: QuestionReader = RuleReader()
+    answer_judge: AnswerJudge | None = None
+    reads: bool = False
+    wordings: Callable[[str], Sequence[str]] = lambda marker: (marker,)
+    settings: Callable[[str], Sequence[str]] = lambda attribute: ()
+    taken: Callable[[str, str, str | None], str | None] = lambda section, attribute, context: None
+    identity: Prompt = load_prompt("assistant")
 
 
 class WholeAnswers:
@@ -202,8 +238,6 @@ class RuleAssistant(WholeAnswers):
         return CompletionResult(content=self._reply(fence + section, said, channel[1] if channel else None))
 
     def _reply(self, section: str, said: Sequence[str], context: str | None) -> str:
-        if options := _OPTION.findall(said[-1]):
-            return _likeliest(section, options)
         forms, reader = self._language.forms, self._reader
         attribute = self._called_for(said)
         if attribute is None:
@@ -223,13 +257,19 @@ class RuleAssistant(WholeAnswers):
         return attribute
 
 
-def _likeliest(section: str, options: Sequence[tuple[str, str]]) -> str:
+def lettered(options: Sequence[str]) -> str:
+    """Given answers, a letter before each, and what is to be replied."""
+    lines = [f"({chr(ord('a') + number)}) {' '.join(text.split())}" for number, text in enumerate(options)]
+    return "\n".join([*lines, "Answer with the letter of the reply that suits me best."])
+
+
+def _likeliest(section: str, options: Sequence[str]) -> str:
     """Of given answers, the one that shares most of its own words with the section; the first of equals."""
-    words = [set(_WORD.findall(text.casefold())) for _, text in options]
+    words = [set(_WORD.findall(text.casefold())) for text in options]
     common = set.intersection(*words)
     shown = set(_WORD.findall(section.casefold()))
     shares = [len((own - common) & shown) / max(1, len(own - common)) for own in words]
-    return f"({options[shares.index(max(shares))][0]})"
+    return f"({chr(ord('a') + shares.index(max(shares)))})"
 
 
 class RuleSimulator:

@@ -15,11 +15,14 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from memory.bench.data.generate import GameSize, as_probes, make_game
 from memory.bench.data.sets import data_sets
 from memory.bench.data.timeline import TimelineSet
+from memory.bench.engine.prompts import ROLES, QuestionKind
 from memory.bench.scores.model import Record
 from memory.contract._model import JsonObject
 from memory.contract.requests import ContextBudget
 from memory.plugins.redaction import DataPath, InputFile, Public
 
+FLOOR, CEILING = REFERENCES = ("no_memory", "oracle_ipas")
+"""Conditions that show nothing, and the truth."""
 CsField = Literal["scenario", "context", "attribute"]
 EventContext = Literal["field", "text"]
 Count = Annotated[int, Field(ge=1)]
@@ -66,14 +69,16 @@ class ExecutorSettings(Record):
 
 
 class RoleSettings(Record):
-    """Who plays a role; the word ``rules`` means deterministic rules, without a model."""
+    """The model of a role; the word ``rules`` means deterministic rules, without a model."""
 
     provider: Public[str] | None = None  # one of :mod:`memory.runtime.providers`; None: rules
     options: dict[str, Any] = Field(default_factory=dict, repr=False)  # the provider's block
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # None leaves it to the model
     # Each vote and each replicate counts up from it.
     seed: Annotated[int, Field(ge=0, lt=2**30)] | None = None
-    votes: Annotated[int, Field(ge=1, le=15)] = 1  # of the judge on each reply
+    votes: Annotated[int, Field(ge=1, le=15)] = 1  # of a judge on each reply
+    # A file in place of our prompt. Of the answer judge also a mapping: kind of question -> file.
+    prompt: InputFile | dict[QuestionKind, InputFile] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -82,14 +87,26 @@ class RoleSettings(Record):
 
 
 class RolesSettings(Record):
-    """The three roles."""
+    """Three roles play sessions; two deal with the questions of a data set."""
 
     assistant: RoleSettings = RoleSettings()
     simulator: RoleSettings = RoleSettings()
     judge: RoleSettings = RoleSettings()  # rules recognise the replies of the assistant by rules alone
+    reader: RoleSettings = RoleSettings()  # rules choose among given answers, and answer nothing else
+    answer_judge: RoleSettings = RoleSettings()  # rules score answers by their words
 
     @model_validator(mode="after")
     def _understand_each_other(self) -> Self:
+        for role in ROLES:
+            chosen: RoleSettings = getattr(self, role)
+            if chosen.prompt is not None and chosen.provider is None:
+                raise ValueError(f"{role}: rules take no prompt; give it a provider, or leave the prompt out")
+            if isinstance(chosen.prompt, dict) and role != "answer_judge":
+                raise ValueError(
+                    f"{role}: takes one prompt; only answer_judge has one for each kind of question"
+                )
+        if self.answer_judge.provider is not None and self.reader.provider is None:
+            raise ValueError("answer_judge: judges what a reader says; give the reader a provider too")
         if self.assistant.provider is not None and self.judge.provider is None:
             raise ValueError("judge: rules cannot judge what a model says; give the judge a provider too")
         if self.assistant.provider is None and self.simulator.provider is not None:
@@ -97,6 +114,13 @@ class RolesSettings(Record):
                 "assistant: rules do not understand a simulator that is a model; give it a provider"
             )
         return self
+
+
+class Price(Record):
+    """What a million tokens of a model cost, in one currency for all models."""
+
+    input: Annotated[float, Field(ge=0)]
+    output: Annotated[float, Field(ge=0)]
 
 
 class Limits(Record):
@@ -121,6 +145,8 @@ class ExperimentSettings(Record):
     game: GameSize = GameSize()
     # In a ``run:`` block: whom ``memslot compare`` runs, in place of the selected one.
     providers: Annotated[tuple[Variant, ...], Field(min_length=1)]
+    # Whom all others are compared with; without one, every control, for which the family is larger.
+    control: Public[str] | None = None
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (7,)
     roles: RolesSettings = RolesSettings()
     replicates: Count = 1
@@ -139,6 +165,7 @@ class ExperimentSettings(Record):
     diagnostics: dict[str, JsonObject] = Field(default_factory=dict)  # native query -> its arguments
     executor: ExecutorSettings = ExecutorSettings()
     limits: Limits = Limits()
+    prices: dict[str, Price] = Field(default_factory=dict)  # model -> what its tokens cost; all that are used
     output: DataPath | None = None
 
     @field_validator("providers", mode="before")
@@ -162,6 +189,12 @@ class ExperimentSettings(Record):
             raise ValueError(f"providers has two entries called {twice[0]!r}; give one of them a name")
         if self.timeline != "game" and self.timeline not in data_sets():
             raise ValueError(f"timeline is no known data set; use game, {', '.join(data_sets())}")
+        if self.control is not None and self.control not in {
+            name for variant in self.crossed() for name in (variant.label, variant.series)
+        }:
+            raise ValueError(f"control: {self.control} is not in the matrix; name one of its providers")
+        if self.control in REFERENCES:
+            raise ValueError(f"control: {self.control} is a floor or a ceiling, and no rival; name a control")
         if (self.data is None) != (self.timeline == "game"):
             wrong = "needs data: the path to read" if self.data is None else "is generated, and reads no data"
             raise ValueError(f"the timeline {self.timeline} {wrong}")

@@ -208,7 +208,8 @@ class TestSessionRun:
         fields: dict[str, Any] = {"turns": len(exchanges)}
         if held is not None and held.result is not None and not error:
             fields |= measured(held.result.trace)
-            fields |= self._settings_shown(beat.truth, held.result.formatted_context, script.context)
+            section = held.result.formatted_context
+            fields |= self._settings_shown(beat.truth, section, script.context, beat.attribute)
         if verdicts:
             fields |= self._judged(planned, beat.truth, verdicts[0], verdicts[-1])
         self._add_record(planned, error, fields)
@@ -218,22 +219,17 @@ class TestSessionRun:
         self.records.append(replace(planned, status=status, readiness=self._readiness, error=error, **fields))
 
     async def _turn(
-        self,
-        conversation: Conversation,
-        probe_id: str,
-        user: str,
-        answers: str = "",
-        held: Recall | None = None,
+        self, conversation: Conversation, probe_id: str, user: str, held: Recall | None = None
     ) -> tuple[Recall, str | None]:
         """One turn, which is offered to the memory: what was recalled for it, and why nothing was."""
         with self.context.probe(probe_id):
-            said = await conversation.turn(user, answers=answers, held=held)
+            said = await conversation.turn(user, held=held)
         if self._settings.read_only and not self._held:
             await self._offer("turn", said.event)
         error = self._driver.outcome(said.recall)
         self.recalled.setdefault(probe_id, said.recall)
         if not error:
-            self._earlier.append(Exchange(f"{user}\n{answers}" if answers else user, said.reply).shown())
+            self._earlier.append(Exchange(user, said.reply).shown())
             self._keep(probe_id, self._earlier[-1], said.recall)
         return said.recall, error
 
@@ -246,17 +242,33 @@ class TestSessionRun:
                 trace, counts = result.trace, self._counts
                 self._warnings += trace.warnings
                 counts["recalled"] += 1
+                counts["asked_tokens"] += self._slot.delivery.token_counter.count(said.user)
+                counts["context_tokens"] += trace.token_count or 0
                 counts["dated"] += trace.newest_retrieved_at is not None
                 counts["versioned"] += bool(trace.representation_version or trace.last_derived_at)
         shown = {"context": recall.section, "event_ids": names}
         self.texts.append({"probe_id": probe_id, "user": said.user, "reply": said.reply, **shown})
 
-    def _settings_shown(self, truth: PreferenceTruth, section: str, context: str | None) -> dict[str, Any]:
+    def _settings_shown(
+        self, truth: PreferenceTruth, section: str, context: str | None, attribute: str | None
+    ) -> dict[str, Any]:
         other = next((name for name in CONTEXTS if name != context), None) if context else None
-        wordings, foreign = self.context.roles.wordings, self.context.foreign
+        roles = self.context.roles
+        wordings = roles.wordings
         fields: dict[str, Any] = dict(
-            settings_shown(truth, section, other_context=other, foreign=foreign, wordings=wordings)
+            settings_shown(
+                truth,
+                section,
+                other_context=other,
+                foreign=self.context.foreign,
+                wordings=wordings,
+                settings=roles.settings(attribute) if attribute else (),
+            )
         )
+        if attribute is not None:
+            fields["choices"] = len(roles.settings(attribute)) or None
+            taken = roles.taken(section, attribute, context)
+            fields["taken"] = _relation(truth, Verdict(fit=None, shown=taken))
         if truth.current is not None:
             relevant, before = sentences_with(section, wordings(truth.current))
             count = self._slot.delivery.token_counter.count

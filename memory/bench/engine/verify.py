@@ -16,7 +16,16 @@ from memory.bench.engine.files import file_hashes
 from memory.bench.engine.manifest import MANIFEST_FILE, CellRecord, Manifest, read_manifest, shown_labels
 from memory.bench.engine.matrix import CellSpec
 from memory.bench.engine.provenance import KNOWS_TRUTH, data_record, wire_truth
-from memory.bench.engine.replay import Deviation, SilentJudge, Verified, compared, few, page_differs, same
+from memory.bench.engine.replay import (
+    Deviation,
+    SilentAnswerJudge,
+    SilentJudge,
+    Verified,
+    compared,
+    few,
+    page_differs,
+    same,
+)
 from memory.bench.engine.role_set import RoleSet
 from memory.bench.engine.roles import Roles
 from memory.bench.engine.settings import ExperimentSettings, load_timelines
@@ -151,8 +160,11 @@ class _Check:
         if not data:
             return None
         roles = RoleSet(self.settings, next(iter(data.values())), self.directory).roles
-        answers = any(role.role == "assistant" and role.kind == "model" for role in self.manifest.roles)
-        return replace(roles, judge=SilentJudge(), answers=answers) if models else roles
+        if not models:
+            return roles
+        judge = SilentAnswerJudge() if self.manifest.by_model("answer_judge") else None
+        reads = self.manifest.by_model("reader")
+        return replace(roles, judge=SilentJudge(), answer_judge=judge, reads=reads)
 
     def _variants(self, data: Mapping[int, TimelineSet]) -> Iterator[Deviation]:
         """That budgets are as configured, and that the oracles were given the truth of the timeline."""

@@ -4,6 +4,7 @@ where texts were kept and all play by rules, replies, verdicts and scores from t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ from memory.bench.engine.files import (
     read_lines,
 )
 from memory.bench.engine.manifest import CELL_FILE, MANIFEST_FILE, CellRecord, Manifest, read_cell
-from memory.bench.engine.probe_session import ProbeSession, completed
+from memory.bench.engine.probe_session import Answering, ProbeSession, completed
 from memory.bench.engine.replay import (
     Deviation,
+    RecordedReader,
     ReplayDriver,
     Row,
     SilentJudge,
@@ -142,8 +144,10 @@ class CellCheck:
         where, record = f"{self._name}/results.jsonl", self._record
         kept, known = read_lines(self._directory / "results.jsonl"), state.records
         if self._timeline is not None:
-            answers = any(role.role == "assistant" and role.kind == "model" for role in self._manifest.roles)
-            known = completed(known, self._timeline, answers=answers, fault=record.fault, error=record.error)
+            answering = Answering(self._manifest.by_model("reader"), self._manifest.by_model("answer_judge"))
+            known = completed(
+                known, self._timeline, answering=answering, fault=record.fault, error=record.error
+            )
         yield from rows_differ(where, kept[: len(known)], [item.row() for item in known])
         rest = {row.get("status") for row in kept[len(known) :]}
         if rest:
@@ -233,6 +237,8 @@ class CellCheck:
         self, row: Row, retrieved: Mapping[str, Sequence[Trace]], timeline: Timeline, roles: Roles
     ) -> list[Deviation]:
         """A test session once more, with the sections that were shown then."""
+        if row["kind"] == "probes" and roles.reads:
+            roles = replace(roles, reader=RecordedReader(row["texts"]))
         driver = ReplayDriver(
             self._record, self._variant, roles, timeline, self._timelines, row["texts"], retrieved
         )
@@ -249,7 +255,7 @@ class CellCheck:
         rows = [record.row() for record in run.records]
         second = await self._second(driver, run, row)
         if isinstance(roles.judge, SilentJudge):
-            return [*rows_differ(f"{where}: records", _of_section(row["records"]), _of_section(rows))]
+            return [*rows_differ(f"{where}: records", _kept(row["records"]), _kept(rows))]
         return [
             *rows_differ(f"{where}: records", row["records"], rows),
             *rows_differ(f"{where}: texts", row["texts"], run.texts),
@@ -268,6 +274,7 @@ class CellCheck:
         return [record.row() for record in run.again]
 
 
-def _of_section(records: Iterable[Row]) -> list[dict[str, Any]]:
-    """What the section alone decides, of the requests that were answered."""
-    return [{name: record[name] for name in OF_SECTION} for record in records if record["error"] is None]
+def _kept(records: Iterable[Row]) -> list[dict[str, Any]]:
+    """What section and recorded reply decide without a judge, of the requests that were answered."""
+    names = (*OF_SECTION, "answer_f1", "exact")
+    return [{name: record[name] for name in names} for record in records if record["error"] is None]

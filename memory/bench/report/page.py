@@ -15,22 +15,20 @@ from markupsafe import Markup, escape
 from memory.bench.engine.experiment import load_samples
 from memory.bench.engine.files import read_lines
 from memory.bench.report.results import Entry
+from memory.bench.scores.figures import read_right
 from memory.bench.scores.model import Difference, Estimate, ProbeRecord
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    name: str
-    figure: str
-    aside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """A section: any of a plot, a table and points, with a note below.
 
-    ``half`` puts two side by side. A table without ``columns`` is a list of facts. ``details`` are titles,
-    each with a text that opens below it. ``groups`` tell rows apart: architecture, control or reference.
+    Attributes:
+        columns: heads of the table; without them it is a list of facts.
+        details: titles, each with a text that opens below it.
+        folded: whether it opens only when it is asked for.
+        anchor: the part of an address that leads here.
+        groups: of the table's rows: architecture, control or reference.
     """
 
     heading: str
@@ -40,18 +38,20 @@ class Block:
     points: Sequence[str] = ()
     details: Sequence[tuple[str, str]] = ()
     note: str = ""
-    half: bool = False
+    folded: bool = False
+    anchor: str = ""
     groups: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
+    """A whole page; ``badges`` are texts, each with a kind: "good", "bad" or empty."""
+
     title: str
-    heading: str
-    badges: Sequence[tuple[str, str]] = ()  # text and kind: "good", "bad" or empty
-    verdict: Sequence[str] = ()  # who won, in sentences
+    verdict: Sequence[str]  # who won, in sentences; the first one is the page's first line
+    badges: Sequence[tuple[str, str]] = ()
+    banner: str = ""
     lines: Sequence[str] = ()
-    cards: Sequence[Card] = ()
     blocks: Sequence[Block] = ()
     problems: Sequence[str] = ()
     quotes: bool = False  # whether it quotes texts
@@ -73,10 +73,10 @@ def share(value: float | None) -> str:
 
 
 def stacked(estimate: Estimate) -> str:
-    """A share, its interval in a second line."""
+    """A share; in a second line its interval and how many requests it is over."""
     if estimate.low is None or estimate.high is None:
-        return share(estimate.value)
-    return f"{share(estimate.value)}\n{estimate.low:.0%} to {estimate.high:.0%}"
+        return f"{share(estimate.value)}\nof {estimate.n:,}"
+    return f"{share(estimate.value)}\n{estimate.low:.0%} to {estimate.high:.0%}, of {estimate.n:,}"
 
 
 def interval(estimate: Estimate | Difference) -> str:
@@ -88,6 +88,11 @@ def interval(estimate: Estimate | Difference) -> str:
 
 def spanned(estimate: Estimate) -> str:
     return share(estimate.value) + ("" if estimate.low is None else f" ({interval(estimate)})")
+
+
+def counted(estimate: Estimate) -> str:
+    """A share with its interval, and how many requests it is over."""
+    return f"{spanned(estimate)} of {estimate.n:,}"
 
 
 def count(value: float | None) -> str:
@@ -107,25 +112,30 @@ INSTEAD = {
 # How many requests, and how many bytes of their texts, one page shows, so that it opens quickly.
 _MAX_SHOWN, _MAX_BYTES = 500, 1_000_000
 _MAX_TEXT = 4_000  # characters of a section or a reply; of a longer one its beginning and its end are shown
+_WON = 3
 Judged = tuple[int, str, ProbeRecord, Sequence[Mapping[str, Any]]]
 """How well it went, 0 being worst, the same in words, the record, and what was said."""
 
 
-def request_blocks(entry: Entry, providers: int) -> Iterator[Block]:
-    """A block of a provider's requests, those that lost first; none where no texts were kept."""
-    if not any((directory / "texts.jsonl").exists() for directory, _ in entry.cells):
-        return
-    found, details, room = judged_requests(entry), list[tuple[str, str]](), _MAX_BYTES // providers
-    for _, verdict, record, said in found[: max(1, _MAX_SHOWN // providers)]:
-        title, text = _detail(verdict, record, said)
-        room -= len(escape(title + text).encode())
-        if details and room < 0:
-            break
-        details.append((title, text))
-    note, left = "Those that lost first.", len(found) - len(details)
-    if left:
-        note += f" {left:,} further ones are in the cells' texts.jsonl and results.jsonl."
-    yield Block(f"Request by request: {entry.shown}", details=details, note=note)
+def request_blocks(entries: Sequence[Entry]) -> Iterator[Block]:
+    """A block of each provider's requests that lost; those that won follow where texts were kept."""
+    for number, entry in enumerate(entries, start=1):
+        kept = any((directory / "texts.jsonl").exists() for directory, _ in entry.cells)
+        found, details, room = judged_requests(entry), list[tuple[str, str]](), _MAX_BYTES // len(entries)
+        lost = found if kept else [item for item in found if item[0] < _WON]
+        for _, verdict, record, said in lost[: max(1, _MAX_SHOWN // len(entries))]:
+            title, text = _detail(verdict, record, said)
+            room -= len(escape(title + text).encode())
+            if details and room < 0:
+                break
+            details.append((title, text))
+        note, left = "Those that lost first.", len(lost) - len(details)
+        note += "" if kept else " Texts were not kept (keep_texts)."
+        if left:
+            note += f" {left:,} further ones are in the cells' results.jsonl."
+        yield Block(
+            f"Requests of {entry.shown}", details=details, note=note, folded=True, anchor=f"requests-{number}"
+        )
 
 
 def judged_requests(entry: Entry) -> list[Judged]:
@@ -156,24 +166,29 @@ def _outcome(record: ProbeRecord) -> tuple[int, str]:
         instead = f", showed {INSTEAD[record.first]}" if record.first in INSTEAD else ""
         later = f"; suited after {record.turns} replies" if record.fit_last else ""
         return (2 if record.fit_last else 1), f"did not suit{instead}{later}"
+    if record.read:
+        return (
+            _WON if record.exact else 1 if not record.answer_f1 else 2
+        ), f"answer F1 {share(record.answer_f1)}"
     if record.gold:
         found = record.found or 0
         less = 2 if found else 1
         return (3 if found == record.gold else less), f"{found} of {record.gold} turns found"
-    if record.wanted and not record.shows_current:
-        return 1, "an old value alone" if record.shows_stale else "not shown"
     if record.wanted:
-        named = (("an old value", record.shows_stale), ("the other context", record.shows_unlabelled))
-        beside = [name for name, there in named if there]
-        return (2, f"shown, beside {' and '.join(beside)}") if beside else (3, "shown")
-    return 3, "not judged"
+        if read_right(record):
+            return _WON, "read right"
+        instead = INSTEAD.get(record.taken or "", "a setting beside others that the user never had")
+        return (2 if record.shows_current else 1), f"read as {instead}"
+    return _WON, "not judged"
 
 
 def _detail(verdict: str, record: ProbeRecord, said: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     asked = said[0].get("user") if said else None
     what = ", ".join(filter(None, (record.persona_id, record.attribute, record.category or record.kind)))
     title = f"{verdict}: {asked or record.probe_id} ({what}, after {record.after} sessions)"
-    section = (said[0].get("context") if said else None) or "nothing"
+    if not said:
+        return title, f"probe {record.probe_id}, memory {record.readiness}, {record.error or 'no error'}"
+    section = said[0].get("context") or "nothing"
     spoken = ((name, row.get(name)) for row in said for name in ("user", "reply"))
     lines = [f"{name}: {_shortened(text)}" for name, text in spoken if text]
     return title, "\n".join([*lines, "", "Shown to the first reply:", _shortened(section)]).strip()

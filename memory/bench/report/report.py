@@ -5,40 +5,38 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+from markupsafe import Markup
 
 from memory.bench.engine.files import write_whole
 from memory.bench.engine.manifest import Manifest
 from memory.bench.engine.replay import Deviation, Verified, page_differs
 from memory.bench.report import plots, tables
 from memory.bench.report.control import contamination
-from memory.bench.report.page import INSTEAD, Block, Card, Page, count, request_blocks, share, stacked
+from memory.bench.report.page import INSTEAD, Block, Page, count, request_blocks, share, stacked
 from memory.bench.report.results import Entry, Results, read_results, results_of
-from memory.bench.report.verdict import problems, remarks, tests_by, unequal, verdict
-from memory.bench.scores.figures import BY_NAME
+from memory.bench.report.verdict import banner, problems, remarks, tests_by, unequal, verdict
 from memory.bench.scores.intervals import METHOD, MIN_CLUSTERS, TOO_FEW
 from memory.bench.scores.model import Metrics, PartName
 from memory.contract.errors import ConfigError
 
 REPORT_FILE = "report.html"
-_MANY = (
-    "Intervals stand each for itself: of twenty differences between equals, one will leave zero out. Look at those "
-    "you meant to look at before."
-)
 _TROUBLE = (
-    "Nothing leaves a denominator: a request that the provider failed is a miss; one that was asked while nobody "
-    "knew that the memory was ready counts as it behaved; what the harness broke is missing, and a figure of which "
+    "Nothing leaves a denominator. A request that the provider failed is a miss. One that was asked while nobody "
+    "knew that the memory was ready counts as it behaved. What the harness broke is missing, and a figure of which "
     "more than 2 % is missing has no value."
 )
-_BEHAVIOUR = (
-    "Shares of judged requests, with 95 % intervals by persona. CS is context sensitivity, PET preference "
-    "evolution tracking, IQI interaction quality. Who shows nothing at all has no contamination, reversion or "
-    "over-personalisation, which is the floor and no merit."
+_FAULTS = (
+    "These figures rank nobody. A memory that shows less has fewer faults, and one that prints everything shows "
+    "everything."
 )
 _NOTES = {
-    "Cost": "Models are the provider's own; what it derives later it seldom says. Where sessions are played, the "
-    "user corrects what does not suit, so a memory that does worse is told more.",
-    "Time": "Wall time, p50 / p95 / p99; of a provider's cells the middle one. Compare on one machine alone.",
+    "Cost": "Model calls and tokens are the provider's own. Money counts the roles' models too, by the price table "
+    "of the file. Where sessions are played, the user corrects what does not suit: a memory that does worse is "
+    "told more.",
+    "Time": "Wall time in milliseconds, over all calls of a provider. Compare on one machine alone.",
 }
 _CHANGED = {True: " with local changes", False: "", None: ", local changes unknown"}
 
@@ -62,23 +60,23 @@ def write_report(directory: Path, others: Sequence[Path] = ()) -> tuple[Path, Re
 
 
 def render(results: Results) -> str:
-    requests = [block for entry in results.entries for block in request_blocks(entry, len(results.entries))]
     ended = [manifest.status for manifest in results.manifests]
     data = [item for manifest in results.manifests for item in manifest.data.values()]
+    sentences = verdict(results)
     return Page(
         title=f"memslot: {results.name}",
-        heading=results.entries[0].shown if len(results.entries) == 1 else "Memories side by side",
+        verdict=sentences,
         badges=[(status, "good" if status == "completed" else "bad") for status in dict.fromkeys(ended)],
-        verdict=verdict(results),
+        banner=banner(results),
         lines=[
             *_about(results),
+            *dict.fromkeys(note for manifest in results.manifests for note in manifest.notes),
             *dict.fromkeys(note for item in data for note in item.notes),
             *unequal(results),
         ],
-        cards=_cards(results),
         problems=problems(results),
-        blocks=[*_blocks(results), *requests],
-        quotes=bool(requests),
+        blocks=[*_blocks(results), *request_blocks(results.entries)],
+        quotes=any((place / "texts.jsonl").exists() for entry in results.entries for place, _ in entry.cells),
     ).render()
 
 
@@ -99,103 +97,83 @@ def _about(results: Results) -> Iterator[str]:
         )
 
 
-def _cards(results: Results) -> list[Card]:
-    """Headline figures, where one provider stands alone."""
-    if len(results.entries) != 1:
-        return []
-    found = ((name, results.entries[0].estimate(name)) for name in tables.main_figures(results))
-    return [
-        Card(name, share(item.value), f"of {item.n}; {item.clusters} personas")
-        for name, item in found
-        if item.n
-    ]
-
-
 def _blocks(results: Results) -> Iterator[Block]:
-    names = tables.main_figures(results)
     if (headline := results.headline) is not None:
-        headings = {tables.BEHAVIOUR[0]: "Behaviour", tables.ANSWERS[0]: "Answers"}
-        note = f"{_BEHAVIOUR} {_TROUBLE}" if headline == tables.BEHAVIOUR[0] else _TROUBLE
-        if any(0 < entry.estimate(headline).clusters < MIN_CLUSTERS for entry in results.entries):
-            note = f"{TOO_FEW} {note}"
-        yield _table(results, headings.get(headline, "What was shown"), names, note)
-        if len(results.entries) > 1:
-            yield plots.side_by_side(results, headline)
-        yield from plots.over_budgets(results, headline)
-        yield plots.learning(results, headline)
+        yield from _ranking(results, headline)
+    yield from _comparisons(results)
+    for heading, faults, note in (("More figures", False, ""), ("What went wrong", True, _FAULTS)):
+        if names := tables.further_figures(results, faults=faults):
+            columns, rows = tables.side_by_side(results, names)
+            yield Block(heading, columns=columns, rows=rows, note=note, folded=True)
+    if headline is not None:
+        yield from plots.learning(results, headline)
         yield from _noticing(results)
-        if any(entry.metrics.after_change for entry in results.entries):
-            yield plots.after_change(results, headline)
-        yield plots.price(results, headline)
-        yield Block("Where each lost", points=[_lost(entry, headline) for entry in results.entries])
-    retrieval = [name for name in tables.retrieval_figures(results) if name not in names]
-    if retrieval:
-        yield _table(results, "Retrieval", retrieval, "Of the section of each first reply.")
-    yield from _paired(results, [*names, *retrieval])
+        lost = [_lost(entry, headline) for entry in results.entries]
+        yield Block("Where each lost", points=lost, folded=True)
     for figure in results.metrics.headlines:
         yield from _parts(results, figure)
     if (control := contamination(results)) is not None:
-        yield control
-    yield _providers(results)
+        yield replace(control, folded=True)
     for what, (columns, rows) in (("Cost", tables.costs(results)), ("Time", tables.times(results))):
-        yield Block(what, columns=columns, rows=rows, note=_NOTES[what])
+        yield Block(what, columns=columns, rows=rows, note=_NOTES[what], folded=True)
     if any(role.kind == "model" for manifest in results.manifests for role in manifest.roles):
         yield _models(results)
-    meanings = {name: BY_NAME[name].meaning for name in (*names, *retrieval)}
-    yield Block("What these figures mean", rows=[*meanings.items()])
-    yield Block("How far they can be trusted", points=[METHOD, _MANY, _TROUBLE])
+    yield _providers(results)
+    yield Block("How far the figures can be trusted", points=[METHOD, _TROUBLE], folded=True)
     if found := remarks(results):
-        yield Block("To bear in mind", points=found)
+        yield Block("Warnings", points=found, folded=True)
     for manifest in results.manifests:
         yield _record(manifest)
     facts = [(entry.shown, json.dumps(entry.variant.config, ensure_ascii=False)) for entry in results.entries]
-    yield Block("Configurations", rows=facts, note="As they ran; secrets hidden, files by name only.")
+    note = "As they ran; secrets hidden, files by name only."
+    yield Block("Configurations", rows=facts, note=note, folded=True)
 
 
-def _table(results: Results, heading: str, names: Sequence[str], note: str) -> Block:
-    columns = []
-    for measure in (results.entries[0].measure(name) for name in names):
-        group = f"{measure.group}, " if measure.group in ("CS", "PET", "IQI") else ""
-        columns.append(f"{measure.name}\n{group}{measure.better} is better")
-    columns = ["provider", *columns, "tokens", "trouble"]
-    rows, kinds = [], []
-    for entry in results.entries:
-        kinds.append(tables.kind_of(entry))
-        figures = (stacked(entry.estimate(name)) for name in names)
-        tokens = count(entry.metrics.tokens.mean)
-        rows.append([f"{entry.shown}\n{kinds[-1]}", *figures, tokens, tables.trouble(entry)])
-    return Block(heading, columns=columns, rows=rows, note=note, groups=kinds)
+def _ranking(results: Results, headline: str) -> Iterator[Block]:
+    """What stands open: ranked bars of the first budget, the curve over budgets, and one table."""
+    budgets = dict.fromkeys(entry.variant.budget.max_tokens for entry in results.entries)
+    for number, budget in enumerate(budgets):
+        own = [entry for entry in results.entries if entry.variant.budget.max_tokens == budget]
+        block = plots.ranked(own, headline)
+        if number or len(own) < 2:
+            at = "without a token budget" if budget is None else f"at {budget:,} tokens"
+            block = replace(block, heading=f"{block.heading} {at}", folded=True)
+        yield block
+    yield from plots.over_budgets(results, headline)
+    columns, rows = tables.summary(results, stacked)
+    for number, row in enumerate(rows, start=1):
+        row[0] = Markup('<a href="#requests-{}">{}</a>').format(number, row[0])
+    note = "A name leads to the provider's requests, those that lost first."
+    if any(0 < entry.estimate(headline).clusters < MIN_CLUSTERS for entry in results.entries):
+        note = f"{TOO_FEW} {note}"
+    kinds = [entry.variant.standing for entry in results.entries]
+    yield Block("Side by side", columns=columns, rows=rows, note=note, groups=kinds)
+
+
+def _comparisons(results: Results) -> Iterator[Block]:
+    columns, rows = tables.differences(results)
+    if rows:
+        note = (
+            f"In {results.headline}, on the requests that both have. Intervals and p values hold for all "
+            f"{len(rows)} of them together. Floors and ceilings are compared with nobody."
+        )
+        yield Block("Comparisons", columns=columns, rows=rows, note=note, folded=True)
 
 
 def _noticing(results: Results) -> Iterator[Block]:
     """When changes of preferences were noticed, and what guessing would come to."""
     rows = []
     for metrics in (entry.metrics for entry in results.entries if entry.metrics.changes):
-        wait = metrics.time_to_notice
         noticed, chance = f"{metrics.noticed} of {metrics.changes}", share(metrics.detection_by_chance)
-        half = "not within the tests" if wait.median is None else count(wait.median)
-        high = "?" if wait.high is None else count(wait.high)
-        span = "–" if wait.low is None else f"{count(wait.low)} to {high}"
-        rows.append([metrics.shown, noticed, chance, half, span, count(wait.censored)])
-    columns = ["provider", "changes noticed", "by chance", "sessions until half are noticed",
-               "95 % interval", "never noticed"]  # fmt: skip
+        half = "not within the tests" if metrics.latency.median is None else count(metrics.latency.median)
+        rows.append([metrics.shown, noticed, chance, half, count(metrics.latency.censored)])
+    columns = ["provider", "changes noticed", "by chance", "sessions until half are noticed", "never noticed"]
     note = (
-        "Noticed is twice in a row. By chance: what replies at random would notice. Changes that were never "
-        "noticed count as longer than anybody looked (Kaplan and Meier)."
+        "A change is noticed when two requests in a row show it. By chance: what replies at random would notice. "
+        "The median is Kaplan and Meier's, in which a change that was never noticed still waits."
     )
     if rows:
-        yield Block("When changes are noticed", columns=columns, rows=rows, note=note)
-
-
-def _paired(results: Results, names: Sequence[str]) -> Iterator[Block]:
-    columns, rows = tables.differences(results, list(names))
-    if rows:
-        note = (
-            "On the requests that both have, the one less the other. One around 0 shows no difference. The primary "
-            "comparison was chosen before anything was played; the p values of all others are corrected by Holm's "
-            "method."
-        )
-        yield Block("Paired differences", columns=columns, rows=rows, note=note)
+        yield Block("When changes are noticed", columns=columns, rows=rows, note=note, folded=True)
 
 
 def _parts(results: Results, figure: str) -> Iterator[Block]:
@@ -206,7 +184,7 @@ def _parts(results: Results, figure: str) -> Iterator[Block]:
             if len(columns) > max(len(rows), 8):  # so that it fits a page
                 columns, *rows = [list(row) for row in zip(columns, *rows, strict=True)]
                 columns[0] = "provider"
-            yield Block(f"{figure.capitalize()} by {by}", columns=columns, rows=rows)
+            yield Block(f"{figure.capitalize()} by {by}", columns=columns, rows=rows, folded=True)
 
 
 def _lost(entry: Entry, figure: str) -> str:
@@ -254,7 +232,7 @@ def _providers(results: Results) -> Block:
     columns = ["provider", "what it is", "budget", "CS filtering", "changes seen as", "readiness of test sessions",
                "store after them", "given the truth"]  # fmt: skip
     note = "A provider that offers no readiness and remembers at once need not be waited for."
-    return Block("Providers", columns=columns, rows=rows, note=note)
+    return Block("Providers", columns=columns, rows=rows, note=note, folded=True)
 
 
 def _models(results: Results) -> Block:
@@ -277,7 +255,7 @@ def _models(results: Results) -> Block:
     ]
     columns = ["provider", "calls", "tokens", "answers not read", "votes that agree"]
     note = ". ".join(dict.fromkeys(asked)) + "."
-    return Block("Models in the roles", columns=columns, rows=rows, note=note)
+    return Block("Models in the roles", columns=columns, rows=rows, note=note, folded=True)
 
 
 def _given(value: float | None) -> str:
@@ -295,7 +273,7 @@ def _record(manifest: Manifest) -> Block:
         ("distributions", ", ".join(f"{name} {found}" for name, found in versions.distributions.items())),
         ("source revision", f"{git.revision}{_CHANGED[git.dirty]}" if git else "not a checkout"),
     ]
-    return Block(f"Record: {manifest.experiment_id}", rows=facts)
+    return Block(f"Record: {manifest.experiment_id}", rows=facts, folded=True)
 
 
 SEVERAL_FILE = "several.json"

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory.bench.engine.experiment import comparable, load_samples, measure
+from memory.bench.engine.experiment import load_samples, measure, rival_of
 from memory.bench.engine.manifest import CellRecord, Manifest, VariantRecord, read_manifest, shown_labels
 from memory.bench.scores.metrics import experiment_metrics
 from memory.bench.scores.model import Estimate, Measure, Metrics, ProviderMetrics
-
-# The conditions that show nothing, and the truth: references, and nobody's rivals.
-FLOOR, CEILING = "no_memory", "oracle_ipas"
 
 
 @dataclass(frozen=True)
@@ -32,11 +29,11 @@ class Entry:
     @property
     def is_architecture(self) -> bool:
         """Whether it is a memory architecture, and no control."""
-        return self.variant.provider.kind == "architecture"
+        return self.variant.standing == "architecture"
 
     @property
     def is_reference(self) -> bool:
-        return self.variant.provider.condition in (FLOOR, CEILING)
+        return self.variant.standing == "reference"
 
     def estimate(self, figure: str) -> Estimate:
         return self.measure(figure).estimate
@@ -75,7 +72,7 @@ def read_results(directories: Sequence[Path]) -> Results:
     often = Counter(variant.label for _, manifest in parts for variant in manifest.variants)
     labels: list[dict[str, str]] = []
     texts = iter(shown_labels([variant for _, manifest in parts for variant in manifest.variants]))
-    samples, shown, alike = [], {}, {}
+    samples, rivals = [], {}
     for directory, manifest in parts:
         labels.append({})
         for variant in manifest.variants:
@@ -84,12 +81,9 @@ def read_results(directories: Sequence[Path]) -> Results:
                 name += f", {manifest.experiment_id}"
             labels[-1][variant.label] = name
             samples.append((name, load_samples(directory, manifest.cells_of(variant.label))))
-            shown[name] = next(texts).replace(variant.label, name, 1)
-            alike[name] = comparable(variant)
-    metrics = experiment_metrics("several", samples, shown=shown, alike=alike)
+            rivals[name] = rival_of(manifest, variant, next(texts).replace(variant.label, name, 1))
     data = {tuple(sorted(item.sha256 for item in manifest.data.values())) for _, manifest in parts}
-    if len(data) > 1:  # requests of the same name are not the same
-        metrics = metrics.model_copy(update={"differences": ()})
+    metrics = experiment_metrics("several", samples, rivals, comparable=len(data) == 1)
     manifests = tuple(manifest for _, manifest in parts)
     return Results(f"{len(parts)} experiments", manifests, _entries(parts, labels, metrics), metrics)
 

@@ -4,41 +4,43 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from memory.bench.report.page import count, interval, share, spanned
+from memory.bench.engine.files import each_line
+from memory.bench.report.page import count, counted, interval, share, stacked
 from memory.bench.report.results import Entry, Results
-from memory.bench.scores.figures import FIGURES
+from memory.bench.scores.figures import BY_NAME, FIGURES
+from memory.bench.scores.metrics import percentile
 from memory.bench.scores.model import Difference, Estimate
 
-_GROUPS = ("CS", "PET", "IQI", "over-personalisation")
-BEHAVIOUR = tuple(figure.name for figure in FIGURES if figure.group in _GROUPS)
-ANSWERS = ("right answers",)
-_SHOWN = ("shown", "shown alone", "stale rate", "mixed contexts", "decoys", "detection", "stale reversion",
-          "forgetting", "nothing shown")  # fmt: skip
-_EVIDENCE = ("evidence recall", "evidence recall, pooled", "any evidence", "all evidence", "evidence overlap",
-             "claimed recall", "relevant tokens", "nothing shown")  # fmt: skip
+_MAIN = {
+    "style fit": ("style fit", "discrimination", "detection"),
+    "right answers": ("right answers", "answer F1", "evidence recall"),
+    "answer F1": ("answer F1", "exact match", "evidence recall"),
+    "read right": ("read right", "shown alone", "detection"),
+    "evidence recall": ("evidence recall", "MRR", "gold answer shown"),
+}
+"""The figures of the one open table, by the headline; so many that the table has at most six columns."""
 
 Grid = tuple[list[str], list[list[str]]]
 """Columns and rows."""
 
 
 def main_figures(results: Results) -> list[str]:
-    """The figures that say most: on behaviour, else on answers, and where nothing was answered, on retrieval."""
-    for names in (BEHAVIOUR, ANSWERS):
-        if results.headline == names[0]:
-            return [*names]
-    names = _SHOWN if results.headline == _SHOWN[0] else _EVIDENCE
-    return [name for name in names if known(results, name)]
+    """The headline, and the figures that stand beside it."""
+    return [name for name in _MAIN.get(results.headline or "", ()) if known(results, name)]
 
 
-def retrieval_figures(results: Results) -> list[str]:
-    """The figures on retrieval that anything is known of."""
+def further_figures(results: Results, *, faults: bool) -> list[str]:
+    """The other figures of which anything is known: those that rank, or those that say nothing alone."""
+    main = main_figures(results)
     return [
-        measure.name
-        for measure in results.entries[0].metrics.measures
-        if measure.group == "retrieval" and known(results, measure.name)
+        figure.name
+        for figure in FIGURES
+        if figure.fault is faults and figure.name not in main and known(results, figure.name)
     ]
 
 
@@ -46,54 +48,51 @@ def known(results: Results, name: str) -> bool:
     return any(entry.estimate(name).n for entry in results.entries)
 
 
-def summary(results: Results, figure: Callable[[Estimate], str] = spanned) -> Grid:
+def summary(results: Results, figure: Callable[[Estimate], str] = counted) -> Grid:
     """The figures that say most, side by side, each written by ``figure``."""
     names = main_figures(results)
-    columns = ["provider", "kind", *names, "tokens", "requests in trouble", "personas"]
+    columns = ["provider", *names, "tokens per request", "requests"]
     return columns, [
         [
-            entry.shown,
-            kind_of(entry),
+            f"{entry.shown}, {entry.variant.standing}",
             *(figure(entry.estimate(name)) for name in names),
             count(entry.metrics.tokens.mean),
             trouble(entry),
-            str(entry.estimate(names[0]).clusters) if names else "–",
         ]
         for entry in results.entries
     ]
 
 
-def kind_of(entry: Entry) -> str:
-    """What a provider is, for a table."""
-    return "reference" if entry.is_reference else entry.variant.provider.kind
-
-
 def trouble(entry: Entry) -> str:
-    """Requests that did not go as planned."""
+    """How many requests were planned, and how many of them did not go as planned."""
     metrics = entry.metrics
     named = (("failed", metrics.failed), ("unready", metrics.unready), ("missing", metrics.missing))
-    parts = [f"{number} {name}" for name, number in named if number]
-    return f"{', '.join(parts) or '0'} of {metrics.requests}"
+    parts = [f"{number:,} {name}" for name, number in named if number]
+    return f"{metrics.requests:,}" + (f", {', '.join(parts)}" if parts else "")
 
 
-def differences(results: Results, figures: list[str] | None = None) -> Grid:
-    """The paired differences of figures; of all that say most by default."""
-    wanted = main_figures(results) if figures is None else figures
+def differences(results: Results) -> Grid:
+    """The family of comparisons in the headline figure."""
     shown = {entry.metrics.label: entry.shown for entry in results.entries}
-    columns = ["figure", "the one", "the other", "difference", "95 % interval", "p", "requests", "personas"]
+    columns = ["compared", "difference", "95 % interval", "p", "requests", "personas"]
     return columns, [
         [
-            f"{difference.figure}, primary" if difference.primary else difference.figure,
-            shown[difference.first],
-            shown[difference.second],
-            "–" if difference.value is None else f"{difference.value:+.1%}",
-            interval(difference),
-            "–" if difference.p is None else f"{difference.p:.3f}",
-            count(difference.n),
-            count(difference.clusters),
+            f"{shown[item.first]} less {shown[item.second]}",
+            "–" if item.value is None else f"{item.value:+.1%}",
+            interval(item),
+            "–" if item.p is None else f"{item.p:.3f}",
+            count(item.n),
+            count(item.clusters),
         ]
-        for difference in results.metrics.differences
-        if difference.figure in wanted
+        for item in results.metrics.differences
+    ]
+
+
+def side_by_side(results: Results, names: Sequence[str]) -> Grid:
+    """Figures as rows, each with its meaning, providers as columns."""
+    return ["figure", *(entry.shown for entry in results.entries)], [
+        [f"{name}\n{BY_NAME[name].meaning}", *(stacked(entry.estimate(name)) for entry in results.entries)]
+        for name in names
     ]
 
 
@@ -105,45 +104,110 @@ def by_part(results: Results, figure: str, by: str) -> Grid:
         parts[entry.shown] = {part.label: part.estimate for part in found}
     labels = sorted({label for found in parts.values() for label in found})
     return [by, *parts], [
-        [label, *(share(found[label].value) if label in found else "–" for found in parts.values())]
+        [
+            label,
+            *(
+                f"{share(found[label].value)} of {found[label].n:,}" if label in found else "–"
+                for found in parts.values()
+            ),
+        ]
         for label in labels
     ]
 
 
-COUNTS = {"events": "events", "written_tokens": "tokens written", "asked_tokens": "tokens asked",
-          "context_tokens": "tokens shown"}  # fmt: skip
+COUNTS = {"events": "events", "messages": "messages", "written_tokens": "tokens written",
+          "asked_tokens": "tokens asked", "context_tokens": "tokens read"}  # fmt: skip
 TIMES = {"write": "write", "wait": "until ready", "retrieve": "retrieve", "answer": "answer",
          "judge": "judge"}  # fmt: skip
 
 
 def costs(results: Results) -> Grid:
-    """What was written, asked and shown, and what the providers' own models took."""
-    columns = ["provider", "cells", *COUNTS.values(), "calls to write", "their tokens", "calls to retrieve",
-               "their tokens ", "cut by budget", "resumed"]  # fmt: skip
+    """What was written, asked and read, and what models took; of writing also by a thousand messages."""
+    rows = [
+        *COUNTS.values(), "model calls to write", "model tokens to write", "model calls to retrieve",
+        "model tokens to retrieve", "a thousand messages: seconds to write", "a thousand messages: model calls",
+        "a thousand messages: model tokens", "sections cut by the budget", "money",
+    ]  # fmt: skip
+    columns = [[*map(_amount, cost_values(entry).values())] for entry in results.entries]
+    money = [_money(entry) for entry in results.entries]
+    cells = [[*column, paid] for column, paid in zip(columns, money, strict=True)]
+    return ["", *(entry.shown for entry in results.entries)], [
+        [name, *row] for name, *row in zip(rows, *cells, strict=True)
+    ]
+
+
+def cost_values(entry: Entry) -> dict[str, float | None]:
+    """By name; None where nobody says."""
+    found: dict[str, float | None] = {said: counted_in(entry, name) for name, said in COUNTS.items()}
+    for phase in ("ingest", "retrieve"):
+        for what in ("calls", "tokens"):
+            found[f"LLM {what}, {phase}"] = used(entry, phase, what)
+    messages = counted_in(entry, "messages")
+    seconds = math.fsum(
+        cell.timings[phase].total_ms / 1000
+        for _, cell in entry.cells
+        for phase in ("write", "wait")
+        if phase in cell.timings
+    )
+    for name, total in (
+        ("seconds", seconds),
+        ("LLM calls", used(entry, "ingest", "calls")),
+        ("LLM tokens", used(entry, "ingest", "tokens")),
+    ):
+        found[f"{name} for 1,000 messages"] = (
+            None if total is None or not messages else 1000 * total / messages
+        )
+    found["sections cut by the budget"] = entry.metrics.cut
+    return found
+
+
+def _amount(value: float | None) -> str:
+    return "unknown" if value is None else count(value)
+
+
+def _money(entry: Entry) -> str:
+    """What models cost by the price table of the file, in its currency."""
+    prices: Any = entry.manifest.settings.get("prices") or {}
+    if not prices:
+        return "no prices given"
+    least = most = 0.0
+    for role in entry.manifest.roles:
+        if role.kind == "model":
+            price = prices[role.model or role.provider]
+            spent = [cell.models.get(role.role, {}) for _, cell in entry.cells]
+            if any(each.get("unmetered") for each in spent):
+                return "unknown"
+            output = sum(each.get("output_tokens", 0) for each in spent)
+            asked = sum(each.get("tokens", 0) for each in spent) - output
+            least += asked * price["input"] + output * price["output"]
+            most += asked * price["input"] + output * price["output"]
+    for model in entry.variant.models[:1]:  # how its tokens divide into input and output nobody says
+        tokens = [used(entry, phase, "tokens") for phase in ("ingest", "retrieve")]
+        if None in tokens:
+            return "unknown"
+        both = sorted((prices[model]["input"], prices[model]["output"]))
+        least += sum(number or 0 for number in tokens) * both[0]
+        most += sum(number or 0 for number in tokens) * both[1]
+    low, high = least / 1e6, most / 1e6
+    return f"{low:,.4g}" if low == high else f"{low:,.4g} to {high:,.4g}"
+
+
+def times(results: Results) -> Grid:
+    """Milliseconds by phase, at the median and the 95th percentile of all calls."""
+    columns = ["provider", *(f"{name}\np50 / p95" for name in TIMES.values())]
     return columns, [
         [
             entry.shown,
-            f"{sum(cell.status == 'completed' for _, cell in entry.cells)} of {len(entry.cells)}",
-            *(f"{counted(entry, name):,}" for name in COUNTS),
             *(
-                "unknown" if (number := used(entry, phase, what)) is None else f"{number:,}"
-                for phase in ("ingest", "retrieve")
-                for what in ("calls", "tokens")
+                "–" if found[0] is None else f"{found[0]:,.1f} / {found[1]:,.1f}"
+                for found in (quantiles(entry, phase) for phase in TIMES)
             ),
-            f"{entry.metrics.cut} of {entry.metrics.requests}",
-            str(sum(cell.resumed for _, cell in entry.cells)),
         ]
         for entry in results.entries
     ]
 
 
-def times(results: Results) -> Grid:
-    """Milliseconds by phase."""
-    columns = ["provider", *(f"{name}, ms" for name in TIMES.values())]
-    return columns, [[entry.shown, *(_time(entry, phase) for phase in TIMES)] for entry in results.entries]
-
-
-def counted(entry: Entry, name: str) -> int:
+def counted_in(entry: Entry, name: str) -> int:
     return sum(cell.counts.get(name, 0) for _, cell in entry.cells)
 
 
@@ -153,16 +217,15 @@ def used(entry: Entry, phase: str, what: str) -> int | None:
     return None if None in found else sum(found)
 
 
-def middle_time(entry: Entry, phase: str, quantile: str) -> float | None:
-    """A quantile of a phase, milliseconds; of a provider's cells the middle one's."""
-    seen = (getattr(cell.timings[phase], quantile) for _, cell in entry.cells if phase in cell.timings)
-    values: list[float] = sorted(value for value in seen if value is not None)
-    return values[len(values) // 2] if values else None
-
-
-def _time(entry: Entry, phase: str) -> str:
-    found = [middle_time(entry, phase, quantile) for quantile in ("p50", "p95", "p99")]
-    return " / ".join("–" if value is None else f"{value:,.1f}" for value in found) if any(found) else "–"
+def quantiles(entry: Entry, phase: str) -> tuple[float | None, float | None]:
+    """The median and the 95th percentile of a phase over all calls of all cells, milliseconds."""
+    values = [
+        value
+        for directory, _ in entry.cells
+        for row in each_line(directory / "times.jsonl")
+        for value in row.get(phase, ())
+    ]
+    return percentile(values, 0.5), percentile(values, 0.95)
 
 
 _COLUMNS = ("provider", "kind", "experiment", "group", "figure", "value", "low", "high", "n", "personas", "failed",
@@ -186,7 +249,7 @@ def as_csv(results: Results) -> str:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(_COLUMNS)
     for entry in results.entries:
-        head = (_no_formula(entry.shown), kind_of(entry), entry.manifest.experiment_id)
+        head = (_no_formula(entry.shown), entry.variant.standing, entry.manifest.experiment_id)
         for group, figure, estimate in _figures(entry):
             table.writerow((*head, group, figure, *_numbers(estimate)))
         for figure, value in _costs(entry):
@@ -210,18 +273,12 @@ def _figures(entry: Entry) -> Iterator[tuple[str, str, Estimate]]:
 
 
 def _costs(entry: Entry) -> Iterator[tuple[str, float | None]]:
-    metrics = entry.metrics
-    yield "requests", metrics.requests
-    yield "tokens per request", metrics.tokens.mean
-    yield "sections cut by the budget", metrics.cut
-    for name, said in COUNTS.items():
-        yield said, counted(entry, name)
-    for phase in ("ingest", "retrieve"):
-        yield f"LLM calls, {phase}", used(entry, phase, "calls")
-        yield f"LLM tokens, {phase}", used(entry, phase, "tokens")
+    yield "requests", entry.metrics.requests
+    yield "tokens per request", entry.metrics.tokens.mean
+    yield from cost_values(entry).items()
     for phase, said in TIMES.items():
-        for quantile in ("p50", "p95"):
-            yield f"{said} {quantile}, ms", middle_time(entry, phase, quantile)
+        for name, value in zip(("p50", "p95"), quantiles(entry, phase), strict=True):
+            yield f"{said} {name}, ms", value
 
 
 def _numbers(item: Estimate | Difference) -> tuple[str, ...]:

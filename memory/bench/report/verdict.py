@@ -6,20 +6,25 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
-from memory.bench.report.page import interval, share
+from memory.bench.engine.provenance import SCRIPTED
+from memory.bench.report.page import interval, share, spanned
 from memory.bench.report.results import Entry, Results
 from memory.bench.scores.model import Difference
 
 
 def verdict(results: Results) -> list[str]:
-    """A sentence for each token budget, and what was left out."""
+    """A sentence for each token budget, who is not ranked and why, and what was left out."""
     if results.headline is None:
         return ["Nothing could be scored."]
     budgets: dict[int | None, list[Entry]] = {}
     for entry in results.entries:
         budgets.setdefault(entry.variant.budget.max_tokens, []).append(entry)
     sentences = [_sentence(results, results.headline, budget, entries) for budget, entries in budgets.items()]
+    sentences += [
+        f"{entry.shown} is not ranked: {why}." for entry in results.entries if (why := unranked(entry))
+    ]
     for manifest in results.manifests:
         if manifest.left_out:
             without = "; ".join(f"{item.label}, which {item.why}" for item in manifest.left_out)
@@ -27,59 +32,96 @@ def verdict(results: Results) -> list[str]:
     return sentences
 
 
+def banner(results: Results) -> str:
+    """What must be known before anything else: that models are scripted. Empty where none is."""
+    scripted = [
+        entry.shown
+        for entry in results.entries
+        if any(name.startswith(SCRIPTED) for name in entry.variant.provider.fallback_components)
+    ]
+    if not scripted:
+        return ""
+    return (
+        f"A script stands in for the language model of {', '.join(scripted)}. It extracts by simple rules: these "
+        "figures show how memslot works, and not how good these memories are."
+    )
+
+
+def unranked(entry: Entry) -> str:
+    """Why a provider is not ranked; empty where it is."""
+    metrics = entry.metrics
+    lost = [f"{metrics.failed} failed"] if metrics.failed else []
+    lost += [f"{metrics.missing} could not be asked"] if metrics.missing else []
+    return f"of {metrics.requests} requests {' and '.join(lost)}" if lost else ""
+
+
 def _sentence(results: Results, figure: str, budget: int | None, entries: list[Entry]) -> str:
     where = "Without a token budget" if budget is None else f"At {budget:,} token{'s' * (budget != 1)}"
-    known = [entry for entry in entries if entry.estimate(figure).value is not None]
-    rivals = [entry for entry in known if not entry.is_reference]
-    architectures = [entry for entry in rivals if entry.is_architecture]
-    controls = [entry for entry in rivals if not entry.is_architecture]
-    if not known:
-        return f"{where}, no provider's {figure} is known."
+    rivals = [
+        entry
+        for entry in entries
+        if entry.estimate(figure).value is not None and not entry.is_reference and not unranked(entry)
+    ]
     if not rivals:
-        found = " and ".join(f"{entry.shown} {share(entry.estimate(figure).value)}" for entry in known)
-        return f"{where}, nothing but floor or ceiling was played: {found} in {figure}."
-    best = _best(architectures or controls, figure)
-    reached = f"{best.shown} reaches {share(best.estimate(figure).value)} in {figure}"
+        return f"{where}, there is nobody to rank by {figure}."
+    architectures = [entry for entry in rivals if entry.is_architecture]
+    best = max(architectures or rivals, key=lambda entry: entry.estimate(figure).value or 0.0)
+    found, chance = best.estimate(figure), results.metrics.chance
+    if not found.value:
+        return f"{where}, no {'architecture' if architectures else 'control'} gets above 0 % in {figure}."
+    reached = f"{best.shown} reaches {spanned(found)} in {figure}, of {found.n:,} requests"
+    if chance is not None and (found.low if found.low is not None else found.value) <= chance:
+        return f"{where}, nobody is shown to be better than guessing ({share(chance)}): {reached}."
     if not architectures:
-        others = [entry for entry in controls if entry is not best]
-        than = f"; {_against(results, figure, best, _best(others, figure), 'the next')}" if others else ""
-        return f"{where}, no memory architecture was played; of the controls {reached}, the most{than}."
-    lead = ", the most of the architectures" if len(architectures) > 1 else ""
-    if not controls:
-        return f"{where}, {reached}{lead}; no control was played beside it."
-    control = _best(controls, figure)
-    return f"{where}, {reached}{lead}; {_against(results, figure, best, control, 'the best control')}."
+        reached = f"no memory architecture was played; of the controls, {reached}, the most"
+    elif len(architectures) > 1:
+        reached += f", the most of {len(architectures)} architectures"
+    others = [
+        (entry, difference)
+        for entry in rivals
+        if entry is not best and (difference := _difference(results, best, entry)) is not None
+    ]
+    if not others:
+        return f"{where}, {reached}; nothing comparable was played beside it."
+    control, difference = max(others, key=lambda other: other[0].estimate(figure).value or 0.0)
+    return f"{where}, {reached}; {_against(results, best, control, difference)}."
 
 
-def _best(entries: list[Entry], figure: str) -> Entry:
-    sign = 1 if entries[0].measure(figure).better == "higher" else -1
-    return max(entries, key=lambda entry: sign * (entry.estimate(figure).value or 0.0))
-
-
-def _against(results: Results, figure: str, best: Entry, control: Entry, what: str) -> str:
-    found = _difference(results, figure, best.metrics.label, control.metrics.label)
-    name = f"{control.shown}, {what}"
-    if found is None or found.value is None:
-        return f"it was not asked the same as {name}"
-    points = f"{abs(found.value) * 100:.1f} points"
-    if found.value == 0 and found.low is None:
-        return f"exactly as much as {name}"
+def _against(results: Results, best: Entry, control: Entry, found: Difference) -> str:
+    """How the best one compares with the best of those that it was compared with."""
+    named = any(manifest.settings.get("control") for manifest in results.manifests)
+    which = "the named control" if named else "the best control" if best.is_architecture else "the next"
+    name = f"{control.shown}, {which}"
+    points = f"{abs(found.value or 0.0) * 100:.1f} points"
     if found.low is None or found.high is None:
-        direction = "more" if found.value >= 0 else "less"
-        return f"{points} {direction} than {name}, with too few personas to say how sure that is"
+        if not found.value:
+            return f"exactly as much as {name}"
+        return (
+            f"{points} {'more' if found.value > 0 else 'less'} than {name}, with too few personas to say how sure "
+            "that is"
+        )
     span = f"95 % interval {interval(found)}"
+    span += f", corrected for {found.family} comparisons" if found.family > 1 else ""
     if found.low <= 0 <= found.high:
         return f"not distinguishable from {name} ({found.value:+.1%}; {span})"
-    return f"{points} {'more' if found.value > 0 else 'less'} than {name} ({span})"
+    return f"{points} {'more' if (found.value or 0) > 0 else 'less'} than {name} ({span})"
 
 
-def _difference(results: Results, figure: str, first: str, second: str) -> Difference | None:
-    for found in (item for item in results.metrics.differences if item.figure == figure):
-        if (found.first, found.second) == (first, second):
+def _difference(results: Results, first: Entry, second: Entry) -> Difference | None:
+    """The comparison of two providers as the family has it, or turned."""
+    labels = (first.metrics.label, second.metrics.label)
+    for found in results.metrics.differences:
+        if (found.first, found.second) == labels:
             return found
-        if (found.second, found.first) == (first, second) and found.value is not None:
+        if (found.second, found.first) == labels and found.value is not None:
             low, high = (None if end is None else -end for end in (found.high, found.low))
-            turned = {"first": first, "second": second, "value": -found.value, "low": low, "high": high}
+            turned = {
+                "first": labels[0],
+                "second": labels[1],
+                "value": -found.value,
+                "low": low,
+                "high": high,
+            }
             return found.model_copy(update=turned)
     return None
 
@@ -118,6 +160,24 @@ def problems(results: Results) -> list[str]:
                 if number := counts.get(name, 0):
                     found.append(f"{where}: {number} {what}")
     return found
+
+
+def resumption(results: Results, directory: Path) -> list[str]:
+    """How to go on after cells that did not end well, a line each, and where they ended."""
+    lines = []
+    for entry in results.entries:
+        for _, cell in entry.cells:
+            if cell.status in ("completed", "not_run"):
+                continue
+            why = f": {cell.error.message}" if cell.error else ""
+            lines.append(
+                f"{entry.shown}, {cell.persona_id} ended after {cell.sessions} sessions{why}. "
+                f"--resume {directory} goes on with cell {cell.cell_id}"
+            )
+    left = sum(cell.status == "not_run" for entry in results.entries for _, cell in entry.cells)
+    if left:
+        lines.append(f"{left} cells were not begun; --resume {directory} plays them")
+    return lines
 
 
 def unequal(results: Results) -> list[str]:

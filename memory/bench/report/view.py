@@ -27,7 +27,8 @@ class Run:
     path: Path  # below the directory that is viewed
     manifest: Manifest | None = None
     problem: str = ""  # why the manifest cannot be read
-    verdict: str = ""  # who won, in a sentence; empty where nothing was measured yet
+    verdict: str = ""  # who won, in a sentence
+    shown: tuple[str, ...] = ()  # the providers, as the page orders and calls them
 
 
 def runs_below(directory: Path) -> list[Run]:
@@ -49,22 +50,22 @@ def _run(directory: Path, place: Path) -> Run:
         return Run(path, problem=str(error))
     try:
         metrics = Metrics.model_validate_json((place / METRICS_FILE).read_bytes())
-        sentences = verdict(results_of(place, manifest, metrics))
-    except (OSError, ValueError):
-        sentences = []
-    return Run(path, manifest, verdict=sentences[0] if sentences else "")
+        results = results_of(place, manifest, metrics)
+    except (OSError, ValueError, KeyError):
+        return Run(path, manifest, verdict="nothing was measured yet")
+    return Run(path, manifest, "", verdict(results)[0], tuple(entry.shown for entry in results.entries))
 
 
 def listing(directory: Path) -> str:
     """The list as a page; links lead to the page of each run."""
     runs = runs_below(directory)
     rows = [_row(directory, run) for run in runs]
-    columns = ["run", "when", "status", "providers", "who won"]
+    columns = ["run", "who won", "when", "status", "requests that lost"]
     note = "Made anew at each visit. A run without a link has no page: memslot report RUN_DIR writes it."
+    title = f"{len(runs)} run{'s' * (len(runs) != 1)} in {directory.name or directory}"
     return Page(
         title=f"memslot: {directory.name}",
-        heading=f"{len(runs)} run{'s' * (len(runs) != 1)} in {directory.name or directory}",
-        verdict=[] if runs else ["Nothing was played here yet."],
+        verdict=[title if runs else f"{title}: nothing was played here yet."],
         blocks=[Block("Runs", columns=columns, rows=rows, note=note)] if rows else [],
     ).render()
 
@@ -72,13 +73,18 @@ def listing(directory: Path) -> str:
 def _row(directory: Path, run: Run) -> list[str]:
     name = str(run.path) if run.path.parts else directory.name
     page = run.path / REPORT_FILE
-    if (directory / page).is_file():
+    there = (directory / page).is_file()
+    if there:
         name = Markup('<a href="/{}">{}</a>').format(quote(page.as_posix()), name)
     if run.manifest is None:
-        return [name, "–", "cannot be read", "–", run.problem]
-    labels = ", ".join(variant.label for variant in run.manifest.variants)
+        return [name, run.problem, "–", "cannot be read", "–"]
+    link = Markup('<a href="/{}#requests-{}">{}</a>')
+    labels = [
+        link.format(quote(page.as_posix()), number, shown) if there else shown
+        for number, shown in enumerate(run.shown, start=1)
+    ]
     when = f"{run.manifest.created_at:%Y-%m-%d %H:%M}"
-    return [name, when, run.manifest.status, labels, run.verdict or "nothing was measured yet"]
+    return [name, run.verdict, when, run.manifest.status, Markup(", ").join(labels) or "–"]
 
 
 class RunServer(ThreadingHTTPServer):

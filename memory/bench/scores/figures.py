@@ -5,8 +5,8 @@ The eight figures on behaviour are those of MemPABench, each one complaint of a 
 beside them. How MemPABench computes its own was not public in detail when this was written: the definitions are
 below, and figures of the two do not compare.
 
-Nothing leaves a denominator: what the provider failed has the worst value wherever the figure applies, and what the
-harness broke has none, which becomes bounds.
+Nothing leaves a denominator. A request that the provider failed has the worst value of every figure that applies.
+One that the harness broke has no value, and bounds stand beside the figure.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from functools import cached_property, partial
 from statistics import fmean
 from typing import NamedTuple
 
+from memory.bench.scores.answers import FIRST, ndcg, recall_at, reciprocal_rank
 from memory.bench.scores.model import Better, Group, ProbeRecord, ProbeStatus, Sample
-from memory.bench.scores.sections import OVERLAP_RULE
 
 
 class Unit(NamedTuple):
@@ -46,11 +46,6 @@ class Change:
         """That of the requests that decide: up to the two that show it."""
         upto = self.requests[: None if self.noticed is None else self.noticed + 2]
         return worst_status(item.status for item in upto)
-
-    @property
-    def latency(self) -> int | None:
-        """Sessions from the change to the first request that shows it; None if none does."""
-        return None if self.noticed is None else self.requests[self.noticed].after - self.since
 
     @property
     def waited(self) -> int:
@@ -94,8 +89,13 @@ class Requests:
 
 
 def suits(record: ProbeRecord) -> bool | None:
-    """Whether the first reply suits; where nobody replies, whether the section shows the setting in force."""
-    return record.fit_first if record.judged else record.shows_current
+    """Whether the first reply suits; where nobody replies, whether a fixed reader takes the setting in force."""
+    return record.fit_first if record.judged else read_right(record)
+
+
+def read_right(record: ProbeRecord) -> bool | None:
+    """Whether a reader takes the setting in force from a section without settings that the user never had."""
+    return None if record.taken is None else record.taken == "current" and not record.shows_unknown
 
 
 def is_missing(record: ProbeRecord, *, of_replies: bool) -> bool:
@@ -129,11 +129,20 @@ def averaged(units: Iterable[Unit]) -> list[Unit]:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
+    """A share.
+
+    Attributes:
+        units: what it is over.
+        fault: whether it says nothing alone: it can look better for a memory that shows less, or shows everything.
+            Such a figure ranks nobody.
+    """
+
     name: str
     group: Group
     better: Better
     meaning: str
-    units: Callable[[Requests], Iterable[Unit]]  # what it is over
+    units: Callable[[Requests], Iterable[Unit]]
+    fault: bool = False
 
     @property
     def worst(self) -> float:
@@ -148,6 +157,7 @@ def of_requests(
     *,
     applies: Callable[[ProbeRecord], bool],
     value: Callable[[ProbeRecord], float | None],
+    fault: bool = False,
 ) -> Figure:
     """A figure over the single requests to which it ``applies``, by what was planned; ``value`` is what an answered
     one is worth, between 0 and 1, or None where its answer says nothing of this figure."""
@@ -163,7 +173,7 @@ def of_requests(
             elif (found := value(record)) is not None:
                 yield Unit(cluster, record.probe_id, float(found), record.status)
 
-    figure = Figure(name, group, better, meaning, units)
+    figure = Figure(name, group, better, meaning, units, fault)
     return figure
 
 
@@ -190,9 +200,9 @@ def _detection(requests: Requests) -> Iterator[Unit]:
         yield Unit(change.cluster, change.name, value, change.status)
 
 
-def _after_noticing(requests: Requests, lost: Callable[[ProbeRecord], bool]) -> Iterator[Unit]:
+def _after_change(requests: Requests, lost: Callable[[ProbeRecord], bool]) -> Iterator[Unit]:
     for change in requests.changes:
-        for record in () if change.noticed is None else change.requests[change.noticed + 2 :]:
+        for record in change.requests:
             value: float | None = None
             if not is_missing(record, of_replies=record.judged):
                 value = float(record.status == "failed" or lost(record))
@@ -200,9 +210,7 @@ def _after_noticing(requests: Requests, lost: Callable[[ProbeRecord], bool]) -> 
 
 
 def _is_stale(record: ProbeRecord) -> bool:
-    if record.judged:
-        return record.first == "stale"
-    return bool(record.shows_stale) and not record.shows_current
+    return (record.first if record.judged else record.taken) == "stale"
 
 
 def _overall(requests: Requests) -> Iterator[Unit]:
@@ -217,12 +225,12 @@ def _overall(requests: Requests) -> Iterator[Unit]:
         yield Unit(cluster, session, value, "missing" if missing else status)
 
 
-def _pooled(requests: Requests) -> Iterator[Unit]:
-    for cluster, record, _ in requests.samples:
-        found = record.found or 0
-        for number in range(record.gold):
-            value = None if record.status == "missing" else float(number < found)
-            yield Unit(cluster, f"{record.probe_id}:{number}", value, record.status)
+def _recall(first: int) -> Figure:
+    entries = "the first entry" if first == 1 else f"the first {first} entries"
+    return of_requests(
+        f"recall@{first}", "retrieval", "higher", f"The same share within {entries} of the section.",
+        applies=_evidence, value=lambda item: recall_at(item.ranks or (), item.gold, first),
+    )  # fmt: skip
 
 
 FIGURES: tuple[Figure, ...] = (
@@ -233,32 +241,30 @@ FIGURES: tuple[Figure, ...] = (
     ),
     of_requests(
         "discrimination", "CS", "higher",
-        "Of all first replies where the settings of the contexts differ: 1 for this one's, 0 for the other's, one "
-        "half for neither. Who cannot tell the contexts apart, or shows nothing, has 50 %.",
-        applies=_differing,
-        value=lambda item: {"current": 1.0, "other": 0.0}.get(item.first or "", 0.5),
+        "First replies that suit, of the requests where the settings of the two contexts differ.",
+        applies=_differing, value=lambda item: item.fit_first,
     ),
     of_requests(
         "contamination", "CS", "lower",
-        "Of all first replies where the settings of the contexts differ: they show the other's.",
-        applies=_differing, value=lambda item: item.first == "other",
+        "First replies that show the other context's setting, of the same requests.",
+        applies=_differing, value=lambda item: item.first == "other", fault=True,
     ),
     Figure(
         "detection", "PET", "higher",
-        "Changes that two requests in a row show after them.",
+        "Changes of a preference that two requests in a row show after them.",
         _detection,
     ),
     Figure(
-        "stale reversion", "PET", "lower",
-        "Of the requests after a change was noticed: first replies that show an older setting again; where nobody "
-        "replies, sections that hold an older one and not the new one.",
-        partial(_after_noticing, lost=_is_stale),
+        "forgetting", "PET", "lower",
+        "Requests after a change whose first reply does not suit; where nobody replies, whose section does "
+        "not tell the new setting. A change that was never noticed counts too.",
+        partial(_after_change, lost=lambda record: not suits(record)),
     ),
     Figure(
-        "forgetting", "PET", "lower",
-        "Of the same requests: first replies that do not suit for any other reason; where nobody replies, sections "
-        "that hold neither.",
-        partial(_after_noticing, lost=lambda record: not suits(record) and not _is_stale(record)),
+        "stale reversion", "PET", "lower",
+        "Requests after a change whose first reply shows an older setting; where nobody replies, whose section "
+        "tells an older one.",
+        partial(_after_change, lost=_is_stale), fault=True,
     ),
     of_requests(
         "felt effort", "IQI", "lower",
@@ -267,56 +273,73 @@ FIGURES: tuple[Figure, ...] = (
     ),
     of_requests(
         "coherence", "IQI", "higher",
-        "Of the attributes met again in a session: both first replies show the same setting. One that a hint of "
-        "the user's brought about is not the same, and nothing shown is none.",
+        "Attributes met again in a session where both first replies show the setting in force. A setting that the "
+        "user had to name in between does not count.",
         applies=lambda item: _judged(item) and item.repeated,
-        value=lambda item: None if item.coherent is None else item.coherent and item.first != "nothing",
+        value=lambda item: None if item.coherent is None else item.coherent and item.fit_first,
     ),
     Figure("overall", "IQI", "higher", "Test sessions in which every first reply suited.", _overall),
     of_requests(
         "over-personalisation", "over-personalisation", "lower",
-        "Of the requests in which no preference of the user's belongs: one is shown.",
+        "Requests in which no preference belongs and one is shown.",
         applies=lambda item: item.judged and item.kind == "neutral", value=lambda item: not item.fit_first,
+        fault=True,
     ),
     of_requests(
         "right answers", "questions", "higher",
-        "Questions whose answer is right.",
+        "Questions whose answer is right: by the judge of their kind, or the right one of given answers.",
         applies=lambda item: item.judged and item.kind == "question", value=lambda item: item.fit_first,
     ),
     of_requests(
-        "shown", "retrieval", "higher",
-        "Sections that hold the setting in force. Older ones beside it do not undo that. Settings are exact "
-        "phrases, so for backends that paraphrase this is a lower bound.",
-        applies=_wanted, value=lambda item: item.shows_current,
+        "answer F1", "questions", "higher",
+        "Token F1 of the reply and the right answer, as SQuAD counts it. A question that has no answer counts 1 if "
+        "the reply says so.",
+        applies=lambda item: item.read, value=lambda item: item.answer_f1,
+    ),
+    of_requests(
+        "exact match", "questions", "higher",
+        "Replies that are the right answer word by word, apart from case, punctuation and articles.",
+        applies=lambda item: item.read, value=lambda item: item.exact,
+    ),
+    of_requests(
+        "read right", "retrieval", "higher",
+        "Sections from which a fixed reader takes the setting in force, and which hold no setting that this user "
+        "never had. The reader goes by dates, order and named contexts. Settings are exact phrases, so for "
+        "memories that paraphrase this is a lower bound.",
+        applies=_wanted, value=read_right,
     ),
     of_requests(
         "shown alone", "retrieval", "higher",
-        "Sections that hold the setting in force and nothing to be mistaken for it: no older one, none of the "
-        "other context in an entry that does not name that context.",
+        "Sections that hold the setting in force and no other setting of the attribute, apart from entries that "
+        "name the other context.",
         applies=_wanted,
-        value=lambda item: item.shows_current and not item.shows_stale and not item.shows_unlabelled,
+        value=lambda item: item.shows_current and not (
+            item.shows_stale or item.shows_unlabelled or item.shows_unknown
+        ),
+        fault=True,
+    ),
+    of_requests(
+        "shown", "retrieval", "higher",
+        "Sections that hold the setting in force, whatever stands beside it. A list of all settings reaches 100 %.",
+        applies=_wanted, value=lambda item: item.shows_current, fault=True,
     ),
     of_requests(
         "stale rate", "retrieval", "lower",
-        "Of the sections for a setting that has changed: they hold an older one and not the one in force.",
+        "Sections that hold an older setting and not the one in force, where the setting has changed.",
         applies=lambda item: _wanted(item) and item.has_stale,
-        value=lambda item: item.shows_stale and not item.shows_current,
-    ),
-    of_requests(
-        "stale shown", "retrieval", "lower",
-        "Of the same sections: they hold an older setting at all.",
-        applies=lambda item: _wanted(item) and item.has_stale, value=lambda item: item.shows_stale,
+        value=lambda item: item.shows_stale and not item.shows_current, fault=True,
     ),
     of_requests(
         "mixed contexts", "retrieval", "lower",
-        "Of the sections where the settings of the contexts differ: they hold the other's in an entry that does "
-        "not name that context, so that it reads as if it held here.",
+        "Sections that hold the other context's setting in an entry that does not name that context, where the two "
+        "settings differ.",
         applies=lambda item: _wanted(item) and item.has_other, value=lambda item: item.shows_unlabelled,
+        fault=True,
     ),
     of_requests(
         "decoys", "retrieval", "lower",
         "Sections that hold hearsay or a single exception for the attribute.",
-        applies=_wanted, value=lambda item: item.shows_decoy,
+        applies=_wanted, value=lambda item: item.shows_decoy, fault=True,
     ),
     of_requests(
         "evidence recall", "retrieval", "higher",
@@ -324,47 +347,43 @@ FIGURES: tuple[Figure, ...] = (
         "the question.",
         applies=_evidence, value=lambda item: (item.found or 0) / item.gold,
     ),
-    Figure(
-        "evidence recall, pooled", "retrieval", "higher",
-        "The same of all such turns together, whichever question they belong to.",
-        _pooled,
+    *(_recall(first) for first in (1, 5, 10)),
+    of_requests(
+        "MRR", "retrieval", "higher",
+        "Mean of one over the place of the first entry that holds such a turn.",
+        applies=_evidence, value=lambda item: reciprocal_rank(item.ranks or ()),
     ),
     of_requests(
-        "any evidence", "retrieval", "higher",
-        "Questions with at least one of these turns in the section.",
-        applies=_evidence, value=lambda item: bool(item.found),
+        f"nDCG@{FIRST}", "retrieval", "higher",
+        f"Normalised discounted cumulative gain of the first {FIRST} entries; each such turn is worth 1.",
+        applies=_evidence, value=lambda item: ndcg(item.ranks or (), item.gold),
     ),
     of_requests(
-        "all evidence", "retrieval", "higher",
-        "Questions with every one of these turns in the section.",
-        applies=_evidence, value=lambda item: item.found == item.gold,
+        "gold answer shown", "retrieval", "higher",
+        "Share of the right answer's words that stand in the section, each weighing the more the fewer turns hold "
+        "it. Read it beside the next figure.",
+        applies=lambda item: item.has_answer, value=lambda item: item.answer_shown,
     ),
     of_requests(
-        "evidence overlap", "retrieval", "higher",
-        "Share of these turns with which the section shares words: for memories that keep facts they word anew. "
-        f"{OVERLAP_RULE} Other turns in such words count too: an upper bound.",
-        applies=_evidence, value=lambda item: (item.overlapping or 0) / item.gold,
-    ),
-    of_requests(
-        "claimed recall", "retrieval", "higher",
-        "Of the sections whose entries name turns by id: share of these turns that they name, whatever they say. "
-        "A claim, no evidence.",
-        applies=_evidence, value=lambda item: None if item.claimed is None else item.claimed / item.gold,
+        "nonsense shows", "retrieval", "lower",
+        "The same share for nonsense: as many words as the section has, the conversation's most frequent ones.",
+        applies=lambda item: item.has_answer, value=lambda item: item.nonsense_shown, fault=True,
     ),
     of_requests(
         "relevant tokens", "retrieval", "higher",
-        "Of the tokens of a section: those of the turns that hold the answer, or of the sentences that tell the "
-        "setting in force; an entry that holds everything counts by what is in it. An empty section has 0 %.",
+        "Of a section's tokens, those of the turns that hold the answer, or of the sentences that tell the setting "
+        "in force. An empty section has 0 %.",
         applies=lambda item: item.gold > 0 or _wanted(item),
         value=lambda item: min(1.0, (item.relevant_tokens or 0) / item.tokens) if item.tokens else 0.0,
+        fault=True,
     ),
     of_requests(
         "nothing shown", "retrieval", "lower",
-        "Requests whose section holds nothing at all. Who shows nothing is neither stale nor mixed: that is the "
-        "floor, and no merit.",
+        "Requests whose section is empty.",
         applies=lambda item: item.of_memory, value=lambda item: None if item.items is None else not item.items,
     ),
 )  # fmt: skip
 BY_NAME = {figure.name: figure for figure in FIGURES}
-HEADLINES = ("style fit", "right answers", "shown", "evidence recall")
-"""What decides, where anything is known of it: behaviour, else answers, else what was put before the assistant."""
+HEADLINES = ("style fit", "right answers", "answer F1", "read right", "evidence recall")
+"""The first of these of which anything is known decides: behaviour, else answers, else what was put before the
+assistant. None of them improves when a memory shows less, or more, than it should."""

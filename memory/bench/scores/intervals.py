@@ -1,15 +1,21 @@
-"""How far a share can be trusted, where probes of one persona say nearly the same.
+"""Intervals and tests where requests of one persona share its memory, so that personas are what was sampled.
 
-Probes of a persona share its memory, so they are not independent: what is drawn at random is the persona.
-Intervals are therefore by cluster (one persona in one run). Below five clusters nothing can be said, and
-nothing is.
+Every formula is a textbook one:
 
-The method is said in :data:`METHOD`, which every report repeats; ``tests/bench/test_coverage.py`` simulates
-what it is worth.
+- The standard error of a mean is clustered by persona (Liang and Zeger 1986; for evaluations Miller 2024):
+  ``SE² = K/(K-1) · Σ_k (Σ_i (x_ki - mean))² / n²`` for K personas and n requests.
+- A share has Wilson's interval (1927). Independent requests, one for each persona, count n. Otherwise it is taken
+  at the effective sample size ``mean · (1 - mean) / SE²``, at most n, with Student's t of K - 1 degrees of freedom
+  in place of the normal quantile (Korn and Graubard 1998; Dean and Pagano 2015). At 0 or 1 the standard error says
+  nothing, and each persona counts as one request.
+- A difference of two providers is the mean of paired differences with its clustered standard error and Student's t.
+  All differences of one page are one family, corrected by Bonferroni's inequality (Dunn 1961): of m comparisons
+  each has an interval at ``1 - 0.05 / m`` and a p value times m, both from one t statistic.
+- How long until something happens is the median of Kaplan and Meier's estimate (1958).
 
-How long until something happens, where for some it had not at the end, is Kaplan and Meier's estimate (1958)
-with Brookmeyer and Crowley's interval (1982) on the complementary log-log scale; its variance is a jackknife
-over personas."""
+``tests/perf/interval_figures.py`` simulates how often these intervals hold the truth. ``docs/experiment.md`` has
+what came out.
+"""
 
 from __future__ import annotations
 
@@ -28,106 +34,96 @@ TOO_FEW = (
     "play more personas or seeds."
 )
 METHOD = (
-    "Intervals hold for other personas like these, at 95 %. Replicates are averaged first. A share gets Wilson's "
-    "interval on the effective number of probes (those of a simple random sample with this variance between "
-    "personas). How much alike the probes of a persona are is seen from that variance; the fewer personas show the "
-    "rarer outcome, and the more often each of them does, the more counts the assumption that they are 0.85 alike, "
-    "so that rare events do not look certain. A difference of two providers "
-    "is taken probe by probe; its variance is that between personas, and at least Agresti and Min's for paired "
-    "shares (2005). One comparison is the primary one; the p values of all others are corrected by Holm's method "
-    f"(1979). Below {MIN_CLUSTERS} personas no interval is given."
+    "Intervals are at 95 % and hold for other personas like these. Replicates are averaged first. A share has "
+    "Wilson's interval at the effective sample size of its standard error, which is clustered by persona. "
+    "Differences are paired by request, with clustered standard errors and Student's t. All differences on a page "
+    "are one family. Bonferroni's inequality corrects their intervals and p values, so that among equals a "
+    f"difference is claimed on at most 5 % of pages. Below {MIN_CLUSTERS} personas no interval is given."
 )
-_LEVEL, _NORMAL = 0.95, 1.959964
-_UNSEEN = 0.01
-"""Personas, half of them at 0 and half at 1, with which a share is smoothed to be divided by."""
-_ALIKE = 0.85
-"""Correlation of a persona's probes that is assumed."""
-_WEIGHT, _SAY_NOTHING = 1.5, 2
-"""Against what is assumed, what is seen weighs so much times the root of the personas that have the rarer outcome,
-as far as each has it once; two of them say nothing yet. All four are chosen by simulation, so that coverage is 92
-to 98 % if it can be."""
+_LEVEL = 0.95
+_NORMAL = 1.959964
 
 
 def estimate(values: Iterable[tuple[str, float]]) -> Estimate:
-    """The mean of shares with its 95 % interval, from cluster and value, between 0 and 1, of each probe."""
-    return of_clusters(_sums(values))
+    """The mean of shares with its 95 % interval.
 
-
-def of_clusters(sums: Sequence[tuple[float, int]]) -> Estimate:
-    """The same, of each cluster the sum of its values and how many they are."""
-    probes, clusters = sum(count for _, count in sums), len(sums)
-    if not probes:
+    Args:
+        values: persona and value, from 0 to 1, of each request.
+    """
+    sums = _sums(values)
+    requests, clusters = sum(count for _, count in sums), len(sums)
+    if not requests:
         return Estimate(value=None, n=0)
-    mean = math.fsum(total for total, _ in sums) / probes
+    mean = math.fsum(total for total, _ in sums) / requests
     if clusters < MIN_CLUSTERS:
-        return Estimate(value=mean, n=probes, clusters=clusters)
-    # Wilson's interval
-    squared = _NORMAL**2 / _effective(sums, probes, mean)
-    middle = (mean + squared / 2) / (1 + squared)
-    half = math.sqrt(squared * (mean * (1 - mean) + squared / 4)) / (1 + squared)
-    low, high = max(middle - half, 0.0), min(middle + half, 1.0)
-    return Estimate(value=mean, n=probes, clusters=clusters, low=min(low, mean), high=max(high, mean))
+        return Estimate(value=mean, n=requests, clusters=clusters)
+    if requests == clusters:
+        low, high = _wilson(mean, requests, _NORMAL)
+    else:
+        low, high = _wilson(mean, _effective(sums, mean), student(clusters - 1))
+    return Estimate(value=mean, n=requests, clusters=clusters, low=min(low, mean), high=max(high, mean))
 
 
-def _effective(sums: Sequence[tuple[float, int]], probes: int, mean: float) -> float:
-    """How many independent probes say as much: the mean of what the variance between clusters shows and what is
-    assumed, the former weighing the more the more clusters hold the rarer outcome."""
-    clusters = len(sums)
-    smooth = (mean * clusters + _UNSEEN / 2) / (clusters + _UNSEEN)
+def _wilson(share: float, size: float, quantile: float) -> tuple[float, float]:
+    """Wilson's interval of a share of so many independent requests."""
+    squared = quantile**2 / size
+    middle = (share + squared / 2) / (1 + squared)
+    half = math.sqrt(squared * (share * (1 - share) + squared / 4)) / (1 + squared)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def _effective(sums: Sequence[tuple[float, int]], mean: float) -> float:
+    """How many independent requests would have the same standard error."""
+    requests = sum(count for _, count in sums)
+    if mean in (0.0, 1.0):
+        return len(sums)
+    variance = _standard_error(sums, mean) ** 2
+    return min(mean * (1 - mean) / variance, requests) if variance else requests
+
+
+def _standard_error(sums: Sequence[tuple[float, int]], mean: float) -> float:
+    """The standard error of a mean, clustered by persona."""
+    clusters, requests = len(sums), sum(count for _, count in sums)
     squares = math.fsum((total - mean * count) ** 2 for total, count in sums)
-    observed = clusters**2 / (clusters - 1) * squares / probes**2 / (smooth * (1 - smooth))
-    assumed = _ALIKE + (1 - _ALIKE) * clusters / probes
-    hits, misses = (sum(total > 0 for total, _ in sums), sum(total < count for total, count in sums))
-    personas = min(hits, misses)
-    apart = personas / max(personas, min(mean, 1 - mean) * probes, 1)
-    weight = _WEIGHT * math.sqrt(max(personas - _SAY_NOTHING, 0) * apart)
-    effective = clusters * (weight / max(observed, 1e-9) + 1 / assumed) / (weight + 1)
-    return min(max(effective, 1.0), probes)
+    return math.sqrt(clusters / (clusters - 1) * squares) / requests
 
 
-def difference(figure: str, first: str, second: str, values: Iterable[tuple[str, float]]) -> Difference:
-    """How much more the first of two providers shows than the second, on the probes that both are scored on:
-    ``values`` are cluster, and the first one's value less the second one's, of each probe."""
-    found = list(values)
-    sums = _sums(found)
-    probes, clusters = sum(count for _, count in sums), len(sums)
-    mean = math.fsum(total for total, _ in sums) / probes if probes else None
+def difference(
+    figure: str, first: str, second: str, values: Iterable[tuple[str, float]], family: int = 1
+) -> Difference:
+    """How much more the first of two providers shows than the second, on the requests that both have.
+
+    Args:
+        values: persona, and the first one's value less the second one's, of each request.
+        family: comparisons of the page, for all of which intervals and p values are to hold together.
+    """
+    sums = _sums(values)
+    requests, clusters = sum(count for _, count in sums), len(sums)
+    mean = math.fsum(total for total, _ in sums) / requests if requests else None
     low = high = p = None
     if mean is not None and clusters >= MIN_CLUSTERS:
-        squares = math.fsum((total - mean * count) ** 2 for total, count in sums)
-        more = sum(max(value, 0.0) for _, value in found) + 0.5
-        less = sum(max(-value, 0.0) for _, value in found) + 0.5
-        least = (more + less - (more - less) ** 2 / (probes + 2)) / (probes + 2) ** 2
-        error = math.sqrt(max(clusters / (clusters - 1) * squares / probes**2, least))
-        half = student(clusters - 1) * error
+        error = _standard_error(sums, mean)
+        if error:
+            half = student(clusters - 1, 1 - (1 - _LEVEL) / family) * error
+            p = min(1.0, (1 - within(abs(mean) / error, clusters - 1)) * family)
+        else:
+            # All personas differ by the same. A share s of people who are unlike them is missed by K draws with
+            # probability (1 - s)^K, which bounds s as Clopper and Pearson do (1934).
+            half = 1 - ((1 - _LEVEL) / (2 * family)) ** (1 / clusters)
+            p = min(1.0, 2 * family * (1 - abs(mean)) ** clusters)
         low, high = max(mean - half, -1.0), min(mean + half, 1.0)
-        p = 1 - within(abs(mean) / error, clusters - 1)
     return Difference(
         figure=figure,
         first=first,
         second=second,
         value=mean,
-        n=probes,
+        n=requests,
         clusters=clusters,
         low=low,
         high=high,
         p=p,
+        family=family,
     )
-
-
-def corrected(differences: Sequence[Difference], primary: Difference | None) -> list[Difference]:
-    """The primary comparison as it is, and the p values of all others corrected by Holm's step-down method."""
-    others = [item for item in differences if item is not primary and item.p is not None]
-    others.sort(key=lambda item: item.p or 0.0)
-    adjusted: dict[int, float] = {}
-    so_far = 0.0
-    for place, other in enumerate(others):
-        so_far = max(so_far, min(1.0, (other.p or 0.0) * (len(others) - place)))
-        adjusted[id(other)] = so_far
-    return [
-        item.model_copy(update={"primary": True} if item is primary else {"p": adjusted.get(id(item))})
-        for item in differences
-    ]
 
 
 def within(t: float, freedom: int) -> float:
@@ -144,17 +140,17 @@ def within(t: float, freedom: int) -> float:
 
 
 @cache
-def student(freedom: int) -> float:
-    """The t within which 95 % lie."""
-    low, high = 0.0, 13.0
-    for _ in range(50):
+def student(freedom: int, level: float = _LEVEL) -> float:
+    """The t between whose negative and itself a share ``level`` of Student's distribution lies."""
+    low, high = 0.0, 1e6
+    for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if within(middle, freedom) < _LEVEL else (low, middle)
+        low, high = (middle, high) if within(middle, freedom) < level else (low, middle)
     return high
 
 
 def _sums(values: Iterable[tuple[str, float]]) -> list[tuple[float, int]]:
-    """Of each cluster the sum of its values, and how many they are."""
+    """Of each persona the sum of its values, and how many they are."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for cluster, value in values:
         found[cluster].append(value)
@@ -162,40 +158,20 @@ def _sums(values: Iterable[tuple[str, float]]) -> list[tuple[float, int]]:
 
 
 class Waited(NamedTuple):
-    cluster: str
-    time: float  # until it happened, or until nobody looked any more
+    """One wait; ``time`` is until it happened, or until nobody looked any more."""
+
+    time: float
     happened: bool
     weight: float = 1.0  # less for a replicate among several
 
 
 def latency(waits: Sequence[Waited]) -> Latency:
-    """The median wait with its 95 % interval; null where fewer than half have happened, or of too few personas."""
-    clusters = sorted({wait.cluster for wait in waits})
-    counts = {
-        "n": round(sum(wait.weight for wait in waits)),
-        "clusters": len(clusters),
-        "censored": round(sum(wait.weight for wait in waits if not wait.happened)),
-    }
-    curve = survival(waits)
-    median = next((time for time, share in curve if share <= 0.5), None)
-    if len(clusters) < MIN_CLUSTERS or not curve:
-        return Latency(median=median, **counts)
-    without = [survival([wait for wait in waits if wait.cluster != cluster]) for cluster in clusters]
-    quantile = student(len(clusters) - 1)
-    inside = []
-    for time, share in curve:
-        if not 0 < share < 1:
-            continue
-        left = [_loglog(_at(part, time)) for part in without]
-        centre = math.fsum(left) / len(left)
-        spread = math.fsum((value - centre) ** 2 for value in left) * (len(left) - 1) / len(left)
-        if abs(_loglog(share) - _loglog(0.5)) <= quantile * math.sqrt(spread):
-            inside.append(time)
-    if not inside:
-        return Latency(median=median, low=median, high=median, **counts)
-    # Where the curve is still within the interval at its end, nobody knows how long it may take.
-    high = next((time for time, _ in curve if time > inside[-1]), None)
-    return Latency(median=median, low=inside[0], high=high, **counts)
+    """The median wait; None where fewer than half have happened."""
+    return Latency(
+        median=next((time for time, share in survival(waits) if share <= 0.5), None),
+        n=round(sum(wait.weight for wait in waits)),
+        censored=round(sum(wait.weight for wait in waits if not wait.happened)),
+    )
 
 
 def survival(waits: Sequence[Waited]) -> list[tuple[float, float]]:
@@ -207,11 +183,3 @@ def survival(waits: Sequence[Waited]) -> list[tuple[float, float]]:
         share *= max(0.0, 1 - happened / waiting)
         curve.append((time, share))
     return curve
-
-
-def _at(curve: Sequence[tuple[float, float]], time: float) -> float:
-    return next((share for at, share in reversed(curve) if at <= time), 1.0)
-
-
-def _loglog(share: float) -> float:
-    return math.log(-math.log(min(max(share, 0.001), 0.999)))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
 from statistics import fmean
 from typing import Any
 
 from memory.bench.scores.figures import BY_NAME, FIGURES, HEADLINES, Figure, Requests, Unit, averaged
-from memory.bench.scores.intervals import Waited, corrected, difference, estimate, latency
+from memory.bench.scores.intervals import Waited, difference, estimate, latency
 from memory.bench.scores.model import (
     CurvePoint,
     Difference,
@@ -22,6 +24,7 @@ from memory.bench.scores.model import (
     ProviderMetrics,
     Sample,
     Spread,
+    Standing,
 )
 
 MAX_MISSING = 0.02
@@ -51,53 +54,75 @@ def spread(values: Iterable[float | None]) -> Spread:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """What decides with whom a provider is compared.
+
+    Attributes:
+        shown: what tables show for its label.
+        standing: only architectures and controls are compared; references are floors and ceilings.
+        alike: what must be the same of two that are compared, such as group and budget.
+        named: whether it is the control that the settings name.
+    """
+
+    shown: str
+    standing: Standing = "control"
+    alike: object = None
+    named: bool = False
+
+
 def experiment_metrics(
     experiment_id: str,
     providers: Sequence[tuple[str, Sequence[Sample]]],
+    rivals: Mapping[str, Rival] | None = None,
     *,
-    shown: Mapping[str, str] | None = None,
-    alike: Mapping[str, object] | None = None,
-    primary: tuple[str, str] | None = None,
+    comparable: bool = True,
 ) -> Metrics:
-    """The figures of an experiment, from label and records of each provider; clusters as all of them share them.
+    """The figures of an experiment.
 
     Args:
-        shown: label -> what tables are to show for it.
-        alike: label -> what must be the same of two that are compared, such as group and budget.
-        primary: labels of the two whose difference in the first headline figure was of interest before anything was
-            played; the p values of all other comparisons are corrected.
+        providers: label and records of each; personas as all of them share them.
+        rivals: by label.
+        comparable: whether all were asked the same, so that requests can be paired.
     """
+    known = {label: Rival(label) for label, _ in providers} | dict(rivals or {})
     requests = {label: Requests(samples) for label, samples in providers}
     units = {label: request.units for label, request in requests.items()}
     headlines = tuple(name for name in HEADLINES if any(found[name] for found in units.values()))
-    differences = list(_differences(units, alike or {}))
-    wanted = set(primary or ())
-    decisive = (item for item in differences if item.figure in headlines[:1])
-    chosen = next((item for item in decisive if {item.first, item.second} == wanted), None)
+    found = tuple(
+        provider_metrics(label, request, headlines, known[label]) for label, request in requests.items()
+    )
+    ranked = {each.label: known[each.label] for each in found if not (each.failed or each.missing)}
     return Metrics(
         experiment_id=experiment_id,
         headlines=headlines,
-        providers=tuple(
-            provider_metrics(label, request, headlines, (shown or {}).get(label))
-            for label, request in requests.items()
-        ),
-        differences=tuple(corrected(differences, chosen)),
+        chance=_chance(headlines, requests.values()),
+        providers=found,
+        differences=tuple(_differences(headlines[0], units, ranked)) if headlines and comparable else (),
     )
 
 
+def _chance(headlines: Sequence[str], requests: Iterable[Requests]) -> float | None:
+    """What a guess reaches in the first headline, where there is something to choose from."""
+    if not headlines or headlines[0] in ("answer F1", "evidence recall"):
+        return None
+    choices = [record.choices for each in requests for _, record, _ in each.samples if record.choices]
+    return fmean(1 / number for number in choices) if choices else None
+
+
 def provider_metrics(
-    label: str, requests: Requests, headlines: Sequence[str], shown: str | None = None
+    label: str, requests: Requests, headlines: Sequence[str], rival: Rival
 ) -> ProviderMetrics:
-    """The figures of one provider."""
+    """The figures of one provider. A reference has no intervals: floors and ceilings are no sample."""
+    reference = rival.standing == "reference"
     records = [record for _, record, _ in requests.samples]
     answered = [record for record in records if record.answered]
     status = Counter(record.status for record in records)
     own = [record for record in answered if record.of_memory and record.judged]
     agreements = [record.agreement for record in answered if record.agreement is not None]
-    latencies = [change.latency for change in requests.changes]
     return ProviderMetrics(
         label=label,
-        shown=shown or label,
+        shown=rival.shown,
         requests=len(records),
         failed=status["failed"],
         unready=status["unready"],
@@ -110,26 +135,24 @@ def provider_metrics(
                 name=item.name,
                 group=item.group,
                 better=item.better,
-                estimate=_estimated(item, requests.units[item.name]),
+                estimate=_estimated(item, requests.units[item.name], reference=reference),
             )
             for item in FIGURES
         ),
         turns=spread(record.turns for record in own),
-        latency=spread(latencies),
-        time_to_notice=latency(_waits(requests)),
+        latency=latency(_waits(requests)),
         detection_by_chance=fmean(change.by_chance for change in requests.changes)
         if requests.changes
         else None,
-        changes=len(latencies),
-        noticed=sum(latency is not None for latency in latencies),
+        changes=len(requests.changes),
+        noticed=sum(change.noticed is not None for change in requests.changes),
         tokens=spread(record.tokens for record in answered),
         items=spread(record.items for record in answered),
         first_relevant_tokens=spread(record.first_relevant_tokens for record in answered),
         shortfall=spread(record.shortfall for record in answered),
         cut=sum(bool(record.left_out) for record in answered),
         parts=tuple(part for name in headlines for part in _parts(BY_NAME[name], requests)),
-        curve=tuple(_curve(headlines, requests, lambda record: record.after)),
-        after_change=tuple(_curve(headlines, requests, _age)),
+        curve=tuple(_curve(headlines, requests)),
         shifts=tuple(sorted({change.since for change in requests.changes})),
     )
 
@@ -140,15 +163,17 @@ def _waits(requests: Requests) -> list[Waited]:
     often = Counter((change.cluster, change.name) for change in known)
     weights = (1 / often[change.cluster, change.name] for change in known)
     return [
-        Waited(change.cluster, change.waited, change.noticed is not None, weight)
+        Waited(change.waited, change.noticed is not None, weight)
         for change, weight in zip(known, weights, strict=True)
     ]
 
 
-def _estimated(figure: Figure, averaged: Sequence[Unit]) -> Estimate:
+def _estimated(figure: Figure, averaged: Sequence[Unit], *, reference: bool = False) -> Estimate:
     """A figure over averaged units; bounds stand beside it where something went wrong."""
     known = [(unit.cluster, unit.value) for unit in averaged if unit.value is not None]
     found = estimate(known)
+    if reference:
+        found = found.model_copy(update={"low": None, "high": None})
     counts = Counter(unit.status for unit in averaged)
     missing = len(averaged) - len(known)
     if missing > MAX_MISSING * len(averaged):
@@ -196,18 +221,10 @@ def _category(record: ProbeRecord) -> str | None:
     return f"{record.category or record.kind}, {'changed' if record.change else 'steady'}"
 
 
-def _age(record: ProbeRecord) -> int | None:
-    """Sessions since the change that brought the preference in force."""
-    return None if record.change is None or record.since is None else record.after - record.since
-
-
-def _curve(
-    headlines: Sequence[str], requests: Requests, point: Callable[[ProbeRecord], int | None]
-) -> Iterator[CurvePoint]:
+def _curve(headlines: Sequence[str], requests: Requests) -> Iterator[CurvePoint]:
     points: dict[int, list[Sample]] = {}
     for sample in requests.samples:
-        if (at := point(sample.record)) is not None:
-            points.setdefault(at, []).append(sample)
+        points.setdefault(sample.record.after, []).append(sample)
     for name in headlines[:1]:
         for at, samples in sorted(points.items()):
             found = _estimated(BY_NAME[name], averaged(BY_NAME[name].units(Requests(samples))))
@@ -216,22 +233,38 @@ def _curve(
 
 
 def _differences(
-    units: Mapping[str, Mapping[str, list[Unit]]], alike: Mapping[str, object]
+    figure: str, units: Mapping[str, Mapping[str, list[Unit]]], ranked: Mapping[str, Rival]
 ) -> Iterator[Difference]:
-    for figure in FIGURES:
-        values = {
-            label: {
-                (unit.cluster, unit.key): unit.value for unit in own[figure.name] if unit.value is not None
-            }
-            for label, own in units.items()
-        }
-        for place, second in enumerate(values):
-            for first in [*values][:place]:
-                if alike.get(first) != alike.get(second):
-                    continue
-                mine, others = values[first], values[second]
-                if both := [(key[0], mine[key] - others[key]) for key in mine if key in others]:
-                    yield difference(figure.name, first, second, both)
+    """Each architecture against the named control, or against every control where none is named.
+
+    Without an architecture, controls are compared with each other. All of it is one family.
+    """
+    compared = []
+    for first, second in _pairs(ranked):
+        mine, others = (
+            {(unit.cluster, unit.key): unit.value for unit in units[label][figure] if unit.value is not None}
+            for label in (first, second)
+        )
+        if both := [(key[0], mine[key] - others[key]) for key in mine if key in others]:
+            compared.append((first, second, both))
+    for first, second, both in compared:
+        yield difference(figure, first, second, both, len(compared))
+
+
+def _pairs(ranked: Mapping[str, Rival]) -> Iterator[tuple[str, str]]:
+    rivals = [
+        label for label, rival in ranked.items() if rival.standing == "architecture" and not rival.named
+    ]
+    controls = [label for label, rival in ranked.items() if rival.standing == "control" or rival.named]
+    named = [label for label in controls if ranked[label].named] or controls
+    pairs = (
+        product(rivals, named)
+        if rivals
+        else ((first, second) for first, second in product(controls, named) if first not in named)
+        if named != controls
+        else combinations(controls, 2)
+    )
+    yield from (pair for pair in pairs if ranked[pair[0]].alike == ranked[pair[1]].alike)
 
 
 PHASES = ("ingest", "retrieve")

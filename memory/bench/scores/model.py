@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 Group = Literal["CS", "PET", "IQI", "over-personalisation", "questions", "retrieval"]
 Better = Literal["higher", "lower"]
+Standing = Literal["architecture", "control", "reference"]
+"""What a provider is in a comparison. References are the floor, which shows nothing, and the ceiling, the truth."""
 PartName = Literal["attribute", "category", "context", "persona"]
 
 
@@ -46,21 +48,22 @@ class Difference(Record):
     value: float | None  # the first one's share less the second one's; null without a request in common
     n: int  # requests in common
     clusters: int  # personas they belong to
-    low: float | None  # end of the 95 % interval by persona; null with too few of them
+    low: (
+        float | None
+    )  # end of the 95 % interval by persona, corrected for the family; null with too few personas
     high: float | None
-    p: float | None = None  # two-sided, by persona; corrected by Holm's method, but for the primary one
-    primary: bool = False  # whether it is the one comparison that was chosen before anything was played
+    p: float | None = (
+        None  # two-sided, by persona, corrected for the family; below 0.05 where the interval lacks 0
+    )
+    family: int = 1  # comparisons that are made together
 
 
 class Latency(Record):
-    """How long it takes until something is noticed, as Kaplan and Meier estimate it; null where nobody knows."""
+    """How long it takes until something is noticed, as Kaplan and Meier estimate it."""
 
     median: float | None  # sessions until half have happened; null where fewer did while anybody looked
     n: int  # what was waited for
-    clusters: int
     censored: int  # of n: had not happened when it was looked for last
-    low: float | None = None  # lower end of the 95 % interval by persona
-    high: float | None = None  # upper end; null where it may take longer than anybody looked
 
 
 class Spread(Record):
@@ -98,7 +101,7 @@ class Part(Record):
 class CurvePoint(Record):
     """The headline figure at one point."""
 
-    at: int  # sessions ingested; or, after a change, sessions since then
+    at: int  # sessions ingested
     estimate: Estimate  # the share, over all personas asked there
 
 
@@ -116,8 +119,7 @@ class ProviderMetrics(Record):
     agreement: float | None  # mean share of a judge's votes that say the same; null where nothing was judged
     measures: tuple[Measure, ...]  # the figures
     turns: Spread  # replies until a request was done or given up
-    latency: Spread  # of the changes that were noticed: sessions to the first request that shows it
-    time_to_notice: Latency  # the same of all changes, those that were never noticed among them
+    latency: Latency  # sessions from a change to the first request that shows it
     detection_by_chance: float | None  # share of changes that replies at random, one of four, would notice
     changes: int  # changes that were tested
     noticed: int  # changes that some request shows
@@ -128,7 +130,6 @@ class ProviderMetrics(Record):
     cut: int  # sections that would have been longer without the budget
     parts: tuple[Part, ...]  # the headline figures by attribute, by category, by context, by persona
     curve: tuple[CurvePoint, ...]  # the first headline figure along the timeline
-    after_change: tuple[CurvePoint, ...]  # the same of what has changed, by sessions since the change
     shifts: tuple[int, ...]  # after how many sessions preferences changed, over all personas
 
 
@@ -138,8 +139,11 @@ class Metrics(Record):
     format_version: Literal[2] = 2  # version of this form
     experiment_id: str
     headlines: tuple[str, ...]  # figures that parts are given of; the first one decides
+    chance: float | None  # what guessing reaches in the first one; null where nothing can be guessed
     providers: tuple[ProviderMetrics, ...]  # in the order of the file
-    differences: tuple[Difference, ...]  # of each figure, each provider against each before it
+    differences: tuple[
+        Difference, ...
+    ]  # the one family: architectures against controls, in the first headline
 
 
 ProbeStatus = Literal["scored", "unready", "failed", "missing"]
@@ -181,13 +185,21 @@ class ProbeRecord:
     shows_stale: bool | None = None
     shows_other: bool | None = None
     shows_unlabelled: bool | None = None  # the other context's in an entry that does not name that context
+    shows_unknown: bool | None = None  # a setting of the attribute that this user never had or heard of
     shows_decoy: bool | None = None
+    taken: Shown | None = None  # the setting that a fixed reader takes from the section
+    choices: int | None = None  # settings or given answers of which a guess would take one
     leaks: bool | None = None  # whether it holds a phrase of another persona
+    read: bool = False  # whether a reader answers it in its own words, and a right answer is known
+    has_answer: bool = False  # whether the data gives an answer in words
+    answer_f1: float | None = None  # token F1 of the reply; of a question without an answer 1 for saying so
+    exact: bool | None = None  # whether the reply is the answer, word by word
+    answer_shown: float | None = None  # share of the answer's words in the section, rare ones weighing more
+    nonsense_shown: float | None = None  # the same of as many words, the most frequent ones
     gold: int = 0  # turns that hold the answer
     unresolved: int = 0  # ids of the data that name no turn
     found: int | None = None  # of gold, those whose words stand in the section
-    overlapping: int | None = None  # of gold, those with which a sentence of the section shares its words
-    claimed: int | None = None  # of gold, those that entries name by id; None where no entry names any
+    ranks: list[int] | None = None  # of each that was found the place of its entry in the section, from 1
     relevant_tokens: int | None = None  # of entries that hold evidence, or the setting in force
     first_relevant_tokens: int | None = None  # up to the end of the first such entry; None without one
     items: int | None = None  # entries shown
@@ -221,8 +233,9 @@ class ProbeRecord:
 
 _FIELDS = tuple(field.name for field in fields(ProbeRecord))
 # What the section decides alone, whoever replies and judges.
-OF_SECTION = ("shows_current", "shows_stale", "shows_other", "shows_unlabelled", "shows_decoy", "leaks", "found",
-              "overlapping", "claimed", "relevant_tokens", "first_relevant_tokens")  # fmt: skip
+OF_SECTION = ("shows_current", "shows_stale", "shows_other", "shows_unlabelled", "shows_unknown", "shows_decoy",
+              "taken", "choices", "leaks", "found", "ranks", "answer_shown", "nonsense_shown", "relevant_tokens",
+              "first_relevant_tokens")  # fmt: skip
 
 
 class Sample(NamedTuple):

@@ -21,13 +21,6 @@ _ABSTAINS = re.compile(
     r"\b(not|never|n't|nothing|no (information|mention|record|idea|answer)|unknown|unclear|cannot|unable)\b|n't\b"
     "|没有|没提|不知道|不清楚|未提|从未|无法"
 )
-_CONTENT = re.compile(r"[^\W_]{4,}|\d+|[\u4e00-\u9fff]{2}")
-_SHARED = 3
-# When an extracted fact counts as telling of a turn: in the manifest, and under the figure.
-OVERLAP_RULE = (
-    f"A sentence of the section shares at least {_SHARED} words with the turn, and half of its own; words are "
-    "numbers, pairs of Chinese characters, and what has four letters or more."
-)
 _LONGEST_LABELS = 300
 _LABEL_END = re.compile(r"[:)\]>-] ")
 
@@ -73,11 +66,6 @@ def holds(text: str, phrases: Iterable[str]) -> bool:
 
 
 _plain_phrase = lru_cache(maxsize=4096)(plain)
-
-
-@lru_cache(maxsize=4096)
-def _content_words(text: str) -> frozenset[str]:
-    return frozenset(_CONTENT.findall(text))
 
 
 def sentences_with(section: str, phrases: Sequence[str]) -> tuple[list[str], str | None]:
@@ -126,21 +114,6 @@ class WholeTurns:
             at += height
         return frozenset(turn for turn, text in self.plain.items() if text in found)
 
-    def overlapped(self, section: str, turns: Iterable[str]) -> frozenset[str]:
-        """Of some turns those with which a sentence of a section shares its words; see :data:`OVERLAP_RULE`."""
-        facts = [
-            words
-            for entry in entries_of(section)
-            for said in _SENTENCE.split(plain(LABELS.sub("", entry.text, count=1)))
-            if len(words := _content_words(said)) >= _SHARED
-        ]
-
-        def shares(turn: str) -> bool:
-            words = _content_words(self.plain[turn])
-            return any(len(fact & words) >= max(_SHARED, len(fact) / 2) for fact in facts)
-
-        return frozenset(filter(shares, turns))
-
     def _whole(self, text: str, first_line: int) -> str | None:
         """The turn that a text is, whatever labels precede it in its first line, which has so many characters."""
         within = min(first_line, _LONGEST_LABELS)
@@ -155,12 +128,14 @@ def settings_shown(
     other_context: str | None,
     foreign: Sequence[str] = (),
     wordings: Callable[[str], Sequence[str]] = lambda marker: (marker,),
+    settings: Sequence[str] = (),
 ) -> dict[str, bool | None]:
     """Which settings of a cell a section holds: the fields of a record that begin with ``shows``, and ``leaks``.
 
-    ``other_context`` was not asked for, ``foreign`` are phrases of other personas, and ``wordings`` gives every way
-    in which a setting is said.
+    ``other_context`` was not asked for, ``foreign`` are phrases of other personas, ``wordings`` gives every way in
+    which a setting is said, and ``settings`` are all that the attribute has.
     """
+    of_user = {truth.current, *truth.stale, *truth.other, *truth.decoys}
     text = plain(section)
 
     def said(*markers: str) -> list[str]:
@@ -176,6 +151,7 @@ def settings_shown(
         "shows_stale": holds(text, said(*truth.stale)),
         "shows_other": holds(text, other),
         "shows_unlabelled": unlabelled,
+        "shows_unknown": holds(text, said(*(each for each in settings if each not in of_user))),
         "shows_decoy": holds(text, said(*truth.decoys)),
         "leaks": holds(text, foreign),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from memory.bench.scores.figures import Requests
-from memory.bench.scores.metrics import experiment_metrics, provider_metrics
+from memory.bench.scores.metrics import Rival, experiment_metrics, provider_metrics
 from memory.bench.scores.model import Estimate, ProbeRecord, ProviderMetrics, Sample
 
 _COUNT = iter(range(10**6))
@@ -43,7 +44,7 @@ def figure(variant: ProviderMetrics, name: str) -> tuple[float | None, int]:
 
 
 def of(beats: Sequence[Sample]) -> ProviderMetrics:
-    return provider_metrics("mem0", Requests(beats), ("style fit",))
+    return provider_metrics("mem0", Requests(beats), ("style fit",), Rival("mem0"))
 
 
 BROKEN: dict[str, Any] = {"first": None, "fit_first": None}
@@ -109,11 +110,13 @@ def test_contexts_are_told_apart_or_mixed_up() -> None:
             beat(first="other"),
         ]
     )
-    assert figure(variant, "discrimination") == (0.5, 3), "neither is one half, and no way out"
+    assert figure(variant, "discrimination") == (pytest.approx(1 / 3), 3), (
+        "showing nothing tells nothing apart"
+    )
     assert figure(variant, "contamination") == (pytest.approx(1 / 3), 3)
 
 
-def test_a_change_is_noticed_once_and_may_be_forgotten_again() -> None:
+def test_a_change_is_forgotten_by_whoever_does_not_show_it_noticed_or_not() -> None:
     def at(after: int, first: str, change: str = "c1") -> Sample:
         return beat(first=first, after=after, change=change, since=10)
 
@@ -129,12 +132,12 @@ def test_a_change_is_noticed_once_and_may_be_forgotten_again() -> None:
         ]
     )
     assert figure(variant, "detection") == (0.5, 2), "one lucky reply is no notice"
-    assert figure(variant, "stale reversion") == (0.25, 4)
-    assert figure(variant, "forgetting") == (0.5, 4)
+    assert figure(variant, "stale reversion") == (pytest.approx(4 / 12), 12)
+    assert figure(variant, "forgetting") == (pytest.approx(6 / 12), 12)
     assert (variant.changes, variant.noticed) == (2, 1)
-    assert (variant.latency.mean, variant.shifts) == (4.0, (10,))
-    waited = variant.time_to_notice
-    assert (waited.n, waited.censored, waited.median, waited.low) == (2, 1, 4.0, None)
+    assert variant.shifts == (10,)
+    waited = variant.latency
+    assert (waited.n, waited.censored, waited.median) == (2, 1, 4.0)
 
 
 def test_who_never_learns_notices_by_chance_what_the_page_says() -> None:
@@ -159,12 +162,13 @@ def test_effort_coherence_whole_sessions_and_preferences_where_none_belongs() ->
             beat(session_id="one"),
             beat(session_id="one", turns=3, first="unknown"),
             beat(session_id="two", repeated=True, coherent=True),
+            beat(session_id="two", repeated=True, coherent=True, first="unknown"),
             beat(session_id="two", repeated=True, coherent=True, kind="neutral"),
             beat(session_id="two", repeated=True, coherent=False, kind="neutral", fit_first=False),
         ]
     )
-    assert figure(variant, "felt effort") == (pytest.approx(1 / 5), 5)
-    assert figure(variant, "coherence") == (pytest.approx(2 / 3), 3)
+    assert figure(variant, "felt effort") == (pytest.approx(1 / 6), 6)
+    assert figure(variant, "coherence") == (0.5, 4), "the same wrong setting twice is no merit"
     assert figure(variant, "overall") == (0.0, 2)
     assert figure(variant, "over-personalisation") == (0.5, 2)
 
@@ -173,33 +177,37 @@ def test_the_section_is_judged_by_what_it_holds() -> None:
     changed = {"wanted": True, "has_stale": True, "has_other": True, "shows_stale": True}
     variant = of(
         [
-            beat(shows_current=True, **changed, shows_unlabelled=False, items=2),
-            beat(shows_current=False, **changed, shows_unlabelled=True, items=1),
-            beat(wanted=True, shows_current=True, shows_stale=False, shows_decoy=True, items=3),
-            beat(wanted=True, shows_current=False, shows_decoy=False, items=0),
+            beat(shows_current=True, **changed, shows_unlabelled=False, items=2, taken="current"),
+            beat(shows_current=False, **changed, shows_unlabelled=True, items=1, taken="stale"),
+            beat(
+                wanted=True, shows_current=True, shows_stale=False, shows_decoy=True, items=3, taken="current",
+                shows_unknown=True,
+            ),
+            beat(wanted=True, shows_current=False, shows_decoy=False, items=0, taken="nothing"),
         ]
-    )
+    )  # fmt: skip
+    assert figure(variant, "read right") == (0.25, 4), "settings that the user never had are noise"
     assert figure(variant, "shown") == (0.5, 4)
-    assert figure(variant, "shown alone") == (0.25, 4), "an older one beside it can be mistaken for it"
+    assert figure(variant, "shown alone") == (0.0, 4), "an older one beside it can be mistaken for it"
     assert figure(variant, "stale rate") == (0.5, 2)
-    assert figure(variant, "stale shown") == (1.0, 2)
     assert figure(variant, "mixed contexts") == (0.5, 2)
     assert figure(variant, "nothing shown") == (0.25, 4)
 
 
-def test_evidence_is_words_and_a_claim_stands_apart() -> None:
+def test_evidence_is_words_and_ranks_are_those_of_the_field() -> None:
     asked: dict[str, Any] = {"kind": "question", "judged": False, "first": None, "fit_first": None, "gold": 2}
     variant = of(
         [
-            beat(**asked, found=0, claimed=2, tokens=100, relevant_tokens=0),
-            beat(**asked, found=2, claimed=None, tokens=100, relevant_tokens=40),
+            beat(**asked, found=0, ranks=[], tokens=100, relevant_tokens=0),
+            beat(**asked, found=2, ranks=[2, 6], tokens=100, relevant_tokens=40),
             beat(**{**asked, "gold": 0}),
         ]
     )
     assert figure(variant, "evidence recall") == (0.5, 2)
-    assert figure(variant, "claimed recall") == (1.0, 1), "unknown where no entry names a turn"
-    assert figure(variant, "all evidence") == figure(variant, "any evidence") == (0.5, 2)
-    assert figure(variant, "evidence recall, pooled") == (0.5, 4)
+    assert [figure(variant, f"recall@{first}") for first in (1, 5, 10)] == [(0.0, 2), (0.25, 2), (0.5, 2)]
+    assert figure(variant, "MRR") == (0.25, 2)
+    gain = 1 / math.log2(3) + 1 / math.log2(7)
+    assert figure(variant, "nDCG@10") == (pytest.approx(gain / (1 + 1 / math.log2(3)) / 2), 2)
     assert figure(variant, "relevant tokens") == (0.2, 2)
 
 
@@ -274,9 +282,9 @@ def hand(table: str) -> list[Sample]:
 def test_figures_are_those_worked_out_by_hand() -> None:
     metrics = experiment_metrics("game", [("one", hand(HAND)), ("two", hand(OTHER))])
     first, second = metrics.providers
-    # Five of eight suit, 2 of ada's four and 3 of bob's; one shows the other's setting, two show neither.
+    # Five of eight suit, 2 of ada's four and 3 of bob's; one shows the other's setting.
     assert figure(first, "style fit") == (5 / 8, 8)
-    assert figure(first, "discrimination") == (6 / 8, 8)
+    assert figure(first, "discrimination") == (5 / 8, 8)
     assert figure(first, "contamination") == (1 / 8, 8)
     assert figure(first, "felt effort") == (3 / 8, 8)
     assert figure(first, "overall") == (1 / 4, 4)
@@ -288,12 +296,8 @@ def test_figures_are_those_worked_out_by_hand() -> None:
     assert fit.clusters == 2
     assert fit.low is None, "of two personas nothing can be said"
     # Pairs: a +1 for both, b -1 for ada, d +1 for both: +4 -1 of 8. Ada +1, bob +2; 4 x 3/8 = 1 1/2 each.
-    (paired,) = [each for each in metrics.differences if each.figure == "style fit"]
+    (paired,) = metrics.differences
     assert (paired.value, paired.n, paired.clusters) == (3 / 8, 8, 2)
-    (mixed,) = [each for each in metrics.differences if each.figure == "contamination"]
-    assert (mixed.value, mixed.n) == (-1 / 8, 8)
-    (whole,) = [each for each in metrics.differences if each.figure == "overall"]
-    assert (whole.value, whole.n) == (1 / 4, 4)
 
 
 def test_a_session_of_which_a_request_failed_is_a_bad_one() -> None:
@@ -319,13 +323,70 @@ def test_a_change_is_noticed_by_what_was_seen_and_unknown_where_the_first_look_i
     )
     found = estimate(variant, "detection")
     assert (found.n, found.missing, found.worst, found.best) == (2, 1, pytest.approx(1 / 3), 1.0)
-    assert figure(variant, "stale reversion") == (1.0, 1), "a request that failed shows nothing new"
+    assert estimate(variant, "forgetting").failed == 2, "a request that failed shows nothing new"
 
 
 def test_questions_have_a_figure_of_their_own() -> None:
     variant = of([beat(kind="question"), beat(kind="question", first="unknown", session_id="question")])
     assert figure(variant, "right answers") == (0.5, 2)
     assert figure(variant, "style fit") == figure(variant, "overall") == (None, 0)
+
+
+def test_answers_are_scored_by_their_words_where_no_judge_reads_them() -> None:
+    asked: dict[str, Any] = {
+        "kind": "question",
+        "judged": False,
+        "read": True,
+        "first": None,
+        "fit_first": None,
+    }
+    variant = of(
+        [
+            beat(**asked, answer_f1=0.5, exact=False),
+            beat(**asked, answer_f1=1.0, exact=True),
+            beat(**{**asked, "status": "failed"}),
+        ]
+    )
+    assert figure(variant, "answer F1") == (0.5, 3)
+    assert figure(variant, "exact match") == (pytest.approx(1 / 3), 3)
+    assert figure(variant, "right answers") == (None, 0)
+
+
+def test_floors_and_ceilings_are_compared_with_nobody_and_have_no_interval() -> None:
+    def samples(share: float) -> list[Sample]:
+        return [
+            beat(who, probe_id=f"{who}{at}", first="current" if at < 8 * share else "nothing")
+            for who in "abcdefg"
+            for at in range(8)
+        ]
+
+    rivals = {
+        "mem0": Rival("mem0", "architecture"),
+        "graphiti": Rival("graphiti", "architecture"),
+        "rag": Rival("rag"),
+        "history": Rival("history"),
+        "floor": Rival("floor", "reference"),
+    }
+    providers = [(label, samples(0.5)) for label in rivals]
+    metrics = experiment_metrics("game", providers, rivals)
+    pairs = [(found.first, found.second) for found in metrics.differences]
+    assert pairs == [(one, other) for one in ("mem0", "graphiti") for other in ("rag", "history")]
+    assert {found.family for found in metrics.differences} == {4}
+    assert {found.figure for found in metrics.differences} == {"style fit"}
+    floor = next(provider for provider in metrics.providers if provider.label == "floor")
+    assert (estimate(floor, "style fit").value, estimate(floor, "style fit").low) == (0.5, None)
+    named = experiment_metrics("game", providers, {**rivals, "rag": Rival("rag", named=True)})
+    assert [(found.first, found.second) for found in named.differences] == [
+        ("mem0", "rag"),
+        ("graphiti", "rag"),
+    ]
+
+
+def test_who_failed_a_request_is_in_no_comparison() -> None:
+    lost = [beat("a", probe_id="1"), beat("a", probe_id="2", status="failed", **BROKEN)]
+    whole = [beat("a", probe_id="1"), beat("a", probe_id="2")]
+    metrics = experiment_metrics("game", [("one", lost), ("two", whole), ("three", whole)])
+    assert [(found.first, found.second) for found in metrics.differences] == [("two", "three")]
 
 
 def test_a_request_that_was_given_up_was_no_easy_one() -> None:

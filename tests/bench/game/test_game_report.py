@@ -17,13 +17,14 @@ from game_support import lines, play
 from memory.bench.data.personamem import _NEEDED as _PERSONAMEM
 from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.manifest import CellRecord, LlmUse, PhaseRecord
+from memory.bench.engine.settings import REFERENCES
 from memory.bench.report import plots, report, tables
 from memory.bench.report.page import Block
 from memory.bench.report.results import Entry, Results, results_of
 from memory.bench.report.verdict import verdict
 from memory.bench.scores.figures import BY_NAME
 from memory.bench.scores.intervals import METHOD
-from memory.bench.scores.metrics import experiment_metrics
+from memory.bench.scores.metrics import Rival, experiment_metrics
 from memory.bench.scores.model import CurvePoint, Difference, Estimate, ProbeRecord, Sample
 
 
@@ -37,15 +38,27 @@ def _record(number: int, after: int, fit: bool, **more: Any) -> ProbeRecord:
 
 def _variant(label: str, kind: str, tokens: int | None = 600, condition: str | None = None) -> Any:
     provider = SimpleNamespace(kind=kind, condition=condition, backend=None)
+    standing = "reference" if condition in REFERENCES else kind
     return SimpleNamespace(
-        label=label, provider=provider, budget=SimpleNamespace(max_tokens=tokens, max_items=None)
+        label=label,
+        series=label,
+        standing=standing,
+        provider=provider,
+        budget=SimpleNamespace(max_tokens=tokens, max_items=None),
+        models=(),
     )
 
 
 def _results(samples: dict[str, list[Sample]], kinds: dict[str, str] | None = None, **shown: str) -> Results:
-    metrics = experiment_metrics("e", list(samples.items()), shown=shown)
     kinds = kinds or {}
-    manifest: Any = SimpleNamespace(left_out=())
+    rivals = {
+        label: Rival(
+            shown.get(label, label), _variant(label, kinds.get(label, "control"), condition=label).standing
+        )
+        for label in samples
+    }
+    metrics = experiment_metrics("e", list(samples.items()), rivals)
+    manifest: Any = SimpleNamespace(left_out=(), settings={}, notes=(), roles=())
     entries = tuple(
         Entry(
             _variant(provider.label, kinds.get(provider.label, "control"), condition=provider.label),
@@ -76,7 +89,8 @@ def _with(results: Results, **fields: Any) -> Results:
 
 
 def _learning(results: Results) -> Block:
-    return plots.learning(results, "style fit")
+    (block,) = plots.learning(results, "style fit")
+    return block
 
 
 def _strokes(block: Block) -> list[tuple[str, str | None]]:
@@ -131,22 +145,26 @@ def test_changes_are_marked_and_named() -> None:
     assert "after session 3, 5" in block.note
 
 
-def test_nothing_scored_draws_nothing_and_says_so() -> None:
-    block = _learning(_results({"one": []}))
-    assert "nothing" in unescape(str(block.plot))
-    assert "A point" not in block.note
+@pytest.mark.parametrize("fits", [[], [True]])
+def test_a_curve_without_two_points_is_not_drawn(fits: list[bool]) -> None:
+    assert [*plots.learning(_fits(one=fits), "style fit")] == []
 
 
-def test_a_point_stands_at_its_cost_and_its_quality() -> None:
-    results = _fits(one=[True, True], two=[True, False], three=[])
-    cheap = results.entries[0].metrics.tokens.model_copy(update={"mean": 50.0})
-    plot = str(plots.price(_with(results, tokens=cheap), "style fit").plot)
-    dot, square = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"|<polygon points="([^"]+)"', plot)[:2]
-    assert (float(dot[0]), float(dot[1])) == ((48 + 400 - 24) / 2, 12)
-    corners = [tuple(map(float, corner.split(","))) for corner in square[2].split()]
-    assert sum(x for x, _ in corners) / 4 == 400 - 24
-    assert round(sum(y for _, y in corners) / 4, 1) == (190 + 12) / 2
-    assert plot.count("three") == 1, "in the legend, without a point"
+def test_bars_are_ranked_within_architectures_controls_and_references() -> None:
+    values = {"low": 1, "no_memory": 0, "high": 3, "rag": 2, "history": 4}
+    samples = {
+        label: [Sample("c", _record(at, at, at < right)) for at in range(4)]
+        for label, right in values.items()
+    }
+    results = _results(samples, {"low": "architecture", "high": "architecture"})
+    plot = str(plots.ranked(results.entries, "style fit").plot)
+    names = [text for text in re.findall(r">([^<>]+)</text>", plot) if not text.endswith("%")]
+    assert names == ["architectures", "high", "low", "controls", "history", "rag", "references", "no_memory"]
+
+
+def test_a_provider_has_one_colour_on_every_page() -> None:
+    first, second = _fits(one=[True] * 2, two=[True] * 2), _fits(zero=[True] * 2, two=[True] * 2)
+    assert _strokes(_learning(first))[1][0] == _strokes(_learning(second))[1][0] == plots.colour_of("two")
 
 
 def test_where_a_provider_lost_is_said_in_a_sentence() -> None:
@@ -175,9 +193,9 @@ def test_where_there_is_nothing_to_tell_apart_the_sentence_says_so() -> None:
 
 def test_a_long_name_stands_in_the_legend_whole() -> None:
     name = "mem0 (control, the same as simple_rag; lexical embedder)"
-    samples = [Sample("c", _record(1, 1, True))]
+    samples = [Sample("c", _record(at, at, True)) for at in (1, 2)]
     results = _results({"a": samples, "b": samples}, a=name, b="one")
-    for block in (_learning(results), plots.price(results, "style fit")):
+    for block in (_learning(results),):
         texts = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" class="label"[^>]*>([^<]*)<', str(block.plot))
         assert " ".join(unescape(text) for _, _, text in texts) == f"{name} one"
         assert all(float(x) + 6.8 * len(text) <= 400 for x, _, text in texts)
@@ -204,9 +222,8 @@ def _won(low: float | None, high: float | None, value: float = 0.25) -> str:
     }
     results = _results(samples, {"mem0": "architecture"})
     found = Difference(
-        figure="style fit", first="rag", second="mem0", value=-value, n=4, clusters=6,
-        low=None if high is None else -high, high=None if low is None else -low,
-    )  # fmt: skip
+        figure="style fit", first="mem0", second="rag", value=value, n=4, clusters=6, low=low, high=high
+    )
     metrics = results.metrics.model_copy(update={"differences": (found,)})
     (sentence,) = verdict(Results(results.name, results.manifests, results.entries, metrics))
     return sentence
@@ -215,8 +232,8 @@ def _won(low: float | None, high: float | None, value: float = 0.25) -> str:
 def test_who_won_is_said_with_how_sure_it_is() -> None:
     """The best architecture against the best control: floor and ceiling are nobody's rivals."""
     assert _won(0.1, 0.4) == (
-        "At 600 tokens, mem0 reaches 75.0% in style fit; 25.0 points more than rag, the best control "
-        "(95 % interval +10.0% to +40.0%)."
+        "At 600 tokens, mem0 reaches 75.0% in style fit, of 4 requests; 25.0 points more than rag, the best "
+        "control (95 % interval +10.0% to +40.0%)."
     )
     unsure = "not distinguishable from rag, the best control (+25.0%; 95 % interval -10.0% to +60.0%)"
     assert unsure in _won(-0.1, 0.6)
@@ -227,57 +244,92 @@ def test_who_won_is_said_with_how_sure_it_is() -> None:
 def test_without_an_architecture_nobody_is_said_to_have_won() -> None:
     (sentence,) = verdict(_fits(one=[True], two=[False]))
     assert sentence == (
-        "At 600 tokens, no memory architecture was played; of the controls one reaches 100.0% in style fit, "
-        "the most; 100.0 points more than two, the next, with too few personas to say how sure that is."
+        "At 600 tokens, no memory architecture was played; of the controls, one reaches 100.0% in style fit, of 1 "
+        "requests, the most; 100.0 points more than two, the next, with too few personas to say how sure that is."
     )
     (equal,) = verdict(_fits(one=[True], two=[True]))
-    assert equal.endswith("reaches 100.0% in style fit, the most; exactly as much as two, the next.")
+    assert equal.endswith("the most; exactly as much as two, the next.")
     (alone,) = verdict(_fits(one=[True]))
-    assert alone.endswith("in style fit, the most.")
+    assert alone.endswith("the most; nothing comparable was played beside it.")
     assert verdict(_results({"one": []})) == ["Nothing could be scored."]
 
 
-def test_floor_and_ceiling_alone_are_known_and_nobody_is_said_to_have_won() -> None:
+def test_floor_and_ceiling_alone_are_ranked_by_nobody() -> None:
     (sentence,) = verdict(_fits(no_memory=[False], oracle_ipas=[True]))
-    assert sentence == (
-        "At 600 tokens, nothing but floor or ceiling was played: no_memory 0.0% and oracle_ipas 100.0% in style "
-        "fit."
+    assert sentence == "At 600 tokens, there is nobody to rank by style fit."
+
+
+def test_nobody_wins_with_nothing_with_failures_or_by_guessing() -> None:
+    (nothing,) = verdict(_fits(one=[False], two=[False]))
+    assert nothing == "At 600 tokens, no control gets above 0 % in style fit."
+    good = [Sample("c", _record(at, at, True)) for at in range(4)]
+    lost = [*good[1:], Sample("c", replace(good[0].record, status="failed", fit_first=None))]
+    results = _results({"mem0": lost, "rag": good}, {"mem0": "architecture"})
+    first, second = verdict(results)
+    assert "mem0" not in first
+    assert second == "mem0 is not ranked: of 4 requests 1 failed."
+    guesses = [Sample("c", _record(at, at, at == 0, choices=4)) for at in range(4)]
+    (guessed,) = verdict(_results({"mem0": guesses}, {"mem0": "architecture"}))
+    assert guessed == (
+        "At 600 tokens, nobody is shown to be better than guessing (25.0%): mem0 reaches 25.0% in style fit, of 4 "
+        "requests."
     )
 
 
 # -- what it cost -----------------------------------------------------------------------------------------
 
 
-def _cell(label: str, p50: float, calls: int | None, tokens: int | None, **counts: int) -> Any:
-    timings = {"wait": PhaseRecord(calls=1, total_ms=p50, p50=p50, p95=2 * p50, p99=None)}
-    usage = {"ingest": LlmUse(calls=calls, tokens=tokens), "retrieve": LlmUse(calls=0, tokens=0)}
+def _cell(place: Path, label: str, waits: list[float], tokens: int | None, **counts: int) -> Any:
+    place.mkdir()
+    (place / "times.jsonl").write_text(json.dumps({"wait": waits}) + "\n", encoding="utf-8")
+    total = sum(waits)
+    timings = {"wait": PhaseRecord(calls=1, total_ms=total, p50=None, p95=None, p99=None)}
+    usage = {"ingest": LlmUse(calls=3, tokens=tokens), "retrieve": LlmUse(calls=0, tokens=0)}
     record = CellRecord.model_construct(
-        label=label, status="completed", counts=counts, timings=timings, usage=usage, resumed=0
+        label=label, status="completed", counts=counts, timings=timings, usage=usage, resumed=0, models={}
     )
-    return Path(), record
+    return place, record
 
 
-def test_costs_are_summed_by_provider_and_what_was_not_said_is_unknown() -> None:
+def _costed(tmp_path: Path, prices: dict[str, Any] | None = None) -> Results:
     results = _fits(one=[True], two=[True])
-    first, second = results.entries
     cells = (
-        (_cell("one", 2.0, 1, 70, events=1, context_tokens=40), _cell("one", 8.0, 2, 80, events=1)),
-        (_cell("two", 1.0, 4, None, events=2, written_tokens=1400),),
+        (
+            _cell(tmp_path / "a", "one", [2000.0], 70, events=1, messages=2, context_tokens=40),
+            _cell(tmp_path / "b", "one", [4000.0, 9000.0], 80, events=1, messages=2),
+        ),
+        (_cell(tmp_path / "c", "two", [1.0], None, events=2, messages=4, written_tokens=1400),),
     )
-    entries = tuple(
-        Entry(entry.variant, entry.metrics, found, entry.manifest)
-        for entry, found in zip((first, second), cells, strict=True)
-    )
-    costed = Results(results.name, results.manifests, entries, results.metrics)
-    columns, rows = tables.costs(costed)
-    assert rows == [
-        ["one", "2 of 2", "2", "0", "0", "40", "3", "150", "0", "0", "0 of 1", "0"],
-        ["two", "1 of 1", "2", "1,400", "0", "0", "4", "unknown", "0", "0", "0 of 1", "0"],
-    ]
-    assert len(columns) == len(rows[0])
-    columns, rows = tables.times(costed)
-    until_ready = columns.index("until ready, ms")
-    assert [row[until_ready] for row in rows] == ["8.0 / 16.0 / –", "1.0 / 2.0 / –"]
+    manifest: Any = SimpleNamespace(left_out=(), settings={"prices": prices or {}}, notes=(), roles=())
+    entries = []
+    for entry, found in zip(results.entries, cells, strict=True):
+        entry.variant.models = ("m",)
+        entries.append(Entry(entry.variant, entry.metrics, found, manifest))
+    return Results(results.name, (manifest,), tuple(entries), results.metrics)
+
+
+def test_costs_are_summed_by_provider_and_what_was_not_said_is_unknown(tmp_path: Path) -> None:
+    columns, rows = tables.costs(_costed(tmp_path))
+    assert columns == ["", "one", "two"]
+    found = {name: values for name, *values in rows}
+    assert found["tokens written"] == ["0", "1,400"]
+    assert found["tokens read"] == ["40", "0"]
+    assert found["model tokens to write"] == ["150", "unknown"]
+    assert found["a thousand messages: model calls"] == ["1,500", "750"]
+    assert found["a thousand messages: model tokens"] == ["37,500", "unknown"]
+    assert found["a thousand messages: seconds to write"] == ["3,750", "0.2"]
+    assert found["money"] == ["no prices given"] * 2
+
+
+def test_money_is_a_range_where_input_and_output_are_not_told_apart(tmp_path: Path) -> None:
+    _, rows = tables.costs(_costed(tmp_path, {"m": {"input": 1.0, "output": 4.0}}))
+    assert rows[-1] == ["money", "0.00015 to 0.0006", "unknown"]
+
+
+def test_times_are_those_of_all_calls_and_not_of_a_middle_cell(tmp_path: Path) -> None:
+    columns, rows = tables.times(_costed(tmp_path))
+    until_ready = columns.index("until ready\np50 / p95")
+    assert [row[until_ready] for row in rows] == ["4,000.0 / 8,500.0", "1.0 / 1.0"]
 
 
 def test_questions_are_counted_as_the_slot_counts_them(tmp_path: Path) -> None:
@@ -285,7 +337,9 @@ def test_questions_are_counted_as_the_slot_counts_them(tmp_path: Path) -> None:
     (cell,) = outcome.manifest.cells
     (journal,) = tmp_path.rglob("journal.jsonl")
     turns = [row for row in lines(journal) if row["kind"] == "turn"]
-    assert cell.counts["asked_tokens"] == sum(-(-len(row["user"].encode()) // 4) for row in turns) > 0
+    (texts,) = tmp_path.rglob("texts.jsonl")
+    asked = [row["user"] for row in (*turns, *lines(texts))]
+    assert cell.counts["asked_tokens"] == sum(-(-len(said.encode()) // 4) for said in asked) > 0
     assert cell.usage["ingest"] == LlmUse(calls=0, tokens=0)
 
 
@@ -300,7 +354,7 @@ def test_the_page_says_what_its_figures_count_and_how_far_to_trust_them(tmp_path
     outcome = play(tmp_path, "no_memory", "full_history")
     page = _page_of(outcome)
     results = results_of(outcome.directory, outcome.manifest, outcome.metrics)
-    names = [*tables.main_figures(results), *tables.retrieval_figures(results)]
+    names = [name for faults in (False, True) for name in tables.further_figures(results, faults=faults)]
     for meaning in (METHOD, *(BY_NAME[name].meaning for name in names), *verdict(results)):
         assert meaning in page
     assert BY_NAME["right answers"].meaning not in page
@@ -373,7 +427,7 @@ def test_the_page_of_a_large_run_stays_below_2_mb(tmp_path: Path) -> None:
     metrics = once.metrics.model_copy(update={"differences": once.metrics.differences * 50})
     page = report.render(replace(once, entries=once.entries * 12, metrics=metrics))
     assert 1_000_000 < len(page.encode()) < 2_000_000
-    assert page.count("Request by request: ") == 2 * 24, "each in the contents, and where it stands"
+    assert page.count("Requests of ") == 24
     assert "&lt;first&gt;" in page
     assert "&lt;last&gt;" in page
     assert "characters left out; texts.jsonl has all" in page
@@ -382,10 +436,24 @@ def test_the_page_of_a_large_run_stays_below_2_mb(tmp_path: Path) -> None:
 
 def test_architectures_controls_and_references_stand_apart(tmp_path: Path) -> None:
     page = play(tmp_path, "no_memory", "full_history", "oracle_ipas").report.read_text("utf-8")
-    rows = re.findall(r'<tr class="group-(\w+)"><td>([^<]*)<small>', page)
-    assert rows[:3] == [("control", "full_history"), ("reference", "no_memory"), ("reference", "oracle_ipas")]
-    contents = re.findall(r'<a href="#(b\d+)">', page)
-    assert len(contents) == page.count("<section id=")
+    rows = re.findall(r'<tr class="group-(\w+)"><td[^>]*><a href="#(requests-\d)">([a-z_]+), (\w+)</a>', page)
+    assert rows == [
+        ("control", "requests-1", "full_history", "control"),
+        ("reference", "requests-2", "no_memory", "reference"),
+        ("reference", "requests-3", "oracle_ipas", "reference"),
+    ]
+    assert all(f'<details class="block" id="{anchor}">' in page for _, anchor, *_ in rows)
+
+
+def test_one_table_stands_open_and_has_six_columns_at_most(tmp_path: Path) -> None:
+    page = play(tmp_path, "no_memory", "full_history", "simple_rag").report.read_text("utf-8")
+    folded = r'<details class="block".*?</details>\s*(?=<details class="block"|<script>)'
+    unfolded = re.sub(folded, "", page, flags=re.DOTALL)
+    heads = re.findall(r"<thead><tr>(.*?)</tr>", unfolded, flags=re.DOTALL)
+    assert [head.count("<th>") for head in heads] == [6]
+    first = re.search(r"<h1>([^<]+)", page)
+    assert first is not None
+    assert "simple_rag" in unescape(first[1]), "line one says who won"
 
 
 def test_the_page_counts_the_data_of_all_seeds(tmp_path: Path) -> None:

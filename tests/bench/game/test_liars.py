@@ -306,13 +306,12 @@ def test_every_request_in_which_nothing_personal_belongs_can_be_failed(tmp_path:
     )
 
 
-@pytest.mark.parametrize(("memory", "recall", "claimed"), [(Honest, 1.0, 1.0), (ClaimsEverything, 0.0, 1.0)])
-def test_a_claim_is_no_evidence(tmp_path: Path, memory: Any, recall: float, claimed: float) -> None:
+@pytest.mark.parametrize(("memory", "recall"), [(Honest, 1.0), (ClaimsEverything, 0.0)])
+def test_a_claim_is_no_evidence(tmp_path: Path, memory: Any, recall: float) -> None:
     data = write_locomo(tmp_path / "talks.json")
     block = {"timeline": "locomo", "data": str(data), "output": str(tmp_path / "out")}
     outcome = asyncio.run(run(config_of(run=block), registry=registry_with(memory())))
-    found = figures(outcome)
-    assert (found["evidence recall"], found["claimed recall"]) == (recall, claimed)
+    assert figures(outcome)["evidence recall"] == recall
 
 
 def test_the_documented_table_is_this_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
 import resource
@@ -28,9 +29,9 @@ from memory.bench.engine.models import (
     ModelSimulator,
     Pace,
     RoleModel,
-    load_prompt,
     pace_of,
 )
+from memory.bench.engine.prompts import load_prompt
 from memory.bench.engine.role_set import RoleSet
 from memory.bench.engine.roles import Exchange, RuleAssistant
 from memory.contract.errors import BackendRateLimited, BackendRejected
@@ -121,7 +122,7 @@ def test_a_game_played_by_models_scores_by_what_they_say(tmp_path: Path) -> None
     roles = {role.role: role for role in done.manifest.roles}
     assert roles["judge"].prompt_sha256 == load_prompt("judge").sha256
     assert roles["judge"].prompt_version == 1
-    assert len({role.prompt_sha256 for role in roles.values()}) == 3
+    assert len({role.prompt_sha256 for role in roles.values()} - {None}) == 3
 
 
 def test_the_assistant_is_asked_by_the_session_loop_whether_it_is_tested_or_not(
@@ -180,7 +181,7 @@ def test_a_judge_that_answers_nonsense_is_counted_and_not_guessed_at(tmp_path: P
 def judged(*answers: str, votes: int = 1) -> Any:
     role = RoleModel(ScriptedProvider(answers), Meter(Path("/nowhere"), None, None))
     role.meter.add = lambda tokens: None  # type: ignore[method-assign]
-    judge = ModelJudge(role, votes)
+    judge = ModelJudge(role, votes, load_prompt("judge"))
     verdict = asyncio.run(judge.judge(SCRIPT, BEAT, [Exchange("What?", "So.")]))
     return verdict.fit, verdict.agreement, role.spent["unread"]
 
@@ -214,7 +215,7 @@ def test_votes_have_a_majority_or_none() -> None:
 
 def test_a_simulator_opens_with_the_goal_and_ends(tmp_path: Path) -> None:
     role = RoleModel(ScriptedProvider(["Shorter!", "DONE."]), Meter(tmp_path / "calls", None, None))
-    user = ModelSimulator(role)
+    user = ModelSimulator(role, load_prompt("simulator"))
 
     async def talk() -> list[str | None]:
         said = [await user.say(SCRIPT, BEAT, [])]
@@ -318,7 +319,7 @@ def test_another_model_of_the_environment_is_not_resumed(
     roles = {**ROLES, "judge": {"provider": "scripted", "options": options}}
     monkeypatch.setenv("JUDGE_MODEL", "large")
     done = begin(matrix(tmp_path, "no_memory", game=SMALL, roles=roles), models=models())
-    assert [role.model for role in done.manifest.roles] == [None, None, "large"]
+    assert [role.model for role in done.manifest.roles] == [None, None, "large", None, None]
 
     def again(**other: Any) -> Any:
         changed = {**ROLES, "judge": {"provider": "scripted", "options": {**options, **other}}}
@@ -335,15 +336,36 @@ def test_another_model_of_the_environment_is_not_resumed(
         again()
 
 
-def test_another_prompt_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = matrix(tmp_path, "no_memory", game=SMALL, roles=ROLES)
-    done = begin(experiment, models=models())
-    other = load_prompt("judge")
-    monkeypatch.setattr(
-        "memory.bench.engine.role_set.load_prompt", lambda role: type(other)("another", 2, "0" * 64)
-    )
-    with pytest.raises(ConfigError, match="cannot be resumed: roles"):
-        resume(experiment, done.directory, models=models())
+def test_another_prompt_is_not_resumed(tmp_path: Path) -> None:
+    """A file in place of our prompt: its hash stands in the manifest, and a changed one is another experiment."""
+    file = tmp_path / "judge.md"
+    file.write_text("Wish: {wish}\nTalk: {conversation}\nReply with JSON.", encoding="utf-8")
+    roles = {**ROLES, "judge": {"provider": "scripted", "prompt": str(file)}}
+    done = begin(matrix(tmp_path / "out", "no_memory", game=SMALL, roles=roles), models=models())
+    (judge,) = (role for role in done.manifest.roles if role.role == "judge")
+    assert judge.prompt_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert judge.prompt_version is None
+    load_prompt.cache_clear()
+    file.write_text("Another wish: {wish}\nTalk: {conversation}\nReply with JSON.", encoding="utf-8")
+    with pytest.raises(ConfigError, match="roles changed since it began"):
+        resume(
+            matrix(tmp_path / "out", "no_memory", game=SMALL, roles=roles), done.directory, models=models()
+        )
+
+
+def test_a_prompt_without_its_placeholder_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "judge.md"
+    file.write_text("Judge {conversation}.", encoding="utf-8")
+    roles: dict[str, Any] = {**ROLES, "judge": {"provider": "scripted", "prompt": str(file)}}
+    with pytest.raises(
+        ConfigError, match=r"roles\.judge\.prompt: .*judge\.md lacks the placeholder \{wish\}"
+    ):
+        begin(matrix(tmp_path / "out", "no_memory", game=SMALL, roles=roles), models=models())
+    roles["judge"]["prompt"] = str(tmp_path / "nowhere.md")
+    experiment = matrix(tmp_path / "out", "no_memory", game=SMALL, roles=roles)
+    with pytest.raises(ConfigError, match=r"nowhere\.md cannot be read"):
+        begin(experiment, models=models())
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_model_that_fails_ends_its_cell_with_the_reason(tmp_path: Path) -> None:
@@ -540,7 +562,9 @@ def test_seeds_and_temperatures_are_sent_and_recorded(tmp_path: Path) -> None:
     assert [options.seed for options in sent["judge"]][:6] == [100, 101, 102] * 2
     assert {options.seed for options in sent["simulator"]} == {None}
     recorded = {role.role: (role.seed, role.temperature) for role in done.manifest.roles}
-    assert recorded == {"assistant": (5, 0.5), "simulator": (None, None), "judge": (100, None)}
+    assert recorded["assistant"] == (5, 0.5)
+    assert recorded["judge"] == (100, None)
+    assert {recorded[role] for role in ("simulator", "reader", "answer_judge")} == {(None, None)}
     page = done.report.read_text(encoding="utf-8")
     assert "Models in the roles" in page
     assert "judge: scripted, temperature not given, seed 100, 3 votes" in page

@@ -22,7 +22,7 @@ from memory.bench.engine.files import CellJournal, Stopped
 from memory.bench.engine.play import CellPlayer
 from memory.bench.engine.roles import Exchange, Roles, RuleAssistant, RuleJudge, RuleSimulator, Verdict
 from memory.bench.scores.figures import Requests
-from memory.bench.scores.metrics import provider_metrics
+from memory.bench.scores.metrics import Rival, provider_metrics
 from memory.bench.scores.model import ProbeRecord, Sample
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FakeBackend
@@ -200,7 +200,7 @@ async def test_a_failed_retrieval_is_counted_and_is_no_empty_memory(tmp_path: Pa
     assert {record.error for record in failed} == {"BackendUnavailable"}
     assert None in {record.fit_first for record in failed}
     assert provider_metrics(
-        "x", Requests([Sample("c", record) for record in played.records]), ()
+        "x", Requests([Sample("c", record) for record in played.records]), (), Rival("x")
     ).failed == len(failed)
     assert played.counts["retrieve_errors"] > 0
     await slot.aclose()

@@ -10,7 +10,7 @@ import pytest
 
 from memory import ContextBudget, MemoryScope
 from memory.bench.data.language import load_language
-from memory.bench.engine.models import load_prompt
+from memory.bench.engine.prompts import load_prompt
 from memory.bench.engine.roles import Reader, RuleAssistant
 from memory.contract.events import Message
 from memory.contract.formatting import render_section
@@ -100,7 +100,7 @@ def test_eight_times_the_text_takes_about_eight_times_the_time(piece: str) -> No
 
 
 def reply(shown: str, said: str, *earlier: str, context: str = "work") -> str:
-    identity = load_prompt("assistant").text.format(context=context, now="2026-01-09 00:00")
+    identity = load_prompt("assistant").fill(context=context, now="2026-01-09 00:00")
     options = CompletionOptions(system_prompt=f"{identity}\n\n{shown}")
     messages = [Message(role="user", content=text) for text in (*earlier, said)]
     return asyncio.run(RuleAssistant(ENGLISH).complete(messages, options)).content

@@ -1,0 +1,95 @@
+"""Answers by their words: token F1 and exact match of a reply, and how much of the right answer a section shows."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+# A Chinese character is a word of its own, as scores for Chinese reading comprehension count.
+_WORD = re.compile(r"[\u4e00-\u9fff]|[^\W_]+")
+_ARTICLES = frozenset(("a", "an", "the"))
+FIRST = 10
+"""Entries of a section that nDCG looks at."""
+
+
+def words(text: str) -> list[str]:
+    """The words of a text as SQuAD's evaluation counts them (Rajpurkar et al. 2016): lower case, no articles."""
+    return [word for word in _WORD.findall(text.casefold()) if word not in _ARTICLES]
+
+
+def token_f1(reply: str, answer: str) -> float:
+    """The harmonic mean of precision and recall of a reply's words (Rajpurkar et al. 2016), from 0 to 1."""
+    said, wanted = Counter(words(reply)), Counter(words(answer))
+    common = (said & wanted).total()
+    return 2 * common / (said.total() + wanted.total()) if common else 0.0
+
+
+def exact_match(reply: str, answer: str) -> bool:
+    """Whether a reply is the answer, apart from case, punctuation and articles."""
+    return words(reply) == words(answer)
+
+
+class Vocabulary:
+    """The words of one conversation and how rare they are.
+
+    A word weighs ``log((turns + 1) / (turns that hold it + 0.5))``, its inverse document frequency (Spärck Jones
+    1972), so that words which any section holds hardly count.
+    """
+
+    def __init__(self, turns: Iterable[str]) -> None:
+        self._turns = tuple(turns)
+
+    @cached_property
+    def _held_by(self) -> Counter[str]:
+        return Counter(word for turn in self._turns for word in set(words(turn)))
+
+    @cached_property
+    def _by_frequency(self) -> dict[str, int]:
+        ordered = sorted(self._held_by, key=lambda word: (-self._held_by[word], word))
+        return {word: place for place, word in enumerate(ordered)}
+
+    def weight(self, word: str) -> float:
+        """How much a word counts: the more, the fewer turns hold it."""
+        return math.log((len(self._turns) + 1) / (self._held_by[word] + 0.5))
+
+    def shown(self, answer: str, section: str) -> float | None:
+        """The weighted share of an answer's words that stand in a section; None of an answer without words."""
+        held = set(words(section))
+        return self._share(answer, [word in held for word in dict.fromkeys(words(answer))])
+
+    def by_nonsense(self, answer: str, section: str) -> float | None:
+        """The same share for a section of as many words that holds the most frequent ones, each once."""
+        size = len(words(section))
+        return self._share(
+            answer,
+            [self._by_frequency.get(word, size) < size for word in dict.fromkeys(words(answer))],
+        )
+
+    def _share(self, answer: str, held: Sequence[bool]) -> float | None:
+        weights = [self.weight(word) for word in dict.fromkeys(words(answer))]
+        total = math.fsum(weights)
+        shown = math.fsum(weight for weight, there in zip(weights, held, strict=True) if there)
+        return shown / total if total else None
+
+
+def recall_at(ranks: Sequence[int], gold: int, first: int) -> float:
+    """The share of ``gold`` turns among the first entries; ``ranks`` are those of the found ones, from 1."""
+    return sum(rank <= first for rank in ranks) / gold
+
+
+def reciprocal_rank(ranks: Sequence[int]) -> float:
+    """One over the rank of the first entry that holds a gold turn; 0 without one. Its mean is the MRR."""
+    return 1 / min(ranks) if ranks else 0.0
+
+
+def ndcg(ranks: Sequence[int], gold: int) -> float:
+    """Normalised discounted cumulative gain of the first :data:`FIRST` entries, each gold turn being worth 1
+    (Järvelin and Kekäläinen 2002)."""
+    gain = math.fsum(1 / math.log2(rank + 1) for rank in ranks if rank <= FIRST)
+    best = math.fsum(1 / math.log2(rank + 1) for rank in range(1, min(gold, FIRST) + 1))
+    return min(
+        1.0, gain / best
+    )  # an entry that holds several gold turns may exceed the best order of single ones
