@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from memory import ConfigError, MemoryScope, Message, PluginLoadError, ScopeError
-from memory.hosts._table import HOSTS
+from memory.hosts._table import host_named
 from memory.runtime import TurnMemory, answer_text, open_turn_memory_sync
 
 ScopeOf = MemoryScope | Callable[[Any], MemoryScope | str]
@@ -65,7 +65,7 @@ def release(shared: SharedMemory) -> None:
 @contextmanager
 def tested(name: str) -> Iterator[None]:
     """Around a binding's import of its SDK: PluginLoadError where it is missing, or of a release not tested."""
-    host = HOSTS[name]
+    host = host_named(name)
     if (wrong := host.untested) is not None:
         raise PluginLoadError(wrong)
     try:

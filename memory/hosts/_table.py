@@ -15,6 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 
+from memory import PluginLoadError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
@@ -278,3 +280,14 @@ _HOSTS = (
     ),
 )
 HOSTS = {host.name: host for host in _HOSTS}
+
+
+def host_named(name: str) -> Host:
+    """A host by its name.
+
+    Raises:
+        PluginLoadError: the table has no such host.
+    """
+    if name not in HOSTS:
+        raise PluginLoadError(f"memory.hosts._table has no host {name!r}; add it to _HOSTS")
+    return HOSTS[name]

@@ -89,7 +89,12 @@ def test_the_extra_installs_a_release_that_was_tested(name: str) -> None:
     wanted = [Requirement(line) for line in extras[name] if Requirement(line).name == host.distribution]
     bounds = {bound.operator: bound.version for requirement in wanted for bound in requirement.specifier}
     assert host.tested is not None
-    assert (bounds[">="], bounds.get("<", host.tested[1])) == host.tested
+    assert (bounds[">="], bounds["<"]) == host.tested
+
+
+def test_a_host_that_is_not_in_the_table_is_refused_by_what_to_do() -> None:
+    with pytest.raises(PluginLoadError, match="has no host 'smol'; add it to _HOSTS"), _shared.tested("smol"):
+        pass
 
 
 def test_a_missing_sdk_says_the_pip_line() -> None:
