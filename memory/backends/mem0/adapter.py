@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -156,7 +157,9 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
         if not self._options.infers:
             for event in events:
                 texts += [message["content"] for message in native_messages(event, infer=False)[0]]
-        prepared = await self._run(lambda: self._native.prepare(texts))
+        prepared: AbstractContextManager[object] = nullcontext()
+        with suppress(Exception):  # one text that no model takes must not fail the others
+            prepared = await self._run(lambda: self._native.prepare(texts))
         with prepared:
             return await super().record_events(events)
 

@@ -45,6 +45,10 @@ ERRORS: ErrorTable = {
     "qdrant_client.http.exceptions.UnexpectedResponse": NativeError(sent=True),
     "qdrant_client.http.exceptions.ResponseHandlingException": NativeError(BackendUnavailable),
     "qdrant_client.http.exceptions.ApiException": NativeError(BackendProtocolError),
+    # Refusals of an insert, which these stores carry out whole or not at all.
+    "chromadb.errors.InvalidArgumentError": NativeError(BackendRejected, sent=False),
+    "chromadb.errors.InvalidDimensionException": NativeError(BackendRejected, sent=False),
+    "psycopg.errors.DataException": NativeError(BackendRejected, sent=False),
     "psycopg.errors.ConnectionTimeout": NativeError(BackendTimeout),
     "psycopg.errors.QueryCanceled": NativeError(BackendTimeout),
     "psycopg.Error": NativeError(BackendUnavailable),

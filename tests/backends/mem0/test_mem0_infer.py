@@ -220,11 +220,11 @@ async def test_an_embedding_mem0_gives_up_on_is_an_error(tmp_path: Path, llm: Sc
 
 
 async def test_a_bulk_write_that_fails_keeps_the_receipts_before_it(tmp_path: Path, llm: ScriptedLLM) -> None:
-    async with inferring(tmp_path, llm, infer=False) as slot:
-        events = [event(f"tea {number}") for number in range(6)]
+    async with inferring(tmp_path, llm) as slot:
+        events = [event(f"I have {number} cats.") for number in range(6)]
         bulk = slot.capability(SupportsBulkIngest)
         assert bulk is not None
-        with llm_failing_at(llm, 4), pytest.raises(BackendUnavailable) as raised:
+        with llm_failing_at(llm, 3 * 3 + 1), pytest.raises(BackendUnavailable) as raised:
             await bulk.record_events(events)
         assert [receipt.event_id for receipt in raised.value.receipts] == [
             event.event_id for event in events[:3]
@@ -234,6 +234,17 @@ async def test_a_bulk_write_that_fails_keeps_the_receipts_before_it(tmp_path: Pa
         rest = await bulk.record_events(events[3:])
         assert len(rest) == 3
         assert len(await stored(slot)) == 6
+
+
+async def test_a_batch_of_embeddings_that_fails_is_asked_for_event_by_event(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    async with inferring(tmp_path, llm, infer=False) as slot:
+        bulk = slot.capability(SupportsBulkIngest)
+        assert bulk is not None
+        with llm_failing_at(llm, 1):
+            receipts = await bulk.record_events([event(f"tea {number}") for number in range(3)])
+        assert [receipt.status for receipt in receipts] == ["committed"] * 3
 
 
 async def test_others_read_while_a_model_is_asked(tmp_path: Path, llm: ScriptedLLM) -> None:
