@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from memory.contract.errors import ConfigError
+from memory.contract.errors import ConfigError, LifecycleError
 from memory.contract.formatting import TokenCounter
 from memory.contract.scope import MemoryScope
 from memory.plugins.config import JournalSettings, MemslotConfig, load_config
@@ -102,8 +102,31 @@ def recorded_journal(config: Path) -> Iterator[Journal]:
         yield journal
 
 
-@asynccontextmanager
-async def open_memory(
+class OpeningMemory(AbstractAsyncContextManager[MemorySlot]):
+    """A memory that ``async with`` opens and closes. Made by :func:`open_memory`."""
+
+    def __init__(self, build: Callable[[], MemorySlot]) -> None:
+        self._build = build
+        self._slot: MemorySlot | None = None
+
+    async def __aenter__(self) -> MemorySlot:
+        self._slot = self._build()
+        return await self._slot.__aenter__()
+
+    async def __aexit__(self, *ended: object) -> None:
+        if self._slot is not None:
+            await self._slot.__aexit__(*ended)
+
+    def __enter__(self) -> NoReturn:
+        raise LifecycleError(
+            "open_memory is asynchronous; write 'async with open_memory(...)', or 'with open_memory_sync(...)'"
+        )
+
+    def __exit__(self, *ended: object) -> None:
+        """Python looks for it before it enters."""
+
+
+def open_memory(
     config: str | Path | Mapping[str, object] | MemslotConfig,
     *,
     scope: MemoryScope | None = None,
@@ -111,8 +134,8 @@ async def open_memory(
     trace_sink: TraceSink | None = None,
     registry: MemoryAdapterRegistry | None = None,
     data_dir: Path | None = None,
-) -> AsyncIterator[MemorySlot]:
-    """Open the memory a configuration selects, with its scope set up; closed on leaving.
+) -> OpeningMemory:
+    """Open the memory that a configuration selects, with its scope set up. Use it in ``async with``.
 
     Args:
         config, scope, token_counter, trace_sink, registry, data_dir: as for :func:`build_slot`.
@@ -121,15 +144,16 @@ async def open_memory(
         ConfigError, PluginError: the configuration or the plugin it selects cannot be used.
         BackendError: the scope could not be set up.
     """
-    async with build_slot(
-        config,
-        scope=scope,
-        token_counter=token_counter,
-        trace_sink=trace_sink,
-        registry=registry,
-        data_dir=data_dir,
-    ) as slot:
-        yield slot
+    return OpeningMemory(
+        lambda: build_slot(
+            config,
+            scope=scope,
+            token_counter=token_counter,
+            trace_sink=trace_sink,
+            registry=registry,
+            data_dir=data_dir,
+        )
+    )
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Self, TypeVar, Unpack, cast
+from uuid import UUID
 
 from memory.contract.adapter import (
     AdapterTraits,
@@ -319,24 +320,26 @@ class MemorySlot(MemoryAdapter):
 
     def for_scope(
         self,
-        scope: MemoryScope | None = None,
+        scope: MemoryScope | str | int | UUID | None = None,
         *,
-        persona_id: str | None = None,
-        run_id: str | None = None,
-        agent_id: str | None = None,
+        persona_id: str | int | UUID | None = None,
+        run_id: str | int | UUID | None = None,
+        agent_id: str | int | UUID | None = None,
     ) -> ScopedMemory:
-        """One person's view of this slot, set up when first used: ``memory.for_scope(persona_id="alice")``.
+        """One person's view of this slot, set up when first used: ``memory.for_scope("alice")``.
 
         One slot serves a whole process: an embedded store is locked by the slot that opened it, so share the slot
         instead of opening a second one.
 
         Args:
-            scope: whose memory; by default the slot's own scope, with what is given beside it in its place.
+            scope: a scope, or a person's id within the slot's own scope. By default the slot's own scope.
             persona_id, run_id, agent_id: in place of the scope's.
 
         Raises:
             ScopeError: there is no scope to begin from, or an id is malformed.
         """
+        if scope is not None and not isinstance(scope, MemoryScope):
+            scope, persona_id = None, scope
         given = {"persona_id": persona_id, "run_id": run_id, "agent_id": agent_id}
         changed = {name: value for name, value in given.items() if value is not None}
         whole = not (scope or self.scope) and {"persona_id", "run_id"} <= changed.keys()

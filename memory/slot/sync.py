@@ -8,11 +8,13 @@ from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar, Unpack
+from uuid import UUID
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from memory.contract.errors import LifecycleError
 from memory.contract.receipts import ResetReceipt, WriteReceipt
+from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
 from memory.slot.turns import RecallFields, ScopedMemory, TurnFields
 
@@ -89,10 +91,15 @@ class SyncMemory:
         return self._call(view.reset)
 
     def for_scope(
-        self, *, persona_id: str | None = None, run_id: str | None = None, agent_id: str | None = None
+        self,
+        scope: MemoryScope | str | int | UUID | None = None,
+        *,
+        persona_id: str | int | UUID | None = None,
+        run_id: str | int | UUID | None = None,
+        agent_id: str | int | UUID | None = None,
     ) -> SyncMemory:
         """As :meth:`MemorySlot.for_scope`."""
-        view = self.slot.for_scope(persona_id=persona_id, run_id=run_id, agent_id=agent_id)
+        view = self.slot.for_scope(scope, persona_id=persona_id, run_id=run_id, agent_id=agent_id)
         return SyncMemory(self.slot, self._thread, view)
 
     def _call(self, call: Callable[..., Awaitable[T]], *arguments: Any) -> T:

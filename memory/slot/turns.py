@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ import anyio
 
 from memory.contract.adapter import SupportsReadiness
 from memory.contract.errors import InputError
-from memory.contract.events import MemoryEvent, Message
+from memory.contract.events import MemoryEvent, Message, read_message
 from memory.contract.formatting import strip_json
 from memory.contract.receipts import BackendReadiness, ResetReceipt, WriteReceipt
 from memory.contract.requests import ContextBudget, RetrieveRequest
@@ -39,13 +39,14 @@ class RecallFields(TypedDict, total=False):
 
 class TurnFields(TypedDict, total=False):
     """What ``after_turn`` takes beside the session; absent or None is the default. ``user`` and ``assistant`` are
-    what each said, blank ones are left out; ``messages`` stand between the two, such as tool results. ``event_id``
-    and ``turn_id`` are fresh by default: give your own where a turn may be recorded twice. ``timestamp`` is when it
-    was said, now by default; the rest is as in :class:`MemoryEvent`."""
+    what each said, blank ones are left out. ``messages`` stand between the two, as :meth:`Message.from_any` reads
+    them; parts without words are counted in ``metadata.left_out``. ``event_id`` and ``turn_id`` are fresh by
+    default: give your own where a turn may be recorded twice. ``timestamp`` is when it was said, now by default;
+    the rest is as in :class:`MemoryEvent`."""
 
     user: str | None
     assistant: str | None
-    messages: Iterable[Message]
+    messages: Iterable[object]
     event_id: str | None
     turn_id: str | None
     timestamp: datetime | None
@@ -75,8 +76,18 @@ def event_from_turn(session_id: str, scope: MemoryScope, **fields: Unpack[TurnFi
     said = [Message(role="user", content=user)] if user.strip() else []
     messages = given.pop("messages", ())
     if not isinstance(messages, Iterable):
-        raise InputError(f"messages must be a list of Message, not {type(messages).__name__}")
-    said.extend(messages)
+        raise InputError(f"messages must be a list of messages, not {type(messages).__name__}")
+    left_out: Counter[str] = Counter()
+    for number, value in enumerate(messages):
+        try:
+            message, without_words = read_message(value)
+        except InputError as error:
+            raise InputError(f"messages.{number}: {error}") from None
+        left_out += without_words
+        if message is not None:
+            said.append(message)
+    if left_out:
+        given["metadata"] = {**given.get("metadata", {}), "left_out": dict(left_out)}
     if assistant.strip():
         said.append(Message(role="assistant", content=assistant))
     fresh = {"event_id": uuid.uuid4().hex, "turn_id": uuid.uuid4().hex, "timestamp": datetime.now(UTC)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from uuid import UUID
 
 import anyio
 import anyio.lowlevel
@@ -18,6 +19,7 @@ from memory import (
     MemorySlot,
     RetrieveRequest,
     ScopeError,
+    open_memory,
     open_memory_sync,
 )
 from memory.testing import FakeBackend
@@ -213,3 +215,25 @@ def test_an_error_arrives_where_the_call_was_made(tmp_path: Path):
         begun.join(MAX_WAIT_S)
         assert not begun.is_alive(), f"{begun.name} is left behind"
     assert MemoryScope(run_id="r", persona_id="x")
+
+
+async def test_a_person_is_named_by_an_id_as_people_have_it():
+    async with MemorySlot(FakeBackend(), scope=MemoryScope(run_id="r", persona_id="ada")) as slot:
+        number = UUID(int=7)
+        found = [slot.for_scope(each).scope.persona_id for each in ("bob", 7, number)]
+        assert found == ["bob", "7", str(number)]
+        assert {slot.for_scope(each).scope.run_id for each in ("bob", 7)} == {"r"}
+
+
+async def test_messages_are_taken_as_other_libraries_have_them():
+    async with MemorySlot(FakeBackend(), scope=MemoryScope(run_id="r", persona_id="ada")) as slot:
+        asked = {"role": "user", "content": [{"type": "text", "text": "Oolong?"}, {"type": "image_url"}]}
+        await slot.after_turn(session_id="s", messages=[asked, {"role": "assistant", "content": "Noted."}])
+        assert "Oolong?" in await slot.before_turn("Oolong?", session_id="t")
+        assert "Noted." in await slot.before_turn("Noted.", session_id="t")
+
+
+def test_a_memory_opened_without_async_says_how(tmp_path):
+    opening = open_memory({"memory": {"condition": "no_memory"}}, data_dir=tmp_path)
+    with pytest.raises(LifecycleError, match="async with open_memory"), opening:
+        pytest.fail("it opened")
