@@ -24,6 +24,10 @@ from pydantic import (
 from memory.contract.errors import InputError, MemslotError
 
 MAX_ID_LENGTH = 512
+MAX_DEPTH = 32
+"""Levels of lists and objects in any JSON of the contract: what is accepted is read back by every store."""
+MAX_EVENT_BYTES = 16_000_000
+"""UTF-8 bytes that the texts and JSON of an event may take together."""
 _LONGEST_NAME = 40
 _DEEPEST = 6
 
@@ -128,11 +132,24 @@ def check_aware(value: datetime) -> datetime:
 
 
 def _check_json(value: dict[str, Any]) -> dict[str, Any]:
+    if value and _is_deeper(value, MAX_DEPTH):
+        raise ValueError(f"is nested deeper than {MAX_DEPTH} levels; flatten it")
     if value and not _is_json(value):
         wrong = next((key for key, item in value.items() if not _is_json(item) and _is_name(key)), "")
         mend = f"; mend {wrong}" if wrong else ""
         raise ValueError(f"must be JSON: strings, finite numbers, booleans, null, lists, objects{mend}")
     return value
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and objects are nested deeper than so many levels. Looks at no level below."""
+    below: list[Any] = [value]
+    for _ in range(levels + 1):
+        containers = [each for each in below if isinstance(each, (dict, list, tuple))]
+        if not containers:
+            return False
+        below = [item for each in containers for item in (each.values() if isinstance(each, dict) else each)]
+    return True
 
 
 def _is_json(value: Any) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from memory.contract._model import AwareDatetime, Frozen, Id, JsonObject, Text
+from memory.contract._model import MAX_EVENT_BYTES, AwareDatetime, Frozen, Id, JsonObject, Text
 from memory.contract.errors import InputError
 from memory.contract.foreign import fields_of
 from memory.contract.scope import MemoryScope
@@ -87,6 +88,8 @@ class MemoryEvent(Frozen):
         scenario, context, attribute: the benchmark's CS fields, or None.
         metadata: any JSON object, kept for tracing.
 
+    JSON is nested at most 32 levels deep, and an event's texts and JSON take at most 16,000,000 bytes together.
+
     Raises:
         InputError: a field is malformed; the message names it and the fix.
     """
@@ -116,6 +119,18 @@ class MemoryEvent(Frozen):
         if any(value not in (None, getattr(scope, name)) for name, value in flat.items()):
             raise ValueError("run_id and user_id contradict scope; give one or the other")
         return {**fields, "scope": scope}
+
+    @model_validator(mode="after")
+    def _check_size(self) -> MemoryEvent:
+        texts = sum(len(message.content) for message in self.messages)
+        simple = texts < MAX_EVENT_BYTES // 8 and not self.metadata
+        if simple and not any(message.tool_calls for message in self.messages):
+            return self
+        held = [message.model_dump(mode="json") for message in self.messages], self.metadata
+        size = len(json.dumps(held, ensure_ascii=False).encode())
+        if size > MAX_EVENT_BYTES:
+            raise ValueError(f"takes {size} bytes; at most {MAX_EVENT_BYTES} are allowed, so split it")
+        return self
 
     @property
     def run_id(self) -> str:

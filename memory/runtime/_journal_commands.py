@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +18,8 @@ from memory.plugins.console import AsJson, print_json, print_table, progress, sa
 if TYPE_CHECKING:
     from memory.plugins.config import MemslotConfig
     from memory.runtime._replay import ReplayReport
+    from memory.storage.outbox import Entry
+    from memory.storage.store import Store
 
 _NAMED = 20  # events
 
@@ -44,35 +49,73 @@ def list_(
     waiting: Annotated[bool, typer.Option("--waiting", help="Only what is not delivered yet.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List what was recorded: ids, times and what became of each event; no words of the conversation."""
-    from memory.plugins.opening import recorded_journal
+    """List every entry of the outbox by its number: ids, times and what became of it; no words."""
+    from memory.storage.outbox import OPEN, list_entries
 
-    with recorded_journal(config) as journal:
-        rows = [
-            {
-                "seq": entry.seq,
-                "persona": entry.event.scope.persona_id,
-                "run": entry.event.scope.run_id,
-                "event": entry.event.event_id,
-                "destination": entry.destination,
-                "said_at": entry.event.timestamp.isoformat(),
-                "status": entry.status,
-                "attempts": entry.attempts,
-                "error": entry.error,
-            }
-            for entry in journal.entries(everything=True)
-            if persona in (None, entry.event.scope.persona_id)
-            and (not waiting or entry.status in ("waiting", "unknown"))
+    with _outbox(config) as store:
+        entries = [
+            entry
+            for entry in list_entries(store, states=(*OPEN, "aside") if waiting else ())
+            if persona in (None, entry.persona)
         ]
-        counts = journal.counts()
+    rows = [_row(entry) for entry in entries]
+    counts = Counter(entry.state for entry in entries)
     if as_json:
-        print_json({"events": rows, "counts": counts})
+        print_json({"entries": rows, "counts": counts})
         return
     if rows:
         print_table(
             list(rows[0]), [[str("" if cell is None else cell) for cell in row.values()] for row in rows]
         )
-    say("; ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "the journal is empty")
+    say("; ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "the outbox is empty")
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    from memory.storage.store import scope_of
+
+    return {
+        "number": entry.seq,
+        "kind": entry.kind,
+        "persona": entry.persona,
+        "run": scope_of(entry.scope).run_id if entry.scope else None,
+        "key": entry.key,
+        "destination": entry.destination,
+        "recorded_at": entry.recorded_at,
+        "status": entry.state,
+        "attempts": entry.attempts,
+        "error": entry.error if entry.readable else "Unreadable",
+    }
+
+
+@contextmanager
+def _outbox(config: Path) -> Iterator[Store]:
+    from memory.plugins.config import load_config
+    from memory.storage.outbox import OUTBOX
+
+    with closing(load_config(config).store()) as place:
+        if not place.begun:
+            raise ConfigError(f"{config}: nothing was recorded yet ({place.place} does not exist)")
+        with closing(place.handle(OUTBOX)) as store:
+            yield store
+
+
+@commands.command()
+def retry(
+    config: Config,
+    numbers: Annotated[
+        list[int] | None, typer.Argument(help="Numbers of entries; all that are set aside by default.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let entries that were set aside wait for their delivery again."""
+    from memory.storage.outbox import retry_entries
+
+    with _outbox(config) as store:
+        found = retry_entries(store, numbers or ())
+    if as_json:
+        print_json({"retried": found})
+        return
+    say(f"{len(found)} entries wait again" + (f": {', '.join(map(str, found))}" if found else ""))
 
 
 @commands.command()
@@ -251,7 +294,10 @@ def import_(
 @commands.command()
 def forget(
     config: Config,
-    persona: Annotated[str, typer.Option(help="Whose events are removed.", show_default=False)],
+    persona: Annotated[str | None, typer.Option(help="Whose events are removed.", show_default=False)] = None,
+    number: Annotated[
+        list[int] | None, typer.Option(help="An entry to remove, in place of a person's.", show_default=False)
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     keep_memory: Annotated[
         bool, typer.Option("--keep-memory", help="Do not reset the person's scopes in the backend.")
@@ -266,6 +312,11 @@ def forget(
     from memory.runtime._hook_turns import drop_reports
     from memory.runtime._replay import forget_person
 
+    if number:
+        _forget_numbers(config, number, as_json)
+        return
+    if persona is None:
+        raise ConfigError("give --persona, or --number of an entry")
     if not yes:
         typer.confirm(f"Remove all events of {persona} and reset their memory?", abort=True, err=True)
     loaded = load_config(config)
@@ -287,3 +338,14 @@ def forget(
         )
         + (f"; left in the backend: {'; '.join(forgotten.left)}" if forgotten.left else "")
     )
+
+
+def _forget_numbers(config: Path, numbers: list[int], as_json: bool) -> None:
+    from memory.storage.outbox import forget_entries
+
+    with _outbox(config) as store:
+        gone = forget_entries(store, numbers)
+    if as_json:
+        print_json({"forgotten": gone})
+        return
+    say(f"{len(gone)} entries removed")

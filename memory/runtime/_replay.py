@@ -206,7 +206,7 @@ def read_export(file: Path) -> Iterator[tuple[MemoryEvent, JournalStatus, str]]:
                     raise InputError(f"{where}: not an export of a journal; its first line says {FORMAT!r}")
                 continue
             status = row.get("status") if isinstance(row, dict) else None
-            if status not in ("waiting", "unknown", "committed", "queued", "pending", "rejected"):
+            if status not in ("waiting", "unknown", "committed", "queued", "pending", "aside"):
                 raise InputError(f"{where}: status: give one that 'memslot journal export' writes")
             if not isinstance(given := row.get("event"), dict):
                 raise InputError(f"{where}: event: is missing; give it as 'memslot journal export' does")

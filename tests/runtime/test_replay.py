@@ -229,7 +229,7 @@ async def test_nobody_there_is_said(files) -> None:
     assert "no events of persona 'eve'" in await memslot(
         "journal", "replay", first, "--to", second, "--persona", "eve", code=2
     )
-    assert "memory.journal is not set" in await memslot("journal", "list", second, code=2)
+    assert "nothing was recorded yet" in await memslot("journal", "list", second, code=2)
 
 
 @pytest.mark.parametrize(
