@@ -148,7 +148,7 @@ class LlmSummariser:
     async def _saved(self, prompt: str) -> tuple[str, str]:
         answer = await self._ask(prompt)
         try:
-            return _texts_of(answer)
+            return _texts_of(answer, asked_by_tool="tools" in _WAYS[self._way])
         except BackendProtocolError as error:
             self._way = (self._way + 1) % len(_WAYS)
             raise BackendProtocolError(f"{self._owner}: {error}") from None
@@ -190,7 +190,7 @@ def _prompt(memory: str, conversation: str) -> str:
     return f"## Current Long-term Memory\n{memory or '(empty)'}\n\n## Conversation to Process\n{conversation}"
 
 
-def _texts_of(answer: Any) -> tuple[str, str]:
+def _texts_of(answer: Any, *, asked_by_tool: bool) -> tuple[str, str]:
     """The history entry and the memory, from a call of the tool or from JSON in the text."""
     try:
         choice = answer["choices"][0]
@@ -204,7 +204,7 @@ def _texts_of(answer: Any) -> tuple[str, str]:
         try:
             given = json_of_answer(given, finish_reason=choice.get("finish_reason"))
         except BackendProtocolError as error:
-            uncalled = "" if called else "; it did not call save_memory either"
+            uncalled = "; the model did not call save_memory" if asked_by_tool and not called else ""
             raise BackendProtocolError(f"{error}{uncalled}") from None
     # Some servers wrap the arguments in a list, some models the object in a call, and some nest objects where text
     # was asked for.

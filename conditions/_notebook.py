@@ -208,6 +208,11 @@ class Notebook:
         self.progress.last_error = name + why
         return self.progress.failures
 
+    def note_slowness(self, pause_s: float) -> None:
+        """A summary was given up at a write's deadline. It is no failure: a wait may have the time for it."""
+        self.progress.last_error = "it took longer than a write may take"
+        self._rests_until = time.monotonic() + pause_s
+
     def rest(self, pause_s: float) -> None:
         """After a failure: what failed is not asked again at once, and each time later."""
         pause_s = max(self.progress.retry_after_s, pause_s * 2 ** (self.progress.failures - 1))

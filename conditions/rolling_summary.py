@@ -178,7 +178,7 @@ class RollingSummary(ControlCondition):
         """What failed summaries have left behind, over all scopes that were read."""
         progress = [notebook.progress for notebook in self._notebooks.values()]
         archived = sum(each.raw_archived for each in progress)
-        failing = [each.last_error for each in progress if each.failures]
+        failing = [each.last_error for each in progress if each.last_error]
         found = [f"the last summary failed: {failing[0]}"] if failing else []
         if archived:
             found.append(f"{archived} messages went into the history unsummarised")
@@ -206,6 +206,7 @@ class RollingSummary(ControlCondition):
             with anyio.move_on_after(self._write_limit_s) as limit:
                 await self._consolidation.due(notebook)
         if limit.cancelled_caught:
+            notebook.note_slowness(_PAUSE_S)
             warnings.append("summarising took too long for a write; it is tried again with the next one")
         elif notebook.progress.failures or notebook.progress.raw_archived > before.raw_archived:
             warnings.append(f"summarising failed: {notebook.progress.last_error}")

@@ -219,12 +219,20 @@ class NativeCalls:
                 self._given_up[span.scope] = {admission, *others}
             if counts and not admission.sent:
                 span.attempts -= 1
-        what = f"did not answer within {deadline_s:g} s"
-        if not admission.sent:
-            what = f"waited {deadline_s:g} s for an earlier call that has not ended, and was not sent"
+        what = self._lateness(span, admission, deadline_s)
         raise self._late(operation, what, sent=admission.sent, deadline_s=deadline_s) from TimeoutError(
             f"{deadline_s:g} s"
         )
+
+    def _lateness(self, span: Span, admission: Admission, deadline_s: float) -> str:
+        """Why a call ends at its deadline, for its error."""
+        what = f"did not answer within {deadline_s:g} s"
+        if admission.sent or not span.writes:
+            return what
+        earlier = set(self._given_up.get(span.scope, ())) - {admission}
+        if any(not write.over for write in earlier):
+            return f"waited {deadline_s:g} s for an earlier write that got no answer and goes on; it was not sent"
+        return f"{what}; nothing was stored"
 
     async def look_up(self, span: Span, event: MemoryEvent) -> tuple[str, ...] | None:
         """Native ids of an event, once no write of its scope that was given up is still under way."""

@@ -15,7 +15,6 @@ import anyio
 from pydantic import PositiveInt
 
 from memory import (
-    BackendError,
     BackendHealth,
     BackendReadiness,
     ConfigError,
@@ -37,7 +36,6 @@ from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
     Operation,
-    RecentKeys,
     SequentialBulk,
     ShieldedCalls,
     SynchronousWrites,
@@ -59,6 +57,7 @@ from memory.backends.graphiti.translate import (
     to_entries,
     triplets_of,
 )
+from memory.backends.graphiti.writes import Writes
 
 if TYPE_CHECKING:
     from memory.backends.graphiti.client import NativeGraph, Stored
@@ -106,9 +105,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         self.model_probes = self._models.probes
         self._body = partial(episode_body, ingest=options.ingest, cs_in_body=options.cs_in_body)
         self._graphs: dict[str, NativeGraph] = {}
-        # Events that may or may not be stored, each with its group.
-        self._uncertain: RecentKeys[tuple[str, str]] = RecentKeys(1000)
-        self._failures: dict[str, _Failure] = {}  # the last failed write of a graph, until one is stored
+        self._writes = Writes()
         self._opening = anyio.Lock()
         self._ending = ShieldedCalls()
         self._closing: asyncio.Task[None] | None = None
@@ -188,60 +185,32 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         body, warnings = self._body(event)
         if not body and triplets is None:
             return self._receipt(event, "none", None, [*warnings, _NOTHING])
-        key = (group_of(event.scope), event.event_id)
+        group_id = group_of(event.scope)
         try:
             async with self.graph(event.scope, writing=True) as graph:
-                if key in self._uncertain and (found := await graph.complete_or_remove(event.event_id)):
+                if self._writes.may_be_stored(group_id, event.event_id) and (
+                    found := await graph.complete_or_remove(event.event_id)
+                ):
                     call, stored = "none", found
                 elif triplets is None:
                     call, stored = "Graphiti.add_episode", await graph.add_episode(event, body)
                 else:
                     call, stored = "Graphiti.add_triplet", await graph.add_triplets(event, body, triplets)
         except BaseException as error:
-            self._note_failure(event, error)
+            self._writes.failed(group_of(event.scope), event.event_id, error)
             raise
-        self._note_success(event)
+        self._writes.stored(group_of(event.scope), event.event_id)
         return self._receipt(event, call, stored, warnings)
-
-    def _note_failure(self, event: MemoryEvent, error: BaseException) -> None:
-        if isinstance(error, InputError):
-            return
-        group_id = group_of(event.scope)
-        doubtful = not (isinstance(error, BackendError) and error.sent is False)
-        if doubtful:
-            self._uncertain.add((group_id, event.event_id))
-        given_up = "it was given up before Graphiti had finished"
-        reason = str(error) if isinstance(error, BackendError) else type(error).__name__
-        reason = given_up if isinstance(error, asyncio.CancelledError) else reason
-        self._failures[group_id] = _Failure(event.event_id, reason, doubtful)
-
-    def _note_success(self, event: MemoryEvent) -> None:
-        group_id = group_of(event.scope)
-        self._uncertain.discard((group_id, event.event_id))
-        failure = self._failures.get(group_id)
-        if failure is None:
-            return
-        failure.followed = True
-        if failure.event_id == event.event_id or not failure.doubtful:
-            del self._failures[group_id]
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
         """Ready where the graph answers and no write has failed since the last one that was stored."""
         answer = await super().readiness(scope)
-        failure = self._failures.get(group_of(scope))
-        if failure is None:
-            return answer
-        if failure.doubtful:
+        group_id = group_of(scope)
+        if (failed := self._writes.doubt(group_id)) is not None:
             async with self.graph(scope) as graph:
                 await graph.idle()
-                found, complete = await graph.parts_of(failure.event_id)
-            failure.doubtful = bool(found) and not complete
-            if (found and complete) or (failure.followed and not found):
-                self._failures.pop(group_of(scope), None)
-                return answer
-        stored = "part of it is stored" if failure.doubtful else "nothing of it is stored"
-        detail = f"the last write failed: {failure.reason}; {stored}, so repeat it"
-        return BackendReadiness(state="unknown" if failure.doubtful else "failed", detail=detail)
+                self._writes.settle(group_id, *await graph.parts_of(failed))
+        return self._writes.judged(group_id) or answer
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
         if not self._in_batches:
@@ -253,15 +222,15 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
             try:
                 async with self.graph(events[0].scope, writing=True) as graph:
                     for event, _ in sent:
-                        if (group_of(event.scope), event.event_id) in self._uncertain:
+                        if self._writes.may_be_stored(group_of(event.scope), event.event_id):
                             stored[event.event_id] = await graph.complete_or_remove(event.event_id)
                     stored |= await graph.add_batch(pair for pair in sent if not stored.get(pair[0].event_id))
             except BaseException as error:
                 for event, _ in sent:
-                    self._note_failure(event, error)
+                    self._writes.failed(group_of(event.scope), event.event_id, error)
                 raise
             for event, _ in sent:
-                self._note_success(event)
+                self._writes.stored(group_of(event.scope), event.event_id)
         return [
             self._receipt(
                 event,
@@ -284,7 +253,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         async with self.graph(event.scope) as graph:
             found, complete = await graph.parts_of(event.event_id)
         if found and not complete:
-            self._uncertain.add((group_of(event.scope), event.event_id))
+            self._writes.incomplete(group_of(event.scope), event.event_id)
         return found if found and complete else None
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
@@ -308,7 +277,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         async with self.graph(scope, writing=True, clearing=True) as graph:
             removed, verified = await graph.clear()
-        self._failures.pop(group_of(scope), None)
+        self._writes.erased(group_of(scope))
         trace = self.trace(scope, "clear_data")
         return ResetReceipt(scope=scope, verified=verified, removed=removed, trace=trace)
 
@@ -380,7 +349,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         await self._store.probe()
         for graph in list(self._graphs.values()):
             await graph.driver.probe()
-        problems = sorted({f"the last write failed: {each.reason}" for each in self._failures.values()})
+        problems = self._writes.warnings()
         return self.health_of(
             "degraded" if problems else "ok",
             details={
@@ -406,21 +375,6 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
 
     async def _close_listing(self) -> None:
         self._listing.close()
-
-
-@dataclass
-class _Failure:
-    """A write that failed.
-
-    Attributes:
-        doubtful: some of it may be stored.
-        followed: a later write was stored.
-    """
-
-    event_id: str
-    reason: str
-    doubtful: bool
-    followed: bool = False
 
 
 @dataclass

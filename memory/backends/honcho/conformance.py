@@ -12,9 +12,8 @@ class HonchoConformance(ConformanceProfile):
     """A Honcho server that outlives a spec, asked for contexts."""
 
     native_query = ("conclusions", {})
-    native_mutations: ClassVar[
-        Mapping[str, Mapping[str, Any]]
-    ] = {}  # prose has its peer's id, which nothing deletes
+    # Prose has its peer's id, which nothing deletes.
+    native_mutations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     without_ids: ClassVar = {"event_ids": "a conclusion does not say what it was drawn from"}
     rewrites = "a model derives conclusions from what is said"
     limits_natively = False  # a session's own messages are bounded by tokens alone

@@ -8,12 +8,13 @@ import anyio
 import pytest
 from both_loops import anyio_backend as anyio_backend
 from honcho_double import HonchoDouble
-from honcho_support import ADA, BOB, FACT, adapter_of, event, sent, slot_on, stored
+from honcho_support import ADA, BOB, FACT, adapter_of, config, event, sent, slot_on, stored
 from waits import held, until
 
 from memory import (
     AdapterMode,
     BackendError,
+    BackendTimeout,
     InputError,
     MemoryScope,
     Message,
@@ -21,6 +22,7 @@ from memory import (
     SupportsReadiness,
 )
 from memory.adapter import BackendRejected
+from memory.plugins.opening import build_slot
 
 
 async def test_the_first_write_makes_what_it_needs_and_later_ones_just_write(double: HonchoDouble) -> None:
@@ -369,3 +371,19 @@ async def _wait_until_ready(slot: Any) -> None:
     readiness = slot.capability(SupportsReadiness)
     answer = await readiness.wait_until_ready(ADA, 60.0)
     assert answer.state != "pending", answer
+
+
+async def test_a_write_behind_one_that_got_no_answer_says_what_it_waited_for(double: HonchoDouble) -> None:
+    """As after a connection that is half open: the first write is given up, and goes on."""
+    settings = config(double)
+    settings["memory"]["deadlines"] = {"write_s": 0.4, "query_s": 0.2}
+    async with build_slot(settings, scope=ADA) as slot:
+        await slot.record_event(event(1))
+        double.faults.add("late", endpoint="POST */messages", delay_s=3.0)
+        first = await slot.record_event(event(2))
+        assert first.status == "unknown"
+        with pytest.raises(
+            BackendTimeout, match="for an earlier write that got no answer and goes on"
+        ) as raised:
+            await slot.record_event(event(3))
+        assert not raised.value.ambiguous
