@@ -28,6 +28,7 @@ from memory.adapter import (
     SqliteLayout,
     StoreError,
 )
+from memory.adapter.stores import create_directory
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class OwnedDirectory:
         """Become its owner; once more, where it was removed meanwhile. Idempotent."""
         if not self._lock.held:
             with _writing(self.root):
-                self.root.mkdir(parents=True, exist_ok=True)
+                create_directory(self.root)
                 self._lock.acquire()
 
     def release(self) -> None:

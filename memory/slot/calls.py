@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -124,16 +125,21 @@ class NativeCalls:
         self.lost_traces = self.unknown_writes = 0
         self.sinks = [] if sink is None else [sink]
         self._loop: object | None = None
+        self._pid = 0  # of the process it was opened in
         self._closing = anyio.Lock(fast_acquire=True)
         self._clean = False  # the adapter has released everything
         self._given_up: dict[MemoryScope | None, set[Admission]] = {}  # writes that go on
 
     def _check_loop(self) -> None:
         loop = running_loop()
+        if self._loop is not None and self._pid != os.getpid():
+            raise LifecycleError(
+                "this slot was opened before the process was forked; open one in each worker"
+            )
         if self._loop is None:
             if self.traits.asyncio_only and on_trio():
                 raise ConfigError(f"{self.backend_name} runs on asyncio only; run the host on asyncio")
-            self._loop = loop
+            self._loop, self._pid = loop, os.getpid()
         elif self._loop is not loop:
             raise LifecycleError(
                 "this slot was opened in another event loop; open one slot per loop, close it there"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from memory import LifecycleError, open_memory_sync
-from memory.runtime import open_turn_memory_sync
+from memory.runtime import build_slot, open_turn_memory_sync
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork"),
@@ -130,3 +131,21 @@ async def test_an_owner_that_forked_and_died_is_succeeded_at_once(tmp_path: Path
                     assert "red" in await second.before_turn("bike", session_id="q")
         finally:
             os.killpg(owner.pid, signal.SIGKILL)
+
+
+def test_a_slot_belongs_to_the_process_that_opened_it(tmp_path: Path) -> None:
+    loop = asyncio.new_event_loop()
+    slot = build_slot(config(tmp_path))
+    loop.run_until_complete(slot.__aenter__())
+    loop.run_until_complete(slot.after_turn(user="I like oolong.", session_id="s"))
+
+    def use() -> str:
+        for run in (loop.run_until_complete, asyncio.run):
+            with pytest.raises(LifecycleError, match="before the process was forked"):
+                run(slot.before_turn("oolong", session_id="q"))
+        return "told"
+
+    assert in_child(use) == "told"
+    assert "oolong" in loop.run_until_complete(slot.before_turn("oolong", session_id="q"))
+    loop.run_until_complete(slot.aclose())
+    loop.close()

@@ -54,3 +54,17 @@ def test_a_token_file_that_others_can_read_is_named(tmp_path: Path, caplog: pyte
         serving.read_tokens(file)
     assert f"chmod 600 {file}" in caplog.text
     assert "t" * 20 not in caplog.text
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o000])
+@pytest.mark.parametrize("backend", ["full_history", "rolling_summary", "mem0"])
+async def test_nobody_else_may_read_what_a_memory_keeps(tmp_path: Path, backend: str, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        async with open_memory(config(backend, journal=True, data_dir=str(tmp_path / "data"))) as memory:
+            await memory.after_turn(user="I like oolong.", session_id="s")
+    finally:
+        os.umask(before)
+    # Whatever lies below a directory of this user alone is out of reach.
+    kept = [tmp_path / "data", *(tmp_path / "data").iterdir()]
+    assert [path.name for path in kept if path.stat().st_mode & 0o077] == []

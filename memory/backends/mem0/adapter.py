@@ -60,6 +60,8 @@ from memory.backends.mem0.translate import (
 if TYPE_CHECKING:
     from memory.backends.mem0.client import NativeMem0
 
+from memory.adapter.stores import create_directory
+
 T = TypeVar("T")
 _LIMITED = Operation({"limit": PositiveInt})
 _CHANGES = {"text": NotBlank, "metadata": dict[str, Any] | None, "expiration_date": date | None}
@@ -74,6 +76,8 @@ def set_environment(directory: Path) -> None:
     if "mem0" not in sys.modules:
         os.environ["MEM0_TELEMETRY"] = "False"
         os.environ.setdefault("MEM0_DIR", str(directory))
+        with suppress(OSError):  # which the opening says in words
+            create_directory(directory)  # mem0 makes it at its import, for everybody to read
 
 
 class Mem0Adapter(SynchronousWrites, SequentialBulk):
