@@ -168,6 +168,9 @@ class WriteQueue:
                 self._under_way = None
             runner.run(self._close_node())
 
+    def _gave_up(self) -> bool:
+        return self._abandoning
+
     async def _send(self, write: Write, ticket: Ticket) -> None:
         if self._abandoning:
             self._finish(ticket, "abandoned")
@@ -180,7 +183,7 @@ class WriteQueue:
             self._finish(ticket, "failed", error)
         except BaseException as error:
             # Whatever it is, it costs one write, not the thread and with it every write to come.
-            if isinstance(error, asyncio.CancelledError) and self._abandoning:
+            if isinstance(error, asyncio.CancelledError) and self._gave_up():
                 self._finish(ticket, "abandoned")
             else:
                 why = f"stigmem: {type(error).__name__} in a write"

@@ -248,7 +248,7 @@ class NativeMem0:
         name = embedder.name
         if options.embedder == "lexical":
             name = f"lexical ({name}: shared words and character n-grams, no model)"
-        details = {
+        details: Row = {
             "vector_store": f"{provider} (embedded)" if options.embedded else provider,
             "collection": self._collection,
             "dimensions": models.embedder.dimensions,

@@ -223,7 +223,7 @@ def _length_of(store: Any) -> int | None:
             return None
         return getattr(vectors, "size", None)
     pool = getattr(store, "connection_pool", None)
-    if not hasattr(pool, "connection"):
+    if pool is None or not hasattr(pool, "connection"):
         return None
     table = "attrelid = to_regclass(quote_ident(%s))"
     asked = f"SELECT atttypmod FROM pg_attribute WHERE attname = 'vector' AND {table}"

@@ -233,7 +233,17 @@ class ReachItems(MemoryItems):
         self._memories, self._changes, self._caller = changes.memories, changes, caller
         super().__init__(self._memories.slot, caller.scope)
 
-    async def search(self, query: str, limit: int = 10, *, session_id: str = "tools") -> list[Item]:
+    async def search(
+        self,
+        query: str,
+        limit: int = 10,
+        *,
+        session_id: str = "tools",
+        filters: Mapping[str, object] | None = None,
+    ) -> list[Item]:
+        """As :meth:`MemoryItems.search`, over all scopes of the caller's reach. No tool gives filters."""
+        if filters:
+            raise errors.InputError("filters: a search over several projects takes none")
         scopes = self._memories.sessions.reach(self._caller, self.scope)
         return [item for item, _ in await self._memories.search(scopes, query, limit, Filters({}))]
 
