@@ -30,7 +30,7 @@ SDKS = {
 ROOT = pathlib.Path(memory.__file__).parents[1]
 SHOWN = {".md", ".py", ".ipynb", ".tmpl", ".txt"}
 IMPORTS = r"^[\s\"]*(?:from|import) +((?:memory|conditions)\b[\w.]*)"
-PUBLIC_MODULES = r"memory\.(hosts|stigmem)(\.[a-z]\w*)+"
+PUBLIC_MODULES = r"memory\.(hosts|stigmem)(\.[a-z]\w*)+|memory\.bench\.data\.sets"
 SAID_BY_THE_CLASS = {
     f"Tool.{name}" for name in ("name", "description", "input_schema", "run_before_generation")
 }
