@@ -79,10 +79,17 @@ def ends_the_task(error: BaseException) -> bool:
     if loop is None:
         return False
     if type(loop).__module__.startswith("trio"):
-        return type(error).__module__.startswith("trio") or isinstance(error, KeyboardInterrupt)
+        return _ends_on_trio(error)
     asyncio = sys.modules["asyncio"]
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _ends_on_trio(error: BaseException) -> bool:
+    """A nursery that is cancelled while its tasks fail raises a group of both, as ``open_tcp_stream`` does."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_ends_on_trio, error.exceptions))
+    return type(error).__module__.startswith("trio") or isinstance(error, KeyboardInterrupt)
 
 
 def words_of(error: BaseException) -> str:
