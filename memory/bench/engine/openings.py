@@ -21,6 +21,7 @@ from memory.contract.events import MemoryEvent
 from memory.contract.requests import AdapterMode
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
+from memory.storage.insert import FILE_NAME
 
 Way = Literal["copy", "fresh reader", "told again", "same"]
 """How a test meets the memory. ``same``: a caller gave the open slot alone, so nothing is opened anew."""
@@ -65,10 +66,14 @@ class Openings:
         shutil.rmtree(self._copy, ignore_errors=True)
 
     def way(self) -> Way:
-        """How tests meet the memory, as far as its files and its declared store say."""
-        if self.slot.traits.store:
-            return "fresh reader"
-        return "told again" if self._fingerprint() is None else "copy"
+        """How tests meet the memory, as far as its files and its declared store say.
+
+        What memslot itself keeps beside a server is no memory. A copy of it would send what waits a second time.
+        """
+        files = self._fingerprint() or {}
+        if any(not Path(name).name.startswith(FILE_NAME) for name in files):
+            return "copy"
+        return "fresh reader" if self.slot.traits.store else "told again"
 
     @asynccontextmanager
     async def aside(self, scope: MemoryScope) -> AsyncIterator[Way]:

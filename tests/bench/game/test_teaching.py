@@ -16,6 +16,7 @@ from memory.adapter import ContextEntry
 from memory.bench.data.language import load_language
 from memory.bench.engine.experiment import Outcome
 from memory.bench.engine.matrix import load_experiment
+from memory.plugins.registry import MemoryAdapterRegistry
 
 SIZE = {"users": 1, "sessions": 20, "tests": 9, "attributes": 5}
 
@@ -188,3 +189,38 @@ def test_a_phrase_list_is_a_control_of_the_matrix(tmp_path: Path) -> None:
 def test_what_would_hand_out_answers_is_refused(tmp_path: Path, given: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         matrix(tmp_path, *given.pop("providers", ["no_memory"]), **given)
+
+
+@pytest.mark.parametrize("provider", ["full_history", "simple_rag"])
+def test_what_a_memory_writes_into_its_files_in_a_test_is_gone_after_it(
+    tmp_path: Path, provider: str
+) -> None:
+    registry, real = MemoryAdapterRegistry(), MemoryAdapterRegistry.create
+    found: list[bool] = []
+
+    def create(config: Any, **more: Any) -> Any:
+        adapter = real(registry, config, **more)
+        kept, retrieve = more["data_dir"] / provider / "queries", adapter.retrieve
+
+        async def keeping(request: RetrieveRequest) -> RetrieveResult:
+            if (request.session_id or "").startswith("test"):
+                asked = kept.read_text("utf-8") if kept.exists() else ""
+                found.append(bool(asked) and request.session_id not in asked)
+                kept.write_text(f"{asked}{request.session_id}\n", "utf-8")
+            answer: RetrieveResult = await retrieve(request)
+            return answer
+
+        adapter.retrieve = keeping
+        return adapter
+
+    registry.create = create  # type: ignore[method-assign]
+    done = begin(matrix(tmp_path, provider, game={**SIZE, "tests": 5}), registry=registry)
+    (cell,) = done.manifest.cells
+    assert (cell.status, cell.store) == ("completed", {"changed": 5})
+    assert found
+    assert not any(found), "no test meets what another one left"
+    place = done.directory / "cells" / cell.cell_id
+    assert not [*place.rglob("queries")]
+    assert not (place / "store-test").exists()
+    rows = lines(place / "journal.jsonl")
+    assert {row["way"] for row in rows if row["kind"] == "test"} == {"copy"}
