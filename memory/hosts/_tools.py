@@ -6,7 +6,7 @@ Each binding gives them the form of its SDK. The binding sets the scope, and no 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -62,6 +62,19 @@ class ModelTools:
             return self._turns.call_blocking(lambda: self._do(name, given, scope, session_id))
         except MemslotError as error:
             return f"error: {error}"
+
+    def functions(
+        self, scope: MemoryScope | None, session_id: str
+    ) -> dict[str, Callable[[str], Awaitable[str]]]:
+        """The tools as functions by name, for an SDK that reads a function's argument."""
+
+        async def memory_search(query: str) -> str:
+            return await self.answer(SEARCH, query, scope, session_id)
+
+        async def memory_store(content: str) -> str:
+            return await self.answer(STORE, content, scope, session_id)
+
+        return {SEARCH: memory_search, STORE: memory_store}
 
     async def _do(self, name: str, given: str, scope: MemoryScope | None, session_id: str) -> str:
         items = MemoryItems(self._turns.memory.slot, scope or self._turns.scope)

@@ -84,12 +84,7 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
         memories: Sequence[Any],
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Store each entry as one memory; ``custom_metadata`` and an entry's own are kept with it.
-
-        Raises:
-            InputError: an entry holds no words.
-            BackendError: an entry is not stored. Those before it are.
-        """
+        """Store each entry as one memory. InputError or BackendError: one is not stored; those before it are."""
         items = MemoryItems(self._turns.memory.slot, self._scope(app_name, user_id))
         for entry in memories:
             text = "\n".join(part.text for part in entry.content.parts or () if part.text)
@@ -98,13 +93,7 @@ class SlotMemoryService(BaseMemoryService):  # type: ignore[misc]
             await self._turns.call(store)
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
-        """Delete one memory by the id that ``search_memory`` gave.
-
-        Raises:
-            InputError: no id is given.
-            CapabilityNotSupported: the backend cannot delete a single memory.
-            ScopeError, BackendError: the person has no such memory, or the backend failed.
-        """
+        """Delete one memory by the id that ``search_memory`` gave; errors as for :meth:`MemoryItems.forget`."""
         if not memory_id:
             raise InputError("memory_id is missing; give the id of one memory")
         items = MemoryItems(self._turns.memory.slot, self._scope(app_name, user_id))
@@ -192,7 +181,7 @@ def _ends_with_answer(spoken: list[tuple[Any, Message]]) -> bool:
 
 def _left_out(event: Any) -> list[str]:
     """The kinds of an event's parts that hold no words, such as ``image/png``."""
-    parts = event.content.parts if event.content and event.content.parts else ()
+    parts = (event.content.parts if event.content else None) or ()
     kept = [part.inline_data or part.file_data for part in parts]
     return [str(data.mime_type or "file") for data in kept if data]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from memory import ConfigError, MemoryScope
 from memory.hosts._shared import ScopeOf, UserOf, Whose, left_out, spoken, tested
-from memory.hosts._tools import DESCRIPTIONS, SEARCH, STORE, ModelTools
+from memory.hosts._tools import DESCRIPTIONS, ModelTools
 from memory.runtime import HostTurns, TurnMemory
 
 with tested("agent-framework"):
@@ -97,15 +97,9 @@ class SlotContextProvider(ContextProvider):  # type: ignore[misc]
 
 
 def _tools(answers: ModelTools, scope: MemoryScope, session_id: str) -> list[Any]:
-    async def memory_search(query: str) -> str:
-        return await answers.answer(SEARCH, query, scope, session_id)
-
-    async def memory_store(content: str) -> str:
-        return await answers.answer(STORE, content, scope, session_id)
-
     return [
         FunctionTool(name=name, description=DESCRIPTIONS[name], func=made, approval_mode="never_require")
-        for name, made in ((SEARCH, memory_search), (STORE, memory_store))
+        for name, made in answers.functions(scope, session_id).items()
     ]
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from memory import MemoryScope, MemslotError
 from memory.hosts._shared import SharedMemory, acquire, release, tested
+from memory.hosts._tools import DESCRIPTIONS, SEARCH, schema
 from memory.runtime import HostTurns, MemoryItems, load_config
 
 with tested("hermes"):
@@ -25,10 +26,6 @@ with tested("hermes"):
 
 log = logging.getLogger("memslot.hosts")
 
-_TOOLS = (
-    ("search", "query", "Search long-term memory of earlier sessions. What fits this turn is shown already."),
-    ("store", "content", "Store one fact in long-term memory."),
-)
 _DRAIN_S = 10.0
 
 
@@ -156,16 +153,8 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Search and store; Hermes asks before the memory is open, so it is what every memory can."""
         return [
-            {
-                "name": f"memory_{name}",
-                "description": description,
-                "parameters": {
-                    "type": "object",
-                    "properties": {argument: {"type": "string", "minLength": 1}},
-                    "required": [argument],
-                },
-            }
-            for name, argument, description in _TOOLS
+            {"name": name, "description": description, "parameters": schema(name)}
+            for name, description in DESCRIPTIONS.items()
         ]
 
     def handle_tool_call(self, tool_name: str, args: Mapping[str, Any], **kwargs: Any) -> str:
@@ -174,7 +163,7 @@ class SlotProvider(MemoryProvider):  # type: ignore[misc]
             return json.dumps({"error": f"long-term memory is not working: {self._session.problem}"})
         items = MemoryItems(turns.memory.slot, turns.scope)
         try:
-            if tool_name == "memory_search":
+            if tool_name == SEARCH:
                 found = turns.call_blocking(lambda: items.search(str(args.get("query", ""))))
                 return json.dumps({"result": [item.content for item in found]}, ensure_ascii=False)
             content = str(args.get("content", ""))

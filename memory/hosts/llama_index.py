@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from memory.hosts._shared import ScopeOf, UserOf, Whose, left_out, spoken, tested
-from memory.hosts._tools import DESCRIPTIONS, SEARCH, STORE, ModelTools
+from memory.hosts._tools import DESCRIPTIONS, ModelTools
 from memory.runtime import HostTurns, TurnMemory
 
 with tested("llama-index"):
@@ -63,22 +63,11 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
         self._turns = HostTurns(memory, "llama-index", self._whose.fixed)
 
     def tools(self, session_id: str = "llama-index") -> list[FunctionTool]:
-        """A search in the memory and a way to keep a fact in it, for ``tools=`` of an agent.
-
-        Args:
-            session_id: the conversation, for ``scope`` and ``user_id`` where they are functions.
-        """
-        answers = ModelTools(self._turns, "llama-index")
-
-        async def memory_search(query: str) -> str:
-            return await answers.answer(SEARCH, query, self._whose(session_id), session_id)
-
-        async def memory_store(content: str) -> str:
-            return await answers.answer(STORE, content, self._whose(session_id), session_id)
-
+        """A search in the memory and a way to keep a fact in it, for ``tools=`` of one conversation's agent."""
+        functions = ModelTools(self._turns, "llama-index").functions(self._whose(session_id), session_id)
         return [
             FunctionTool.from_defaults(async_fn=made, name=name, description=DESCRIPTIONS[name])
-            for name, made in ((SEARCH, memory_search), (STORE, memory_store))
+            for name, made in functions.items()
         ]
 
     async def _aget(

@@ -5,6 +5,7 @@ figure is how far the 95th percentile of the bound turns is above that of the ba
 is apart between the bare turns before and those after, which is what this machine cannot tell just now.
 
 python tests/perf/hosts_figures.py [HOST ...]    in an environment that has the hosts' SDKs; others are left out
+python tests/perf/hosts_figures.py stage [HOST ...]    the rows of the table of the stage in docs/hosts.md
 """
 
 from __future__ import annotations
@@ -82,9 +83,6 @@ def at(values: list[float], share: float) -> float:
 
 
 def bindings(wanted: list[str]) -> None:
-    sys.path[:0] = [
-        str(ROOT / "tests" / path) for path in ("hosts/with_sdks", "hosts/with_nanobot", "support")
-    ]
     for name in wanted or CLASSES:
         if HOSTS[name].installed is None:
             print(f"{name:16} not installed here")
@@ -104,6 +102,25 @@ def bindings(wanted: list[str]) -> None:
             f"bare {at(bare, 0.5):6.2f} ms, p95 {at(bare, 0.95):6.2f}, known to {apart:.2f}",
             flush=True,
         )
+
+
+def on_the_stage(wanted: list[str]) -> None:
+    """The rows of the table in docs/hosts.md: what became of long turns of one conversation, by host."""
+    stage = importlib.import_module("stage")
+    for name in wanted or CLASSES:
+        if HOSTS[name].installed is None:
+            continue
+        module = importlib.import_module("test_suite" if name == "nanobot" else f"test_{HOSTS[name].module}")
+        suite = getattr(module, CLASSES[name])()
+
+        async def play(suite: Any = suite) -> tuple[dict[str, int], int]:
+            async with suite.on_stage(stage.LongModel()) as played:
+                judged = await stage.play(played, stage.TURNS)
+                return judged, played.memory.status()["recorded"]
+
+        judged, recorded = anyio.run(play)
+        figures = " | ".join(str(judged[what]) for what in ("lost", "duplicated", "false"))
+        print(f"| {HOSTS[name].title} | {stage.TURNS} | {recorded} | {figures} |", flush=True)
 
 
 def lines() -> None:
@@ -155,6 +172,12 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     os.environ.setdefault("LOGURU_LEVEL", "ERROR")  # Nanobot's
+    sys.path[:0] = [
+        str(ROOT / "tests" / path) for path in ("hosts/with_sdks", "hosts/with_nanobot", "support")
+    ]
+    if sys.argv[1:2] == ["stage"]:
+        on_the_stage(sys.argv[2:])
+        return
     bindings(sys.argv[1:])
     if not sys.argv[1:]:
         lines()

@@ -174,3 +174,31 @@ async def test_entries_are_stored_found_and_deleted() -> None:
         assert found.content.parts[0].text == "Ada likes oolong."
         await service.delete_memory(**ada, memory_id=found.id)
         assert await stage.recorded() == []
+
+
+class Calls(Scripted):
+    """Calls one tool, and answers with what it said."""
+
+    call: Any = None
+
+    async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncIterator[Any]:
+        parts = [part for content in llm_request.contents for part in content.parts]
+        told = [part.function_response for part in parts if part.function_response]
+        said = types.Part(function_call=types.FunctionCall(**self.call))
+        if told:
+            said = types.Part(text=str(told[-1].response))
+        yield LlmResponse(content=types.Content(role="model", parts=[said]))
+
+
+@IGNORED
+async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks() -> None:
+    async with TestADK().on_stage(HostModel()) as stage:
+        stage.host._bot.tools = stage.host.service.tools()
+
+        async def asked(who: str, name: str, **args: str) -> str:
+            stage.host._bot.model = Calls(call={"name": name, "args": args})
+            return str(await stage.host.ask("Go on.", who=who, conversation=f"{who} {name}"))
+
+        assert "committed" in await asked("ada", "memory_store", content="Ada likes oolong.")
+        assert "Ada likes oolong." in await asked("ada", "memory_search", query="oolong")
+        assert "Ada likes oolong." not in await asked("bob", "memory_search", query="oolong")

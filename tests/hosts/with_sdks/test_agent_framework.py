@@ -159,3 +159,32 @@ class TestAgentFramework(Living):
 
     def host(self, memory: Any, model: HostModel) -> Agents:
         return Agents(memory, model)
+
+
+class Calls(FunctionInvocationLayer, BaseChatClient):
+    """Calls one tool, and answers with what it said."""
+
+    def __init__(self, name: str, arguments: dict[str, str]) -> None:
+        super().__init__()
+        self._call = Content.from_function_call(call_id="call-1", name=name, arguments=arguments)
+
+    def _inner_get_response(self, *, messages: Any, stream: bool, options: Any, **kwargs: Any) -> Any:
+        async def answer() -> ChatResponse:
+            told = [part for part in messages[-1].contents if part.type == "function_result"]
+            said = Content.from_text(str(told[0].result)) if told else self._call
+            return ChatResponse(messages=[Message("assistant", [said])])
+
+        return answer()
+
+
+async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks() -> None:
+    async with TestAgentFramework().on_stage() as stage:
+        ours = SlotContextProvider(stage.memory, user_id=lambda context: context.session_id, tools=True)
+
+        async def asked(who: str, name: str, **given: str) -> str:
+            agent = Agent(Calls(name, given), context_providers=[ours])
+            return str((await agent.run("Go on.", session=AgentSession(session_id=who))).text)
+
+        assert await asked("ada", "memory_store", content="Ada likes oolong.") == "committed"
+        assert "Ada likes oolong." in await asked("ada", "memory_search", query="oolong")
+        assert "Ada likes oolong." not in await asked("bob", "memory_search", query="oolong")

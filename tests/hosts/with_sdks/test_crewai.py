@@ -7,6 +7,7 @@ import warnings
 from contextlib import ExitStack
 from typing import Any
 
+import anyio
 import pytest
 from host_support import Living
 
@@ -152,3 +153,22 @@ async def test_a_task_that_is_handed_on_is_no_turn() -> None:
         await crew.kickoff_async(inputs={"said": "I like oolong tea."})
         assert await stage.recorded() == ["I like oolong tea.", "Answer 3."]
         assert stage.store.operations.count("search") == 1
+
+
+async def test_the_model_searches_and_keeps_facts() -> None:
+    async with TestCrewAI().on_stage() as stage:
+        agent = Agent(
+            role="Helper", goal="-", backstory="-", llm=Scripted(model="scripted", script=stage.model)
+        )
+        crew = Crew(
+            agents=[agent], tasks=[Task(description="-", expected_output="-", agent=agent)], tracing=False
+        )
+        with CrewMemory(crew, stage.memory, session_id="one", user_id="ada", tools=True):
+            tools = {tool.name: tool for tool in agent.tools}
+
+            def play() -> list[str]:
+                stored = tools["memory_store"].run(content="Ada likes oolong.")
+                return [stored, tools["memory_search"].run(query="oolong")]
+
+            assert await anyio.to_thread.run_sync(play) == ["committed", '["Ada likes oolong."]']
+        assert agent.tools == []

@@ -321,3 +321,30 @@ async def test_a_run_that_is_resumed_after_a_failure_is_recalled_for_and_recorde
         await stage.host.agent.ainvoke(**{**given, "input": None})
         assert await stage.recorded() == ["I like oolong tea.", "Answer 1."]
         assert stage.store.operations.count("search") == 1
+
+
+class Calls(Scripted):
+    """Calls one tool, and answers with what it said."""
+
+    call: Any
+
+    async def _agenerate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        if isinstance(messages[-1], ToolMessage):
+            return ChatResult(generations=[ChatGeneration(message=AIMessage(str(messages[-1].content)))])
+        message = AIMessage("", tool_calls=[{**self.call, "id": "call-1"}])
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks() -> None:
+    async with TestMiddleware().on_stage() as stage:
+        ours = MemoryMiddleware(stage.memory, user_id=lambda runtime: runtime.context.name, tools=True)
+
+        async def asked(who: str, name: str, **args: str) -> str:
+            model = Calls(script=None, call={"name": name, "args": args})
+            agent = create_agent(model, middleware=[ours], context_schema=User)
+            done = await agent.ainvoke({"messages": [HumanMessage("Go on.")]}, context=User(who))
+            return str(done["messages"][-1].text)
+
+        assert await asked("ada", "memory_store", content="Ada likes oolong.") == "committed"
+        assert "Ada likes oolong." in await asked("ada", "memory_search", query="oolong")
+        assert "Ada likes oolong." not in await asked("bob", "memory_search", query="oolong")

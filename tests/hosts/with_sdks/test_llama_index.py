@@ -214,3 +214,16 @@ async def test_of_a_react_agent_neither_thoughts_nor_tools_are_recorded() -> Non
         agent = ReActAgent(tools=[clock], llm=Says(says=[said(step) for step in steps]))
         await agent.run("I like oolong tea.", memory=stage.host.memory("one"))
         assert await stage.recorded() == ["I like oolong tea.", "Noted.\nAnswer: yes."]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+async def test_the_model_searches_and_keeps_facts() -> None:
+    async with TestLlamaIndex().on_stage() as stage:
+        block = SlotMemoryBlock(
+            stage.memory, user_id=lambda session_id: {"one": "ada"}.get(session_id, "bob")
+        )
+        search, store = block.tools("one")
+        assert str(await store.acall(content="Ada likes oolong.")) == "committed"
+        assert "Ada likes oolong." in str(await search.acall(query="oolong"))
+        others, _ = block.tools("two")
+        assert "Ada likes oolong." not in str(await others.acall(query="oolong"))

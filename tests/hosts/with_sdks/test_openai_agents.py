@@ -189,3 +189,32 @@ async def test_what_a_guardrail_stops_is_not_recorded_where_the_program_records(
             await Runner.run(agent, "One.", **turns)
         await turns.record(await Runner.run(agent, "Two.", **turns))
         assert await stage.recorded() == ["Two.", "Good."]
+
+
+async def test_the_model_searches_and_keeps_facts() -> None:
+    async with TestOpenAIAgents().on_stage() as stage:
+        turns = MemoryHooks(stage.memory, session_id="one", user_id="ada")
+        shown: list[Any] = []
+
+        async def last(call: Any) -> ModelStep:
+            shown.append(call.input)
+            return ModelStep(output=[assistant_message("Noted.")])
+
+        model = ScriptedModel(
+            [
+                ModelStep(
+                    output=[function_call("memory_store", {"content": "Ada likes oolong."}, call_id="c1")]
+                ),
+                ModelStep(output=[function_call("memory_search", {"query": "oolong"}, call_id="c2")]),
+                ModelStep.respond(last),
+            ]
+        )
+        agent = Agent("bot", model=model, tools=turns.tools())
+        await Runner.run(agent, "Go on.", **turns)
+        assert [item["output"] for item in shown[0] if "output" in item] == [
+            "committed",
+            '["Ada likes oolong."]',
+        ]
+        assert {row.space for row in stage.store.rows.values()} == {
+            next(iter(stage.store.rows.values())).space
+        }

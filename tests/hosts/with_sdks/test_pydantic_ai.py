@@ -166,3 +166,22 @@ class TestPydanticAI(Living):
 
     def host(self, memory: Any, model: HostModel) -> Bot:
         return Bot(memory, model)
+
+
+async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks() -> None:
+    async with TestPydanticAI().on_stage(HostModel()) as stage:
+        ours = MemoryCapability(stage.memory, user_id=lambda ctx: ctx.deps.name, tools=True)
+
+        async def asked(who: str, name: str, **args: str) -> str:
+            def answer(messages: Any, info: Any) -> ModelResponse:
+                told = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
+                return ModelResponse(
+                    parts=[TextPart(str(told[0].content)) if told else ToolCallPart(name, args)]
+                )
+
+            agent = Agent(FunctionModel(answer), capabilities=[ours], deps_type=User)
+            return str((await agent.run("Go on.", deps=User(who))).output)
+
+        assert await asked("ada", "memory_store", content="Ada likes oolong.") == "committed"
+        assert "Ada likes oolong." in await asked("ada", "memory_search", query="oolong")
+        assert "Ada likes oolong." not in await asked("bob", "memory_search", query="oolong")
