@@ -19,7 +19,12 @@ from memory.contract.adapter import SupportsNativeMutation, SupportsProvenance, 
 from memory.contract.errors import BackendRejected, CapabilityNotSupported, ScopeError
 from memory.contract.formatting import relabel_section
 from memory.contract.receipts import ContextEntry, RetrieveResult, WriteReceipt
-from memory.contract.requests import ContextBudget, NativeMutationRequest, ProvenanceRequest
+from memory.contract.requests import (
+    ContextBudget,
+    NativeMutationRequest,
+    ProvenanceRequest,
+    RetrieveRequest,
+)
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
 from memory.slot.turns import event_from_turn, request_of
@@ -77,33 +82,32 @@ class MemoryItems:
         known = declared.get(operation)
         return known is not None and known.native_id and known.problem(arguments) is None
 
-    async def search(
-        self,
-        query: str,
-        limit: int = 10,
-        *,
-        session_id: str = "tools",
-        filters: Mapping[str, object] | None = None,
-    ) -> list[Item]:
+    async def search(self, query: str, limit: int = 10, *, session_id: str = "tools") -> list[Item]:
         """Memories for a question, in the backend's order.
-
-        Args:
-            query: the question.
-            limit: how many at most.
-            session_id: the conversation, for the trace.
-            filters: as in :class:`~memory.RetrieveRequest`.
 
         Raises:
             InputError: the question is blank, or ``limit`` no positive number.
-            CapabilityNotSupported: the backend cannot filter so.
             BackendError: the backend failed.
         """
-        request = request_of(
-            query, session_id, self.scope, budget=ContextBudget(max_items=limit), filters=filters
+        return await self._asked(
+            request_of(query, session_id, self.scope, budget=ContextBudget(max_items=limit))
         )
-        async with self.slot.delivery.leases.lease(self.scope):
+
+    async def search_where(
+        self, query: str, filters: Mapping[str, object] | None, limit: int = 10
+    ) -> list[Item]:
+        """As :meth:`search`, of the memories that ``filters`` of :class:`~memory.RetrieveRequest` let pass.
+
+        Raises:
+            CapabilityNotSupported: the backend cannot filter so.
+        """
+        budget = ContextBudget(max_items=limit)
+        return await self._asked(request_of(query, "tools", self.scope, budget=budget, filters=filters))
+
+    async def _asked(self, request: RetrieveRequest) -> list[Item]:
+        async with self.slot.leases.lease(self.scope):
             result = await self.slot.retrieve(request)
-        return [Item.of(entry) for entry in result.entries[:limit]]
+        return [Item.of(entry) for entry in result.entries[: request.budget.max_items]]
 
     async def store(
         self,
