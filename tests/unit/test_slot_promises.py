@@ -1,0 +1,160 @@
+"""Promises of the slot that hold without a journal: ids, resets, turns of others, truth of health and of traces."""
+
+from contextlib import closing
+
+import anyio
+import anyio.lowlevel
+import pytest
+from journals import open_store
+from slot_support import ALICE, BOB, Lookup, Obedient, ask, event
+
+from memory import BackendUnavailable, MemorySlot, MemslotError, SupportsBulkIngest, Trace, WriteReceipt
+from memory.adapter import BackendRejected
+from memory.storage.outbox import OUTBOX, Outbox
+
+
+def ids(adapter):
+    return [row.event_id for row in adapter.rows]
+
+
+async def test_an_event_that_was_written_is_not_sent_again():
+    adapter = Obedient()
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        first = await slot.record_event(event(1))
+        again = await slot.record_event(event(1))
+        assert (again.status, again.native_ids) == (first.status, first.native_ids)
+        assert again.warnings[-1] == "recorded before; it was not sent again"
+        assert ids(adapter) == ["e1"]
+        await slot.reset_scope(ALICE)
+        await slot.record_event(event(1))
+    assert adapter.calls.count("e1") == 2, "a reset makes it new"
+
+
+async def test_an_event_without_an_answer_is_looked_up_before_it_is_sent_again():
+    adapter = Lookup()
+    adapter.next_write = [ConnectionResetError("lost")]
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        assert (await slot.record_event(event(1))).status == "unknown"
+        adapter.found = ("n1",)
+        found = await slot.record_event(event(1))
+    assert (found.status, found.native_ids) == ("committed", ("n1",))
+    assert adapter.calls == ["e1"]
+
+
+class Unsure(Obedient):
+    """A reset of it gets no answer."""
+
+    sure = False
+
+    async def reset_scope(self, scope):
+        if not self.sure:
+            raise ConnectionResetError("lost")
+        self.rows.clear()
+        return await super().reset_scope(scope)
+
+
+async def test_a_reset_without_an_answer_is_known_to_the_next_process_without_a_journal(tmp_path):
+    adapter = Unsure()
+    with closing(open_store(tmp_path)) as store:
+        async with MemorySlot(adapter, scope=ALICE, store=store) as slot:
+            await slot.record_event(event(1))
+            with pytest.raises(MemslotError):
+                await slot.reset_scope(ALICE)
+            with pytest.raises(BackendUnavailable, match="its end is not known"):
+                await slot.retrieve(ask())
+        later = MemorySlot(adapter, store=store)
+        with pytest.raises(BackendUnavailable, match="could not be finished"):
+            await later.setup_scope(ALICE)
+        with pytest.raises(BackendUnavailable, match="its end is not known"):
+            await later.retrieve(ask())
+        adapter.sure = True
+        await later.setup_scope(ALICE)
+        assert (await later.retrieve(ask())).formatted_context == ""
+        await later.aclose()
+
+
+@pytest.mark.parametrize("call", ["write", "read"])
+async def test_other_tasks_have_their_turn_during_every_call(call):
+    turns = 0
+
+    async def count():
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+
+    async with MemorySlot(Obedient(), scope=ALICE) as slot, anyio.create_task_group() as tasks:
+        tasks.start_soon(count)
+        for number in range(50):
+            await (slot.record_event(event(number)) if call == "write" else slot.retrieve(ask()))
+        assert turns >= 40
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_scope_that_the_host_has_set_up_is_never_released():
+    async with MemorySlot(Obedient(), idle_scopes=1) as slot:
+        await slot.for_scope(ALICE).after_turn(session_id="s", user="hello")
+        await slot.setup_scope(ALICE)
+        for _ in range(2):
+            await slot.for_scope(BOB).after_turn(session_id="s", user="hello")
+            await slot.for_scope(persona_id="eve", run_id="r").after_turn(session_id="s", user="hello")
+        assert slot.delivery.is_set_up(ALICE)
+        await slot.retrieve(ask())
+
+
+@pytest.mark.parametrize(
+    ("failure", "says"),
+    [
+        (BackendRejected("no"), "1 writes since the last success failed (BackendRejected)"),
+        (ConnectionResetError("lost"), "1 writes since the last success got no answer"),
+    ],
+)
+async def test_health_says_that_writes_failed_until_one_succeeds(failure, says):
+    adapter = Obedient()
+    adapter.next_write = [failure]
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        try:
+            await slot.record_event(event(1))
+        except BackendRejected:
+            pass
+        health = await slot.health()
+        assert (health.status, says in health.warnings[0]) == ("degraded", True)
+        await slot.record_event(event(2))
+        assert (await slot.health()).status == "ok"
+
+
+async def test_health_says_that_entries_are_set_aside(tmp_path):
+    with closing(open_store(tmp_path)) as store:
+        async with MemorySlot(Obedient(), scope=ALICE, store=store) as slot:
+            with closing(store.handle(OUTBOX)) as handle:
+                outbox = Outbox(handle, "turn")
+                await handle.run(lambda db: outbox.put(db, ("", ""), "k", "{}", state="aside"))
+            health = await slot.health()
+    assert health.status == "degraded"
+    assert "1 entries of the outbox are set aside" in health.warnings[0]
+
+
+async def test_the_trace_of_a_bulk_write_adds_up_its_receipts():
+    class Bulk(Obedient):
+        async def record_events(self, events):
+            return [
+                WriteReceipt(
+                    event_id=each.event_id,
+                    status=status,
+                    native_ids=(each.event_id,),
+                    trace=Trace(
+                        backend_name="obedient",
+                        scope=ALICE,
+                        native_operation="add",
+                        attempts=2,
+                        retrieved_count=1,
+                    ),
+                )
+                for each, status in zip(events, ("committed", "queued", "committed"), strict=True)
+            ]
+
+    async with MemorySlot(Bulk(), scope=ALICE) as slot:
+        receipts = await slot.capability(SupportsBulkIngest).record_events([event(n) for n in range(3)])
+    trace = receipts[0].trace
+    assert (trace.attempts, trace.retrieved_count, trace.consistency) == (6, 3, "queued")
+    assert trace.native_ids == ("e0", "e1", "e2")
