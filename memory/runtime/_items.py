@@ -105,7 +105,7 @@ class MemoryItems:
         return await self._asked(request_of(query, "tools", self.scope, budget=budget, filters=filters))
 
     async def _asked(self, request: RetrieveRequest) -> list[Item]:
-        async with self.slot.leases.lease(self.scope):
+        async with self.slot.delivery.leases.lease(self.scope):
             result = await self.slot.retrieve(request)
         return [Item.of(entry) for entry in result.entries[: request.budget.max_items]]
 
