@@ -245,7 +245,8 @@ async def test_a_write_that_waited_for_one_of_another_slot_was_not_sent(
 async def test_a_path_that_cannot_be_used_is_named(tmp_path: Path, llm: ScriptedLLM) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        ConfigError, match=r"memory\.backends\.graphiti\.path: cannot be used \((Not a directory|File exists)\)"
+        ConfigError,
+        match=r"memory\.backends\.graphiti\.path: cannot be used \((Not a directory|File exists)\)",
     ):
         async with opened(llm, tmp_path, path=str(tmp_path / "file" / "graphs")):
             pass

@@ -29,7 +29,7 @@ from graphiti_support import (
 )
 from graphiti_support import config as graphiti_config
 
-from memory import BackendError, BackendUnavailable, MemorySlot, open_memory
+from memory import BackendError, BackendUnavailable, ConfigError, MemorySlot, open_memory
 from memory.testing import ScriptedLLM
 
 pytestmark = [
@@ -207,6 +207,18 @@ async def test_a_graph_that_is_listed_never_reads_as_empty(
     with pytest.raises(BackendUnavailable, match=r"is listed in .* and missing; restore it"):
         async with opened(llm, left, **LITE):
             pass
+
+
+async def test_another_embedder_is_named_before_anything_is_searched(
+    tmp_path: Path, llm: ScriptedLLM
+) -> None:
+    async with opened(llm, tmp_path, **LITE) as slot:
+        await slot.record_event(keeps("teapot"))
+    with pytest.raises(ConfigError, match="dimensions 1024, and dimensions 256 is configured"):
+        async with opened(llm, tmp_path, dimensions=256, **LITE):
+            pass
+    async with opened(llm, tmp_path, **LITE) as slot:
+        assert await kept(slot) == {"teapot"}
 
 
 @pytest.mark.parametrize("cut", [0, 1, 5, None])

@@ -205,7 +205,6 @@ async def test_what_was_sent_more_than_once_is_one_event_in_question(double):
         assert (await ready(slot)).state == "ready"
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_two_machines_with_one_state_do_not_take_each_others_losses_for_ready(
     double, tmp_path, state_url
 ):
