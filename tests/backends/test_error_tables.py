@@ -4,16 +4,17 @@ import importlib
 import inspect
 
 import pytest
+from backends import missing_is_none
 
 from memory import BackendError
 from memory.adapter import HTTPX_ERRORS, OPENAI_ERRORS, normalise_error
-from memory.backends.graphiti.translate import ERRORS as GRAPHITI
-from memory.backends.honcho.client import ERRORS as HONCHO
-from memory.backends.mcp.adapter import McpAdapter
-from memory.backends.mem0.translate import ERRORS as MEM0
-from memory.backends.memos.client import ERRORS as MEMOS
 from memory.contract.native_errors import _meaning, native_name
 
+MEM0 = missing_is_none("mem0.translate:ERRORS") or {}
+GRAPHITI = missing_is_none("graphiti.translate:ERRORS") or {}
+HONCHO = missing_is_none("honcho.client:ERRORS") or {}
+MEMOS = missing_is_none("memos.client:ERRORS") or {}
+MCP = missing_is_none("mcp.adapter:McpAdapter")
 TABLES = {
     "httpx": HTTPX_ERRORS,
     "openai": OPENAI_ERRORS,
@@ -21,7 +22,7 @@ TABLES = {
     "graphiti": GRAPHITI,
     "honcho": HONCHO,
     "memos": MEMOS,
-    "mcp": McpAdapter.traits.errors,
+    "mcp": MCP.traits.errors if MCP else {},
 }
 TREES = [
     ("httpx", "httpx"),
@@ -64,6 +65,8 @@ def test_every_type_of_a_table_is_there_under_that_name(name, native):
 @pytest.mark.parametrize(("name", "module"), TREES)
 def test_every_exception_of_a_library_has_a_meaning_or_is_left_out_by_name(name, module):
     pytest.importorskip(module)
+    if not TABLES[name]:
+        pytest.skip(f"memory.backends.{name} was removed")
     listed = dict(vars(importlib.import_module(module)))
     kinds = {kind for kind in listed.values() if inspect.isclass(kind) and issubclass(kind, Exception)}
     own = {kind for kind in kinds if kind.__module__.split(".")[0] == module.split(".")[0]}
@@ -107,6 +110,8 @@ def test_a_type_in_no_table_leaves_a_write_open_whatever_its_name_or_status(kind
 
 def test_a_relative_of_a_refusal_is_none_itself():
     """What a subclass adds may happen after the request was carried out."""
+    if not HONCHO:
+        pytest.skip("memory.backends.honcho was removed")
     import honcho.http.exceptions
 
     class Later(honcho.http.exceptions.ConflictError):

@@ -5,18 +5,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from backends import of_backend
 
 from memory import MemoryEvent, MemoryScope, Message
 from memory.adapter import AdapterSettings
-from memory.backends.graphiti import translate as graphiti
-from memory.backends.honcho import translate as honcho
-from memory.backends.mcp.adapter import McpAdapter
-from memory.backends.mcp.options import McpOptions
-from memory.backends.mem0 import translate as mem0
-from memory.backends.memos.options import MemosOptions
-from memory.backends.memos.translate import Requests
-from memory.backends.stigmem.client import ScopeIds
-from memory.backends.stigmem.translate import message_facts
 from memory.contract._model import words_of
 
 EVENT = MemoryEvent(
@@ -40,24 +32,38 @@ FIELDS = [*MemoryEvent.model_fields, *(f"message.{name}" for name in Message.mod
 
 
 def mcp(event):
-    options = McpOptions(preset="server-memory", command=["x"])
+    options = of_backend("mcp.options:McpOptions")(preset="server-memory", command=["x"])
     settings = AdapterSettings(name="mcp", kind="architecture", options=options, data_dir=Path("nowhere"))
-    return McpAdapter(settings)._values(event)
+    return of_backend("mcp.adapter:McpAdapter")(settings)._values(event)
 
 
-SENT = {
-    "mem0": lambda event: (mem0.native_messages(event, infer=False), mem0.event_metadata(event)),
-    "graphiti": lambda event: (
-        graphiti.episode_body(event, "message", cs_in_body=False),
-        graphiti.description(event),
-    ),
-    "honcho": lambda event: [(part.content, part.metadata) for part in honcho.event_parts(event)],
-    "memos": lambda event: Requests(MemosOptions(graph_db="postgres")).add(event, "cube"),
-    "stigmem": lambda event: [
-        fact.model_dump(mode="json") for fact in message_facts(event, ScopeIds("s", 0, marked=True))
-    ],
-    "mcp": mcp,
-}
+def mem0(event):
+    translate = of_backend("mem0.translate")
+    return translate.native_messages(event, infer=False), translate.event_metadata(event)
+
+
+def graphiti(event):
+    translate = of_backend("graphiti.translate")
+    return translate.episode_body(event, "message", cs_in_body=False), translate.description(event)
+
+
+def honcho(event):
+    return [(part.content, part.metadata) for part in of_backend("honcho.translate").event_parts(event)]
+
+
+def memos(event):
+    options = of_backend("memos.options:MemosOptions")(graph_db="postgres")
+    return of_backend("memos.translate:Requests")(options).add(event, "cube")
+
+
+def stigmem(event):
+    ids = of_backend("stigmem.client:ScopeIds")("s", 0, marked=True)
+    return [
+        fact.model_dump(mode="json") for fact in of_backend("stigmem.translate").message_facts(event, ids)
+    ]
+
+
+SENT = {"mem0": mem0, "graphiti": graphiti, "honcho": honcho, "memos": memos, "stigmem": stigmem, "mcp": mcp}
 
 
 @pytest.mark.parametrize("backend", SENT)

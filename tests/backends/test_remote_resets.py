@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from honcho_double import HonchoDouble
-from memos_double import MemosDouble
+from backends import double
 from said import said, wanted
-from stigmem_double import StigmemDouble
-from stigmem_node_model import ADMIN_KEY
 
 from memory import BackendError, BackendUnavailable, MemoryScope, MemorySlot, SupportsReadiness, open_memory
 from memory.adapter import BackendRejected, JsonHttp
+
+HonchoDouble = double("honcho_double", "HonchoDouble")
+MemosDouble = double("memos_double", "MemosDouble")
+StigmemDouble = double("stigmem_double", "StigmemDouble")
+ADMIN_KEY = double("stigmem_node_model", "ADMIN_KEY")
 
 ADA = MemoryScope(run_id="r", persona_id="ada")
 WORDS = ("oolong", "passport")

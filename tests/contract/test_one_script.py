@@ -15,15 +15,17 @@ from typing import Any
 
 import pytest
 import yaml
-from honcho_double import HonchoDouble
-from memos_double import MemosDouble
-from stigmem_double import StigmemDouble
-from stigmem_node_model import ADMIN_KEY
+from backends import double
 
 from memory.doctor.runner import run_doctor
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 from memory.testing import FAKE_KEY, ScriptedLLM
+
+HonchoDouble = double("honcho_double", "HonchoDouble")
+MemosDouble = double("memos_double", "MemosDouble")
+StigmemDouble = double("stigmem_double", "StigmemDouble")
+ADMIN_KEY = double("stigmem_node_model", "ADMIN_KEY")
 
 TESTS = Path(__file__).parents[1]
 BACKENDS = ("mem0", "graphiti", "honcho", "memos", "stigmem", "mcp")

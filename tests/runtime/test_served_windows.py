@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphiti_support import NEEDS_GRAPHITI
-from graphiti_support import config as graphiti
-from memos_double import MemosDouble
+from backends import double
 from memos_support import config as memos
 from served_windows import play, windows
+
+NEEDS_GRAPHITI = double("graphiti_support", "NEEDS_GRAPHITI")
+graphiti = double("graphiti_support", "config")
+MemosDouble = double("memos_double", "MemosDouble")
 
 
 async def test_on_full_history(tmp_path: Path) -> None:

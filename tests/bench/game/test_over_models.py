@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from backends import double
 from game_support import CONDITIONS, SIZE, begin, scores, verify
-from honcho_double import HonchoDouble
-from memos_double import MemosDouble
-from stigmem_double import StigmemDouble
-from stigmem_node_model import ADMIN_KEY
 
 from memory import ConfigError
 from memory.bench.engine.experiment import Outcome
@@ -17,6 +14,11 @@ from memory.bench.engine.matrix import load_experiment
 from memory.bench.report.results import results_of
 from memory.bench.report.verdict import problems
 from memory.testing import ScriptedLLM
+
+HonchoDouble = double("honcho_double", "HonchoDouble")
+MemosDouble = double("memos_double", "MemosDouble")
+StigmemDouble = double("stigmem_double", "StigmemDouble")
+ADMIN_KEY = double("stigmem_node_model", "ADMIN_KEY")
 
 CONFIG = Path(__file__).parents[3] / "configs" / "preference_game.yaml"
 BUDGETS = (300, 600, 2000, 8000)
