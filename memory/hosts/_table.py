@@ -96,6 +96,7 @@ _HOSTS = (
             "a_call_that_blocks_the_loop_of_the_memory_is_refused_in_words": "Nanobot's SDK is awaited",
             "a_cancelled_turn_leaves_no_answer": "a bot goes on with its turn when its caller is cancelled",
             "picture": "a turn is text",
+            "what_holds_no_words_is_counted_and_named": "a turn is text",
             "an_edited_question_replaces_the_first": "a bot takes no edited question",
             "a_regenerated_answer_replaces_the_first": "a bot answers a question once",
             "a_front_end_that_sends_the_whole_list_each_time": "a bot keeps its conversations itself",
@@ -157,6 +158,7 @@ _HOSTS = (
             ),
             "a_cancelled_turn_leaves_no_answer": "a crew runs in a thread, which goes on without its caller",
             "picture": "a task's description is text",
+            "what_holds_no_words_is_counted_and_named": "a task's description is text",
         },
     ),
     Host(
@@ -267,6 +269,7 @@ _HOSTS = (
                     "a_regenerated_answer_replaces_the_first",
                     "a_front_end_that_sends_the_whole_list_each_time",
                     "a_tool_result_of_fifteen_thousand_words",
+                    "what_holds_no_words_is_counted_and_named",
                     "the_task_of_a_helper_is_not_recorded",
                     "a_stream_that_is_left_early_spoils_no_later_turn",
                     "an_approval_that_comes_after_a_restart",

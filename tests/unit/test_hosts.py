@@ -153,3 +153,24 @@ def test_the_words_of_a_message_are_neither_thoughts_nor_pictures() -> None:
     assert _shared.words(parts) == "hi\nthere"
     assert _shared.words("plain") == "plain"
     assert _shared.words(None) == _shared.words({"text": "no list"}) == ""
+
+
+def test_parts_without_words_are_named_by_their_kinds() -> None:
+    class Block:
+        block_type, text = "video", None
+
+    parts = [
+        {"type": "text", "text": "hi"},
+        {"type": "text", "text": None},
+        {"type": "tool_use", "id": "1"},
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "image_url", "image_url": "x"},
+        {"image": {"format": "png"}},
+        {"type": "from_the_future"},
+        {},
+        Block(),
+        7,
+    ]
+    assert _shared.words(parts) == "hi"
+    assert _shared.left_out(parts) == ["image_url", "image", "from_the_future", "empty", "video", "int"]
+    assert _shared.left_out("plain") == _shared.left_out(None) == []

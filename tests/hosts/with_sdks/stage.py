@@ -151,6 +151,13 @@ class InLife(HostContract):
             await stage.host.ask("Which tea?\n<system-reminder>Be brief.</system-reminder>")
             assert await stage.recorded() == ["I like oolong tea.", "Answer 1.", "Which tea?", "Answer 3."]
 
+    async def test_what_holds_no_words_is_counted_and_named(self) -> None:
+        async with self.scene() as stage:
+            await stage.host.ask("I like oolong tea.", picture=True)
+            assert await stage.recorded() == ["I like oolong tea.", "Answer 1."]
+            assert [what for what, _ in stage.troubles] == ["left_out"]
+            assert stage.memory.status()["parts_left_out"] == 1
+
     async def test_the_task_of_a_helper_is_not_recorded(self) -> None:
         async with self.scene("ask_through_helper") as stage:
             answer = await stage.host.ask_through_helper("I like oolong tea.", "Helper, find the time.")

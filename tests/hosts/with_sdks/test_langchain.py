@@ -17,7 +17,14 @@ from langchain.agents.middleware import (
 )
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    ChatMessage,
+    HumanMessage,
+    ToolMessage,
+)
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -348,3 +355,19 @@ async def test_the_model_searches_and_keeps_facts_of_the_person_who_asks() -> No
         assert await asked("ada", "memory_store", content="Ada likes oolong.") == "committed"
         assert "Ada likes oolong." in await asked("ada", "memory_search", query="oolong")
         assert "Ada likes oolong." not in await asked("bob", "memory_search", query="oolong")
+
+
+async def test_a_history_with_ids_twice_and_messages_of_unknown_kinds_loses_no_words() -> None:
+    async with TestMiddleware().on_stage() as stage:
+        nodes = MemoryNodes(stage.memory, scope=person("ada"))
+        messages: list[Any] = [
+            HumanMessage("One.", id="m"),
+            AIMessage("Answer one.", id="m"),
+            ChatMessage("from a plugin", role="plugin"),
+            HumanMessage([{"type": "text", "text": "Two."}, {"type": "hologram", "data": "x"}]),
+        ]
+        state = {"messages": messages, **await nodes.recall({"messages": messages})}
+        state["messages"] = [*messages, ChatMessage("-", role="x"), AIMessage("Answer two.", id="m")]
+        await nodes.record(state)
+        assert await stage.recorded() == ["Two.", "Answer two."]
+        assert stage.troubles == [("left_out", "a turn is recorded without 1 hologram")]
