@@ -122,9 +122,11 @@ class MemoryEvent(Frozen):
 
     @model_validator(mode="after")
     def _check_size(self) -> MemoryEvent:
-        texts = sum(len(message.content) for message in self.messages)
-        simple = texts < MAX_EVENT_BYTES // 8 and not self.metadata
-        if simple and not any(message.tool_calls for message in self.messages):
+        characters, plain = 0, not self.metadata
+        for message in self.messages:
+            characters += len(message.content)
+            plain = plain and not message.tool_calls
+        if plain and characters < MAX_EVENT_BYTES // 8:
             return self
         held = [message.model_dump(mode="json") for message in self.messages], self.metadata
         size = len(json.dumps(held, ensure_ascii=False).encode())

@@ -340,10 +340,10 @@ class NativeCalls:
         """The answer (a receipt, or one per event of a bulk write) with the call's trace in it."""
         receipts: list[Any] = answer if isinstance(answer, list) else [answer]
         trace = self.finish(span, _summed_trace(receipts), **_summed_fields(receipts))
-        traced: list[Any] = [
-            receipt.model_copy(update={"trace": trace}) if "trace" in type(receipt).model_fields else receipt
-            for receipt in receipts
-        ]
+        traced: list[Any] = []
+        for receipt in receipts:
+            has_trace = "trace" in type(receipt).model_fields
+            traced.append(receipt.model_copy(update={"trace": trace}) if has_trace else receipt)
         return cast(T, traced if isinstance(answer, list) else traced[0])
 
 
@@ -353,6 +353,8 @@ _WEAKEST = ("pending", "queued", "committed")
 
 def _summed_trace(receipts: Sequence[Any]) -> Trace | None:
     """The traces of a bulk write's receipts as one: numbers are added, times are the first and the last."""
+    if len(receipts) == 1:  # of nearly every call
+        return getattr(receipts[0], "trace", None)
     found = [getattr(receipt, "trace", None) for receipt in receipts]
     traces = [trace for trace in found if isinstance(trace, Trace)]
     if len(traces) < 2:
@@ -377,6 +379,14 @@ def _summed_trace(receipts: Sequence[Any]) -> Trace | None:
 
 def _summed_fields(receipts: Sequence[Any]) -> dict[str, Any]:
     """Ids and warnings of all receipts, and the state that holds for every one of them."""
+    if len(receipts) == 1:  # of nearly every call
+        [only] = receipts
+        state = getattr(only, "status", None)
+        return {
+            "native_ids": getattr(only, "native_ids", ()),
+            "warnings": getattr(only, "warnings", ()),
+            "consistency": state if state in _WEAKEST else None,
+        }
     states = {getattr(receipt, "status", None) for receipt in receipts}
     told = states <= set(_WEAKEST)
     return {

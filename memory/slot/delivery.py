@@ -224,6 +224,8 @@ class Delivery:
         known: dict[str, WriteReceipt] = {}
         if self._written:
             for event in events:
+                if (event.scope, event.event_id) not in self._written:
+                    continue
                 if (earlier := await self._earlier(span, event)) is not None:
                     known[event.event_id] = earlier
         fresh = [event for event in events if event.event_id not in known] if known else events
@@ -231,7 +233,7 @@ class Delivery:
             for receipt in await self.sender.by(span)(span, fresh):
                 known[receipt.event_id] = receipt
                 self._remember(events[0].scope, receipt)
-        return [known[event.event_id] for event in events]
+        return list(known.values()) if len(events) == 1 else [known[event.event_id] for event in events]
 
     async def _earlier(self, span: Span, event: MemoryEvent) -> WriteReceipt | None:
         """The receipt of an event that this slot has written before; None where it is to be sent."""
