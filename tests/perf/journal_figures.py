@@ -21,8 +21,8 @@ from memory import MemorySlot, SupportsBulkIngest
 from memory.plugins.config import MemslotConfig, load_config
 from memory.plugins.opening import build_slot
 from memory.runtime._replay import replay
-from memory.slot.sqlite_file import Durability
 from memory.storage.journal import Journal, JournalKey
+from memory.storage.store import Durability, SqliteStore
 from memory.testing import FakeBackend
 
 WRITES, ROUNDS, PAST = 3000, 10, 1000
@@ -33,7 +33,7 @@ async def cost(durability: Durability, target_ms: float) -> None:
     """Writes over the in-memory backend, with and without a journal in turns, so that other load hits both."""
     rounds: list[list[float]] = []
     with tempfile.TemporaryDirectory() as directory:
-        journal = Journal(Path(directory, "j.db"), durability=durability)
+        journal = Journal(SqliteStore(Path(directory, "memslot.db")), durability=durability)
         async with (
             MemorySlot(FakeBackend(), scope=SCOPE) as bare,
             MemorySlot(FakeBackend(), scope=SCOPE, journal=journal) as kept,
@@ -68,8 +68,11 @@ async def replaying() -> None:
     ratios, asking = [], []
     events = [event(number) for number in range(PAST)]
     for number in range(6):
-        with tempfile.TemporaryDirectory() as place, Journal(Path(place, "j.db")) as journal:
-            await journal.append(JournalKey.of("mem0", "", SCOPE, {}), events)
+        with (
+            tempfile.TemporaryDirectory() as place,
+            Journal(SqliteStore(Path(place, "memslot.db"))) as journal,
+        ):
+            await journal.append(JournalKey.of("mem0", "", SCOPE, {}), events, send=False)
 
             async def native(slot: MemorySlot) -> object:
                 bulk = slot.capability(SupportsBulkIngest)

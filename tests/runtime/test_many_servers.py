@@ -13,12 +13,11 @@ import anyio
 import pytest
 from many_servers import served
 from postgres import NEEDS_POSTGRES, ask
-from pydantic import SecretStr
 from signet_support import BASE, daemon
 from test_conversations import talking
 
-from memory.plugins.postgres import PostgresServer
 from memory.runtime.signet.sessions import Caller
+from memory.storage.postgres import PostgresStore
 from memory.testing import FakeBackend, FakeNativeStore, ScriptedLLM
 
 SECONDS = min(2.0 * int(os.environ.get("MEMSLOT_ROUNDS", "8")), 20.0)
@@ -105,7 +104,7 @@ def test_a_kill_every_two_seconds_loses_nothing_doubles_nothing_and_keeps_each_s
 @pytest.fixture
 def started(state_url: str) -> Any:
     """Begins servers over one native store and one PostgreSQL."""
-    native, server = FakeNativeStore(), PostgresServer(SecretStr(state_url))
+    native, server = FakeNativeStore(), PostgresStore(state_url)
     return lambda **options: daemon(FakeBackend(native), host_file=server, **options)
 
 
@@ -142,7 +141,7 @@ async def test_a_session_goes_on_at_whichever_server_is_asked(started: Any) -> N
 
 @NEEDS_POSTGRES
 async def test_a_conversation_goes_on_at_whichever_server_is_asked(state_url: str) -> None:
-    server = PostgresServer(SecretStr(state_url))
+    server = PostgresStore(state_url)
     async with talking(host_file=server) as first, talking(host_file=server) as second:
         key, _ = await first.say("My favourite tea is oolong.")
         await anyio.sleep(0.5)  # until it is forgotten there
