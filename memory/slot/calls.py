@@ -66,6 +66,9 @@ class Deadlines(Frozen):
     close_s: Seconds = 15.0
 
 
+_JUDGED = ("record_event", "record_events", "retrieve")  # a failure of one makes health degraded
+
+
 @dataclass(slots=True)
 class Span:
     """A call of the contract, measured from its admission; before, it waits for its turn."""
@@ -94,6 +97,10 @@ class Span:
             failure: dict[str, Any] = {} if error is None else {"error": type(error).__name__}
             if error is not None and not isinstance(error, Exception):
                 failure["warnings"] = (f"given up {'after' if self.attempts else 'before'} it was sent",)
+            if error is None:
+                self._calls.failed.pop(self.operation, None)
+            elif isinstance(error, BackendError) and self.operation in _JUDGED:
+                self._calls.failed[self.operation] = str(error)
             if failure or not self.finished:
                 self._calls.finish(self, None, **failure)
         finally:
@@ -123,6 +130,7 @@ class NativeCalls:
         self.closed = False  # no call is let in any more
         self.released = False  # nor is one admitted that was let in before
         self.lost_traces = self.unknown_writes = 0
+        self.failed: dict[str, str] = {}  # operation whose last call failed -> why
         self.sinks = [] if sink is None else [sink]
         self._loop: object | None = None
         self._pid = 0  # of the process it was opened in

@@ -229,7 +229,8 @@ async def health_of(calls: NativeCalls, delivery: Delivery) -> BackendHealth:
         "last_write_at": last.isoformat() if last else None,
         "waiting_writes": delivery.waiting(),
     }
-    noticed = tuple(await delivery.warnings())
+    failed = (f"the last {operation} failed: {why}" for operation, why in calls.failed.items())
+    noticed = (*await delivery.warnings(), *failed)
     return health.model_copy(
         update={
             "status": "degraded" if noticed and health.status == "ok" else health.status,

@@ -140,7 +140,7 @@ class FaultyClient:
 
 def partitions_of(adapter: Any) -> list[Any]:
     """The ``Memory`` of each scope whose partition is open."""
-    return list(adapter._native._open.values())
+    return [opened.memory for opened in adapter._native._open.values()]
 
 
 class Mem0(ConformanceProfile):
@@ -180,7 +180,7 @@ class Mem0(ConformanceProfile):
 
             raise ResponseHandlingException(ConnectionError(f"{FAKE_KEY} {said}"))
 
-        stores = [memory.vector_store for memory in partitions_of(adapter)]
+        stores = [memory.vector_store.native for memory in partitions_of(adapter)]
         clients = [store.client for store in stores]
         for store in stores:
             store.client = FaultyClient(
