@@ -319,7 +319,7 @@ def _budget(variant: VariantRecord, tokens: int) -> dict[str, Any]:
 
 def test_settings_that_nobody_can_play_by_are_named(copy: Path) -> None:
     whole = read_manifest(copy)
-    settings = {**whole.settings, "game": {"users": 99}}
+    settings = {**whole.settings, "game": {"users": 0}}
     write_record(whole.model_copy(update={"settings": settings}), copy / "manifest.json")
     covered_up(copy)
     assert "manifest.json: settings: cannot be used / game.users" in deviations_text(verify(copy))
