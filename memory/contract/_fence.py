@@ -135,7 +135,7 @@ class _Folded:
 
 @lru_cache(4096)
 def _seen(character: str) -> str:
-    """What a character is taken for."""
+    """The small ASCII letters that a reader takes a character for."""
     if character.isspace():
         return " "
     code = ord(character)

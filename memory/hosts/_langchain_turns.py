@@ -90,10 +90,10 @@ class Turns:
 
 
 def beginning(messages: Sequence[AnyMessage]) -> dict[str, str]:
-    """The state of a turn that begins: the name of what the last human message begins, empty where there is none.
+    """The state of a turn that begins: the turn's name, empty without a human message.
 
-    A message without an id is named by its words, and by this run. Where that message is not the last one, as one
-    that was edited under its id, the last one's id follows in a second line: what stands before is no answer.
+    The last human message names the turn: by its id, or by its words and this run. A message edited under its id is
+    not the last message. The last message's id then follows in a second line, because nothing up to it is an answer.
     """
     at = last_human(messages)
     if at is None:
@@ -118,7 +118,7 @@ def _digest(message: AnyMessage) -> str:
 
 
 def last_human(messages: Sequence[AnyMessage]) -> int | None:
-    """Where the last message is that a person wrote: LangChain marks those that its middleware wrote."""
+    """The place of the last message that a person wrote. LangChain marks messages that its middleware wrote."""
     humans = [
         at
         for at, message in enumerate(messages)

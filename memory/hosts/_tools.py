@@ -36,13 +36,13 @@ def schema(name: str) -> dict[str, Any]:
 
 
 class ModelTools:
-    """What the tools do. A failure is an answer in words, so that it ends no turn."""
+    """The work of the tools. A failure is an answer in words, so that it ends no turn."""
 
     def __init__(self, turns: HostTurns, host: str) -> None:
         self._turns, self._host = turns, host
 
     async def answer(self, name: str, given: str, scope: MemoryScope | None, session_id: str) -> str:
-        """The answer of a tool: memories as a JSON list, or what became of the fact."""
+        """The answer of a tool: memories as a JSON list, or the status of the stored fact."""
         try:
             return await self._turns.call(lambda: self._do(name, given, scope, session_id))
         except MemslotError as error:

@@ -30,8 +30,7 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
 
     The section is a message of its own, before the conversation. A turn is recorded when the agent that answered
     looks at its memory again. A chat engine does not look again: there a turn is recorded at the next one, and the
-    last one by ``await memory.aget()``. What LlamaIndex takes out of its short-term memory meanwhile stays part of
-    its turn.
+    last one by ``await memory.aget()``. Messages that leave the short-term memory meanwhile stay part of their turn.
 
     Args:
         memory: whoever opened it closes it, after the agent's last run.
@@ -76,7 +75,7 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
         session_id: str = "llama-index",
         **block_kwargs: Any,
     ) -> list[ChatMessage]:
-        """What the memory has for the last user message; where that is answered, the turn is recorded."""
+        """Recall for the last user message; record its turn once it is answered."""
         session = self._session(session_id)
         turns = _turns_of([*session.flushed, *(messages or [])])
         if not turns:
@@ -153,8 +152,10 @@ class _Session:
         self.before = [turn.digest for turn in turns[:-1]]
 
     def find(self, turns: list[_Turn]) -> int | None:
-        """Where the open turn is. Of several with its words, it is the first that most of the turns before it
-        precede: a history may have become shorter at its beginning, and longer at its end."""
+        """The place of the open turn: the first with its words that most of the turns before it still precede.
+
+        A history may have become shorter at its beginning, and longer at its end.
+        """
         places = [at for at, turn in enumerate(turns) if self.turn and turn.said == self.said]
         return max(places, key=lambda at: (self._alike(turns[:at]), -at), default=None)
 
@@ -164,8 +165,10 @@ class _Session:
 
 
 def _turns_of(messages: Sequence[ChatMessage]) -> list[_Turn]:
-    """Questions with their answers. A question that is repeated before an answer is one: agents append it to a
-    history that has it, those who are handed over to as well, and what failed is asked again."""
+    """Questions with their answers. A question that is repeated before an answer counts once.
+
+    Agents append a question to a history that has it, also after a handover, and users ask again after a failure.
+    """
     turns: list[_Turn] = []
     for message in messages:
         if message.role == MessageRole.USER:
@@ -184,7 +187,7 @@ def _text(message: ChatMessage) -> str:
 
 
 def _answer(message: ChatMessage) -> str:
-    """What an assistant answers; not what it says beside the call of a tool, or, as a ReAct agent, to itself."""
+    """The answer in a message; not words beside the call of a tool, nor a ReAct agent's words to itself."""
     calls = message.additional_kwargs.get("tool_calls") or any(
         isinstance(block, ToolCallBlock) for block in message.blocks
     )
