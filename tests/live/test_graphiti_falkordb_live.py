@@ -289,10 +289,10 @@ async def test_a_write_that_is_given_up_while_it_saves_is_saved(
     native = Pipeline.execute
 
     async def slow(self: Any, *given: Any, **named: Any) -> Any:
-        await anyio.sleep(0.8)
+        await anyio.sleep(6.0)
         return await native(self, *given, **named)
 
-    async with live(llm, tmp_path, server, deadlines={"write_s": 0.6}, saga="session") as slot:
+    async with live(llm, tmp_path, server, deadlines={"write_s": 5.0}, saga="session") as slot:
         monkeypatch.setattr(Pipeline, "execute", slow)
         receipt = await slot.record_event(event("I keep my passport in the drawer."))
         counts = await listed(slot, "count")

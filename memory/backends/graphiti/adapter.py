@@ -73,7 +73,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
 
         self.backend_name = settings.name
         options = self._options = settings.options
-        # Whether a preload is add_episode_bulk; of triplets there is none.
+        # Graphiti has no bulk call for triplets.
         self._in_batches = options.bulk == "native" and options.ingest != "triplet"
         directory = (options.path or settings.data_dir / settings.name).expanduser()
         self._store = make_store(options, directory, settings.deadlines)
@@ -116,8 +116,11 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return {"group_id": group_of(scope)}
 
     def graph(self, scope: MemoryScope, *, writing: bool = False, clearing: bool = False) -> _InUse:
-        """The scope's graph, open meanwhile; with ``clearing``, one that cannot be opened is cleared. Where open
-        ones hold memory, writes wait for writes and reads for reads: a write may take as long as its model."""
+        """The scope's graph, open while it is used. With ``clearing`` a graph that cannot be opened is emptied.
+
+        Where open graphs hold memory, writes wait for writes and reads for reads: a write may take as long as its
+        model.
+        """
         opened = partial(self._graph, group_of(scope), clearing)
         return _InUse(self._places[writing], opened, self.backend_name)
 
@@ -203,7 +206,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         return self._receipt(event, call, stored, warnings)
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        """Ready where the graph answers and no write has failed since the last one that was stored."""
+        """Ready where the graph answers and no write has failed since an event was stored."""
         answer = await super().readiness(scope)
         group_id = group_of(scope)
         if (failed := self._writes.doubt(group_id)) is not None:

@@ -98,7 +98,7 @@ class NativeGraph:
         return await self._by_uuid(EntityEdge, uuids)
 
     async def _by_uuid(self, owner: Any, uuids: Sequence[str]) -> list[Any]:
-        """In that order; those that are gone, or another group's, are left out."""
+        """Records in the order of ``uuids``, without deleted ones and those of other groups."""
         place = {uuid: at for at, uuid in enumerate(uuids)}
         try:
             found = await owner.get_by_uuids(self.driver, list(uuids)) if uuids else []
@@ -293,7 +293,7 @@ class NativeGraph:
         return await self.alone(add, write=write)
 
     async def complete_or_remove(self, event_id: str) -> Stored:
-        """What an event became where all of it is stored; else what there is of it is removed."""
+        """The ids of an event that is stored whole. Parts of an event are removed, and no id is returned."""
 
         async def look() -> Stored:
             found, complete = await self.parts_of(event_id)

@@ -1,4 +1,4 @@
-"""What the conformance kit needs to know of Graphiti."""
+"""Declarations of Graphiti for the conformance kit."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class FalkorStore(Store):
 
 
 class _Client(FalkorDB):  # type: ignore[misc]
-    """FalkorDB's client on a connection of ours: its own constructor asks the server, and blocks the event loop."""
+    """FalkorDB's client on a given connection. Its own constructor asks the server and blocks the event loop."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
@@ -78,8 +78,11 @@ class _Client(FalkorDB):  # type: ignore[misc]
 
 
 class FalkorGraph(ScopeGraph, FalkorDriver):
-    """Unlike its parent it indexes ids alone by range (a property with a range and a full-text index crashes the
-    server, and ranges over times answer wrongly), and builds indexes when it is opened, not when it is cloned."""
+    """Graphiti's driver with range indexes on ids alone, built when the graph is opened.
+
+    A property with a range index and a full-text index crashes the server. Ranges over times answer wrongly. The
+    parent builds indexes whenever it is cloned.
+    """
 
     def __init__(self, store: FalkorStore, group_id: str) -> None:
         GraphDriver.__init__(self)

@@ -107,7 +107,7 @@ class Server:
             time.sleep(0.01)
 
     def _end_former(self) -> None:
-        """Wait until the server of a killed process has ended; it ends by itself, or is told to."""
+        """Wait until the server of a killed process has ended, and tell it to end."""
         if not self._socket_note.exists():
             return
         former = self._socket_note.read_text(errors="replace")
@@ -168,7 +168,7 @@ class LiteStore(FalkorStore):
         return LiteGraph(self, group_id)
 
     async def connected(self) -> Any:
-        """As on a server; one that ended is started again."""
+        """The client of the server, which is started again if it has ended."""
         if self._joined is not None and not self._joined.running:
             await super().aclose()
         return await super().connected()
@@ -212,7 +212,7 @@ class LiteStore(FalkorStore):
 
 
 class _Turn(asyncio.Lock):
-    """Of the writes to a graph, for all slots of the one event loop that has it open."""
+    """Held by one write to a graph at a time, over all slots of the event loop that has the graph open."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -100,10 +100,12 @@ class SharedDatabase:
 
 
 class ScopeDriver(ScopeGraph, KuzuDriver):
-    """Unlike its parent it has a ``_database``, full-text indexes and a bounded size; it can be closed, and
-    opened after a process that was killed; a cancelled query stays cancelled (the parent's answers with
-    nothing, so that Graphiti goes on with an empty result); a question mark is no wildcard; and what Graphiti
-    saves in one go is one transaction that nothing interrupts."""
+    """Graphiti's Kuzu driver, mended where the parent fails.
+
+    It has full-text indexes and a bounded size, can be closed, and opens after a kill. A cancelled query stays
+    cancelled: the parent answers it with nothing, and Graphiti goes on with an empty result. A question mark is no
+    wildcard. One unit of Graphiti's saving is one transaction, which nothing interrupts.
+    """
 
     counted: Mapping[str, str] = {**NODES, "RelatesToNode_": "(n:RelatesToNode_)"}
 

@@ -1,4 +1,4 @@
-"""What a ``graphiti`` block may say. Imports no SDK but in :func:`build_ontology`, as the user's own modules."""
+"""Options of a ``graphiti`` block. Imports no SDK but in :func:`build_ontology`, as the user's own modules."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ TypeSource = Annotated[str | InlineType, BeforeValidator(_source)]
 
 
 class EdgeRule(PluginOptions):
-    """Which facts may join two types of entities."""
+    """The types of facts that may join two types of entities."""
 
     source: TypeName
     """Type of the entity the fact starts at; ``Entity`` is any."""
@@ -178,7 +178,7 @@ Ingest = Literal["message", "text", "json", "triplet"]
 Recipe = Literal["hybrid", "mmr", "cross_encoder", "combined", "combined_mmr", "combined_cross_encoder"]
 
 OPENAI_URL = "https://api.openai.com/v1"
-# What ``memslot init`` writes: Kuzu is archived, and falkordblite is not to be had everywhere.
+# ``memslot init`` writes it: Kuzu is archived, and falkordblite does not install everywhere.
 _PREFERRED = ["falkordblite"] if find_spec("redislite") is not None else None
 
 
@@ -360,7 +360,7 @@ class GraphitiOptions(PluginOptions):
 
     @property
     def fallback_components(self) -> tuple[str, ...]:
-        """What embeds, and where the recipe reranks what does that, without a model."""
+        """Parts that work without a model: the embedder, and the reranker where the recipe has one."""
         roles: dict[str, object] = {"embedder": self.embedder}
         if "cross_encoder" in self.recipe:
             roles["cross-encoder"] = self.cross_encoder

@@ -32,7 +32,7 @@ class Abandoned(Exception):
 
 
 class WriteFailed(Exception):
-    """The write failed, for the reason that is its cause, and nothing of it is stored."""
+    """The write failed, and nothing of it is stored. The cause is the reason."""
 
 
 class Write:
@@ -127,8 +127,10 @@ def changes(cypher: str) -> bool:
 
 
 class ScopeGraph(_Driver):
-    """What a scope's driver adds to Graphiti's own, in front of which it stands: here, that of a server.
-    Saving has no transaction on one of the two servers, so a write that has begun to save goes to its end."""
+    """Additions to Graphiti's own driver of a graph, in front of which this class stands; here, for a server.
+
+    One of the two servers has no transactions, so a write that has begun to save goes to its end.
+    """
 
     counted: Mapping[str, str] = {**NODES, "RELATES_TO": "()-[n:RELATES_TO]->()"}
     writing: asyncio.Lock  # held by one write of this scope after the other
@@ -209,7 +211,7 @@ class Store:
 
     @property
     def label(self) -> str:
-        """What it is and where, without credentials."""
+        """The driver and its place, without credentials."""
         return self.place.format(server=getattr(self.options, self.options.driver, None))
 
     def location(self, group_id: str) -> str:
@@ -235,7 +237,7 @@ def store_module(driver: str) -> ModuleType:
 
 
 def equip(driver: Any, module: Any, prefix: str) -> None:
-    """What a driver's parent's constructor would have given it, which also connects."""
+    """Give a driver the attributes that its parent's constructor sets, which also connects."""
     for name in _OPERATIONS:
         attribute = "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
         setattr(driver, f"{attribute}_ops", getattr(module, f"{prefix}{name}Operations")())

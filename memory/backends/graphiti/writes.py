@@ -1,4 +1,4 @@
-"""What this process knows of writes to its graphs that failed."""
+"""Failed writes to graphs, as far as this process knows."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Writes:
         return failure.event_id if failure is not None and failure.doubtful else None
 
     def settle(self, group_id: str, found: tuple[str, ...], complete: bool) -> None:
-        """What a look-up of the doubtful event found."""
+        """Take the result of a look-up of the doubtful event."""
         failure = self._failures.get(group_id)
         if failure is None:  # another write was stored meanwhile
             return

@@ -1,4 +1,4 @@
-"""Which messages a conclusion was drawn from, asked of Honcho by filters."""
+"""The messages that conclusions were drawn from, asked of Honcho by filters."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NamedMessages:
         _, newest = await self._workspace.conclusions(fresh)
         if newest is not None:
             await self._search(fresh, stored)
-        # What was derived while we looked may have an earlier time: where something is missing, all is read again.
+        # A conclusion that came during the look may have an earlier time, so a look that misses some starts anew.
         missing = max(0, stored - len(self._named))
         self._looked_through = None if missing else newest
         return missing

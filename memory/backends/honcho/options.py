@@ -1,4 +1,4 @@
-"""What a ``honcho`` block may say. Imports no SDK."""
+"""Options of a ``honcho`` block. Imports no SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the conformance kit needs to know of MemOS."""
+"""Declarations of MemOS for the conformance kit."""
 
 from __future__ import annotations
 
