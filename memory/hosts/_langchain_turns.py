@@ -93,7 +93,7 @@ def beginning(messages: Sequence[AnyMessage]) -> dict[str, str]:
     """The state of a turn that begins: the turn's name, empty without a human message.
 
     The last human message names the turn: by its id, or by its words and this run. A message edited under its id is
-    not the last message. The last message's id then follows in a second line, because nothing up to it is an answer.
+    not the last message. The last message's id then follows in a second line: nothing up to it is an answer.
     """
     at = last_human(messages)
     if at is None:

@@ -30,7 +30,7 @@ class SlotMemoryBlock(BaseMemoryBlock[list[ChatMessage]]):  # type: ignore[misc]
 
     The section is a message of its own, before the conversation. A turn is recorded when the agent that answered
     looks at its memory again. A chat engine does not look again: there a turn is recorded at the next one, and the
-    last one by ``await memory.aget()``. Messages that leave the short-term memory meanwhile stay part of their turn.
+    last one by ``await memory.aget()``. Messages that leave the short-term memory stay part of their turn.
 
     Args:
         memory: whoever opened it closes it, after the agent's last run.
