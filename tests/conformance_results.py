@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/conformance-results.md"
 KEPT = Path(__file__).with_suffix(".json")
 LIMIT_S = "600"  # what hangs is cut off, and a busy machine is not taken for that
-GAME = {"users": 2, "sessions": 12, "tests": 8}
+GAME = {"users": 6, "sessions": 12, "tests": 8}
 RUNS: Mapping[str, Mapping[str, Any]] = {
     "game": {"memory": {"budget": {"max_tokens": 2000}}, "run": {"game": GAME}},
     "locomo": {"memory": {"budget": {"max_items": 20, "max_tokens": None}}, "run": {"timeline": "locomo"}},
@@ -109,6 +109,8 @@ SUBJECTS = (
             python="HERMES_PYTHON", kind="stranger",
             install="pip install ./examples/plugins/hermes mnemosyne-hermes; export MNEMOSYNE_NO_EMBEDDINGS=1"),
 )  # fmt: skip
+HEADLINES = {"game": "read right", "locomo": "evidence recall"}
+"""The figure of each column. What was kept of another figure is played again, or not shown."""
 MISSING = "not run"
 
 
@@ -199,7 +201,7 @@ def _table(subjects: list[Subject], kept: Mapping[str, Mapping[str, Any]]) -> It
                      str(counts["not_declared"]), str(counts["not_tested"])]  # fmt: skip
         else:
             cells = [MISSING, *[""] * 4]
-        cells += [_figure(found.get("game")), _figure(found.get("locomo"))]
+        cells += [_figure(found.get(what), what) for what in HEADLINES]
         cells.append("; ".join(filter(None, [kit["versions"] if kit else "", subject.runs_on])))
         again = f"`python tests/conformance_results.py '{subject.name}'`"
         named = [name for name in (*subject.needs, subject.python) if name]
@@ -210,18 +212,19 @@ def _table(subjects: list[Subject], kept: Mapping[str, Mapping[str, Any]]) -> It
         yield f"| {' | '.join([subject.name, *cells, again])} |"
 
 
-def _figure(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _figure(found: Mapping[str, Any] | None, what: str) -> str:
+    if found is None or found["headline"] != HEADLINES[what]:
         return MISSING
     lost = "".join(f", {found[name]} {name}" for name in ("failed", "unready") if found[name])
     value = "unknown" if found["value"] is None else f"{found['value']:.1%}"
-    return f"{value}{lost}"
+    span = "" if found["low"] is None else f" ({found['low']:.0%} to {found['high']:.0%})"
+    return f"{value}{span} of {found['n']}{lost}"
 
 
 def _requests(kept: Mapping[str, Mapping[str, Any]]) -> str:
-    asked = {what: {each[what]["requests"] for each in kept.values() if what in each} for what in RUNS}
-    game, locomo = (" or ".join(map(str, sorted(asked[what]))) or "no" for what in ("game", "locomo"))
-    return f"{game} requests of the game, {locomo} questions of LoCoMo"
+    games = [each["game"] for each in kept.values() if "game" in each]
+    asked = {each["requests"] for each in games if each["headline"] == HEADLINES["game"]}
+    return f"{' or '.join(map(str, sorted(asked))) or 'no'} requests"
 
 
 def known() -> dict[str, dict[str, Any]]:
@@ -256,11 +259,14 @@ of what was asked for reached the prompt: in the [game](benchmark.md) and in LoC
 looked at and kept, not how well a memory remembers; a figure says the opposite.
 """
 TAIL = """
-*Game* and *LoCoMo* are the shares of REQUESTS for which the text that answers was shown: `memslot run` with a
-budget of 2,000 tokens and of 20 items. The two columns are played again by `--what game` and `--what locomo`
-(with `LOCOMO`, the path of the data, which is CC BY-NC 4.0 and not part of memslot). They are small: read them
-beside each other, not as a ranking. *Unready* requests were asked while nobody knew that the memory was ready, and
-count as it behaved: MemOS does not tell small talk that its model keeps nothing of from text that it lost.
+*Game* is *read right* of REQUESTS: a fixed reader takes the setting in force from the section, which holds no
+setting that the user never had. *LoCoMo* is *evidence recall*, the share of the turns that hold an answer.
+Both are those of `memslot run`, the game with a budget of 2,000 tokens, LoCoMo with one of 20 items. Beside a
+figure stand its 95 % interval by persona, where there are five personas or more, and how many requests it is
+over. The two columns are played again by `--what game` and `--what locomo` (with `LOCOMO`, the path of the
+data, which is CC BY-NC 4.0 and not part of memslot). They are small: read them beside each other, not as a
+ranking. *Unready* requests were asked while nobody knew that the memory was ready, and count as it behaved:
+MemOS does not tell small talk that its model keeps nothing of from text that it lost.
 
 A failed spec is a promise that is not kept: of `memory-libsql`, `basic-memory` and the providers of Hermes it
 is the server or the provider that cuts long texts, does not find Chinese words, hides its errors or counts what
