@@ -178,9 +178,11 @@ class NativeCalls:
         ``tried`` a scope will do whose set-up has failed."""
         scope = cast(MemoryScope, span.scope)
         self.check_scope(scope, tried=tried)
-        span.writes = span.yielded = True
-        await checkpoint()
+        span.writes = True
         async with self.gate.writing(self.lanes.order(scope)) as allowed:
+            # Not before: its place in the order is that of its arrival.
+            span.yielded = True
+            await checkpoint()
             return self.traced(span, await perform() if allowed else skipped())
 
     async def call(

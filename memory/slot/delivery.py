@@ -282,7 +282,6 @@ class Delivery:
             BackendRejected: it was refused for good before.
             ScopeError: the adapter cannot represent its scope.
         """
-        await checkpoint()
         if self._calls.gate.read_only or self._calls.closed:
             return None
         key = self._key(event.scope)
@@ -290,6 +289,7 @@ class Delivery:
             return None
         event = without_recalled_context(event)
         done = await self.journal.append(key, [event], send=False)
+        await checkpoint()  # not before: its number is that of its arrival
         [before] = done.before
         if before is not None and before.status == "aside":
             self._state_of(before, "")  # raises what it was refused with
