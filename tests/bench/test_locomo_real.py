@@ -32,7 +32,7 @@ def run(name, tmp_path):
 
 def test_an_unlimited_history_holds_all_evidence_that_can_be_resolved(tmp_path):
     found = run("locomo_full_history.yaml", tmp_path)
-    assert figure(found, "evidence recall, pooled").value == figure(found, "claimed recall").value == 1.0
+    assert figure(found, "recall@10").value < 1.0, "ranks are places in the section"
 
 
 @pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
