@@ -134,6 +134,9 @@ class Agents(HostUnderTest):
             if manager is not None:
                 await manager.flush()
 
+    async def aclose(self) -> None:
+        await self.flush()  # as the page says, before the end
+
     async def bind_again(self) -> None:
         MemoryManager(stores=[self.store("one", "ada"), self.store("one", "ada")])
 
