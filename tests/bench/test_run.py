@@ -753,7 +753,7 @@ async def test_a_name_is_no_formula_of_a_spreadsheet(compared, name):
         ({"timeline": "locomo", "data": "none.json"}, r"none\.json does not exist"),
         ({"data": "x.json"}, "is generated, and reads no data"),
         ({"timelin": "game"}, r"run\.timelin: is not a known field; did you mean timeline"),
-        ({"game": {"users": 99}}, r"run\.game\.users: .*less than or equal to"),
+        ({"game": {"users": 0}}, r"run\.game\.users: .*greater than or equal to"),
         ({"cs": ["mood"]}, r"run\.cs\.0: "),
         ({"diagnostics": ["count"]}, r"run\.diagnostics"),
         ({"timeline": "quickstart"}, r"run\.timeline: quickstart is now game"),

@@ -338,7 +338,8 @@ def test_questions_are_counted_as_the_slot_counts_them(tmp_path: Path) -> None:
     (journal,) = tmp_path.rglob("journal.jsonl")
     turns = [row for row in lines(journal) if row["kind"] == "turn"]
     (texts,) = tmp_path.rglob("texts.jsonl")
-    asked = [row["user"] for row in (*turns, *lines(texts))]
+    requests = {row["probe_id"]: row["user"] for row in reversed(lines(texts))}  # the first words of each
+    asked = [*(row["user"] for row in turns), *requests.values()]
     assert cell.counts["asked_tokens"] == sum(-(-len(said.encode()) // 4) for said in asked) > 0
     assert cell.usage["ingest"] == LlmUse(calls=0, tokens=0)
 
