@@ -22,7 +22,11 @@ class HonchoConformance(ConformanceProfile):
     ready_timeout_s = 60.0
 
     def native_rows(self, raw: Any) -> list[Any]:
-        """Each dated statement of the prose, then the session's own messages."""
-        context = raw["context"]
-        statements = (context["peer_representation"] or "").splitlines()
-        return [*(line for line in statements if line.startswith("[")), *context["messages"]]
+        """Rows of every call that a retrieval makes, in the order of its entries."""
+        rows: list[Any] = list(raw.get("conclusions") or [])
+        context = raw.get("context") or {}
+        statements = (context.get("peer_representation") or "").splitlines()
+        rows += [line for line in statements if line.startswith("[")]
+        rows += context.get("messages") or []
+        rows += raw.get("messages") or []
+        return rows
