@@ -276,6 +276,7 @@ class Endpoints(SignetService):
         given = {name: body[name] for name in ("attachments", "metadata") if body.get(name) is not None}
         turn = UserTurn(content=content, **given)
         scope, key = self.memories.scope_of(caller, body), params.session_key or uuid.uuid4().hex
+        self.book.store.check()  # before the model answers a turn that could not be kept
         self.sessions.note_written(caller, scope)
         events = self._counted(caller, self._agent.turn(scope, key, turn, params.project or ""))
         headers = {"x-session-key": quote(key), "cache-control": "no-store", "x-accel-buffering": "no"}
