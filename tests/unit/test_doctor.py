@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from doctor_support import (
     examine,
     on,
 )
+from journals import backlog, open_journal
 from slot_support import until
 
 from memory.adapter import PluginOptions, Public
@@ -142,13 +144,13 @@ async def test_committed_is_looked_at_again() -> None:
 
 
 async def test_nothing_of_it_is_kept_in_a_journal_which_would_send_it_again(tmp_path: Path) -> None:
-    file = tmp_path / "memslot.db"
-    config = {"memory": {"backend": "fake", "journal": str(file), "backends": {"fake": {}}}}
+    config = {"memory": {"backend": "fake", "journal": {}, "backends": {"fake": {}}}}
     store = FakeNativeStore()
     store.faults.add("refused", times=None, endpoint="insert")
     report = await examine(on(store), config=config)
     assert status(report, "write") == "failed", "a journal would call it queued"
-    assert not file.exists()
+    with closing(open_journal(tmp_path / ".memslot")) as journal:
+        assert backlog(journal) == 0
     assert "the journal is left out" in found(report, "config").evidence
 
 

@@ -7,7 +7,7 @@ from slot_support import ALICE, BOB, Obedient, ask, event
 from memory import MemorySlot, SupportsBulkIngest, SupportsReadiness
 from memory.adapter import SequentialBulk
 from memory.contract.receipts import BackendReadiness
-from memory.slot import durable
+from memory.storage import outbox
 
 
 class Queueing(SequentialBulk, Obedient):
@@ -106,7 +106,7 @@ async def test_a_write_while_the_backend_says_ready_stays_pending():
 
 
 async def test_nothing_is_called_committed_while_the_journal_holds_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr(durable, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 0.0)
     adapter = Queueing()
     adapter.status, adapter.claim = "down", "committed"
     async with opened(adapter, journal=open_journal(tmp_path)) as slot:

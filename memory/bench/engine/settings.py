@@ -175,6 +175,13 @@ class ExperimentSettings(Record):
             return tuple({"provider": item} if isinstance(item, str) else item for item in given)
         return given
 
+    @field_validator("timeline")
+    @classmethod
+    def _known_data(cls, given: str) -> str:
+        if given != "game" and given not in data_sets():
+            raise ValueError(f"is no known data set; use game, {', '.join(data_sets())}")
+        return given
+
     @field_validator("seeds", "budgets", "event_context")
     @classmethod
     def _each_once(cls, given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -187,8 +194,6 @@ class ExperimentSettings(Record):
         labels = [variant.label for variant in self.crossed()]
         if twice := sorted({label for label in labels if labels.count(label) > 1}):
             raise ValueError(f"providers has two entries called {twice[0]!r}; give one of them a name")
-        if self.timeline != "game" and self.timeline not in data_sets():
-            raise ValueError(f"timeline is no known data set; use game, {', '.join(data_sets())}")
         if self.control is not None and self.control not in {
             name for variant in self.crossed() for name in (variant.label, variant.series)
         }:
