@@ -67,7 +67,7 @@ def carried(servers: Servers, url: str, seconds: float) -> tuple[float, float, f
     before, of_state, began = servers.cpu_s(), cpu_of_postgres(url), time.monotonic()
     prompts = asyncio.run(load(servers.urls, seconds))
     took_s = time.monotonic() - began
-    waits = "SELECT count(*) FROM memslot.events WHERE status IN ('waiting', 'unknown')"
+    waits = "SELECT count(*) FROM memslot.outbox WHERE state IN ('waiting', 'unknown')"
     while ask(url, waits) != [(0,)]:
         time.sleep(0.1)
     cpu, state = servers.cpu_s() - before, cpu_of_postgres(url) - of_state

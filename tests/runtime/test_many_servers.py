@@ -79,7 +79,7 @@ def test_a_kill_every_two_seconds_loses_nothing_doubles_nothing_and_keeps_each_s
                 speaker.join()
         for _ in range(600):
             [(waiting,)] = ask(
-                clean, "SELECT count(*) FROM memslot.events WHERE status IN ('waiting', 'unknown')"
+                clean, "SELECT count(*) FROM memslot.outbox WHERE state IN ('waiting', 'unknown')"
             )
             if not waiting:
                 break
