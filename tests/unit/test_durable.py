@@ -439,7 +439,7 @@ async def test_what_had_not_had_its_turn_when_its_slot_was_closed_is_delivered_b
             group.start_soon(slot.retrieve, ask())
             await anyio.wait_all_tasks_blocked()
             group.start_soon(write)
-            await anyio.wait_all_tasks_blocked()
+            await until(lambda: kept.counts() == {"waiting": 1})
             await slot.aclose()
             go_on.set()
         assert kept.counts() == {"waiting": 1}
