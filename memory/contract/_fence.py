@@ -27,7 +27,8 @@ _ESCAPE = (
 _SPECIAL = re.compile(rf"[{_ANGLES}\\%]|&#")
 _UNSEEN_ASCII = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _BEGINS = re.compile(rf"[{_ANGLES}]|{_ESCAPE}", re.IGNORECASE)
-_PLAIN = r"[^\\&%\x00-\x08\x0e-\x1f\x7f-\U0010ffff]++"
+# Case counts here: without it, the range holds the Kelvin sign and others, and i, k and s would end a piece.
+_PLAIN = r"(?-i:[^\\&%\x00-\x08\x0e-\x1f\x7f-\U0010ffff]++)"
 _PIECE = re.compile(rf"({_PLAIN})|([{_UNSEEN}]++)|({_ESCAPE})|(.)", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<\s*+(/?+)\s*+memory[-_\s]?+context(?![a-z0-9])([^<>]{0,1000}+)>")
 _OPENING = re.compile(r"<(?=\s*+/?+\s*+memory[-_\s]?+context)")

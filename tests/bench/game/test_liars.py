@@ -87,8 +87,10 @@ class Honest(ControlCondition):
 
 
 class FailsOnSome(Honest):
+    """Fails by chance: a fixed rhythm would meet the same request of every session."""
+
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        if self.asked % 3 == 2:
+        if zlib.crc32(str(self.asked).encode()) % 3 == 0:
             self.asked += 1
             raise BackendUnavailable("not now")
         return await super().retrieve(request)
@@ -182,7 +184,7 @@ class Lie:
 
 
 LIES = {
-    "fails on every third request": Lie(
+    "fails on a third of the requests": Lie(
         FailsOnSome, ("style fit", "forgetting", "felt effort", "overall", "shown")
     ),
     "says pending": Lie(
