@@ -121,6 +121,7 @@ class Delivery:
         self.resets: Counter[MemoryScope] = Counter()
         self.queued: Counter[MemoryScope] = Counter()
         self._derived: Counter[MemoryScope] = Counter()  # of these, how many were retrievable when it said so
+        self._under_reset: set[MemoryScope] = set()  # by this slot, now
         self._resets = Resets(store) if journal is None else journal.resets
         self._written: OrderedDict[tuple[MemoryScope, str], WriteReceipt] = OrderedDict()
         self._failures: Counter[str] = (
@@ -196,8 +197,11 @@ class Delivery:
         return of_adapter or ("pending" if self.queued[scope] > self._derived[scope] else None)
 
     def check_readable(self, scope: MemoryScope) -> None:
-        """Raises BackendUnavailable while the end of a reset is not known: it may have left something."""
-        if self._resets.is_open(self._key(scope)):
+        """Raises BackendUnavailable if a reset ended without an answer: it may have left something.
+
+        A reset that is under way here does not count. A read beside it sees the memory before or after it.
+        """
+        if scope not in self._under_reset and self._resets.is_open(self._key(scope)):
             raise BackendUnavailable(
                 f"a reset of scope {scope.label} was begun and its end is not known, so nothing of it is shown; "
                 "set the scope up again, or call reset_scope, to have it finished",
@@ -626,8 +630,10 @@ class Delivery:
 
     async def _reset_noted(self, span: Span, key: JournalKey) -> ResetReceipt:
         repeated = await self._resets.refresh(key)
-        await self._resets.begin(key)
+        if not repeated:
+            self._under_reset.add(key.scope)
         try:
+            await self._resets.begin(key)
             receipt = await self._reset_begun(span, key)
         except BaseException as error:
             if changed_nothing(span, error) and not repeated:
@@ -635,6 +641,7 @@ class Delivery:
                     await self._resets.cancel(key)
             raise
         finally:
+            self._under_reset.discard(key.scope)
             if self.journal is not None:
                 with anyio.CancelScope(shield=True), suppress(JournalError):
                     await self.journal.refresh(key)

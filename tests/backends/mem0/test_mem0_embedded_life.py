@@ -80,7 +80,9 @@ async def test_closing_frees_lock_and_threads(tmp_path: Path) -> None:
         async with opened(tmp_path) as slot:
             await slot.record_event(event("tea"))
             assert set(threading.enumerate()) - before
-        assert set(threading.enumerate()) <= before, "others may end meanwhile"
+        left = set(threading.enumerate()) - before
+        # The event loop keeps idle threads of its own for a while.
+        assert not [thread for thread in left if "AnyIO" not in thread.name]
 
 
 async def test_a_locked_store_is_one_clear_error(tmp_path: Path) -> None:
