@@ -32,7 +32,7 @@ from memory.adapter import (
 )
 from memory.backends.mem0.embedding import Embedding, ProviderEmbedder
 from memory.backends.mem0.notes import Notes, StoreLock
-from memory.backends.mem0.options import Mem0Embedder, Mem0Model, Mem0Options
+from memory.backends.mem0.options import LEXICAL_DIMENSIONS, Mem0Embedder, Mem0Model, Mem0Options
 
 _REMOTE = ("url", "host", "api_key", "redis_url", "connection_string")
 _NO_MODEL: dict[str, Any] = {"provider": "openai", "config": {}}
@@ -131,7 +131,7 @@ class Models:
             native = _bound(native, asked, deadline_s)
             prefixes = asked.prefixes(native.config.model)
             return Embedding(ProviderEmbedder(native, asked.provider, prefixes), notes, turn)
-        return Embedding(Lexical(options.dimensions or 1024), notes, None)
+        return Embedding(Lexical(options.dimensions or LEXICAL_DIMENSIONS), notes, None)
 
     def injected(self, config: MemoryConfig, **changes: Any) -> MemoryConfig:
         """``config`` with these models in it, as mem0's factories take them from a configuration.
@@ -194,7 +194,7 @@ class Lexical:
         return [self._embedder.embed_document(text) for text in texts]
 
 
-def lexical_embedding(dimensions: int = 1024) -> Embedding:
+def lexical_embedding(dimensions: int = LEXICAL_DIMENSIONS) -> Embedding:
     """The lexical embedder as mem0's, outside of an adapter."""
     embedding = Embedding(Lexical(dimensions), Notes(), None)
     embedding.dimensions = dimensions

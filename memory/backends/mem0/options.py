@@ -21,6 +21,7 @@ from memory.adapter import (
 )
 
 RANGES = frozenset({"gt", "gte", "lt", "lte"})
+LEXICAL_DIMENSIONS = 1024
 _EXACT = frozenset({"eq", "ne", "in", "nin"})
 _TEXT = frozenset({"contains", "icontains"})
 OPENAI_PROVIDERS = frozenset({"azure_openai", "deepseek", "lmstudio", "minimax", "openai", "vllm", "xai"})
@@ -205,6 +206,8 @@ class Mem0Options(PluginOptions):
         return {
             "infer": self.infers,
             "llm": self.llm if self.infers else None,
+            "dimensions": self.given_dimensions
+            or (LEXICAL_DIMENSIONS if self.embedder == "lexical" else None),
             "threshold": self.least_score,
             "cs_filtering": self.filters_cs,
             "openrouter": "OPENROUTER_API_KEY" in os.environ,
