@@ -80,10 +80,20 @@ def test_every_exception_of_a_library_has_a_meaning_or_is_left_out_by_name(name,
     assert without == set()
 
 
+# A store refuses every vector of another length, and so the first row of an add.
+REFUSED_AT_ONCE = {
+    "chromadb.errors.InvalidArgumentError",
+    "chromadb.errors.InvalidDimensionException",
+    "psycopg.errors.DataException",
+}
+
+
 def test_no_type_of_an_embedded_library_says_that_nothing_was_stored():
     """An add of mem0 stores one memory after the other, and an episode of Graphiti takes many calls."""
     for table in (MEM0, GRAPHITI, MEMOS, OPENAI_ERRORS):
         for native, meaning in table.items():
+            if native in REFUSED_AT_ONCE:
+                continue
             assert meaning.sent is not False, native
             assert meaning.sent or (meaning.kind is not None and meaning.kind.sent), native
 

@@ -322,8 +322,8 @@ async def parts_stored(slot: MemorySlot, name: str, expected: Expected) -> dict[
 
 
 def on_disk(directory: Path, numbers: set[int]) -> set[int]:
-    """Which of the events stand in the store's files; the journal's are its own, until they are forgotten."""
-    files = [path for path in directory.rglob("*") if path.is_file() and "journal" not in path.name]
+    """Which of the events stand in the backend's files. A journal keeps its own until they are forgotten."""
+    files = [path for path in directory.rglob("*") if path.is_file() and "memslot.db" not in str(path)]
     # One look at each file: a graph's has megabytes, and hundreds of events are erased in the end.
     found = {int(number) for path in files for number in re.findall(rb"word(\d+)x0", path.read_bytes())}
     return numbers & found
