@@ -459,11 +459,12 @@ async def test_of_two_windows_exactly_one_answers_and_the_other_takes_over(
 ) -> None:
     monkeypatch.setattr(hooks, "_AGAIN_S", 0.05)
     stores = [FakeNativeStore(), FakeNativeStore()]
-    ended = anyio.Event()
+    ended, gone = anyio.Event(), anyio.Event()
 
     async def first() -> None:
         async with hooks_answered(FakeBackend(stores[0]), tmp_path):
             await ended.wait()
+        gone.set()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(first)
@@ -474,7 +475,7 @@ async def test_of_two_windows_exactly_one_answers_and_the_other_takes_over(
             await anyio.to_thread.run_sync(_ask, tmp_path)
             assert [len(store.rows) for store in stores] == [20, 0]
             ended.set()
-            await _until(lambda: not socket_path(tmp_path).exists())
+            await gone.wait()
             await _until(lambda: socket_path(tmp_path).exists())
             put(tmp_path, report("prompt", "later"), report("end"))
             await anyio.to_thread.run_sync(_ask, tmp_path)
