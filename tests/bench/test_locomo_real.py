@@ -3,6 +3,7 @@
 The data is CC BY-NC and not part of this repository.
 """
 
+import json
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,29 +23,38 @@ PLAIN_HASHING = {"conv-26": 0.40, "conv-30": 0.55}
 pytestmark = [pytest.mark.skipif(not DATA, reason="MEMSLOT_LOCOMO names no LoCoMo file")]
 
 
-def run(name, tmp_path):
-    outcome = begin(
-        load_experiment(CONFIGS / name, block="run", selected=True, data=Path(DATA), output=tmp_path)
-    )
+def run(name, tmp_path, data):
+    outcome = begin(load_experiment(CONFIGS / name, block="run", selected=True, data=data, output=tmp_path))
     assert outcome.manifest.status == "completed"
     return outcome
 
 
-def test_an_unlimited_history_holds_all_evidence_that_can_be_resolved(tmp_path):
-    found = run("locomo_full_history.yaml", tmp_path)
+@pytest.fixture
+def fewer(tmp_path):
+    """The whole conversations, and some of their questions: each shows the whole history."""
+    talks = json.loads(Path(DATA).read_text("utf-8"))[:2]
+    file = tmp_path / "fewer.json"
+    file.write_text(json.dumps([{**talk, "qa": talk["qa"][::6]} for talk in talks]), "utf-8")
+    return file
+
+
+def test_an_unlimited_history_holds_all_evidence_that_can_be_resolved(tmp_path, fewer):
+    found = run("locomo_full_history.yaml", tmp_path / "out", fewer)
+    assert figure(found, "evidence recall").value == 1.0
     assert figure(found, "recall@10").value < 1.0, "ranks are places in the section"
 
 
 @pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
 def test_lexical_retrieval_is_no_worse_than_plain_hashing(tmp_path):
-    (provider,) = run("locomo_simple_rag.yaml", tmp_path).metrics.providers
+    (provider,) = run("locomo_simple_rag.yaml", tmp_path, Path(DATA)).metrics.providers
     for part in (candidate for candidate in provider.parts if candidate.by == "persona"):
         assert part.estimate.value >= PLAIN_HASHING.get(part.label, 0.3), part.label
 
 
 @pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
-def test_the_matrix_plays_every_provider_and_verifies(tmp_path):
-    done = begin(load_experiment(CONFIGS / "locomo.yaml", data=Path(DATA), output=tmp_path, keep_texts=True))
+def test_the_matrix_plays_every_provider_and_verifies(tmp_path, fewer):
+    matrix = load_experiment(CONFIGS / "locomo.yaml", data=fewer, output=tmp_path / "out", keep_texts=True)
+    done = begin(matrix)
     assert done.manifest.status == "completed"
     recall = {
         variant.label: measure.estimate.value
@@ -54,6 +64,6 @@ def test_the_matrix_plays_every_provider_and_verifies(tmp_path):
     }
     assert recall["no_memory"] == 0.0
     assert recall["simple_rag"] > 0.5 > recall["full_history"] > 0.0
-    found = verify(done.directory, Path(DATA))
+    found = verify(done.directory, fewer)
     assert found.deviations == ()
     assert "verdicts: from the sections shown" in found.checked

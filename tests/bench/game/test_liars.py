@@ -7,6 +7,7 @@ more only pretend to remember.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -39,7 +40,7 @@ from memory.bench.report.verdict import verdict
 from memory.bench.scores.figures import BY_NAME
 from memory.contract.errors import BackendUnavailable
 
-SIZE = {"users": 3, "sessions": 40, "tests": 25, "attributes": 8}
+SIZE = {"users": 2, "sessions": 24, "tests": 12, "attributes": 6}
 SEED = 8
 Entries = Sequence[ContextEntry]
 
@@ -50,7 +51,6 @@ class Honest(ControlCondition):
     def __init__(self) -> None:
         super().__init__("fake", AdapterTraits(kind="control", pet_observability="dated"))
         self.events: dict[MemoryScope, dict[str, MemoryEvent]] = {}
-        self.asked = 0
 
     async def setup_scope(self, scope: MemoryScope) -> None:
         self.events.setdefault(scope, {})
@@ -60,7 +60,6 @@ class Honest(ControlCondition):
         return self.receipt(event, "keep", [event.event_id])
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        self.asked += 1
         events = sorted(
             self.events[request.scope].values(), key=lambda event: (event.context or "", event.timestamp)
         )
@@ -81,17 +80,23 @@ class Honest(ControlCondition):
         """What of it is shown, and how."""
         return entries
 
+    def by_chance(self, request: RetrieveRequest) -> bool:
+        """For half of the requests. Every session opens its memory anew: a count would meet the same places."""
+        return random.Random(f"{request.query} {len(self.events[request.scope])}").random() < 0.5
+
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
         self.events.pop(scope, None)
         return ResetReceipt(scope=scope, verified=True, removed=0, trace=self.trace(scope, "clear"))
 
 
 class FailsOnSome(Honest):
-    """Fails by chance: a fixed rhythm would meet the same request of every session."""
+    """Never twice in a row, after which the slot would leave it alone for a while."""
+
+    failed = False
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        if zlib.crc32(str(self.asked).encode()) % 3 == 0:
-            self.asked += 1
+        self.failed = not self.failed and self.by_chance(request)
+        if self.failed:
             raise BackendUnavailable("not now")
         return await super().retrieve(request)
 
@@ -149,12 +154,12 @@ class Silent(Honest):
 
 
 class GoesBack(Honest):
-    """Shows every second time what was so at first."""
+    """Shows half of the time what was so at first."""
 
     def shown(self, entries: Entries, request: RetrieveRequest) -> Entries:
-        return (
-            entries if self.asked % 2 else [entry for entry in entries if str(entry.timestamp) < "2026-01-22"]
-        )
+        if self.by_chance(request):
+            return [entry for entry in entries if str(entry.timestamp) < "2026-01-22"]
+        return entries
 
 
 class MixesContexts(Honest):
@@ -199,7 +204,7 @@ LIES = {
     "shows nothing": Lie(
         Silent, ("style fit", "discrimination", "detection", "coherence", "overall", "shown", "nothing shown")
     ),
-    "goes back every second time": Lie(GoesBack, ("style fit", "detection", "overall", "coherence")),
+    "goes back half of the time": Lie(GoesBack, ("style fit", "detection", "overall", "coherence")),
     "mixes the contexts": Lie(
         MixesContexts,
         ("style fit", "discrimination"),
