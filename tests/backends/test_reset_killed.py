@@ -39,7 +39,7 @@ def play(
 def on_disk(directory: Path, *names: str) -> list[str]:
     """Which files of the store hold a word of those. The journal's do until they are forgotten; receipts say so."""
     wanted = [word.encode() for name in names for word in words(name)]
-    files = [path for path in directory.rglob("*") if path.is_file() and "journal" not in path.name]
+    files = [path for path in directory.rglob("*") if path.is_file() and "memslot.db" not in str(path)]
     return [path.name for path in files if any(word in path.read_bytes() for word in wanted)]
 
 

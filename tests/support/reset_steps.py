@@ -66,16 +66,17 @@ class Steps:
             if path.startswith(self._directory) or not path.startswith("/"):
                 self.take(f"{name} {Path(path).name}")
 
-    def around(self, owner: Any, name: str) -> None:
-        """A step before and after a method of an object."""
+    def around(self, owner: Any, name: str, shown: str = "") -> None:
+        """A step before and after a method of an object, under the name ``shown``."""
+        shown = shown or name
         carry_out = getattr(owner, name)
 
         async def watched(*given: Any) -> Any:
-            self.take(f"before {name}")
+            self.take(f"before {shown}")
             try:
                 return await carry_out(*given)
             finally:
-                self.take(f"after {name}")
+                self.take(f"after {shown}")
 
         setattr(owner, name, watched)
 
@@ -122,8 +123,8 @@ async def reset(store: str, data_dir: str, base_url: str, answer: str, copies: s
         if "pgvector" in store:
             steps.each_query()
         steps.around(adapter, "reset_scope")
-        for name in ("begin_reset", "cancel_reset", "end_reset"):
-            steps.around(journal, name)
+        for name in ("begin", "cancel", "end"):
+            steps.around(journal.resets, name, f"{name}_reset")
         steps.on = True
         try:
             await slot.reset_scope(SCOPE)

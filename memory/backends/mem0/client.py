@@ -38,7 +38,7 @@ class NativeMem0:
         self._name = settings.name
         self._directory = directory
         self._data_dir = settings.data_dir.absolute()
-        self._partitions = settings.partitions
+        self._store, self._partitions = settings.store, settings.partitions
         self._config = native_config(self._options, directory, self.where)
         self._collection: str = self._config.vector_store.config.collection_name
         self._notes = Notes()
@@ -76,6 +76,7 @@ class NativeMem0:
         models, self._models = self._models, None
         if models is not None:
             models.close()
+        self._store.close()
 
     def _build_models(self) -> Models:
         """The models, and the length of their vectors, which the store is opened with."""
