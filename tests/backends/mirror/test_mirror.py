@@ -242,7 +242,7 @@ async def test_while_read_only_nothing_is_written_to_a_shadow_that_lags_and_noth
         assert pair.texts(pair.theirs) in ([], ["one"])  # one was under way
         assert pair.shadow.behind
         await pair.slot.set_mode(AdapterMode(read_only=False))
-        await pair.shadow.drained(PATIENT_S)
+        await pair.delivered()
         assert pair.texts(pair.theirs) == ["one", "two", "three"]
 
 
@@ -255,7 +255,7 @@ async def test_a_shadow_that_stayed_read_only_is_switched_back_and_lacks_nothing
         await pair.shadow.slot.set_mode(AdapterMode(read_only=True))
         with anyio.fail_after(PATIENT_S):
             await pair.record("one", "two")
-            assert await pair.shadow.drained(PATIENT_S)
+            await pair.delivered()
         assert pair.texts(pair.theirs) == ["one", "two"]
 
 
