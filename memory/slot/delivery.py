@@ -123,7 +123,8 @@ class Delivery:
         self._derived: Counter[MemoryScope] = Counter()  # of these, how many were retrievable when it said so
         self._under_reset: set[MemoryScope] = set()  # by this slot, now
         self._resets = Resets(store) if journal is None else journal.resets
-        self._written: OrderedDict[tuple[MemoryScope, str], WriteReceipt] = OrderedDict()
+        # By scope and event id: what was said, as a hash, and the receipt.
+        self._written: OrderedDict[tuple[MemoryScope, str], tuple[int, WriteReceipt]] = OrderedDict()
         self._failures: Counter[str] = (
             Counter()
         )  # writes since the last that succeeded, by class of the error
@@ -234,23 +235,28 @@ class Delivery:
                     known[event.event_id] = earlier
         fresh = [event for event in events if event.event_id not in known] if known else events
         if fresh:
-            for receipt in await self.sender.by(span)(span, fresh):
+            for event, receipt in zip(fresh, await self.sender.by(span)(span, fresh), strict=True):
                 known[receipt.event_id] = receipt
-                self._remember(events[0].scope, receipt)
+                self._remember(event, receipt)
         return list(known.values()) if len(events) == 1 else [known[event.event_id] for event in events]
 
     async def _earlier(self, span: Span, event: MemoryEvent) -> WriteReceipt | None:
-        """The receipt of an event that this slot has written before; None where it is to be sent."""
-        earlier = self._written.get((event.scope, event.event_id))
-        if earlier is not None and earlier.status == "unknown":
+        """The receipt of an event that this slot has written before; None where it is to be sent.
+
+        An id with other words is sent: the backend decides what it does with it.
+        """
+        said, earlier = self._written[event.scope, event.event_id]
+        if said != _said(event):
+            return None
+        if earlier.status == "unknown":
             found, _ = await self.sender.look_up(span, event)
             return found
-        return None if earlier is None else _repeated(earlier)
+        return _repeated(earlier)
 
-    def _remember(self, scope: MemoryScope, receipt: WriteReceipt) -> None:
+    def _remember(self, event: MemoryEvent, receipt: WriteReceipt) -> None:
         if receipt.status == "skipped_read_only":
             return
-        self._written[scope, receipt.event_id] = receipt
+        self._written[event.scope, event.event_id] = (_said(event), receipt)
         if len(self._written) > _REMEMBERED:
             self._written.popitem(last=False)
 
@@ -707,6 +713,10 @@ def _receipt_of(entry: JournalEntry) -> WriteReceipt:
     # One that was taken over from an export has no receipt.
     of_export = {"event_id": entry.event.event_id, "status": entry.status}
     return entry.receipt or WriteReceipt.model_validate(of_export)
+
+
+def _said(event: MemoryEvent) -> int:
+    return hash(tuple((message.role, message.content) for message in event.messages))
 
 
 def _repeated(receipt: WriteReceipt) -> WriteReceipt:

@@ -180,7 +180,7 @@ async def test_the_same_event_is_stored_once(double: StigmemDouble) -> None:
         first = await memory.record_event(event("I like oolong.", "Noted."))
         again = await memory.record_event(event("I like oolong.", "Noted."))
         assert again.native_ids == first.native_ids
-        assert not again.warnings
+        assert again.warnings == ("recorded before; it was not sent again",)
         other = await memory.record_event(event("I like coffee.", "Noted."))
     assert "another text" in other.warnings[0]
 
