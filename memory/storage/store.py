@@ -344,12 +344,12 @@ class _File:
 
     def _carry_out(self, store: SqliteStore, work: Callable[[Any], T], writes: bool) -> T:
         db = self._db or self._connect(store)
-        if self._made.issuperset(store.tables):
-            if not writes:
-                return work(db)
-        else:
+        made = self._made.issuperset(store.tables)
+        if not made:
             self._make(db, store)
         self._check_identity(store)
+        if made and not writes:
+            return work(db)
         db.execute("BEGIN IMMEDIATE")
         try:
             result = work(db)
@@ -412,7 +412,7 @@ class _File:
         self._made.update(store.tables)
 
     def _check_identity(self, store: SqliteStore) -> None:
-        """SQLite would go on writing to a file that nobody can open again."""
+        """SQLite would go on reading and writing a file that nobody can open again."""
         if self._identity is not None and self.path is not None:
             try:
                 same = os.path.samestat(os.stat(self.path), self._identity)
