@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
-import anyio
 import typer
 
 from memory.plugins.console import AsJson, complain, print_json, print_table, say
@@ -77,6 +76,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a configuration resolved: variables and defaults filled in, everything private hidden."""
+    import anyio
     import yaml
 
     from memory.bench.engine.matrix import parsed_run

@@ -223,9 +223,17 @@ class Delivery:
     # Writes.
 
     async def _write_at_once(self, span: Span, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
-        """Send events of one scope that this slot has not written before; a receipt for each."""
+        """Send events of one scope that this slot has not written before.
+
+        Returns:
+            A receipt for each.
+
+        Raises:
+            BackendUnavailable: an older reset could not be finished, which would remove them.
+        """
         if not events:
             return []
+        await self._finish_reset(self._key(events[0].scope))
         known: dict[str, WriteReceipt] = {}
         if self._written:
             for event in events:

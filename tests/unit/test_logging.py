@@ -43,7 +43,9 @@ async def test_every_call_is_a_line_without_what_was_said(caplog, fails):
     adapter = Talks()
     async with MemorySlot(adapter, scope=ALICE) as slot:
         adapter.fails = fails
-        for call in calls(slot).values():
+        every = calls(slot)
+        every["reset_scope"] = every.pop("reset_scope")  # the last: nothing is read behind a failed one
+        for call in every.values():
             with suppress(MemslotError):
                 await call()
         adapter.fails = False

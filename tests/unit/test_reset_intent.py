@@ -179,6 +179,20 @@ async def test_a_reset_that_was_refused_takes_nothing_away(tmp_path):
         assert (await slot.record_event(event(1))).warnings == ("recorded before; it was not sent again",)
 
 
+async def test_a_write_behind_a_reset_without_an_answer_is_not_removed_by_it(tmp_path):
+    """Without a journal as well: else the reset, carried out again, would remove what was acknowledged."""
+    adapter = OnDisk(tmp_path, "lost")
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        for refusal in (slot.reset_scope(ALICE), slot.record_event(event(1))):
+            with pytest.raises(MemslotError):
+                await refusal
+        assert adapter.rows == []
+        adapter.answer = "done"
+        assert (await slot.record_event(event(2))).status == "committed"
+        await slot.setup_scope(ALICE)
+        assert "hello" in (await slot.retrieve(ask())).formatted_context
+
+
 async def test_two_backends_over_one_journal_each_have_what_was_sent_to_them(tmp_path):
     class Other(Obedient):
         backend_name = "other"

@@ -4,10 +4,10 @@ import asyncio
 
 import anyio
 import pytest
-from slot_support import ALICE, event, given_up
+from slot_support import ALICE, Obedient, event, given_up
 
 from memory import AdapterMode, BackendUnavailable, ConfigError, Deadlines, MemorySlot, WriteReceipt
-from memory.adapter import AdapterTraits, BaseAdapter, ShieldedCalls
+from memory.adapter import BaseAdapter, ShieldedCalls
 
 
 async def test_results_and_errors_come_back():
@@ -109,18 +109,16 @@ async def test_idle_waits_for_one_key_or_for_all():
         assert [name for name in ends if calls.busy(name)] == ["long"] * (key == "short")
 
 
-class SlowWriter(BaseAdapter):
+class SlowWriter(Obedient):
     """Writes take longer than their deadline, as over HTTP, and are carried out all the same."""
 
     backend_name = "slow_writer"
 
-    def __init__(self):
+    def __init__(self, **traits):
+        super().__init__(**traits)
         self.shielded = ShieldedCalls()
         self.stored = []
         self.go_on = anyio.Event()
-
-    def native_scope(self, scope):
-        return {"id": scope.label}
 
     async def record_event(self, event):
         async def write():
@@ -129,6 +127,9 @@ class SlowWriter(BaseAdapter):
 
         await self.shielded.run(event.scope, write)
         return WriteReceipt(event_id=event.event_id, status="committed")
+
+    async def aclose(self):
+        await BaseAdapter.aclose(self)
 
 
 @pytest.mark.parametrize("end", ["switch", "close"])
@@ -151,10 +152,7 @@ async def test_switching_and_closing_wait_for_writes_that_were_given_up(end):
 
 
 async def test_an_adapter_for_asyncio_alone_is_refused_on_trio(anyio_backend):
-    class Only(SlowWriter):
-        traits = AdapterTraits(asyncio_only=True)
-
-    slot = MemorySlot(Only(), scope=ALICE)
+    slot = MemorySlot(SlowWriter(asyncio_only=True), scope=ALICE)
     if anyio_backend == "asyncio":
         async with slot:
             return

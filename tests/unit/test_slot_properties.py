@@ -16,7 +16,7 @@ LOOPS = pytest.mark.parametrize("loop", ["asyncio", "trio"])
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(delivery, "_RETRY_PAUSE_S", 0)
+    monkeypatch.setattr(sending, "_RETRY_PAUSE_S", 0)
 
 
 # -- the truth of a write -----------------------------------------------------------------------------------

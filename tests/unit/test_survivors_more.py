@@ -302,6 +302,7 @@ def test_what_is_granted_where_nothing_is_said() -> None:
         "drain_s": 15.0,
         "open_after": 3,
         "pause_s": 30.0,
+        "not_said": (),
     }
     traits = AdapterTraits()
     assert (traits.recalls_writes, traits.setup_writes) == (True, True)

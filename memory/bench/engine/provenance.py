@@ -109,14 +109,12 @@ def wire_truth(
     return replace(config, memory=memory, options={**config.options, **wired}), tuple(wired)
 
 
-def language_models(options: Any) -> tuple[str, ...]:
-    """The models that blocks called ``llm`` name, wherever they stand in a provider's options."""
+def language_models(published: Any) -> tuple[str, ...]:
+    """The models that blocks called ``llm`` name, wherever they stand in a provider's published options."""
     found: list[str] = []
-    if isinstance(options, BaseModel):
-        options = options.model_dump()
-    for name, value in options.items() if isinstance(options, dict) else ():
+    for name, value in published.items() if isinstance(published, dict) else ():
         own = value.get("model") if isinstance(value, dict) and name == "llm" else None
-        found += [own] if isinstance(own, str) else []
+        found += [own] if isinstance(own, str) and own != HIDDEN else []
         found += language_models(value)
     return tuple(dict.fromkeys(found))
 
@@ -244,7 +242,8 @@ def without_broken(
             why = config.scrubber(options)(f"cannot be built: {error}")
             broken.append(LeftOutRecord(label=variant.label, why=why, broken=True))
             continue
-        models = language_models(options)
+        published = config.redacted(options)
+        models = language_models(published["memory"][config.group][config.provider])
         provider = provider_record(info, traits, models)
         record = VariantRecord(
             label=variant.label,
@@ -252,7 +251,7 @@ def without_broken(
             group=variant.group,
             provider=provider,
             distributions=version_record(info, provider).distributions,
-            config=config.redacted(options),
+            config=published,
             config_hash=_hash_of(config, given, options),
             options_hash=config.options_hash(options),
             models=models,
