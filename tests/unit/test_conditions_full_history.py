@@ -174,7 +174,7 @@ async def test_an_event_is_kept_once() -> None:
     assert texts(result) == ["first version"]
     assert again.status == "committed"
     assert again.native_ids == ("e1/0",)
-    assert again.warnings == ("recorded before; it was not sent again",)
+    assert again.warnings == ("this event_id was recorded before; the first version is kept",)
 
 
 async def test_scopes_are_apart_and_reset_clears_one() -> None:

@@ -9,7 +9,7 @@ from slot_support import BOB, Obedient, Sink, event
 from variants import examples
 
 from memory import AdapterMode, BackendError, MemorySlot, WriteReceipt
-from memory.slot import delivery
+from memory.slot import sending
 
 LOOPS = pytest.mark.parametrize("loop", ["asyncio", "trio"])
 

@@ -41,6 +41,7 @@ from memory.plugins.config import MemslotConfig
 from memory.plugins.hookspecs import PluginInfo
 from memory.plugins.installed import entry_points, packages_distributions
 from memory.plugins.opening import build_slot
+from memory.plugins.redaction import HIDDEN
 from memory.plugins.registry import GROUPS, MemoryAdapterRegistry
 
 
