@@ -62,7 +62,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 @pytest.mark.thorough
 def test_every_memory_plays_and_is_scored(outcome: Outcome) -> None:
     assert not outcome.manifest.left_out
-    assert {variant.label for variant in outcome.manifest.variants} == {*CONTROLS, *BACKENDS}
+    labels = {variant.label for variant in outcome.manifest.variants}
+    assert labels == {*CONTROLS, *BACKENDS, "phrase list"}
     assert outcome.manifest.status == "completed"
     assert not problems(results_of(outcome.directory, outcome.manifest, outcome.metrics))
     assert {(provider.failed, provider.missing) for provider in outcome.metrics.providers} == {(0, 0)}
