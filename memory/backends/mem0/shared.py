@@ -6,6 +6,7 @@ Each scope has a history of its own on this machine, so that a reset removes it 
 from __future__ import annotations
 
 import copy
+import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -88,6 +89,9 @@ class SharedMem0(NativeMem0):
                 opened.db.close()
             if directory.exists():
                 remove_directory(directory)
+            # A killed process may have left a directory that it was deleting.
+            for left_over in directory.parent.glob(".gone-*"):
+                shutil.rmtree(left_over, ignore_errors=True)
         return removed, not left, ("history and recent messages that other machines keep of this scope",)
 
     def close(self) -> None:
