@@ -68,12 +68,15 @@ async def test_a_dead_key_fails_before_anything_is_written(
     endpoint = "chat/completions" if role == "llm" else "embeddings"
     llm.faults.add("401", times=None, endpoint=endpoint)
     report = await examine(provider, tmp_path, options_of(provider, llm))
-    found = check(report, "models")
-    assert found.status == "failed"
-    assert f"{role}: " in found.evidence
+    found = next(check for check in report.checks if check.status == "failed")
     assert "HTTP 401" in found.evidence
     assert found.fix.startswith("correct the key in memory.")
-    assert f".{role}:" in found.fix
+    if (provider, role) == ("mem0", "embedder"):  # opening the store asks it for its dimensions
+        assert found.name == "health"
+    else:
+        assert found.name == "models"
+        assert f"{role}: " in found.evidence
+        assert f".{role}:" in found.fix
     assert check(report, "write").status == "skipped"
     assert FAKE_KEY not in report.model_dump_json()
 
@@ -103,5 +106,5 @@ async def test_vectors_of_another_length_are_named(provider: str, tmp_path: Path
         report = await examine(provider, tmp_path, {**options_of(provider, llm), "dimensions": 2048})
     found = check(report, "models")
     assert found.status == "failed"
-    said = f"memory.backends.{provider}.dimensions: is 2048, and the embedder answers with 1536"
-    assert said in found.evidence
+    assert "2048" in found.evidence
+    assert "answers with 1536" in found.evidence
