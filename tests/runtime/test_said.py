@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
+from growth_support import assert_growth
 
 from memory.runtime import TurnPolicy, _said, said_by_user
 
@@ -66,14 +67,8 @@ def test_a_caller_adds_patterns_of_its_own() -> None:
 
 
 def test_long_prompts_take_linear_time() -> None:
-    def seconds(prompt: str) -> float:
-        began = time.process_time()
-        said_by_user(prompt, "claude-code")
-        return time.process_time() - began
-
     for part in ("a <system-reminder>", "a <system-reminder", "a </system-reminder>", "< system-reminder "):
-        short = min(seconds(part * 5_000) for _ in range(5))
-        assert seconds(part * 50_000) < 60 * max(short, 0.002)
+        assert_growth(lambda size: partial(said_by_user, part * (size // len(part)), "claude-code"))  # noqa: B023
 
 
 def test_the_rules_import_the_standard_library_alone() -> None:
