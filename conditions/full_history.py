@@ -126,7 +126,12 @@ class _Transcript:
 
 class FullHistory(ControlCondition):
     def __init__(self, name: str, options: FullHistoryOptions, counter: TokenCounter, default: Path) -> None:
-        traits = AdapterTraits(kind="control", pet_observability="dated", store=str(options.path or ""))
+        traits = AdapterTraits(
+            kind="control",
+            pet_observability="dated",
+            store=str(options.path or ""),
+            recalls_writes=not options.phrases,  # else only texts with one of the phrases come back
+        )
         super().__init__(name, traits)
         self._directory = OwnedDirectory(options.path or default, name)
         self._durability = options.durability
