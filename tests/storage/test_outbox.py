@@ -37,7 +37,7 @@ from memory.storage.outbox import (
 )
 from memory.storage.store import SqliteStore
 
-ROUNDS = min(int(os.environ.get("MEMSLOT_ROUNDS", "4")), 60)
+ROUNDS = int(os.environ.get("MEMSLOT_ROUNDS", "4"))
 LEASE_S = 0.4
 PROCESS = Path(__file__).with_name("outbox_process.py")
 
