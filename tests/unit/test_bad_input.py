@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from memory import (
     AdapterMode,
     ConfigError,
     ContextBudget,
     Deadlines,
+    InputError,
     MemoryEvent,
     MemoryFeedback,
     MemoryScope,
@@ -27,6 +29,7 @@ from memory import (
     RetrieveRequest,
 )
 from memory.adapter import ContextEntry
+from memory.contract._model import Frozen
 from memory.contract.formatting import is_well_formed, render_section
 from memory.plugins.config import load_config
 from memory.plugins.hookspecs import PluginOptions
@@ -463,3 +466,30 @@ def test_a_token_counter_counts(name: str, complaint: str) -> None:
 def test_a_good_token_counter_is_taken() -> None:
     assert token_counter("builtins:len").count("abc") == 3
     assert token_counter(f"{__name__}:MADE") is MADE
+
+
+def test_what_is_built_when_first_used_is_frozen_and_quotes_nobody() -> None:
+    """``model_validate`` goes past our own error: pydantic's is seen, and would stand in a log."""
+
+    class Record(Frozen):
+        number: int = 1
+
+    assert not Record.__pydantic_complete__, "two hundred of them, of which a hook uses a few"
+    with pytest.raises(ValidationError, match=r"Record\s+number") as raised:
+        Record.model_validate({"number": "words of somebody"})
+    assert "words" not in str(raised.value)
+    record = Record(number=2)
+    with pytest.raises(ValidationError, match="frozen"):
+        record.number = 3  # type: ignore[misc]
+    assert record.number == 2
+
+
+def test_a_long_key_of_the_user_is_not_named_in_an_error() -> None:
+    class Record(Frozen):
+        deep: dict[str, dict[str, int]] = {}  # noqa: RUF012 (pydantic copies it)
+
+    for length, named in ((40, True), (41, False)):
+        name = "k" * length
+        with pytest.raises(InputError) as raised:
+            Record(deep={name: {"x": "no"}})
+        assert (name in str(raised.value)) is named

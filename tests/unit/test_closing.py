@@ -6,9 +6,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 from everything_support import ALICE, NAMES, Everything, calls
-from slot_support import Obedient, ask, event
+from slot_support import ask, event
 
-from memory import AdapterMode, BackendError, BackendTimeout, Deadlines, LifecycleError, MemorySlot
+from memory import BackendError, BackendTimeout, Deadlines, LifecycleError, MemorySlot
 from memory.adapter import BackendAuthError, BaseAdapter, NativeWorker, ShieldedCalls, release
 
 
@@ -171,13 +171,6 @@ async def test_what_still_waits_when_the_adapter_is_released_never_reaches_it():
     assert "nothing was sent" in errors[0]
 
 
-async def test_closing_from_another_loop_is_refused_while_open():
-    slot = await open_slot(Closable())
-    with pytest.raises(LifecycleError, match="another event loop"):
-        await anyio.to_thread.run_sync(anyio.run, slot.aclose)
-    await slot.aclose()
-
-
 # -- what adapters are built from ---------------------------------------------------------------------------
 
 
@@ -261,27 +254,3 @@ async def test_the_last_call_of_a_worker_runs_after_one_that_hung_past_the_closi
     go_on.set()
     thread.join(60)
     assert ran == ["closed"]
-
-
-async def test_three_calls_of_one_key_never_run_at_a_time():
-    shielded, running, peak = ShieldedCalls(), 0, 0
-
-    async def call():
-        nonlocal running, peak
-        running += 1
-        peak = max(peak, running)
-        await anyio.sleep(0.002)
-        running -= 1
-
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as group:
-            for _ in range(5):
-                group.start_soon(shielded.run, "key", call)
-    assert peak == 1
-
-
-async def test_a_read_only_slot_closes_like_any_other():
-    adapter = Obedient()
-    async with MemorySlot(adapter, scope=ALICE) as slot:
-        await slot.set_mode(AdapterMode(read_only=True))
-    assert adapter.closed == 1

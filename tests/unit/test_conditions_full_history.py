@@ -26,7 +26,6 @@ from memory import (
     RetrieveRequest,
     RetrieveResult,
     TokenCounter,
-    open_memory,
 )
 from memory.adapter import ContextEntry, Utf8TokenCounter, entry_cost, section_overhead
 from memory.contract.formatting import CallableTokenCounter
@@ -167,16 +166,6 @@ async def test_late_events_take_their_place_in_time() -> None:
         assert texts(await ask(slot)) == ["turn 2", "turn 4", "turn 1", "turn 3"]
 
 
-async def test_an_event_is_kept_once() -> None:
-    async with await written(provider(), [event(1, "first version")]) as slot:
-        again = await slot.record_event(event(1, "second version"))
-        result = await ask(slot)
-    assert texts(result) == ["first version"]
-    assert again.status == "committed"
-    assert again.native_ids == ("e1/0",)
-    assert again.warnings == ("this event_id was recorded before; the first version is kept",)
-
-
 async def test_scopes_are_apart_and_reset_clears_one() -> None:
     async with await written(provider(), [event(1, "mine"), event(2, "yours", scope=BOB)]) as slot:
         assert texts(await ask(slot)) == ["mine"]
@@ -270,16 +259,6 @@ async def test_packing_costs_what_the_budget_allows_not_what_was_said() -> None:
     assert asked[2000] <= asked[200] * 1.1 + 1
 
 
-async def test_packing_is_bounded_even_where_nothing_fits() -> None:
-    counter = Counting()
-    adapter = provider(counter=counter)
-    for number in range(1000):
-        await adapter.record_event(event(number, "x" * 100))
-    request = RetrieveRequest(query="?", scope=ALICE, session_id="t", budget=ContextBudget(max_tokens=30))
-    assert (await adapter.retrieve(request)).entries == ()
-    assert counter.calls < 150
-
-
 # -- files ----------------------------------------------------------------------------------------------
 
 
@@ -301,39 +280,6 @@ async def test_the_history_outlives_the_process(tmp_path: Path) -> None:
     async with await written(provider(tmp_path), []) as slot:
         assert (await ask(slot)).entries == ()
         assert texts(await ask(slot, scope=BOB)) == ["yours"]
-
-
-async def test_scopes_never_share_a_file(tmp_path: Path) -> None:
-    scopes = [
-        MemoryScope(run_id=run, persona_id=persona)
-        for run, persona in [
-            ("Run", "a"),
-            ("run", "a"),
-            ("r/../run", "a"),
-            ("..", ".."),
-            ("r+a", "b"),
-            ("r", "a+b"),
-        ]
-    ]
-    adapter = provider(tmp_path)
-    for number, scope in enumerate(scopes):
-        await adapter.record_event(event(number, scope=scope))
-    names = [path.name for path in files(tmp_path)]
-    assert len({name.lower() for name in names}) == len(scopes)
-    assert not [path for path in files(tmp_path.parent) if path.suffix == ".jsonl"]
-
-
-@pytest.mark.parametrize("kept", [1, 30])
-async def test_a_torn_last_line_is_dropped(tmp_path: Path, kept: int) -> None:
-    async with await written(provider(tmp_path), [event(1), event(2)]):
-        pass
-    (file,) = files(tmp_path)
-    lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(lines[0] + lines[1][:kept])
-    async with await written(provider(tmp_path), [event(3)]) as slot:
-        assert texts(await ask(slot)) == ["turn 1", "turn 3"]
-    async with await written(provider(tmp_path), []) as slot:
-        assert texts(await ask(slot)) == ["turn 1", "turn 3"]
 
 
 async def test_damage_in_the_middle_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -363,35 +309,6 @@ async def test_an_unwritable_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(BackendUnavailable, match="cannot be written"):
         await written(provider(tmp_path / "file"), [])
-
-
-async def test_from_configuration(tmp_path: Path) -> None:
-    config = {
-        "memory": {"condition": "full_history", "conditions": {"full_history": {"path": str(tmp_path)}}}
-    }
-    async with open_memory(config, scope=ALICE) as slot:
-        await slot.after_turn(session_id="s", user="hello")
-        assert "by user) hello" in await slot.before_turn("?", session_id="s")
-        details = (await slot.health()).details
-    assert details["kept_in"] == "JSONL files"
-    assert details["messages"] == 1
-
-
-async def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
-    resource = pytest.importorskip("resource")
-    async with await written(provider(tmp_path), [event(1)]) as slot:
-        (file,) = files(tmp_path)
-        before = file.read_bytes()
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))
-        try:
-            with pytest.raises(BackendUnavailable):
-                await slot.record_event(event(2))
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert file.read_bytes() == before
-        await slot.record_event(event(3))
-        assert texts(await ask(slot)) == ["turn 1", "turn 3"]
 
 
 async def test_asking_for_a_scope_that_was_never_opened_touches_no_disk(tmp_path: Path) -> None:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
-from growth_support import RUNS, Run, assert_growth, assert_linear
-from hypothesis import given, settings
+from growth_support import assert_growth
 from rolling_support import ALICE, COUNTER, Host, event
 
-from conditions import _extractive, full_history
-from conditions._control import pack_document
+from conditions import full_history
 from conditions._extractive import ExtractiveSummariser
-from conditions._llm_summariser import LlmOptions, LlmSummariser
-from conditions._notebook import Line, Source
+from conditions._notebook import Line
 from conditions._storage import Known
 from conditions.rolling_summary import RollingSummary
 from memory import ContextBudget, MemoryEvent, MemoryScope, Message, RetrieveRequest
@@ -57,60 +52,6 @@ def test_a_flood_of_preferences(flood: str) -> None:
         return lambda: ExtractiveSummariser(10_000_000, COUNTER).draft("", {}, lines)
 
     assert_growth(prepare, smallest=100, largest=1600)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("flood", FLOODS)
-def test_a_flood_on_top_of_a_memory(flood: str) -> None:
-    def prepare(count: int) -> Callable[[], object]:
-        summariser = ExtractiveSummariser(10_000_000, COUNTER)
-        known = summariser.draft("", {}, FLOODS[flood](count))
-        return lambda: summariser.draft(known.memory, known.sources, FLOODS[flood](count))
-
-    assert_growth(prepare, smallest=100, largest=800)
-
-
-def test_what_others_wrote() -> None:
-    def prepare(count: int) -> Callable[[], object]:
-        foreign = "\n".join(f"remark {number}" for number in range(count))
-        return lambda: ExtractiveSummariser(100, COUNTER).draft(foreign, {}, [line(1, "I prefer tea.")])
-
-    assert_growth(prepare, smallest=1_000, largest=64_000)
-
-
-def test_a_models_answer_of_many_lines() -> None:
-    options = LlmOptions(base_url="http://127.0.0.1:1/v1", model="m")
-    summariser = LlmSummariser(options, 100, COUNTER, "rolling_summary")
-    assert_growth(lambda count: partial(summariser._bounded, "a\n" * count), smallest=1_000, largest=64_000)
-    anyio.run(summariser.aclose)
-
-
-@pytest.mark.thorough
-@given(run=RUNS)
-@settings(max_examples=20)
-def test_any_message(run: Run) -> None:
-    def work(text: str) -> None:
-        draft = ExtractiveSummariser(10_000_000, COUNTER).draft("", {}, [line(1, text)])
-        sources = {kept: (Source("e1"),) for kept in draft.memory.splitlines()}
-        ExtractiveSummariser(10_000, COUNTER).draft(draft.memory, sources, [line(1, "x")])
-        pack_document(text, ContextBudget(max_tokens=len(text) // 8), COUNTER, overhead=10)
-
-    assert_linear(work, run)
-
-
-async def test_long_texts_are_read_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[threading.Thread] = []
-    render = _extractive._render
-    monkeypatch.setattr(
-        _extractive, "_render", lambda *given: (seen.append(threading.current_thread()), render(*given))[1]
-    )
-    summariser = ExtractiveSummariser(1000, COUNTER)
-    await summariser.summarise("", {}, [line(1, "I prefer tea.")])
-    await summariser.summarise("", {}, [line(1, "I prefer tea. " * 20_000)])
-    await summariser.aclose()
-    assert seen[0] is threading.current_thread()
-    assert seen[1] is not seen[0]
-    assert not seen[1].is_alive()
 
 
 SOME = 400

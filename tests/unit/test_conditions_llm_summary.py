@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
-import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import memory.adapter
 from conditions import rolling_summary
 from memory import (
     ContextBudget,
     MemoryScope,
     MemorySlot,
     NativeQueryRequest,
-    PluginLoadError,
     RetrieveRequest,
     SupportsNativeQuery,
     SupportsReadiness,
     open_memory,
 )
 from memory.adapter._scripted_rules import ChatRequest, Reply, ToolCall
-from memory.plugins.opening import build_slot
 from memory.testing._faults import FAKE_KEY
 from memory.testing._scripted_api import BadRequest
 from memory.testing._scripted_llm import ScriptedLLM
@@ -286,11 +281,3 @@ async def test_objects_where_text_was_asked_for_are_kept_as_json() -> None:
             await slot.after_turn(session_id="s1", user="I live in Porto.")
             assert (await ready(slot)).state == "ready"
             assert (await ask(slot)).raw["memory"] == '{"city": "Pörto"}'
-
-
-def test_a_missing_httpx_is_said_with_the_command(llm: ScriptedLLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "httpx", None)
-    monkeypatch.delitem(sys.modules, "memory.adapter._http", raising=False)
-    monkeypatch.delitem(vars(memory.adapter), "JsonHttp", raising=False)
-    with pytest.raises(PluginLoadError, match=re.escape("pip install 'memslot[bench]'")):
-        build_slot(config(llm))

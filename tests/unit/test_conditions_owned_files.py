@@ -135,18 +135,6 @@ async def test_a_second_slot_of_the_process_is_refused(kind: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_another_process_is_refused_until_it_is_gone(kind: str, tmp_path: Path) -> None:
-    with (
-        writer(kind, tmp_path) as process,
-        pytest.raises(BackendUnavailable, match=f"open elsewhere in process {process.pid}"),
-    ):
-        async with opened(kind, tmp_path):
-            pass
-    async with opened(kind, tmp_path) as slot:
-        await slot.record_event(event(10**6))
-
-
-@pytest.mark.parametrize("kind", KINDS)
 async def test_a_second_worker_is_refused_at_its_start(kind: str, tmp_path: Path) -> None:
     """Also one that serves many people and names no scope: not at its first request."""
     with writer(kind, tmp_path) as process, pytest.raises(BackendUnavailable, match=str(process.pid)):
@@ -188,13 +176,6 @@ async def test_what_is_pending_is_not_summarised_into_notes_of_another(tmp_path:
             assert (await first.health()).status == "unavailable"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_other_scopes_of_one_slot_share_the_directory(kind: str, tmp_path: Path) -> None:
-    async with opened(kind, tmp_path) as slot:
-        for persona in ("bob", "carol"):
-            await slot.setup_scope(MemoryScope(run_id="run", persona_id=persona))
-
-
 # -- killed ---------------------------------------------------------------------------------------------
 
 
@@ -215,21 +196,6 @@ async def test_what_was_acknowledged_survives_a_kill(kind: str, tmp_path: Path) 
         async with opened(kind, tmp_path) as slot:
             assert [number for number in acknowledged if not await known(slot, number)] == []
             assert (await slot.health()).status == "ok"
-
-
-async def test_a_torn_last_line_is_dropped_and_said(tmp_path: Path) -> None:
-    """Behind the last one that was acknowledged: a kill between the event and its count."""
-    await filled("full_history", tmp_path, 2)
-    log = file_of(tmp_path)
-    whole = log.read_bytes()
-    for cut in (b"{", b'{"event_id": "e7", "scope"'):
-        log.write_bytes(whole + cut)
-        async with opened("full_history", tmp_path) as slot:
-            health = await slot.health()
-            assert "was not whole and was dropped; it was never acknowledged" in str(health.warnings)
-            assert health.status == "ok"
-            assert [await known(slot, number) for number in (0, 1)] == [True, True]
-        assert log.read_bytes() == whole
 
 
 async def test_acknowledged_events_that_are_torn_off_are_counted_until_that_is_acknowledged(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rolling_support import ALICE, BOB, Host, Noting, event
+from rolling_support import ALICE, Host, Noting, event
 
 from conditions import rolling_summary
 from memory import ConfigError, open_memory
@@ -44,22 +44,6 @@ async def test_everything_outlives_the_process(tmp_path: Path) -> None:
 
 def list_directory(path: Path) -> list[str]:
     return sorted(item.name for item in path.iterdir())
-
-
-async def test_reset_leaves_other_scopes_and_foreign_files(tmp_path: Path) -> None:
-    async with Host(path=tmp_path) as host:
-        await host.write(event(1, "I prefer tea."), event(2, "I prefer coffee.", scope=BOB))
-        await host.ready(ALICE)
-        await host.ready(BOB)
-        (tmp_path / "notes.txt").write_text("my own")
-        mine, his = (host.adapter.native_scope(scope)["file"] for scope in (ALICE, BOB))
-        assert (await host.slot.reset_scope(ALICE)).verified
-        assert mine not in list_directory(tmp_path)
-        assert {"notes.txt", his} <= {*list_directory(tmp_path)}
-        assert "I prefer coffee." in (await host.ask(BOB)).formatted_context
-    async with Host(path=tmp_path) as host:
-        assert (await host.ask()).formatted_context == ""
-        assert "I prefer coffee." in (await host.ask(BOB)).formatted_context
 
 
 async def test_failed_archives_are_remembered(tmp_path: Path) -> None:
@@ -131,11 +115,3 @@ async def test_wrong_options_name_the_field(options: dict[str, Any], message: st
         async with open_memory(config, scope=ALICE):
             pass
     assert message in str(caught.value)
-
-
-async def test_from_configuration() -> None:
-    config = {"memory": {"condition": "rolling_summary", "conditions": {"rolling_summary": {}}}}
-    async with open_memory(config, scope=ALICE) as slot:
-        await slot.after_turn(session_id="s1", user="I prefer oolong tea.")
-        await slot.after_turn(session_id="s2", user="Hello again.")
-        assert "I prefer oolong tea." in await slot.before_turn("?", session_id="s2")

@@ -7,7 +7,7 @@ import pytest
 from rolling_support import ALICE, BOB, Host, Noting, event
 
 from conditions import rolling_summary
-from memory import AdapterMode, CapabilityNotSupported, Message
+from memory import AdapterMode, Message
 
 
 @pytest.fixture(autouse=True)
@@ -124,12 +124,6 @@ async def test_token_policy_waits_for_the_window_and_cuts_where_a_user_speaks() 
         assert sum(map(len, noting.calls)) == 2 * number, "a test point summarises the rest"
 
 
-async def test_token_policy_ignores_sessions() -> None:
-    async with Host(Noting(), update_policy="token_threshold") as host:
-        await host.write(event(1, "a"), event(2, "b", session="s2"))
-    assert host.summariser.calls == []
-
-
 async def test_token_policy_stops_after_five_rounds() -> None:
     noting = Noting(keeps=False)
     window = 5120 + 200
@@ -204,17 +198,6 @@ async def test_after_three_failures_the_messages_go_into_the_history_as_they_are
         assert (await host.state()).state == "ready"
 
 
-async def test_waiting_ends_in_time() -> None:
-    noting = Noting()
-    noting.hold = anyio.Event()
-    async with Host(noting) as host:
-        await host.write(event(1, "a"))
-        state = await host.ready(timeout_s=0.05)
-        assert (state.state, state.pending_count) == ("pending", 1)
-        noting.hold.set()
-        assert (await host.ready()).state == "ready"
-
-
 async def test_a_slow_summariser_does_not_turn_a_write_into_a_timeout() -> None:
     noting = Noting()
     noting.hold = anyio.Event()
@@ -243,24 +226,6 @@ async def test_health_says_what_does_not_work() -> None:
 # -- scopes ---------------------------------------------------------------------------------------------
 
 
-async def test_scopes_are_apart_and_reset_clears_one() -> None:
-    async with Host(Noting()) as host:
-        await host.write(event(1, "mine"), event(2, "yours", scope=BOB))
-        await host.ready(ALICE)
-        await host.ready(BOB)
-        await host.write(event(3, "mine too"))
-        receipt = await host.slot.reset_scope(ALICE)
-        assert (receipt.verified, receipt.removed) == (True, 2)
-        assert (await host.ask()).formatted_context == ""
-        assert (await host.state()).state == "ready"
-        assert await host.native("history") == []
-        assert await host.native("pending") == []
-        assert [entry.text for entry in (await host.ask(BOB)).entries] == ["yours"]
-        await host.write(event(1, "again"))
-        await host.ready()
-        assert [entry.text for entry in (await host.ask()).entries] == ["again"]
-
-
 async def test_an_event_is_kept_once() -> None:
     async with Host(Noting()) as host:
         await host.write(event(1, "a"))
@@ -270,13 +235,3 @@ async def test_an_event_is_kept_once() -> None:
         assert repeated.warnings[-1] == "recorded before; it was not sent again"
         await host.ready()
     assert host.summariser.calls == [["a"]]
-
-
-async def test_diagnostics() -> None:
-    async with Host(Noting()) as host:
-        await host.write(event(1, "a"))
-        assert await host.native("pending") == ["[2026-01-01 10:01] USER: a"]
-        with pytest.raises(CapabilityNotSupported):
-            await host.native("everything")
-        await host.ready()
-        assert await host.native("memory") == ["a"]

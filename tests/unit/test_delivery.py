@@ -8,6 +8,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import httpx
 import pytest
+from journals import keep, open_journal
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, Sink, ask, event
 
 from memory import (
@@ -362,3 +363,48 @@ async def test_a_look_up_does_not_wait_for_a_read_that_outlasted_its_deadline():
             await slot.retrieve(ask())
         assert await slot.delivery.find_event(event()) == ("n",)
         adapter.go_on.set()
+
+
+async def test_what_no_backend_can_keep_is_not_kept_for_it(tmp_path):
+    """Acknowledged, it would wait for ever."""
+
+    class Narrow(Obedient):
+        def native_scope(self, scope):
+            if scope != ALICE:
+                raise ScopeError("no such scope here")
+            return super().native_scope(scope)
+
+    async with MemorySlot(Narrow(), scope=ALICE) as slot:
+        with pytest.raises(ScopeError):
+            await slot.delivery.keep(event(1, BOB))
+    async with MemorySlot(Narrow(), scope=ALICE, journal=open_journal(tmp_path)) as slot:
+        with pytest.raises(ScopeError):
+            await slot.delivery.keep(event(1, BOB))
+        assert list(slot.delivery.journal.entries()) == []
+
+
+@pytest.mark.parametrize(
+    "answer", [["text"], [None], [], [WriteReceipt(event_id="another", status="committed")]]
+)
+async def test_a_bulk_answer_of_another_shape_is_no_receipt(answer):
+    """Taken for one, an event of which nothing is known would be called stored."""
+
+    class Bulk(Obedient):
+        async def record_events(self, events):
+            return answer
+
+    async with MemorySlot(Bulk(), scope=ALICE) as slot:
+        bulk = slot.capability(SupportsBulkIngest)
+        with pytest.raises(BackendProtocolError, match="a write") as caught:
+            await bulk.record_events([event(1)])
+        assert caught.value.receipts == ()
+
+
+async def test_a_caller_that_has_given_up_keeps_nothing_in_the_journal(tmp_path):
+    """Kept behind its back, an event would be delivered that nobody was told of."""
+    with open_journal(tmp_path) as journal:
+        with anyio.CancelScope() as given_up:
+            given_up.cancel()
+            await keep(journal, event(1))
+        assert given_up.cancelled_caught
+        assert list(journal.entries()) == []

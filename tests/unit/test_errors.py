@@ -18,8 +18,10 @@ from memory.adapter import (
     BackendProtocolError,
     BackendRateLimited,
     BackendRejected,
+    BaseAdapter,
     normalise_error,
 )
+from memory.contract.native_errors import NativeError, native_name
 
 USER_TEXT = "my diary says sk-12345"
 
@@ -293,3 +295,43 @@ def test_the_drawn_tree_is_the_real_one():
         if issubclass(kind, MemslotError) and kind.__module__ == "memory.contract.errors"
     }
     assert {name for _, name in drawn} == classes
+
+
+def test_a_number_as_a_code_is_told() -> None:
+    class Coded(Exception):
+        code = 1205
+
+    failed = normalise_error(Coded("secret"), backend_name="b", operation="o")
+    assert failed.diagnostics["code"] == "1205"
+
+
+def test_what_was_being_handled_adds_nothing_to_an_error_with_a_status() -> None:
+    """A client that tries an import first would have every refusal called a missing package."""
+
+    class Refused(Exception):
+        status_code = 503
+
+    refused = Refused()
+    refused.__context__ = ModuleNotFoundError(name="extra")
+    table = {native_name(Refused): NativeError(sent=True)}
+    failed = normalise_error(refused, backend_name="b", operation="o", table=table)
+    assert (type(failed), failed.diagnostics["status"]) == (BackendUnavailable, 503)
+    assert "module" not in failed.diagnostics
+
+
+def test_the_lowest_status_of_a_refusal_decides_before_what_it_was_raised_from() -> None:
+    class Refused(Exception):
+        status_code = 400
+
+    refused = Refused()
+    refused.__cause__ = ConnectionRefusedError("an earlier attempt")
+    assert type(normalise_error(refused, backend_name="b", operation="o")) is BackendRejected
+
+
+def test_a_reset_that_broke_off_says_so_and_may_have_removed_something() -> None:
+    """Swallowed, it would read as done; as refused, as if nothing were gone."""
+    error = BackendRejected("no", sent=False)
+    with pytest.raises(BackendRejected) as raised, BaseAdapter.clearing():
+        raise error
+    assert raised.value is error
+    assert error.ambiguous

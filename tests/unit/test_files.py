@@ -5,12 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.adapter import AppendLog, StoreError, replace_file
+from memory.adapter import AppendLog, StoreError, replace_file, staged_directory, sweep_directories
 from memory.slot import files
 from memory.slot.files import Losses
 
@@ -314,3 +315,22 @@ def test_a_file_that_could_not_be_begun_is_told_as_that(path, monkeypatch):
     monkeypatch.setattr(os, "open", refused)
     with pytest.raises(PermissionError, match="not allowed"):
         replace_file(path, "words")
+
+
+def test_a_directory_that_could_not_be_made_leaves_nothing(tmp_path: Path) -> None:
+    """What was begun holds words of somebody, and nobody would look for it."""
+    with pytest.raises(FileNotFoundError), staged_directory(tmp_path / "made") as making:
+        making.joinpath("words", "of", "nobody").write_text("tea")
+    assert list(tmp_path.iterdir()) == []
+    with staged_directory(tmp_path / "made") as making:
+        assert making.parent == tmp_path, "from where it is moved at once"
+        making.joinpath("words").write_text("tea")
+    assert (tmp_path / "made" / "words").read_text() == "tea"
+
+
+def test_what_was_interrupted_is_swept(tmp_path: Path) -> None:
+    for name in (".new-1", ".gone-1", "kept"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "words").write_text("tea")
+    sweep_directories(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]

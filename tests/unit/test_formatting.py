@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from memory import ContextBudget
 from memory.adapter import ContextEntry, Utf8TokenCounter, clean_text, section_overhead
 from memory.contract.formatting import (
+    entry_cost,
     fit_entries,
     is_well_formed,
+    neutral_section,
+    relabel_section,
     render_entry,
     render_section,
     strip_context,
@@ -243,3 +246,28 @@ def test_neighbours_that_form_a_tag_together_are_shown(halves):
 )
 def test_a_search_asks_for_as_many_rows_as_may_fill_the_budget(budget, top_k, reranked, limit):
     assert ContextBudget(**budget).search_limit(top_k, **({"reranked": True} if reranked else {})) == limit
+
+
+def test_a_neutral_section_stays_neutral_and_another_gets_the_scope() -> None:
+    """Named again, a section would tell the model in which condition it is."""
+    entry = ContextEntry("tea")
+    neutral = neutral_section(render_section("b", "s", [entry]))
+    assert relabel_section(neutral, "mine") == neutral
+    named = render_section("b", "s", [entry])
+    assert 'scope="mine"' in relabel_section(named, "mine")
+    assert relabel_section("no section", "mine") == "no section"
+
+
+def test_the_label_of_a_group_costs_of_the_budget():
+    """Not counted, every group made a section longer than it may be."""
+    counter = Utf8TokenCounter()
+    entries = [ContextEntry("tea", group="a rather long label of a group " * 4), ContextEntry("tea")]
+    plain = [ContextEntry("tea"), ContextEntry("tea")]
+    budget = ContextBudget(max_tokens=20)
+    assert fit_entries(plain, budget, counter, overhead=0) == (0, 1)
+    assert fit_entries(entries, budget, counter, overhead=0) == (1,)
+    same = [ContextEntry("tea", group="a group")] * 3
+    label = counter.count("[a group]\n")
+    exact = ContextBudget(max_tokens=label + 3 * entry_cost(same[0], counter))
+    assert len(fit_entries(same, exact, counter, overhead=0)) == 3, "it is shown once"
+    assert len(fit_entries(same, exact, counter, overhead=1)) == 2

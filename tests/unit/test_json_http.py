@@ -1,6 +1,7 @@
 """JSON over HTTP: what was sent is known, one lost attempt is not forgotten, and no connection is left behind."""
 
 import time
+from collections.abc import AsyncIterator
 
 import anyio
 import anyio.lowlevel
@@ -9,7 +10,17 @@ import psutil
 import pytest
 
 from memory import BackendError, BackendUnavailable, InputError
-from memory.adapter import BackendProtocolError, BackendRejected, JsonHttp
+from memory.adapter import (
+    BackendProtocolError,
+    BackendRejected,
+    JsonHttp,
+    bearer,
+    check_url,
+    expect,
+    none_if_404,
+    server_address,
+)
+from memory.adapter._bounded import bounded_answers
 from memory.adapter._http import _Pool
 from memory.testing import LoopbackAnswer, LoopbackServer
 
@@ -156,3 +167,159 @@ async def test_a_pool_that_broke_is_closed_also_by_a_user_who_is_cancelled():
         async with pool:
             cancelled.cancel()
     assert len(closed) == 1
+
+
+class Server(LoopbackServer):
+    """Answers as it is told."""
+
+    answer = LoopbackAnswer(200, {})
+
+    def respond(self, request: object) -> LoopbackAnswer:
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://host", "host:1", "http://", "https:///path", "http://host:0", "http://host:99999", "http://[::1"],
+)
+def test_what_is_no_address_is_refused_with_an_example(url: str) -> None:
+    with pytest.raises(ValueError, match="must be an http or https URL with a host"):
+        server_address(url)
+
+
+@pytest.mark.parametrize("url", ["http://host?key=1", "http://host/#part", "http://host/?key=1#part"])
+def test_a_query_or_a_fragment_is_refused(url: str) -> None:
+    """Keys stand in them, and paths would be appended behind."""
+    with pytest.raises(InputError, match="must not hold a query or fragment"):
+        check_url(url)
+
+
+def test_an_address_stays_as_it_was_written() -> None:
+    assert server_address(" https://host:8443/base/ ") == "https://host:8443/base"
+    assert server_address("http://host:1") == "http://host:1"
+
+
+@pytest.mark.parametrize("path", ["notes", "//host/notes", ""])
+async def test_a_path_that_may_lead_elsewhere_is_not_asked(path: str) -> None:
+    """``//host`` is another server, which would be shown the key."""
+    http = JsonHttp("http://127.0.0.1:9", backend="test")
+    with pytest.raises(InputError, match="path: must start with one '/'"):
+        await http.request("GET", path)
+    await http.aclose()
+
+
+async def test_an_answer_that_was_read_gives_its_connection_back() -> None:
+    """Kept, every answer would cost one, and the last is waited for in vain."""
+    with Server() as server, anyio.fail_after(60):
+        http = JsonHttp(server.url, backend="test", connections=1)
+        for _ in range(3):
+            assert await http.request("GET", "/notes") == {}
+        await http.aclose()
+
+
+@pytest.mark.parametrize(("said", "wait_s"), [(7, 7.0), (True, None), ("7", None)])
+async def test_how_long_to_wait_is_a_number_in_the_answer(said: object, wait_s: float | None) -> None:
+    with Server() as server:
+        http = JsonHttp(server.url, backend="test")
+        server.answer = LoopbackAnswer(429, {"retry_after": said})
+        with pytest.raises(BackendError) as raised:
+            await http.request("GET", "/notes")
+        await http.aclose()
+    assert raised.value.retry_after_s == wait_s
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+async def test_what_is_no_json_is_no_answer(number: str) -> None:
+    """Python reads them; as scores they make every comparison false."""
+    with Server() as server:
+        http = JsonHttp(server.url, backend="test")
+        server.answer = LoopbackAnswer(200, f'{{"score": {number}}}'.encode())
+        with pytest.raises(BackendProtocolError):
+            await http.request("GET", "/notes")
+        await http.aclose()
+
+
+async def test_what_a_refusal_says_is_told_by_code_and_status() -> None:
+    hints = {
+        401: "missing, wrong or expired",
+        403: "may not do this",
+        404: "no such route or record",
+        413: "too large",
+        422: "the node refused the request's form",
+        429: "quota is used up",
+    }
+    with Server() as server:
+        http = JsonHttp(server.url, backend="test", server="node")
+        for status, hint in hints.items():
+            server.answer = LoopbackAnswer(status, {})
+            with pytest.raises(BackendError, match=rf"GET /notes .*HTTP {status}\b.*{hint}"):
+                await http.request("GET", "/notes")
+        server.answer = LoopbackAnswer(422, {"detail": {"code": "too_long", "message": "secret words"}})
+        with pytest.raises(BackendRejected, match=r"HTTP 422, code too_long: the node refused") as raised:
+            await http.request("POST", "/notes", json={})
+        assert raised.value.diagnostics["code"] == "too_long"
+        assert "secret" not in str(raised.value)
+        for status, whose in ((500, "the node failed"), (499, "the node refused it")):
+            server.answer = LoopbackAnswer(status, {})
+            with pytest.raises((BackendRejected, BackendUnavailable), match=whose):
+                await http.request("GET", "/notes")
+        server.answer = LoopbackAnswer(400, {})
+        with pytest.raises(BackendRejected, match="HTTP 400"):
+            await http.request("GET", "/notes")
+        server.answer = LoopbackAnswer(304, {})
+        with pytest.raises(BackendProtocolError, match="redirect"):
+            await http.request("GET", "/notes")
+        await http.aclose()
+
+
+async def test_an_answer_that_is_too_long_is_not_read_to_its_end() -> None:
+    """An endless one would hold its reader for ever, although it was refused."""
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            await anyio.lowlevel.checkpoint()
+            sent += 1
+            yield b"x" * 10
+
+    answer = httpx.Response(200, content=endless())
+    await bounded_answers("test", 20)(answer)
+    with anyio.fail_after(20), pytest.raises(BackendProtocolError, match="longer than 20 bytes"):
+        await answer.aread()
+    assert sent <= 5
+
+
+async def test_only_what_is_not_there_is_none() -> None:
+    async def refused(status: int) -> None:
+        raise BackendRejected("no", diagnostics={"status": status})
+
+    assert await none_if_404(refused(404)) is None
+    for status in (403, 405):
+        with pytest.raises(BackendRejected):
+            await none_if_404(refused(status))
+
+
+@pytest.mark.parametrize("key", ["sécret", "sec\nret", " secret", "secret\t"])
+def test_a_key_that_cannot_stand_in_a_header_is_told_without_it(key: str) -> None:
+    with pytest.raises(InputError, match="api_key: holds characters") as raised:
+        bearer(key)
+    assert key.strip() not in str(raised.value)
+    assert bearer("k y") == {"Authorization": "Bearer k y"}
+
+
+@pytest.mark.parametrize("url", ["http://me:secret@host", "https://token@host/path", "http://@host"])
+def test_credentials_in_an_address_are_refused(url):
+    """They would stand in errors, logs and manifests, where addresses are shown."""
+    for refuse in (check_url, lambda url: JsonHttp(check_url(url), backend="b")):
+        with pytest.raises(InputError, match="must not hold credentials") as caught:
+            refuse(url)
+        assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("kind", "answer"), [(dict, []), (list, {}), (str, 1), (int, "1")])
+def test_an_answer_of_another_form_is_named(kind, answer):
+    """Passed on, it fails later, without saying where, or reads as empty."""
+    with pytest.raises(BackendProtocolError, match="GET /notes: expected"):
+        expect(kind, answer, "GET /notes")
+    assert expect(kind, kind(), "x") == kind()

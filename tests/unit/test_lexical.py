@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.adapter._lexical import LexicalHashEmbedder
+from memory.adapter._lexical import LexicalHashEmbedder, _stem
 
 EMBEDDER = LexicalHashEmbedder()
 ANY_TEXT = st.text(alphabet=st.characters(codec="utf-8"), max_size=200)
@@ -165,3 +165,22 @@ def test_memory_is_bounded() -> None:
     for number in range(20_000):
         embedder.embed(f"w{number}")
     assert embedder._features.cache_info().currsize <= 8192
+
+
+@pytest.mark.parametrize(
+    ("word", "other"),
+    [
+        ("painted", "painting"),
+        ("painted", "paint"),
+        ("paints", "paint"),
+        ("planned", "planning"),
+        ("classes", "class"),
+    ],
+)
+def test_forms_of_a_word_meet(word: str, other: str) -> None:
+    assert _stem(word) == _stem(other)
+
+
+@pytest.mark.parametrize("word", ["glass", "status", "is", "tea"])
+def test_what_is_no_form_of_another_word_stays(word: str) -> None:
+    assert _stem(word) == word

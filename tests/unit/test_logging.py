@@ -1,6 +1,7 @@
 """What is logged: a line a call under ``memslot``, never a word of a user; SDKs say nothing below a warning."""
 
 import logging
+import os
 from contextlib import suppress
 
 import pytest
@@ -9,6 +10,7 @@ from slot_support import ask, event
 
 from memory import AdapterMode, MemorySlot, MemslotError, Message
 from memory.adapter import ContextEntry, quiet_loggers, warnings_only
+from memory.adapter._sdk import environment_kept
 
 SAID = "zqsentence"
 
@@ -115,3 +117,13 @@ def test_a_line_that_an_sdk_formats_wrongly_fails_no_call_and_shows_nothing(capl
     [record] = [record for record in caplog.records if record.name == log.name]
     assert record.getMessage() == "stored %d rows"
     assert record.args == ()
+
+
+def test_an_import_sees_its_settings_and_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ``.env`` file beside the process would set keys and addresses for all of it."""
+    monkeypatch.setenv("KEPT", "mine")
+    before = dict(os.environ)
+    with environment_kept(KEPT="theirs"):
+        assert (os.environ["PYTHON_DOTENV_DISABLED"], os.environ["KEPT"]) == ("1", "theirs")
+        os.environ["READ_FROM_A_FILE"] = "1"
+    assert dict(os.environ) == before

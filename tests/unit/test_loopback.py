@@ -3,16 +3,11 @@
 import json
 import threading
 import time
-from typing import get_args
 
 import httpx
 import pytest
 
 from memory.testing import FAKE_KEY, LoopbackAnswer, LoopbackProcess, LoopbackServer
-from memory.testing._fake_store import STORE_FAULTS
-from memory.testing._faults import FaultKind
-from memory.testing._loopback import HTTP_FAULTS
-from memory.testing._scripted_llm import LLM_FAULTS
 
 
 class Notes(LoopbackServer):
@@ -157,7 +152,3 @@ def test_a_process_that_cannot_start_says_so(capfd):
     with pytest.raises(RuntimeError, match="Notes did not start"):
         LoopbackProcess(Notes, unknown=1)
     assert "unexpected keyword argument 'unknown'" in capfd.readouterr().err
-
-
-def test_there_is_one_vocabulary_of_faults():
-    assert {*HTTP_FAULTS, *STORE_FAULTS, *LLM_FAULTS} == set(get_args(FaultKind))

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import gc
-import importlib.util
 import json
 import math
-import socket
-import sys
-import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from types import ModuleType
 from typing import Literal
 
 import httpx
 import openai
 import pytest
-from jsonschema import validate
 from openai import OpenAI
 from pydantic import BaseModel
 
-from memory.adapter._scripted_rules import ChatRequest, Reply, minimal_instance
-from memory.adapter._scripted_text import python_literal
+from memory.adapter._scripted_rules import ChatRequest, Reply
 from memory.testing import ScriptedLLM
 from memory.testing._faults import FAKE_KEY
-from memory.testing._scripted_rules_graphiti import attributes_in
 
 SECRET_TEXT = "my diary says marmalade"
 
@@ -36,19 +24,6 @@ SECRET_TEXT = "my diary says marmalade"
 def client(llm: ScriptedLLM) -> Iterator[OpenAI]:
     with OpenAI(base_url=llm.base_url, api_key="unused", max_retries=0, timeout=60) as opened:
         yield opened
-
-
-@pytest.fixture(scope="module")
-def mem0() -> ModuleType:
-    """mem0's real prompts. Its package is not imported, because that writes files and starts telemetry."""
-    package = importlib.util.find_spec("mem0")
-    if package is None:
-        pytest.skip("mem0ai is not installed")
-    source = Path(package.origin).parent / "configs" / "prompts.py"
-    spec = importlib.util.spec_from_file_location("mem0_prompts", source)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def ask(client: OpenAI, *messages: tuple[str, str], **more: object) -> str:
@@ -86,70 +61,6 @@ def test_entries_of_several_lines_and_prose_are_understood(client: OpenAI) -> No
     )
 
 
-def test_mem0_extraction_takes_the_users_statements_only(client: OpenAI, mem0: ModuleType) -> None:
-    prompt = mem0.generate_additive_extraction_prompt(
-        existing_memories=[{"id": "0", "text": "I own a cat."}],
-        new_messages=(
-            "user: I own a cat. I moved to Oslo yesterday!\nMy sister is called Ada. Is it cold?\n"
-            "assistant: Nice to hear. I suggest the Munch museum.\nsystem: I am not a user.\n"
-        ),
-        custom_instructions="Observation date: 2024-02-01",
-    )
-    text = ask(
-        client,
-        ("system", mem0.ADDITIVE_EXTRACTION_PROMPT),
-        ("user", prompt),
-        response_format={"type": "json_object"},
-    )
-    assert [(m["text"], m["attributed_to"]) for m in json.loads(text)["memory"]] == [
-        ("I moved to Oslo yesterday (2024-01-31)!", "user"),
-        ("My sister is called Ada.", "user"),
-        ("I suggest the Munch museum.", "assistant"),
-    ]
-
-
-def test_mem0_extraction_of_small_talk_is_empty_and_chinese_is_understood(
-    client: OpenAI, mem0: ModuleType
-) -> None:
-    def extract(said: str) -> list[str]:
-        prompt = mem0.generate_additive_extraction_prompt(new_messages=f"user: {said}\n")
-        text = ask(client, ("system", mem0.ADDITIVE_EXTRACTION_PROMPT), ("user", prompt))
-        return [memory["text"] for memory in json.loads(text)["memory"]]
-
-    assert extract("Hi. How are you?") == []
-    assert extract("我喜欢乌龙茶。你呢?") == ["我喜欢乌龙茶。"]
-
-
-@pytest.mark.parametrize("choice", ["auto", {"type": "function", "function": {"name": "save_memory"}}])
-def test_nanobots_consolidation_tool_is_called(client: OpenAI, choice: object) -> None:
-    tool = {
-        "type": "function",
-        "function": {
-            "name": "save_memory",
-            "parameters": {
-                "type": "object",
-                "properties": {"history_entry": {"type": "string"}, "memory_update": {"type": "string"}},
-                "required": ["history_entry", "memory_update"],
-            },
-        },
-    }
-    prompt = (
-        "Process this conversation and call the save_memory tool with your consolidation.\n\n"
-        "## Current Long-term Memory\n- I own a cat.\n\n## Conversation to Process\n"
-        "[2024-01-01 10:00] USER: I own a cat. I like jazz.\n[2024-01-01 10:01] ASSISTANT: Noted."
-    )
-    reply = client.chat.completions.create(
-        model="scripted", messages=[{"role": "user", "content": prompt}], tools=[tool], tool_choice=choice
-    )
-    (call,) = reply.choices[0].message.tool_calls
-    assert reply.choices[0].finish_reason == "tool_calls"
-    assert call.function.name == "save_memory"
-    assert json.loads(call.function.arguments) == {
-        "history_entry": "[2024-01-01 10:00] I own a cat. I like jazz.",
-        "memory_update": "- I own a cat.\n- I like jazz.",
-    }
-
-
 def test_summaries_are_extractive_and_keep_to_max_tokens(client: OpenAI) -> None:
     order = "Summarize the conversation.\n\n"
     said = "- I like jazz.\n[10:00] USER: I play the oboe. Do you?\n[10:01] ASSISTANT: I do not."
@@ -171,23 +82,6 @@ def test_any_other_schema_gets_a_valid_instance(client: OpenAI) -> None:
     assert reply.choices[0].message.parsed == Preference(strength="weak", since=None, examples=[])
     answered = client.responses.parse(model="scripted", input="go", text_format=Preference)
     assert answered.output_parsed == Preference(strength="weak", since=None, examples=[])
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "array", "minItems": 2, "items": {"type": "integer", "minimum": 3}},
-        {"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "minLength": 4}}},
-        {"allOf": [{"type": "object", "required": ["n"], "properties": {"n": {"type": ["number", "null"]}}}]},
-        {"type": "number", "maximum": -2},
-        {"type": "integer", "exclusiveMinimum": 7},
-        {"oneOf": [{"const": 5}, {"type": "string"}]},
-        {"type": "string", "format": "date-time"},
-        {"properties": {"x": {}}},
-    ],
-)
-def test_minimal_instances_validate(schema: dict[str, object]) -> None:
-    validate(minimal_instance(schema), schema)
 
 
 def test_a_schema_in_the_prompt_is_answered_as_one_in_the_request(client: OpenAI) -> None:
@@ -227,32 +121,6 @@ def test_relevance_is_told_by_logprobs(client: OpenAI, query: str, odds: float) 
         model="m", messages=[{"role": "user", "content": prompt}], logprobs=True, top_logprobs=1
     )
     assert reply.choices[0].logprobs.content[0].top_logprobs == word.top_logprobs[:1]
-
-
-def test_what_is_no_choice_is_said_with_certainty(client: OpenAI) -> None:
-    def answer(**more: object) -> object:
-        return client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}], **more)
-
-    words = answer(logprobs=True, top_logprobs=1).choices[0].logprobs.content
-    assert {(word.logprob, len(word.top_logprobs)) for word in words} == {(0.0, 1)}
-    assert [word.top_logprobs for word in answer(logprobs=True).choices[0].logprobs.content] == [[]]
-    assert answer().choices[0].logprobs is None
-    with pytest.raises(openai.BadRequestError):
-        answer(top_logprobs=2)
-
-
-def test_attributes_are_what_the_text_says_else_what_is_known_else_null() -> None:
-    class Tea(BaseModel):
-        flavour: str | None
-        grams: int | None
-        price: float | None
-        green: bool | None
-        origin: str | None
-
-    text = "Its flavour is malty, its grams are few, its price: 3.5, and green is yes."
-    known = {"flavour": "grassy", "grams": 5}
-    expected = {"flavour": "malty", "grams": 5, "price": 3.5, "green": True, "origin": None}
-    assert attributes_in(Tea.model_json_schema(), text, known) == expected
 
 
 def test_responses_api_with_instructions_parts_and_tools(client: OpenAI) -> None:
@@ -384,48 +252,3 @@ def test_own_rules_come_first_and_broken_ones_are_reported() -> None:
     with pytest.raises(RuntimeError, match="ScriptedLLM is broken") as raised:
         server.__exit__(None, None, None)
     assert isinstance(raised.value.__cause__, KeyError)
-
-
-def test_leaves_no_thread_even_with_an_idle_connection_and_a_pending_fault() -> None:
-    before = set(threading.enumerate())
-    started = time.monotonic()
-    with ScriptedLLM() as llm:
-        host, port = llm.base_url.removeprefix("http://").removesuffix("/v1").split(":")
-        llm.faults.add("late", delay_s=60)
-        with httpx.Client(timeout=0.1) as http, pytest.raises(httpx.ReadTimeout):
-            http.get(f"{llm.base_url}/models")
-        idle = socket.create_connection((host, int(port)))
-    idle.close()
-    assert set(threading.enumerate()) <= before, "others may end meanwhile, none may begin"
-    assert time.monotonic() - started < 50
-    with pytest.raises(RuntimeError, match="not running"):
-        _ = llm.base_url
-
-
-def test_prompts_that_arrive_at_once_are_all_read() -> None:
-    """Python 3.11 counts the depth of what it parses for all threads together, and collects in the middle."""
-    facts = [{"idx": number, "fact": f"I keep passport {number} in the drawer."} for number in range(8)]
-
-    class Collected:
-        """Its end lets another thread on."""
-
-        def __init__(self) -> None:
-            self.itself = self
-
-        def __del__(self) -> None:
-            sum(range(50))
-
-    def read(prompt: str) -> object:
-        Collected()
-        return python_literal(prompt)
-
-    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
-    sys.setswitchinterval(1e-6)
-    gc.set_threshold(50)
-    try:
-        with ThreadPoolExecutor(4) as threads:
-            found = list(threads.map(read, [repr(facts)] * 12_000))
-    finally:
-        sys.setswitchinterval(interval)
-        gc.set_threshold(*thresholds)
-    assert all(each == facts for each in found)

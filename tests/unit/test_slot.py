@@ -30,7 +30,6 @@ from memory import (
     MemoryScope,
     MemorySlot,
     ReadOnlyError,
-    ResetReceipt,
     RetrieveResult,
     ScopeError,
 )
@@ -91,32 +90,6 @@ async def test_recalled_context_is_not_written_again(slot, adapter):
     with pytest.raises(InputError, match="nothing but recalled context"):
         await slot.after_turn(user=context, session_id="s")
     assert len(adapter.rows) == 2
-
-
-async def test_a_scope_whose_set_up_failed_may_be_reset(slot, adapter):
-    """What is broken may be its store, and a reset the only way out."""
-    stranger = MemoryScope(run_id="r", persona_id="eve")
-    broken = [True]
-
-    async def set_up(scope):
-        if broken:
-            raise BackendUnavailable("its file is torn")
-
-    async def reset(scope):
-        broken.clear()
-        return ResetReceipt(scope=scope, verified=True)
-
-    adapter.setup_scope, adapter.reset_scope = set_up, reset
-    with pytest.raises(BackendUnavailable):
-        await slot.setup_scope(stranger)
-    for call in (slot.record_event(event(scope=stranger)), slot.retrieve(ask(stranger))):
-        with pytest.raises(ScopeError, match="not set up"):
-            await call
-    assert (await slot.reset_scope(stranger)).verified
-    with pytest.raises(ScopeError, match="not set up"):
-        await slot.retrieve(ask(stranger))
-    await slot.setup_scope(stranger)
-    assert (await slot.record_event(event(scope=stranger))).status == "committed"
 
 
 async def test_a_scope_never_set_up_is_refused(slot, adapter):
@@ -205,15 +178,6 @@ async def test_a_write_without_an_answer_is_unknown(slot, adapter):
         assert "may or may not be stored" in receipt.warnings[0]
     assert adapter.calls == ["e1", "e1"]
     assert (await slot.health()).details["slot"]["unknown_writes"] == 2
-
-
-async def test_a_refused_write_raises_and_is_not_sent_again(slot, adapter, sink):
-    adapter.next_write = [ConnectionRefusedError("x")]
-    with pytest.raises(BackendUnavailable) as caught:
-        await slot.record_event(event())
-    assert isinstance(caught.value.__cause__, ConnectionRefusedError)
-    assert adapter.calls == ["e1"]
-    assert sink[-1].error == "BackendUnavailable"
 
 
 async def test_a_retry_happens_only_where_it_is_declared_safe():
@@ -331,27 +295,6 @@ async def test_writes_of_a_scope_keep_their_order_and_reads_pass_by(adapter):
     assert [row.event_id for row in adapter.rows] == ["e99", "e0", "e1", "e2", "e3", "e4"]
 
 
-async def test_declared_concurrency_is_kept():
-    adapter = Obedient(max_concurrency=2, max_scope_concurrency=1)
-    running, peak = 0, 0
-
-    async def busy():
-        nonlocal running, peak
-        running += 1
-        peak = max(peak, running)
-        await anyio.sleep(0.005)
-        running -= 1
-
-    scopes = [MemoryScope(run_id="r", persona_id=str(number)) for number in range(6)]
-    adapter.next_read = [busy] * 12
-    async with MemorySlot(adapter) as slot, anyio.create_task_group() as group:
-        for scope in scopes:
-            await slot.setup_scope(scope)
-            group.start_soon(slot.retrieve, ask(scope))
-            group.start_soon(slot.retrieve, ask(scope))
-    assert peak == 2
-
-
 class Starts(Obedient):
     """Has something that all scopes share."""
 
@@ -407,28 +350,6 @@ async def test_health_tells_instead_of_raising(slot, adapter):
         "unavailable",
         ("BackendHealth.status: is none of these",),
     )
-
-
-async def test_closing_is_idempotent_and_final(adapter):
-    slot = MemorySlot(adapter, scope=ALICE)
-    async with slot:
-        pass
-    await slot.aclose()
-    assert adapter.closed == 1
-    for call in (slot.record_event(event()), slot.retrieve(ask()), slot.health(), slot.setup_scope(ALICE)):
-        with pytest.raises(LifecycleError, match="closed"):
-            await call
-
-
-async def test_a_failing_setup_closes_the_adapter(adapter):
-    async def fail(scope):
-        raise ConnectionRefusedError
-
-    adapter.setup_scope = fail
-    with pytest.raises(BackendUnavailable):
-        async with MemorySlot(adapter, scope=ALICE):
-            pytest.fail("opened")
-    assert adapter.closed == 1
 
 
 async def test_another_event_loop_is_refused(slot):

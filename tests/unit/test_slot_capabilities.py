@@ -20,6 +20,7 @@ from memory import (
     SupportsReadiness,
 )
 from memory.adapter import SequentialBulk
+from memory.contract.adapter import capabilities_of
 
 
 async def test_capabilities_are_offered_only_where_they_exist(slot):
@@ -124,3 +125,17 @@ async def test_a_sequential_preload_that_fails_keeps_its_receipts_and_stops(nati
         adapter.next_write = [InputError("metadata: too deep")]
         with pytest.raises(InputError, match="too deep"):
             await bulk.record_events([event(6)])
+
+
+def test_a_capability_is_offered_only_where_it_is_implemented_and_not_withheld():
+    """Offered without either, a host would call what is not there, or what the configuration rules out."""
+
+    class Bulk(Obedient):
+        async def record_events(self, events):
+            return []
+
+    assert capabilities_of(Obedient()) == frozenset()
+    assert capabilities_of(Bulk()) == {"bulk_ingest"}
+    for withheld in (frozenset({"bulk_ingest"}), ["bulk_ingest"]):  # as a plugin may write it
+        Bulk.withheld_capabilities = withheld
+        assert capabilities_of(Bulk()) == frozenset()

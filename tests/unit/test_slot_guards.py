@@ -1,7 +1,5 @@
 """Guards of the slot that nothing else would miss until it is too late."""
 
-from datetime import timedelta
-
 import anyio
 import anyio.lowlevel
 import pytest
@@ -10,10 +8,7 @@ from journals import open_journal
 from slot_support import ALICE, BOB, QUICK, Lookup, Obedient, Sink, ask, event, forever
 
 from memory import (
-    AdapterMode,
-    BackendTimeout,
     BackendUnavailable,
-    Deadlines,
     InputError,
     LifecycleError,
     MemoryScope,
@@ -23,9 +18,8 @@ from memory import (
     SupportsReadiness,
     WriteReceipt,
 )
-from memory.adapter import AdapterTraits, BackendProtocolError, ContextEntry, ShieldedCalls, awaiting_turn
+from memory.adapter import ContextEntry, awaiting_turn
 from memory.contract.requests import CROSS_CONTEXT
-from memory.slot.gate import Lanes
 
 
 async def test_a_closing_that_was_refused_closes_no_journal(tmp_path):
@@ -50,86 +44,6 @@ async def test_a_scope_that_has_no_native_ids_is_refused_before_anything_is_made
         with pytest.raises(ScopeError, match="not set up"):
             await slot.retrieve(ask())
     assert adapter.calls == []
-
-
-def test_nothing_is_kept_of_a_scope_that_is_not_used_any_more():
-    lanes = Lanes(AdapterTraits(max_concurrency=3, max_scope_concurrency=2))
-    before = (lanes.order(BOB), lanes.limits(BOB))
-    lanes.order(ALICE), lanes.limits(ALICE)
-    lanes.drop(ALICE)
-    assert list(lanes._order) == [BOB]
-    assert list(lanes._limits) == [None, BOB]
-    assert (lanes.order(BOB), lanes.limits(BOB)) == before
-    lanes.drop(ALICE)
-    everywhere = Lanes(AdapterTraits())
-    everywhere.limits(ALICE)
-    everywhere.drop(ALICE)
-    assert list(everywhere._limits) == [None]
-
-
-async def test_the_order_and_the_places_of_a_scope_in_use_are_kept():
-    lanes = Lanes(AdapterTraits(max_scope_concurrency=2))
-    order = lanes.order(ALICE)
-    async with order:
-        lanes.drop(ALICE)
-        assert lanes.order(ALICE) is order, "a second write would not wait for the one under way"
-    (limit,) = lanes.limits(ALICE)
-    await limit.acquire()
-    lanes.drop(ALICE)
-    assert lanes.limits(ALICE) == (limit,), "or there would be more calls at a time than declared"
-    assert lanes.order(ALICE) is not order
-    limit.release()
-    lanes.drop(ALICE)
-    assert lanes.limits(ALICE) != (limit,)
-
-
-async def test_of_a_scope_that_is_released_nothing_is_kept():
-    """Of thousands of persons, each one's turn would stay in the process for ever."""
-    async with MemorySlot(Obedient(), scope=ALICE) as slot:
-        before = slot._calls.lanes.order(ALICE)
-        slot.delivery.release_scope(ALICE)
-        assert slot._calls.lanes.order(ALICE) is not before
-
-
-async def test_only_a_write_that_goes_on_holds_up_look_ups():
-    """They wait for it, and for nothing else; once it has ended, nothing is kept of it."""
-
-    class Slow(Lookup):
-        shielded = ShieldedCalls()
-
-        async def retrieve(self, request):
-            await self.shielded.run(None, go_on.wait)
-
-        async def record_event(self, event):
-            await self.shielded.run(None, go_on.wait)
-
-    go_on, limits = anyio.Event(), Deadlines(write_s=0.02, retrieve_s=0.02, query_s=0.02)
-    async with MemorySlot(Slow(), scope=ALICE, deadlines=limits) as slot:
-        with pytest.raises(BackendTimeout):
-            await slot.retrieve(ask())
-        assert await slot.delivery.find_event(event()) is None, "a read was given up, which stores nothing"
-        assert (await slot.record_event(event())).status == "unknown"
-        with pytest.raises(BackendTimeout, match="for an earlier write") as raised:
-            await slot.delivery.find_event(event())
-        assert not raised.value.ambiguous
-        go_on.set()
-        await slot._adapter.shielded.idle()
-        slot.delivery.release_scope(ALICE)
-        assert slot._calls._given_up == {}
-
-
-async def test_what_a_call_took_counts_from_its_admission():
-    adapter, go_on, sink = Obedient(max_concurrency=1), anyio.Event(), Sink()
-    adapter.next_read = [go_on.wait]
-    async with MemorySlot(adapter, scope=ALICE, trace_sink=sink) as slot:
-        async with anyio.create_task_group() as group:
-            for _ in range(2):
-                group.start_soon(slot.retrieve, ask())
-            await anyio.sleep(0.06)
-            go_on.set()
-        first, second = sink[-2:]
-    assert first.latency_ms >= 50
-    assert second.started_at > first.started_at + timedelta(milliseconds=50)
 
 
 @pytest.mark.parametrize("across", [True, False])
@@ -164,24 +78,6 @@ async def test_a_scope_released_while_it_is_written_keeps_its_order():
     assert adapter.calls == ["e1"]
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-async def test_a_slot_that_is_closing_lets_no_call_in(read_only):
-    adapter, go_on = Obedient(), anyio.Event()
-    adapter.next_read = [go_on.wait]
-    async with MemorySlot(adapter, scope=ALICE) as slot:
-        await slot.set_mode(AdapterMode(read_only=read_only))
-        async with anyio.create_task_group() as group:
-            group.start_soon(slot.retrieve, ask())
-            await anyio.wait_all_tasks_blocked()
-            group.start_soon(slot.aclose)
-            await anyio.wait_all_tasks_blocked()
-            for call in (lambda: slot.record_event(event()), lambda: slot.retrieve(ask())):
-                with pytest.raises(LifecycleError, match="this slot is closed"):
-                    await call()
-            go_on.set()
-    assert adapter.calls == []
-
-
 class Queued(Lookup):
     """Its look-ups have a queue of their own, in which nothing moves."""
 
@@ -204,32 +100,6 @@ async def test_an_event_is_looked_for_in_scopes_that_are_set_up():
         assert await slot.delivery.find_event(event()) is None
         with pytest.raises(ScopeError, match="not set up"):
             await slot.delivery.find_event(event(scope=BOB))
-
-
-async def test_an_answer_of_another_type_is_the_backends_error():
-    class Wrong(Obedient):
-        async def retrieve(self, request):
-            return {"entries": []}
-
-    async with MemorySlot(Wrong(), scope=ALICE) as slot:
-        with pytest.raises(BackendProtocolError, match="retrieve returned dict, not RetrieveResult"):
-            await slot.retrieve(ask())
-
-
-async def test_a_write_or_an_entry_of_another_type_is_named():
-    class Wrong(Obedient):
-        async def record_event(self, event):
-            return None
-
-        async def retrieve(self, request):
-            return (await super().retrieve(request)).model_copy(update={"entries": ("tea",)})
-
-    async with MemorySlot(Wrong(), scope=ALICE) as slot:
-        receipt = await slot.record_event(event())
-        assert receipt.status == "unknown"
-        assert "record_event returned NoneType, not WriteReceipt" in receipt.warnings[0]
-        with pytest.raises(BackendProtocolError, match="an entry of str, not ContextEntry"):
-            await slot.retrieve(ask())
 
 
 async def test_a_bulk_write_with_a_stranger_in_it_writes_nothing():

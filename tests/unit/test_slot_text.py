@@ -1,6 +1,7 @@
 """What the slot does with the text that goes through it: recalled context stays out, the budget holds."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from slot_support import ALICE, BOB, Obedient, ask, event
@@ -10,6 +11,7 @@ from memory import (
     FeedbackReceipt,
     InputError,
     IsolationError,
+    MemorySlot,
     Message,
     NativeMutationReceipt,
     NativeMutationRequest,
@@ -18,6 +20,7 @@ from memory import (
     SupportsNativeMutation,
 )
 from memory.adapter import BackendProtocolError, ContextEntry
+from memory.contract.formatting import NEUTRAL_LABELS, section_overhead
 from memory.contract.requests import MemoryFeedback
 
 
@@ -190,3 +193,42 @@ async def test_one_event_id_in_two_scopes_is_two_events(slot, adapter):
     assert [receipt.trace.scope for receipt in receipts] == [ALICE, BOB, ALICE]
     with pytest.raises(InputError, match="two events of a scope share an event_id"):
         await slot.capability(SupportsBulkIngest).record_events([*same, event(2, ALICE)])
+
+
+async def test_a_row_that_comes_twice_is_shown_once_and_one_without_an_id_as_often_as_it_comes():
+    """Servers give a record in several groups; it would take the place of another."""
+
+    class Doubling(Obedient):
+        async def retrieve(self, request):
+            found = await super().retrieve(request)
+            return found.model_copy(update={"entries": tuple(rows)})
+
+    again = ContextEntry("tea", native_id="1", scope_ids={"id": ALICE.label})
+    rows = [again, again, replace(again, text="milk"), replace(again, prose=True), replace(again, prose=True)]
+    rows += [replace(again, native_id=None)] * 2
+    async with MemorySlot(Doubling(), scope=ALICE) as slot:
+        shown = (await slot.retrieve(ask())).entries
+    assert list(shown) == [again, *rows[2:]]
+
+
+@pytest.mark.parametrize("neutral", [False, True])
+async def test_only_a_neutral_slot_gives_back_what_its_labels_do_not_take(neutral):
+    """Else a provider with a long name has less room than one with a short name."""
+    asked = []
+
+    class Packs(Obedient):
+        async def retrieve(self, request):
+            asked.append(request.budget.max_tokens)
+            return await super().retrieve(request)
+
+    async with MemorySlot(Packs(), scope=ALICE, neutral_sections=neutral) as slot:
+        for room in (500, None):
+            await slot.retrieve(ask(budget=ContextBudget(max_tokens=room)))
+        own, same = (
+            section_overhead(*labels, slot.delivery.token_counter)
+            for labels in (("obedient", ALICE.label), NEUTRAL_LABELS)
+        )
+    assert own != same
+    assert slot.delivery.budget == ContextBudget()
+    assert MemorySlot(Packs(), budget=ContextBudget(max_tokens=7)).delivery.budget.max_tokens == 7
+    assert asked == [500 + own - same if neutral else 500, None]

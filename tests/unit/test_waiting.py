@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import anyio
 import pytest
 
-from memory import BackendReadiness, MemoryScope, SupportsReadiness
-from memory.adapter import BaseAdapter
+from memory import BackendReadiness, BackendUnavailable, MemoryScope, SupportsReadiness
+from memory.adapter import BaseAdapter, SynchronousWrites
 
 SCOPE = MemoryScope(run_id="r", persona_id="p")
 
@@ -56,3 +58,18 @@ async def test_late_is_pending_whatever_was_heard_last() -> None:
 async def test_an_adapter_that_tells_no_readiness_does_not_pretend_to_it() -> None:
     assert not isinstance(BaseAdapter(), SupportsReadiness)
     assert isinstance(ScriptedReadiness(), SupportsReadiness)
+
+
+async def test_a_store_that_does_not_answer_is_not_ready() -> None:
+    class Own(SynchronousWrites):
+        backend_name = "own"
+
+        async def probe_scope(self, scope: MemoryScope) -> None:
+            if scope.persona_id == "gone":
+                raise BackendUnavailable("no answer")
+
+    own = Own.__new__(Own)
+    for ask in (own.readiness, partial(own.wait_until_ready, timeout_s=1.0)):
+        assert (await ask(MemoryScope(run_id="r", persona_id="p"))).state == "ready"
+        with pytest.raises(BackendUnavailable):
+            await ask(MemoryScope(run_id="r", persona_id="gone"))

@@ -5,8 +5,9 @@ import time
 
 import anyio
 import pytest
+from slot_support import Obedient
 
-from memory import BackendUnavailable
+from memory import AdapterMode, BackendUnavailable
 from memory.adapter import NativeWorker
 from memory.contract.admission import Admission
 
@@ -178,3 +179,43 @@ async def test_a_closer_that_is_cancelled_closes_all_the_same():
         assert await worker.aclose(lambda: order.append("closed"))
         order.append("returned")
     assert order == ["ended", "closed", "returned"]
+
+
+async def test_a_call_of_a_closed_worker_was_never_sent():
+    """Else a write refused by an adapter that is closed would be "unknown", and looked up in vain."""
+    worker = NativeWorker(name="memslot-test")
+    await worker.aclose()
+    with pytest.raises(BackendUnavailable) as caught:
+        await worker.run(lambda: 1)
+    assert not caught.value.ambiguous
+
+
+async def test_a_switch_of_the_mode_waits_for_what_was_given_up_on_a_worker():
+    """Else a write lands in a test session that is read-only."""
+
+    class Working(Obedient):
+        pass
+
+    adapter, begun, go_on, done = Working(), threading.Event(), threading.Event(), []
+    adapter.worker = NativeWorker(name="memslot-test")
+
+    def write():
+        begun.set()
+        go_on.wait(60)
+        done.append("written")
+
+    async with anyio.create_task_group() as given_up:
+        given_up.start_soon(adapter.worker.run, write)
+        await anyio.to_thread.run_sync(begun.wait)
+        given_up.cancel_scope.cancel()
+    async with anyio.create_task_group() as group:
+
+        async def switch():
+            await adapter.set_mode(AdapterMode(read_only=True))
+            done.append("switched")
+
+        group.start_soon(switch)
+        await anyio.sleep(0.05)
+        go_on.set()
+    assert done == ["written", "switched"]
+    await adapter.worker.aclose()
