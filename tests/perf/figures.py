@@ -21,6 +21,7 @@ import tracemalloc
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 import psutil
@@ -135,7 +136,7 @@ class Thin(BaseAdapter):
     def __init__(self, native: Native, worker: NativeWorker | None = None) -> None:
         self.native, self.worker = native, worker
 
-    async def call(self, function: Callable[[], object]) -> object:
+    async def call(self, function: Callable[[], Any]) -> Any:
         return await self.worker.run(function) if self.worker else function()
 
     def native_scope(self, scope: MemoryScope) -> dict[str, str]:

@@ -403,7 +403,7 @@ async def growth(llm: ScriptedLLM) -> None:
 
 
 class Waits:
-    """How long writes take, and what of it goes to locks and to saves that nothing interrupts."""
+    """Measures the time that a write spends in the lock of its graph, in seconds."""
 
     def __init__(self, patch: Callable[[object, str, Any], None]) -> None:
         from memory.backends.graphiti.client import NativeGraph
@@ -429,22 +429,10 @@ class Waits:
                 self.kept += time.perf_counter() - started - within
 
         patch(NativeGraph, "alone", timed_alone)
-        if DRIVER != "kuzu":
-            return
-        from memory.backends.graphiti.database import Database
-
-        check = Database.check
-
-        def timed_check(database: Any) -> None:
-            started = time.perf_counter()
-            check(database)
-            self.kept += time.perf_counter() - started
-
-        patch(Database, "check", timed_check)
 
 
 async def locking(llm: ScriptedLLM, rounds: int) -> None:
-    """Of a write: its turn among others, a task that a caller who gives up does not end, a look at the file."""
+    """Prints the share of a write that waits for its turn and for the task that shields it."""
     with pytest.MonkeyPatch.context() as patches, tempfile.TemporaryDirectory() as directory:
         waits, shares = Waits(patches.setattr), []
         async with opened(llm, directory, "kept") as slot:
@@ -454,7 +442,7 @@ async def locking(llm: ScriptedLLM, rounds: int) -> None:
                 shares.append(100 * waits.kept / (time.perf_counter() - started))
     share = statistics.median(shares)
     show(
-        "locks and uninterrupted saves: share of a write",
+        "locks: share of a write",
         f"{share:.2f} %",
         "< 2 %",
         share < 2,

@@ -139,7 +139,8 @@ async def many_scopes(url: str) -> None:
                 await slot.record_event(
                     event(number, scope, f"I am zq{scope.persona_id}zq, for the time {number}.")
                 )
-            assert (await readiness.wait_until_ready(scope, 30)).state == "ready"
+            answer = await readiness.wait_until_ready(scope, 300)
+            assert answer.state == "ready", answer
             result = await slot.retrieve(request(scope, max_items=10))
             found[scope.persona_id] = str(result.raw) + result.formatted_context
 

@@ -155,9 +155,9 @@ async def pgvector() -> None:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about XDG_RUNTIME_DIR
-        import pgserver
+        from pgserver import get_server  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
-        server = pgserver.get_server(Path(folder) / "pg", cleanup_mode="stop")
+        server = get_server(Path(folder) / "pg", cleanup_mode="stop")
         try:
             await _pgvector(server.get_uri(), Path(folder))
         finally:
