@@ -18,7 +18,16 @@ import pytest
 
 # The kit's summary, which the workers of xdist cannot print.
 pytest_plugins = ["memory.testing.pytest_plugin"]
-UNIT, LIVE = Path(__file__).parent / "unit", Path(__file__).parent / "live"
+LIVE = Path(__file__).parent / "live"
+ON_EITHER_LOOP = (
+    "test_slot",
+    "test_one_way",
+    "test_closing",
+    "test_shielded",
+    "test_worker",
+    "test_admission",
+)
+"""How the names of files begin whose tests ``--fast`` runs on trio as well as on asyncio."""
 SHARED_MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 1024**3
 LEFT_OUT = pytest.StashKey[int]()
 """How many tests ``--fast`` left out, in this process or, under xdist, in each of the workers."""
@@ -89,7 +98,7 @@ def state_url(postgres: str) -> str:
     return postgres
 
 
-@pytest.fixture(params=["file", "server"])
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.thorough)])
 def each_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What ``journals.open_journal`` opens: a file, then a server, which is handed over."""
     if request.param == "file":
@@ -145,13 +154,13 @@ def has_room(directory: Path) -> bool:
 
 
 def is_thorough(item: pytest.Item) -> bool:
-    """It is marked so, or named by its class, or runs on a second event loop, which ``unit`` shows."""
-    call = getattr(item, "callspec", None)
-    second_loop = call is not None and call.params.get("anyio_backend") == "trio"
-    named = getattr(item, "originalname", None) in getattr(getattr(item, "cls", None), "thorough", ())
-    return (
-        named or bool(item.get_closest_marker("thorough")) or (second_loop and UNIT not in item.path.parents)
-    )
+    """Whether ``--fast`` leaves a test out: by its mark, by its class, or because it repeats another on trio."""
+    if item.get_closest_marker("thorough"):
+        return True
+    if getattr(item, "originalname", None) in getattr(getattr(item, "cls", None), "thorough", ()):
+        return True
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return parameters.get("anyio_backend") == "trio" and not item.path.name.startswith(ON_EITHER_LOOP)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

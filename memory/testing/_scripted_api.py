@@ -15,7 +15,7 @@ from typing import Any
 
 from memory.adapter._lexical import LexicalHashEmbedder
 from memory.adapter._scripted_rules import ChatMessage, ChatRequest, Choice, Reply, Rule, ToolCall, answer
-from memory.adapter._scripted_text import estimate_tokens, lexical_overlap
+from memory.adapter._scripted_text import estimate_tokens
 
 Body = Mapping[str, Any]
 _embedder = lru_cache(maxsize=4)(LexicalHashEmbedder)
@@ -41,45 +41,9 @@ def chat_completions(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
         message["content"] = _text(reply)
     if body.get("logprobs"):
         choice["logprobs"] = _logprobs(reply, body.get("top_logprobs") or 0)
-    usage = _usage(request.text, _text(reply), "prompt_tokens", "completion_tokens")
+    usage = _usage(request.text, _text(reply))
     made = {"id": _id("chatcmpl", body), "object": "chat.completion", "created": int(time.time())}
     return {**made, "model": request.model, "choices": [choice], "usage": usage}
-
-
-def responses(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
-    given = body.get("input")
-    messages = _messages([{"role": "user", "content": given}] if isinstance(given, str) else given)
-    if body.get("instructions"):
-        messages = (ChatMessage("system", str(body["instructions"])), *messages)
-    wanted = (body.get("text") or {}).get("format") or {}
-    tools = list(body.get("tools") or ())
-    request = _chat_request(body, messages, {**wanted, "json_schema": wanted}, tools)
-    reply = answer(request, rules)
-    item: dict[str, Any] = {"id": _id("item", body), "status": "completed"}
-    if isinstance(reply, ToolCall):
-        item |= {"type": "function_call", "call_id": _id("call", body), **_function(reply)}
-    else:
-        text = {"type": "output_text", "text": _text(reply), "annotations": [], "logprobs": []}
-        item |= {"type": "message", "role": "assistant", "content": [text]}
-    usage = _usage(request.text, _text(reply), "input_tokens", "output_tokens")
-    usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
-    echoed = {name: body.get(name) for name in ("instructions", "temperature", "top_p")}
-    return {
-        "id": _id("resp", body),
-        "object": "response",
-        "created_at": int(time.time()),
-        "status": "completed",
-        "model": request.model,
-        "output": [item],
-        "tool_choice": body.get("tool_choice", "auto"),
-        "tools": tools,
-        "usage": usage,
-        **echoed,
-        "error": None,
-        "incomplete_details": None,
-        "metadata": {},
-        "parallel_tool_calls": True,
-    }
 
 
 def embeddings(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
@@ -97,28 +61,12 @@ def embeddings(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
     if body.get("encoding_format") == "base64":  # of little-endian float32
         vectors = [base64.b64encode(struct.pack(f"<{dimensions}f", *vector)).decode() for vector in vectors]
     data = [{"object": "embedding", "index": index, "embedding": each} for index, each in enumerate(vectors)]
-    usage = _usage(" ".join(words), "", "prompt_tokens", "completion_tokens")
+    usage = _usage(" ".join(words), "")
     return {"object": "list", "model": body.get("model", "scripted"), "data": data, "usage": usage}
 
 
-def rerank(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
-    """``POST /v1/rerank``, in the shape Cohere, Jina and vLLM share."""
-    query, documents = body.get("query"), body.get("documents")
-    if not isinstance(query, str) or not isinstance(documents, list):
-        raise BadRequest("rerank needs a query and a list of documents")
-    texts = [item if isinstance(item, str) else str(item.get("text", "")) for item in documents]
-    scores = [(index, lexical_overlap(query, text)) for index, text in enumerate(texts)]
-    best = sorted(scores, key=lambda score: -score[1])[: body.get("top_n") or len(scores)]
-    return {
-        "id": _id("rerank", body),
-        "model": body.get("model", "scripted"),
-        "results": [{"index": index, "relevance_score": score} for index, score in best],
-        "usage": {"total_tokens": sum(map(estimate_tokens, [query, *texts]))},
-    }
-
-
 def models(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
-    names = ("scripted", "scripted-embedding", "scripted-rerank")
+    names = ("scripted", "scripted-embedding")
     data = [{"id": name, "object": "model", "created": 0, "owned_by": "memslot"} for name in names]
     return {"object": "list", "data": data}
 
@@ -126,16 +74,14 @@ def models(body: Body, rules: Sequence[Rule]) -> dict[str, Any]:
 # Path below ``/v1/`` -> HTTP method and function.
 ENDPOINTS: Mapping[str, tuple[str, Callable[[Body, Sequence[Rule]], dict[str, Any]]]] = {
     "chat/completions": ("POST", chat_completions),
-    "responses": ("POST", responses),
     "embeddings": ("POST", embeddings),
-    "rerank": ("POST", rerank),
     "models": ("GET", models),
 }
 
 
 def user_text(body: Any) -> str:
     """The words of the request. Error answers repeat them, as real endpoints do."""
-    given = isinstance(body, Mapping) and (body.get("messages") or body.get("input") or body.get("query"))
+    given = isinstance(body, Mapping) and (body.get("messages") or body.get("input"))
     last = given[-1] if isinstance(given, list) and given else given
     return _joined(last.get("content") if isinstance(last, Mapping) else last)
 
@@ -165,9 +111,7 @@ def _chat_request(
         json_mode=kind in ("json_object", "json_schema"),
         tools=offered,
         forced_tool=_forced(body.get("tool_choice"), offered),
-        max_tokens=body.get("max_completion_tokens")
-        or body.get("max_tokens")
-        or body.get("max_output_tokens"),
+        max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
     )
 
 
@@ -203,7 +147,7 @@ def _messages(given: Any) -> tuple[ChatMessage, ...]:
     if not isinstance(given, list):
         raise BadRequest("messages must be a list")
     return tuple(
-        ChatMessage(str(item.get("role", "")), _joined(item.get("content") or item.get("output")))
+        ChatMessage(str(item.get("role", "")), _joined(item.get("content")))
         for item in given
         if isinstance(item, Mapping)
     )
@@ -228,9 +172,9 @@ def _function(call: ToolCall) -> dict[str, str]:
     return {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
 
 
-def _usage(prompt: str, reply: str, sent: str, received: str) -> dict[str, Any]:
-    first, second = estimate_tokens(prompt), estimate_tokens(reply)
-    return {sent: first, received: second, "total_tokens": first + second}
+def _usage(prompt: str, reply: str) -> dict[str, Any]:
+    sent, said = estimate_tokens(prompt), estimate_tokens(reply)
+    return {"prompt_tokens": sent, "completion_tokens": said, "total_tokens": sent + said}
 
 
 def _id(prefix: str, body: Body) -> str:

@@ -126,10 +126,7 @@ def _spoil(kind: str, answer: dict[str, Any]) -> LoopbackAnswer | None:
         content = "" if kind == "empty" else '{"memory": [{"id": "0", "text": '
         for choice in answer.get("choices", ()):
             choice["message"] |= {"content": content, "tool_calls": None}
-        for item in answer.get("output", ()):
-            item["content"] = [{"type": "output_text", "text": content, "annotations": []}]
-        for name in ("data", "results"):
-            if name in answer:
-                answer[name] = [] if kind == "empty" else None
+        if "data" in answer:
+            answer["data"] = [] if kind == "empty" else None
     whole = LoopbackAnswer(200, answer)
     return replace(whole, send=len(whole.data) // 2) if kind == "truncated" else whole

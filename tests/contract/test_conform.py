@@ -145,8 +145,6 @@ def test_every_way_to_print_it(conform) -> None:
     few = ("full_history.yaml", "--only", "is_an_adapter", "--loop", "asyncio")
     assert "full_history: BELOW CORE" in conform(*few).stdout
     assert list(json.loads(conform(*few, "--json").stdout)["versions"]) == ["memslot"]
-    assert "| CORE, not reached | 0 | 1 |" in conform(*few, "--markdown").stdout
-    assert json.loads(conform(*few, "--badge").stdout)["message"] == "BELOW CORE"
     assert conform("full_history.yaml", "--only", "nonsense").returncode == 2
     assert "no spec is called nonsense" in conform("full_history.yaml", "--only", "nonsense").stderr
     assert "name a configuration" in conform().stderr

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from variants import examples
 
 from memory import (
     AdapterMode,
@@ -185,7 +186,9 @@ PLAIN: dict[type, dict[str, Any]] = {
 }
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(250), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(data=st.data())
 def test_whatever_a_host_hands_over_is_taken_or_refused(data: st.DataObject) -> None:
     model = data.draw(st.sampled_from(list(PLAIN)))
@@ -235,8 +238,8 @@ YAMLS: list[tuple[str, str]] = [
     (BLOCK + "&a {<<: *a}", "is nested over 64 deep, or stands within itself"),
     (BLOCK + "{<<: 5}", "x.<<: merges what is not a mapping"),
     (BLOCK + "[" * 100 + "]" * 100, "x: is nested over 64 deep"),
-    (BLOCK + "[" * 5000 + "]" * 5000, "is nested too deeply"),
-    (BLOCK + "{" * 5000 + "}" * 5000, "is nested too deeply"),
+    (BLOCK + "[" * 2000 + "]" * 2000, "is nested too deeply"),
+    (BLOCK + "{" * 2000 + "}" * 2000, "is nested too deeply"),
     (BLOCK + "{? [a] : b}", "x: has a key that is no text"),
     (BLOCK + '"\\ud800"', "x: holds a NUL character or half a surrogate pair"),
     (BLOCK + '"\\0"', "x: holds a NUL character"),
@@ -373,7 +376,10 @@ GRAMMAR = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=examples(300),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(text=GRAMMAR, head=st.sampled_from(["", HEAD, BLOCK]))
 @example(text="", head=HEAD)
 def test_no_file_escapes_as_another_error(tmp_path, text: str, head: str) -> None:
@@ -386,7 +392,9 @@ def test_no_file_escapes_as_another_error(tmp_path, text: str, head: str) -> Non
         one_line(error)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(
     source=st.fixed_dictionaries(
         {},

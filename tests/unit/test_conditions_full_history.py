@@ -12,6 +12,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from variants import examples
 
 from conditions.full_history import FullHistory, FullHistoryOptions
 from memory import (
@@ -180,7 +181,7 @@ async def test_scopes_are_apart_and_reset_clears_one() -> None:
 WORDS = CallableTokenCounter("words", lambda text: len(text.split()))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     said=st.lists(
         st.tuples(st.integers(0, 5), st.text(min_size=1, max_size=60).filter(str.strip)), max_size=25

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rolling_support import COUNTER, Host, event
 
@@ -150,7 +150,6 @@ STATEMENTS = st.lists(
 )
 
 
-@settings(max_examples=100)
 @given(rounds=st.lists(STATEMENTS, min_size=1, max_size=4), max_tokens=st.integers(1, 400))
 def test_any_text_makes_a_bounded_summary_that_reads_back(
     rounds: list[list[tuple[str, str, str | None]]], max_tokens: int
@@ -175,7 +174,6 @@ def test_any_text_makes_a_bounded_summary_that_reads_back(
     anyio.run(run)
 
 
-@settings(max_examples=100)
 @given(said=STATEMENTS, max_tokens=st.integers(1, 300), max_items=st.none() | st.integers(1, 3))
 def test_what_is_retrieved_fits_the_budget_and_is_all_shown(
     said: Sequence[tuple[str, str, str | None]], max_tokens: int, max_items: int | None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from backends import of_backend
@@ -12,8 +10,6 @@ from cli_support import invoke
 from pydantic import BaseModel
 
 from memory import ConfigError, ScopeError
-from memory.plugins.blocks import parse_block
-from memory.plugins.config import MemorySettings
 from memory.plugins.opening import build_slot
 
 
@@ -26,54 +22,7 @@ def options_of(backend: str) -> type[BaseModel]:
 # What the design leaves out and the backend cannot do without.
 LLM = {"llm": {"model": "m", "base_url": "http://127.0.0.1:1/v1"}}
 SERVER = {"base_url": "http://127.0.0.1:1"}
-NAMESPACE = "scope.backend_namespace"
 DATABASE = {"graph_db": "neo4j-community"}
-
-
-@pytest.mark.parametrize(
-    ("backend", "block"),
-    [
-        ("mem0", {"top_k": 5, "threshold": 0.2, "rerank": True}),
-        ("graphiti", {**LLM, "recipe": "combined"}),
-        ("honcho", {**SERVER, "workspace_template": "{run_id}_x{persona_id}", "context_tokens": 900}),
-        ("memos", {**DATABASE, "search_mode": "mixture", "async_mode": "async"}),
-    ],
-    ids=["mem0", "graphiti", "honcho", "memos"],
-)
-def test_what_the_design_sets_is_an_option(backend: str, block: dict[str, Any]) -> None:
-    assert parse_block(options_of(backend), block, "block").model_fields_set == set(block)
-
-
-@pytest.mark.parametrize(
-    ("backend", "block", "field", "named"),
-    [
-        ("graphiti", {**LLM, "group_id_template": "{run_id}"}, "group_id_template", NAMESPACE),
-        ("graphiti", {**LLM, "search_config": "combined_hybrid"}, "search_config", "recipe"),
-        ("memos", {**DATABASE, "writable_cube_template": "x"}, "writable_cube_template", NAMESPACE),
-        ("memos", {**DATABASE, "readable_cube_template": "x"}, "readable_cube_template", NAMESPACE),
-        ("memos", {**DATABASE, "readable_cube_ids": ["x"]}, "readable_cube_ids", "readable_cubes"),
-        ("memos", {**DATABASE, "writable_cube_ids": ["x"]}, "writable_cube_ids", "writable_cubes"),
-        ("memos", {**DATABASE, "mode": "mixture"}, "mode", "search_mode"),
-    ],
-)
-def test_what_is_spelt_otherwise_is_refused_by_an_option_there_is(
-    backend: str, block: dict[str, Any], field: str, named: str
-) -> None:
-    with pytest.raises(ConfigError) as error:
-        parse_block(options_of(backend), block, "block")
-    where, _, hint = str(error.value).partition(": ")
-    assert where == (f"block.{field}" if field else "block")
-    assert re.search(rf"\b{re.escape(named)}\b", hint)
-    section, _, option = named.rpartition(".")
-    owner = MemorySettings.model_fields[section].annotation if section else options_of(backend)
-    if section:
-        owner = next(allowed for allowed in getattr(owner, "__args__", (owner,)) if allowed is not type(None))
-    assert option in owner.model_fields
-
-
-def test_a_combined_recipe_under_graphitis_own_name_is_told_by_ours() -> None:
-    with pytest.raises(ConfigError, match="'combined'"):
-        parse_block(options_of("graphiti"), {**LLM, "recipe": "combined_hybrid"}, "block")
 
 
 # -- whole files, as the document writes them --------------------------------------------------------------

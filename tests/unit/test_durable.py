@@ -18,7 +18,6 @@ from variants import plain
 
 from memory import (
     AdapterMode,
-    BackendUnavailable,
     Deadlines,
     MemorySlot,
     MemslotError,
@@ -94,17 +93,6 @@ async def test_what_waits_is_delivered_by_the_next_process(tmp_path):
     async with journaled(adapter, tmp_path) as slot:
         for number in (1, 2):
             await slot.record_event(event(number))
-    adapter.down = False
-    async with journaled(adapter, tmp_path):
-        assert stored(adapter) == ["e1", "e2"]
-
-
-async def test_opening_while_the_backend_is_still_down_is_no_error(tmp_path):
-    adapter = Down()
-    adapter.down = True
-    for number in (1, 2):
-        async with journaled(adapter, tmp_path) as slot:
-            assert (await slot.record_event(event(number))).status == "queued"
     adapter.down = False
     async with journaled(adapter, tmp_path):
         assert stored(adapter) == ["e1", "e2"]
@@ -217,28 +205,6 @@ async def test_a_long_backlog_stalls_no_turn(tmp_path, monkeypatch):
             await slot.setup_scope(ALICE)
         assert stored(adapter) == [f"e{number}" for number in range(1, 22)]
         assert (await slot.record_event(event(22))).status == "committed"
-
-
-async def test_who_waits_for_readiness_waits_for_a_long_backlog(tmp_path, monkeypatch):
-    now = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0], time=time.time)
-    monkeypatch.setattr(delivery, "time", clock)
-    monkeypatch.setattr(outbox, "time", clock)
-
-    class Slow(Ready):
-        async def record_event(self, event):
-            now[0] += 10.0
-            return await super().record_event(event)
-
-    adapter = Slow()
-    adapter.down = True
-    async with MemorySlot(adapter, scope=ALICE, journal=open_journal(tmp_path)) as slot:
-        for number in range(20):
-            await slot.record_event(event(number))
-        adapter.down = False
-        readiness = slot.capability(SupportsReadiness)
-        assert (await readiness.wait_until_ready(ALICE, 300)).state == "ready"
-    assert len(stored(adapter)) == 20
 
 
 async def test_what_the_backend_refuses_for_good_is_raised_and_holds_nothing_up(tmp_path):
@@ -509,17 +475,6 @@ def test_kill_9_at_any_moment_loses_no_acknowledged_event_and_stores_none_twice(
     assert acknowledged
     assert set(acknowledged) <= set(rows)
     assert len(rows) == len(set(rows)), "a look-up keeps what was sent from being sent again"
-
-
-async def test_a_failure_without_words_keeps_the_order_too(tmp_path):
-    adapter = Lookup()
-    adapter.next_write = [BackendUnavailable("", sent=False) for _ in range(3)]
-    async with journaled(adapter, tmp_path) as slot:
-        for number in (1, 2, 3):
-            assert (await slot.record_event(event(number))).status == "queued"
-        assert adapter.calls == ["e1", "e1", "e1"], "what is older goes first, and once a time"
-        assert await slot.delivery.deliver(ALICE) is None
-    assert stored(adapter) == ["e1", "e2", "e3"]
 
 
 async def test_what_a_read_only_memory_behind_it_skipped_is_delivered_later(tmp_path):

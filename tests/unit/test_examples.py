@@ -95,6 +95,7 @@ def test_the_script_remembers_from_run_to_run(config: Path) -> None:
     assert "I drink oolong." in run("What do I drink?")
 
 
+@pytest.mark.thorough
 def test_the_notebook_runs() -> None:
     nbformat = pytest.importorskip(
         "nbformat", reason="nbclient is not installed; .ci/requirements.txt brings it"

@@ -271,9 +271,9 @@ for number in range(len(log.load()), 10**6):
 """
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(100, marks=pytest.mark.thorough)])
-def test_killed_at_any_moment_nothing_acknowledged_is_lost(path, rounds):
-    for round_ in range(rounds):
+@pytest.mark.thorough
+def test_killed_at_any_moment_nothing_acknowledged_is_lost(path):
+    for round_ in range(100):
         with subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE) as process:
             for _ in range(20 + round_ * 7):
                 process.stdout.readline()

@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from memory.slot.rendering import without_recalled_context
 ROOT = Path(memory.__file__).parents[1]
 
 
+@cache
 def imports():
     """Module -> the modules of ours that it imports, late or for type checkers included."""
     files = {path for room in ("memory", "conditions") for path in (ROOT / room).rglob("*.py")}

@@ -91,6 +91,7 @@ def _texts():
     return [(run, run.of_length(4_000)) for run in runs]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PATTERNS)
 def test_no_pattern_backtracks_over_a_run(name):
     method, pattern = PATTERNS[name]

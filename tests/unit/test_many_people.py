@@ -78,14 +78,6 @@ async def test_idle_people_are_released_and_come_back():
     assert adapter.set_up == ["alice", "p0", "p1", "p2", "p3", "p0"]
 
 
-async def test_two_hundred_and_fifty_six_idle_people_stay_where_nothing_is_said():
-    async with MemorySlot(Counting()) as slot:
-        people = [slot.for_scope(ALICE.model_copy(update={"persona_id": person(at)})) for at in range(257)]
-        for memory in people:
-            await memory.before_turn("tea", session_id="s")
-        assert [slot.delivery.is_set_up(memory.scope) for memory in people] == [False] + [True] * 256
-
-
 async def test_a_person_in_use_is_never_released():
     adapter = Counting()
     async with MemorySlot(adapter, scope=ALICE, idle_scopes=0) as slot:
@@ -119,16 +111,6 @@ async def test_what_the_host_set_up_is_not_released_by_a_view_of_it():
     async with MemorySlot(Counting(), scope=ALICE, idle_scopes=0) as slot:
         await slot.for_scope(ALICE).after_turn(session_id="s", user="tea")
         assert slot.delivery.is_set_up(ALICE)
-
-
-async def test_nothing_is_kept_of_people_whose_set_up_failed():
-    adapter = Counting()
-    async with MemorySlot(adapter, scope=ALICE) as slot:
-        adapter.fail = 3
-        for number in range(3):
-            with pytest.raises(BackendUnavailable):
-                await slot.for_scope(persona_id=f"p{number}").before_turn("tea", session_id="s")
-        assert (dict(slot.delivery.leases._users), slot.delivery.leases._setting_up) == ({}, {})
 
 
 async def test_a_set_up_that_failed_is_tried_again():

@@ -132,54 +132,6 @@ async def test_no_artefact_repeats_an_option_even_where_the_adapter_does(
     assert_clean(outcome.directory, caplog.text, *capfd.readouterr())
 
 
-PLANTS: dict[str, dict[str, Any]] = {
-    "no_memory": {"variant": "named", "names": {"mara": SENTENCE}},
-    "full_history": {"path": f"{SECRET}/{SENTENCE}"},
-    "rolling_summary": {
-        "summariser": "llm",
-        "llm": {"base_url": f"http://u:{SECRET}@127.0.0.1:1/v1?api_key={SECRET}", "model": "m", "api_key": SECRET},
-    },
-    "static_profile": {"profile": SENTENCE},
-    "oracle_ipas": {"matrix": {"mara": {"work": {"tone": SENTENCE}}}},
-    "mem0": {
-        "custom_instructions": SENTENCE,
-        "path": f"{SECRET}/{SENTENCE}",
-        "llm": {"model": "m", "base_url": "http://127.0.0.1:1/v1", "api_key": SECRET, "config": {"top_p": 0.5}},
-    },
-    "honcho": {"base_url": "http://127.0.0.1:1", "api_key": SECRET},
-    "memos": {"url": "http://127.0.0.1:1", "api_key": SECRET, "graph_db": "postgres"},
-    "stigmem": {"url": "http://127.0.0.1:1", "api_key": SECRET},
-    "graphiti": {
-        "llm": {"model": "m", "base_url": f"http://u:{SECRET}@127.0.0.1:1/v1", "api_key": SECRET},
-        "custom_instructions": SENTENCE,
-        "entity_types": {"Tea": {"description": SENTENCE}},
-        "path": f"{SECRET}/{SENTENCE}",
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PLANTS)
-async def test_no_run_of_a_real_provider_repeats_an_option(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Servers and models are not there, so most of these fail; what they leave must be clean all the same."""
-    caplog.set_level(logging.INFO)
-    monkeypatch.chdir(tmp_path)
-    field, group = (
-        ("backend", "backends")
-        if name in ("mem0", "honcho", "memos", "stigmem", "graphiti")
-        else ("condition", "conditions")
-    )
-    memory = {field: name, group: {name: PLANTS[name]}, "deadlines": {"write_s": 5, "setup_s": 30}}
-    outcome = await run(
-        {
-            "memory": memory,
-            "run": {"game": GAME, "output": str(tmp_path / "out"), "wait_timeout_s": 1},
-        }
-    )
-    assert_clean(outcome.directory, caplog.text)
-
-
 async def test_a_comparison_does_not_tell_the_path_of_what_could_not_be_read(tmp_path: Path) -> None:
     content = {
         "memory": {"conditions": {"static_profile": {"path": f"{tmp_path}/{SECRET}.md"}, "no_memory": {}}},

@@ -65,6 +65,7 @@ def test_an_endpoint_that_runs_for_days_keeps_no_request() -> None:
         assert llm.requests == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("field", "provider", "needs"),
     [

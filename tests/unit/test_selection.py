@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from variants import plain
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = """
@@ -37,7 +38,7 @@ def run(folder: Path, *arguments: str) -> str:
     return finished.stdout
 
 
-@pytest.mark.parametrize("processes", ["0", "2"])
+@pytest.mark.parametrize("processes", plain("0", of=["0", "2"]))
 def test_the_fast_selection_says_how_much_it_leaves_out_and_how_to_run_it(
     tmp_path: Path, processes: str
 ) -> None:

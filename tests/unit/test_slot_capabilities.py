@@ -71,15 +71,6 @@ async def test_bulk_goes_scope_by_scope_and_answers_in_order(sink):
     assert adapter.calls == ["e1", "e3", "e2"]
 
 
-async def test_a_bulk_write_that_fails_midway_loses_no_receipt():
-    adapter = Bulk()
-    adapter.next_write = [lambda: anyio.lowlevel.checkpoint(), ConnectionRefusedError("x")]
-    async with MemorySlot(adapter, scope=ALICE) as slot:
-        with pytest.raises(BackendUnavailable) as caught:
-            await slot.capability(SupportsBulkIngest).record_events([event(1), event(2), event(3)])
-    assert [receipt.event_id for receipt in caught.value.receipts] == ["e1"]
-
-
 async def test_waiting_for_readiness_ends_as_pending():
     async with MemorySlot(Bulk(), scope=ALICE) as slot:
         readiness = slot.capability(SupportsReadiness)
@@ -102,29 +93,6 @@ async def test_native_mutation_obeys_the_mode():
 class OneByOne(SequentialBulk, Obedient):
     async def record_event(self, event):
         return await Obedient.record_event(self, event)
-
-
-@pytest.mark.parametrize("native", [BackendUnavailable("gone"), OSError("gone")])
-async def test_a_sequential_preload_that_fails_keeps_its_receipts_and_stops(native):
-    adapter = OneByOne()
-
-    async def go_on():
-        pass
-
-    async with MemorySlot(adapter, scope=ALICE) as slot:
-        bulk = slot.capability(SupportsBulkIngest)
-        assert [receipt.event_id for receipt in await bulk.record_events([event(1), event(2)])] == [
-            "e1",
-            "e2",
-        ]
-        adapter.next_write = [go_on, native]
-        with pytest.raises(BackendUnavailable) as raised:
-            await bulk.record_events([event(3), event(4), event(5)])
-        assert [receipt.event_id for receipt in raised.value.receipts] == ["e3"]
-        assert adapter.calls == ["e1", "e2", "e3", "e4"]
-        adapter.next_write = [InputError("metadata: too deep")]
-        with pytest.raises(InputError, match="too deep"):
-            await bulk.record_events([event(6)])
 
 
 def test_a_capability_is_offered_only_where_it_is_implemented_and_not_withheld():

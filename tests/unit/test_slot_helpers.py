@@ -38,13 +38,6 @@ async def test_a_sink_that_raises_costs_traces_and_nothing_else(caplog):
     assert SAID not in caplog.text
 
 
-async def test_a_sink_that_raises_does_not_replace_an_error(slot, adapter):
-    slot._calls._sink = Breaks()
-    adapter.next_write = [ConnectionRefusedError()]
-    with pytest.raises(BackendError, match="ConnectionRefusedError"):
-        await slot.record_event(event())
-
-
 def raising(result):
     raise KeyError(SAID)
 

@@ -265,6 +265,7 @@ def test_what_is_wrong_with_one_of_several_is_told_with_the_file(directory: Path
     assert str(path) in error_line(result, 2)
 
 
+@pytest.mark.thorough
 def test_init_takes_any_provider(directory: Path) -> None:
     for name in NAMES:
         result = invoke("init", directory / f"{name}.yaml", "--backend", name)

@@ -33,8 +33,6 @@ def conform(
         typer.Option(help="module:class with native_fault and fingerprint; default: the plugin's own."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole report as JSON.")] = False,
-    markdown: Annotated[bool, typer.Option(help="The summary as Markdown.")] = False,
-    badge: Annotated[bool, typer.Option(help="JSON for a badge of shields.io.")] = False,
     list_specs: Annotated[
         bool, typer.Option("--specs", help="Print what is promised, and play nothing.")
     ] = False,
@@ -73,14 +71,10 @@ def conform(
         for result in play(str(config), todo, limit_s=limit, profile=profile):
             report.results.append(result)
             advance("conformance", len(report.results), len(todo))
-            if result.outcome == "failed" and not (as_json or markdown or badge):
+            if result.outcome == "failed" and not as_json:
                 typer.echo(f"FAILED {result.spec} ({result.loop})", err=True)
     if as_json:
         say(json.dumps(report.to_json(), ensure_ascii=False, indent=2))
-    elif markdown:
-        say(report.to_markdown().rstrip())
-    elif badge:
-        say(json.dumps(report.to_badge()))
     else:
         say(report.to_text())
         if not find_spec("trio"):

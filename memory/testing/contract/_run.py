@@ -28,7 +28,6 @@ OUTCOMES: tuple[Outcome, ...] = (  # the later the worse: over several event loo
 SHOWN: tuple[Outcome, ...] = ("failed", "passed", "not declared", "excused", "not tested", "not run")
 CORE, DECLARED, FULL = "CORE", "CORE+DECLARED", "FULL"
 LEVELS = (CORE, DECLARED, FULL)
-_COLOURS = {CORE: "yellow", DECLARED: "green", FULL: "brightgreen"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +147,6 @@ class Report:
             spec |= {"why": spec["why"] or None, "seconds": round(spec["seconds"], 3)}
         made = {"memory": self.memory, "versions": dict(self.versions), "level": self.level, "levels": levels}
         return {**made, "specs": specs}
-
-    def to_markdown(self) -> str:
-        """For a README or a pull request."""
-        lines = [f"### {self.memory}: {self.level}", "", "| level | " + " | ".join(SHOWN) + " |"]
-        lines.append("|---" * (len(SHOWN) + 1) + "|")
-        for level in LEVELS:
-            counts = self.tally.counts(level)
-            reached = "**reached**" if self.tally.reached(level) else "not reached"
-            lines.append(f"| {level}, {reached} | " + " | ".join(str(counts[name]) for name in SHOWN) + " |")
-        lines += ["", *(f"- {result.spec} ({result.loop}): {_problem(result)}" for result in self.failed)]
-        lines += [f"- {reason}" for reason in self.reasons()]
-        return "\n".join(lines).rstrip() + "\n"
-
-    def to_badge(self) -> dict[str, str | int]:
-        """The JSON that shields.io's endpoint badge reads."""
-        colour = _COLOURS.get(self.level, "red" if self.level == "FAILED" else "lightgrey")
-        return {"schemaVersion": 1, "label": "memslot conformance", "message": self.level, "color": colour}
 
 
 def _problem(result: Result) -> str:
