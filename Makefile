@@ -176,7 +176,8 @@ $(LIVE_VENV)/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: found no Python 3.11 or newer; name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv "$(LIVE_VENV)"
 	$(LIVE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--editable '.[memos-inprocess,test]' psycopg2-binary pgserver
+		--editable '.[memos,test]' 'MemoryOS[tree-mem,mem-scheduler,mem-reader]>=2.0.33,<2.1' 'jieba>=0.42' \
+		psycopg2-binary pgserver
 	@touch $@
 
 $(VENV)/.installed-tools: .ci/requirements.txt $(VENV)/.installed-test

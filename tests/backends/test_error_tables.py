@@ -13,7 +13,6 @@ from memory.contract.native_errors import _meaning, native_name
 MEM0 = missing_is_none("mem0.translate:ERRORS") or {}
 GRAPHITI = missing_is_none("graphiti.translate:ERRORS") or {}
 HONCHO = missing_is_none("honcho.client:ERRORS") or {}
-MEMOS = missing_is_none("memos.client:ERRORS") or {}
 MCP = missing_is_none("mcp.adapter:McpAdapter")
 TABLES = {
     "httpx": HTTPX_ERRORS,
@@ -21,7 +20,6 @@ TABLES = {
     "mem0": MEM0,
     "graphiti": GRAPHITI,
     "honcho": HONCHO,
-    "memos": MEMOS,
     "mcp": MCP.traits.errors if MCP else {},
 }
 TREES = [
@@ -38,7 +36,6 @@ TREES = [
     ("graphiti", "neo4j.exceptions"),
     ("graphiti", "redis.exceptions"),
     ("honcho", "honcho.http.exceptions"),
-    ("memos", "memos.exceptions"),
     ("mcp", "mcp.shared.exceptions"),
 ]
 LEFT_OUT = {
@@ -90,7 +87,7 @@ REFUSED_AT_ONCE = {
 
 def test_no_type_of_an_embedded_library_says_that_nothing_was_stored():
     """An add of mem0 stores one memory after the other, and an episode of Graphiti takes many calls."""
-    for table in (MEM0, GRAPHITI, MEMOS, OPENAI_ERRORS):
+    for table in (MEM0, GRAPHITI, OPENAI_ERRORS):
         for native, meaning in table.items():
             if native in REFUSED_AT_ONCE:
                 continue

@@ -31,13 +31,8 @@ def memslot_describe() -> PluginInfo:
 @hookimpl
 def memslot_create(settings: AdapterSettings[MemosOptions]) -> MemoryAdapter:
     from memory.backends.memos.adapter import MemosAdapter
-    from memory.backends.memos.client import HttpTransport
-    from memory.backends.memos.inprocess import InprocessTransport, check_environment
 
-    if settings.options.transport == "http":
-        return MemosAdapter(settings, HttpTransport(settings.options, settings.name))
-    check_environment(settings.options)
-    return MemosAdapter(settings, InprocessTransport(settings.data_dir, settings.name))
+    return MemosAdapter(settings)
 
 
 @hookimpl

@@ -1,6 +1,8 @@
-"""MemOS as a memory backend: a cube per scope, on a product server or in this process (spec section 5.4). MemOS
-answers 200 where it failed, replaces what it stored, and knows no user but the one a request names. So what it
-says is looked at again after a write, a delete, a reset, and at the first setup."""
+"""MemOS as a memory backend: a cube for each scope on a product server (spec section 5.4).
+
+MemOS answers 200 where it failed, and replaces what it stored. So the adapter looks again after a write, a delete
+and a reset, and at the first setup.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ from memory.backends.memos.answers import (
     metadata_of,
     to_entries,
 )
-from memory.backends.memos.client import ERRORS, MAX_CONCURRENCY, Canary, Native, Transport, unfound_by
+from memory.backends.memos.client import MAX_CONCURRENCY, Canary, Native, Transport, unfound_by
 from memory.backends.memos.ledger import KIND, Ledger, Written
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.readiness import Readiness, Status
@@ -64,9 +66,8 @@ _UNCHANGED = (
 )
 _REPLACED = "these ids are of the raw memory; MemOS replaces it, under new ids, by what its model makes of it"
 _NOTHING = "MemOS kept nothing of this event; it says the same of a model's answer that it cannot read"
-_LEAST_CERTAIN: tuple[Status, ...] = ("unknown", "pending", "queued", "committed")
 
-# What became of an event in one cube: status, native ids, warnings.
+# What became of an event: status, native ids, warnings.
 Outcome = tuple[Status, tuple[str, ...], tuple[str, ...]]
 
 
@@ -77,7 +78,7 @@ class MemosAdapter(SequentialBulk):
     # For a moment neither the raw memory nor its successor is there; a busy server may find nothing.
     max_unclear_looks = 5
 
-    def __init__(self, settings: AdapterSettings[MemosOptions], transport: Transport) -> None:
+    def __init__(self, settings: AdapterSettings[MemosOptions]) -> None:
         options = settings.options
         self.backend_name = settings.name
         self.traits = AdapterTraits(
@@ -85,7 +86,6 @@ class MemosAdapter(SequentialBulk):
             cs_filtering="hard" if options.filters else "soft",
             pet_observability="dated",
             filter_operators=OPERATORS if options.filters else frozenset(),
-            errors=ERRORS,
             store=options.url,
             max_concurrency=MAX_CONCURRENCY,
             bulk_size=1,
@@ -97,13 +97,10 @@ class MemosAdapter(SequentialBulk):
         )
         self.shielded = ShieldedCalls()
         self._options = options
-        self._transport = transport
-        self._native = Native(transport, Requests(options))
-        self._shared = options.writable_cubes
-        server = options.url if transport.name == "http" else transport.name
+        self._transport = Transport(options, settings.name)
+        self._native = Native(self._transport, Requests(options))
         self._outbox = Outbox(settings.store.handle(OUTBOX), KIND)
-        ledger = partial(Ledger, self._outbox, server)
-        self._readiness = Readiness(self._native, options, self._shared, ledger)
+        self._readiness = Readiness(self._native, options, partial(Ledger, self._outbox, options.url))
         self._canary = Canary(self._native, options, self.shielded, settings.where)
         self._checking = anyio.Lock()
         self._checked = False
@@ -113,19 +110,27 @@ class MemosAdapter(SequentialBulk):
         return {"cube_id": cube_of(scope)}
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        """Cubes need no making. The first call sees whether the server stores, finds, filters and tells of tasks;
-        what cannot be seen while read-only is left to a later one. BackendUnavailable, ConfigError where not."""
+        """A cube needs no creation. The first call tests whether the server stores, finds, filters and tells tasks.
+
+        Raises:
+            BackendUnavailable: it does not find what it stores.
+            ConfigError: an option does not describe this server.
+        """
         async with self._checking:
             self._checked = self._checked or await self._canary.check()
         await self._readiness.meet(cube_of(scope))
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
-        """Read-only, the canary is not stored again either."""
+        """While read-only, the canary is not stored again either."""
         self._canary.read_only = mode.read_only
         return await super().set_mode(mode)
 
     async def join_abandoned(self) -> None:
-        """Wait for the scheduler as well, which still changes what was written. BackendTimeout where it goes on."""
+        """Wait for the scheduler as well, which still changes what was written.
+
+        Raises:
+            BackendTimeout: it goes on past ``idle_timeout_s``.
+        """
         await super().join_abandoned()
         if not await self._readiness.idle(self._options.idle_timeout_s):
             waited_s = self._options.idle_timeout_s
@@ -137,45 +142,24 @@ class MemosAdapter(SequentialBulk):
         return await self.shielded.run(cube, lambda: self._add(event, cube))
 
     async def _add(self, event: MemoryEvent, cube: str) -> WriteReceipt:
-        """Send it to cube after cube, up to a shared one that fails; the status is the least certain of all."""
-        outcomes: list[Outcome] = [await self._add_to(cube, event, cube)]
-        failed = False
-        for place in self._shared:
-            outcome: Outcome = ("unknown", (), ("not sent to it",))
-            if not failed:
-                try:
-                    outcome = await self._add_to(place, event, cube)
-                except BackendError as error:
-                    failed, what = True, "may or may not be" if error.ambiguous else "not"
-                    outcome = ("unknown", (), (f"{what} stored there: {error}",))
-            status, ids, said = outcome
-            warned = tuple(f"cube {place}: {warning}" for warning in said if warning != _REPLACED)
-            outcomes.append((status, ids, warned))
-        return self.receipt(
-            event,
-            "product/add",
-            [native_id for _, ids, _ in outcomes for native_id in ids],
-            status=min((status for status, _, _ in outcomes), key=_LEAST_CERTAIN.index),
-            warnings=[*dropped_roles(event), *(warning for _, _, said in outcomes for warning in said)],
-        )
-
-    async def _add_to(self, place: str, event: MemoryEvent, cube: str) -> Outcome:
-        written = Written(event.event_id, event.session_id, place)
+        written = Written(event.event_id, event.session_id)
         sent_before = await self._readiness.send(cube, written)  # first, because the answer may be lost
         try:
-            return await self._added(written, event, cube, sent_before=sent_before)
+            status, ids, said = await self._added(written, event, cube, sent_before=sent_before)
         except BackendError as error:
             if not error.ambiguous:
-                await self._readiness.settle(cube, [written.mark])
+                await self._readiness.settle(cube, [written])
             raise
+        warnings = [*dropped_roles(event), *said]
+        return self.receipt(event, "product/add", ids, status=status, warnings=warnings)
 
     async def _added(self, written: Written, event: MemoryEvent, cube: str, *, sent_before: bool) -> Outcome:
         options, native = self._options, self._native
-        memories = await native.rows_of(event.event_id, cube, written.place) if sent_before else ()
+        memories = await native.rows_of(event.event_id, cube) if sent_before else ()
         if not memories:
-            memories = await native.add(event, cube, written.place)
-        if not memories:  # seen also of events that it had stored
-            memories = await native.rows_of(event.event_id, cube, written.place)
+            memories = await native.add(event, cube)
+        if not memories:  # MemOS says so of events that it stored, too
+            memories = await native.rows_of(event.event_id, cube)
         written = replace(written, added=memories)
         self._readiness.wrote(cube, written)
         ids = tuple(memory.native_id for memory in memories)
@@ -190,18 +174,13 @@ class MemosAdapter(SequentialBulk):
             return "queued", ids, (_REPLACED,)
         if not options.verify_writes:
             return "committed", ids, ()
-        status, warnings = await self._readiness.look_up(written)
+        status, warnings = await self._readiness.look_up(written, cube)
         return status, ids, warnings
 
     async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
-        """One request stores an event, so what is there of it is what MemOS made of the whole."""
-        cube = cube_of(event.scope)
-        ids: list[str] = []
-        for place in (cube, *self._shared):
-            if not (rows := await self._native.rows_of(event.event_id, cube, place)):
-                return None
-            ids.extend(row.native_id for row in rows)
-        return tuple(ids)
+        """One request stores an event, so any row of it means that MemOS had the whole."""
+        rows = await self._native.rows_of(event.event_id, cube_of(event.scope))
+        return tuple(row.native_id for row in rows) or None
 
     async def apply_feedback(self, feedback: MemoryFeedback) -> FeedbackReceipt:
         cube = cube_of(feedback.scope)
@@ -210,7 +189,7 @@ class MemosAdapter(SequentialBulk):
         async def apply() -> tuple[str, ...]:
             known: tuple[str, ...] = ()
             if feedback.native_ids:
-                # One that is not there, and MemOS drops the whole feedback without a word.
+                # With one id that is not there, MemOS drops the whole feedback without a word.
                 stored = await self._native.listing(cube)
                 known = tuple(native_id for native_id in feedback.native_ids if native_id in stored)
             if lost := len(feedback.native_ids) - len(known):
@@ -233,26 +212,33 @@ class MemosAdapter(SequentialBulk):
         )
 
     async def native_mutation(self, request: NativeMutationRequest) -> NativeMutationReceipt:
-        """Looked for afterwards, as MemOS says ``success`` to any id. ScopeError where it is not this scope's."""
+        """Delete a memory, and look afterwards, because MemOS says ``success`` to any id.
+
+        Raises:
+            ScopeError: the scope has no such memory.
+        """
         native_id, cube = str(request.native_id), cube_of(request.scope)
 
         async def delete() -> Any:
-            # It would store it again.
-            await self._readiness.idle(self._options.idle_timeout_s, [cube, *self._shared])
-            place, item = await self._native.own(native_id, cube, self._shared)
-            await self._readiness.forget(cube, place, item)
-            return await self._native.remove(native_id, place)
+            # The scheduler would store it again.
+            await self._readiness.idle(self._options.idle_timeout_s, [cube])
+            await self._readiness.forget(cube, await self._native.own(native_id, cube))
+            return await self._native.remove(native_id, cube)
 
         raw = await self.shielded.run(cube, delete)
         trace = self.trace(request.scope, "product/delete_memory")
         return NativeMutationReceipt(status="committed", native_ids=(native_id,), raw=raw, trace=trace)
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        """BackendUnavailable where nothing is found, and what is known to be stored is not found either."""
+        """Search the scope's cube and the readable ones.
+
+        Raises:
+            BackendUnavailable: nothing is found, and the canary, which is known to be stored, is not found either.
+        """
         cube = cube_of(request.scope)
         data = await self._native.search(request, cube)
         mode, found = self._options.search_mode, bool(to_entries(data))
-        if not found and await self._canary.probe("search"):  # it has recovered meanwhile
+        if not found and await self._canary.probe("search"):  # the server has recovered meanwhile
             data = await self._native.search(request, cube)
             found = bool(to_entries(data))
         if mode != "fast" and not found and to_entries(await self._native.search(request, cube, mode="fast")):
@@ -272,8 +258,7 @@ class MemosAdapter(SequentialBulk):
     async def provenance(self, request: ProvenanceRequest) -> ProvenanceResult:
         """Times are the server's clock: when a memory was stored or changed, not when it was said."""
         if request.native_id is not None:
-            own = self._native.own(request.native_id, cube_of(request.scope), self._shared)
-            found = [(await own)[1]]
+            found = [await self._native.own(request.native_id, cube_of(request.scope))]
             raw: Any = {"memory": found[0]}
         else:
             listing = await self._native.listing(cube_of(request.scope))
@@ -285,7 +270,7 @@ class MemosAdapter(SequentialBulk):
         return ProvenanceResult(raw=raw, native_ids=ids, event_ids=tuple(events), trace=trace)
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        """``get_memory``: every memory of the cube. ``inventory``: how many there are of each type."""
+        """``get_memory`` lists every memory of the cube; ``inventory`` counts them by type."""
         raw = await self._native.groups(cube_of(request.scope))
         if request.operation == "inventory":
             kinds = (metadata_of(item).get("memory_type") for item in by_id(raw, "get_memory").values())
@@ -293,27 +278,24 @@ class MemosAdapter(SequentialBulk):
         return NativeQueryResult(raw=raw, trace=self.trace(request.scope, "product/get_memory"))
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        """``verified`` is False as well where the scheduler was still at work: it could store something later."""
+        """``verified`` is False where the scheduler was still at work, because it could store something later."""
         cube = cube_of(scope)
-        idle = await self._readiness.idle(self._options.idle_timeout_s, [cube, *self._shared])
+        idle = await self._readiness.idle(self._options.idle_timeout_s, [cube])
         erased = await self._readiness.noted(cube)
         with self.clearing():
-            clear = partial(self._native.clear, cube, self._shared)
-            removed, gone, left = await self.shielded.run(cube, clear)
+            removed, gone = await self.shielded.run(cube, partial(self._native.clear, cube))
             await self._readiness.begin(cube, erased)
-        if not idle:
-            left += ("tasks of the scheduler, which may store memories again",)
+        left = () if idle else ("tasks of the scheduler, which may store memories again",)
         trace = self.trace(scope, "product/delete_memory")
         return ResetReceipt(scope=scope, verified=gone and idle, removed=removed, left=left, trace=trace)
 
     async def health(self) -> BackendHealth:
-        """Ask the server how it is, which it always is, and search for the canary. Writes nothing."""
+        """Ask the server, which always says that it is healthy, and search for the canary. Writes nothing."""
         said = await self._transport.call("health", {})
         version = said.get("version") if isinstance(said, dict) else None
         versions = {} if version is None else {"memos": str(version)}
         status, seen, warnings = await self._canary.report()
         details: dict[str, object] = {
-            "transport": self._transport.name,
             "graph_db": self._options.graph_db,
             "filters": self._canary.filters,
             "scheduler": self._options.scheduler,
@@ -321,11 +303,6 @@ class MemosAdapter(SequentialBulk):
             "tasks_under_way": await self._native.busy_for_all(),
             "canary": seen,
         }
-        if self._shared:
-            details["writable_cubes"] = list(self._shared)
-            cubes = ", ".join(self._shared)
-            sharing = f"allow_sharing: every scope's events go to {cubes} as well, where others can read them"
-            warnings = (*warnings, sharing)
         return self.health_of(status, versions=versions, details=details, warnings=warnings)
 
     async def aclose_native(self) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from memory.adapter import BackendProtocolError, ContextEntry, expect, parse_time
-from memory.backends.memos.translate import EVENT_KEYS, WRITER
+from memory.backends.memos.translate import EVENT_KEYS
 
 # The groups of a search's answer, in the order the context section shows them; ``pref_note`` comes last.
 GROUPS = ("text_mem", "pref_mem", "tool_mem", "skill_mem", "act_mem", "para_mem")
@@ -122,13 +122,7 @@ def relativity_of(metadata: Mapping[str, Any]) -> float | None:
 def _info(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """The event's fields: under ``info``, or beside MemOS' own where neo4j has flattened it."""
     info = metadata.get("info")
-    flat = (*EVENT_KEYS, WRITER)
-    return info if isinstance(info, dict) else {key: metadata[key] for key in flat if key in metadata}
-
-
-def is_by(cube: str, item: Item) -> bool:
-    """Whether a memory of a cube that scopes share is what this scope wrote."""
-    return _info(metadata_of(item)).get(WRITER) == cube
+    return info if isinstance(info, dict) else {key: metadata[key] for key in EVENT_KEYS if key in metadata}
 
 
 def event_ids(item: Item) -> tuple[str, ...]:

@@ -1,12 +1,10 @@
-"""What the adapter does with a MemOS: requests built, sent and understood, one method for each purpose.
-``http`` asks a product server; ``inprocess`` (:mod:`inprocess`) runs the same handlers here. A transport
-changes neither bodies nor answers, and imports no MemOS, which would take ten seconds and change logging."""
+"""The calls of a MemOS product server that the adapter makes, and the canary that shows whether it works."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import anyio
 
@@ -18,17 +16,7 @@ from memory import (
     RetrieveRequest,
     ScopeError,
 )
-from memory.adapter import (
-    OPENAI_ERRORS,
-    BackendAuthError,
-    BackendProtocolError,
-    BackendRejected,
-    ErrorTable,
-    JsonHttp,
-    NativeError,
-    ShieldedCalls,
-    bearer,
-)
+from memory.adapter import BackendProtocolError, JsonHttp, ShieldedCalls, bearer
 from memory.backends.memos.answers import (
     Added,
     Item,
@@ -37,7 +25,6 @@ from memory.backends.memos.answers import (
     count_busy,
     data_of,
     event_ids,
-    is_by,
     metadata_of,
     relativity_of,
     task_states,
@@ -45,13 +32,13 @@ from memory.backends.memos.answers import (
 from memory.backends.memos.options import MemosOptions
 from memory.backends.memos.translate import Body, Requests, native_filter
 
-# Calls at a time. More exhaust its database connections: of eight searches at once one in five came back empty.
+# More calls at a time exhaust MemOS' database connections: of eight searches at once, one in five came back empty.
 MAX_CONCURRENCY = 4
 
 Operation = Literal[
     "add", "search", "get_memory", "delete_memory", "feedback", "all_status", "task_status", "health"
 ]
-# Never ``task_queue_status``: without Redis it starts a Redis, on every interface.
+# Never ``task_queue_status``: without Redis it starts a Redis that listens on every interface.
 ROUTES: Mapping[Operation, tuple[str, str]] = {
     "add": ("POST", "/product/add"),
     "search": ("POST", "/product/search"),
@@ -63,37 +50,9 @@ ROUTES: Mapping[Operation, tuple[str, str]] = {
     "health": ("GET", "/health"),
 }
 
-# Of MemOS in this process. A request is many calls, so that none of these says that nothing is stored.
-ERRORS: ErrorTable = {
-    **OPENAI_ERRORS,
-    "fastapi.exceptions.HTTPException": NativeError(sent=True),
-    "memos.exceptions.MemOSError": NativeError(BackendUnavailable),
-    "qdrant_client.http.exceptions.UnexpectedResponse": NativeError(sent=True),
-    "qdrant_client.http.exceptions.ResponseHandlingException": NativeError(BackendUnavailable),
-    "qdrant_client.http.exceptions.ApiException": NativeError(BackendProtocolError),
-    "neo4j.exceptions.AuthError": NativeError(BackendAuthError, sent=True),
-    "neo4j.exceptions.ClientError": NativeError(BackendRejected, sent=True),
-    "neo4j.exceptions.Neo4jError": NativeError(BackendUnavailable),
-    "neo4j.exceptions.DriverError": NativeError(BackendUnavailable),
-}
 
-
-class Transport(Protocol):
-    """A way to one MemOS; ``name`` is that of the option."""
-
-    name: str
-
-    async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
-        """``{"code": 200, "message": ..., "data": ...}``, else BackendError; failures inside are not seen."""
-
-    async def aclose(self) -> None:
-        """Release connections, threads and clients. Idempotent."""
-
-
-class HttpTransport:
-    """Each request is sent once, because an add sent twice is stored twice."""
-
-    name = "http"
+class Transport:
+    """A connection to one server, which sends each request once: MemOS would store a repeated add again."""
 
     def __init__(self, options: MemosOptions, backend_name: str) -> None:
         self._headers = bearer(options.api_key)
@@ -107,6 +66,7 @@ class HttpTransport:
         self.aclose = self._http.aclose
 
     async def call(self, operation: Operation, body: Mapping[str, Any]) -> Any:
+        """The JSON of an answer. Failures that MemOS hides in a successful answer are not seen here."""
         method, path = ROUTES[operation]
         sent: dict[str, Any] = {"params" if method == "GET" else "json": body, "headers": self._headers}
         return await self._http.request(method, path, operation=f"{method} {path}", **sent)
@@ -114,18 +74,20 @@ class HttpTransport:
 
 @dataclass(eq=False)
 class Native:
+    """Requests built, sent and understood: one method for each purpose."""
+
     transport: Transport
     requests: Requests
 
-    async def add(self, event: MemoryEvent, cube: str, place: str) -> tuple[Added, ...]:
-        return added(await self.transport.call("add", self.requests.add(event, cube, place)))
+    async def add(self, event: MemoryEvent, cube: str) -> tuple[Added, ...]:
+        return added(await self.transport.call("add", self.requests.add(event, cube)))
 
     async def search(self, request: RetrieveRequest, cube: str, mode: str | None = None) -> Any:
         body = self.requests.search(request, cube, mode)
         return data_of(await self.transport.call("search", body), "search")
 
     async def found(self, text: str, cube: str, session_id: str | None = None) -> dict[str, Item]:
-        """With ``fine`` they would be others."""
+        """Memories that a ``fast`` search finds, by id. A ``fine`` search rewrites them under other ids."""
         return await self.asked(self.requests.ask(text, cube, session_id=session_id, mode="fast"))
 
     async def asked(self, body: Body) -> dict[str, Item]:
@@ -137,51 +99,37 @@ class Native:
         return data_of(await self.transport.call("get_memory", body), "get_memory")
 
     async def listing(self, cube: str, native_id: str | None = None) -> dict[str, Item]:
-        """PostgreSQL puts every memory into every group."""
+        """The cube's memories by id. PostgreSQL puts every memory into every group."""
         return by_id(await self.groups(cube, native_id), "get_memory")
 
-    async def stored(self, cube: str, place: str) -> Mapping[str, Item]:
-        """What a scope has in a cube, by id: all of its own cube, of a shared one what it has written."""
-        rows = (await self.listing(place)).items()
-        return {native_id: item for native_id, item in rows if place == cube or is_by(cube, item)}
-
-    async def rows_of(self, event_id: str, cube: str, place: str) -> tuple[Added, ...]:
-        """What a scope has of an event in a cube, as the answer to its add would have named it."""
-        rows = [row for row in (await self.stored(cube, place)).values() if event_id in event_ids(row)]
+    async def rows_of(self, event_id: str, cube: str) -> tuple[Added, ...]:
+        """What a cube has of an event, as the answer to its add would have named it."""
+        rows = [row for row in (await self.listing(cube)).values() if event_id in event_ids(row)]
         return tuple(Added(str(row.get("id")), str(row.get("memory"))) for row in rows)
 
-    async def own(self, native_id: str, cube: str, shared: Sequence[str]) -> tuple[str, Item]:
-        """The cube and the memory, looked for in those of the scope: the routes by id answer for every cube."""
+    async def own(self, native_id: str, cube: str) -> Item:
+        """A memory of this cube. The routes by id answer for every cube.
+
+        Raises:
+            ScopeError: the cube has no memory of that id.
+        """
         if item := (await self.listing(cube, native_id)).get(native_id):
-            return cube, item
-        for place in shared:
-            if item := (await self.stored(cube, place)).get(native_id):
-                return place, item
+            return item
         raise ScopeError("native_id: belongs to another scope, or to none")
 
-    async def clear(self, cube: str, shared: Sequence[str]) -> tuple[int, bool, tuple[str, ...]]:
-        """Delete all of a cube, and in those that scopes share what is its alone; MemOS' own answer is wrong
-        more often than not. How many memories went; whether all did that are the scope's alone; and what stays."""
+    async def clear(self, cube: str) -> tuple[int, bool]:
+        """Delete all of a cube, and look, because MemOS' own answer is often wrong.
+
+        Returns:
+            How many memories went, and whether none is left.
+        """
         before = await self.listing(cube)
         data_of(await self.transport.call("delete_memory", self.requests.clear(cube)), "delete_memory")
         rest = tuple(await self.listing(cube))
-        if rest:  # written into this cube by another user than ours
+        if rest:  # another user than ours wrote them into this cube
             await self.delete(rest, cube)
             rest = tuple(await self.listing(cube))
-        removed, gone = len(before) - len(rest), not rest
-        left: list[str] = []
-        for place in shared:
-            mine = await self.stored(cube, place)
-            # One that MemOS has merged may be another scope's as well.
-            alone = [native_id for native_id, item in mine.items() if len(event_ids(item)) < 2]
-            if alone:
-                await self.delete(alone, place)
-            after = await self.stored(cube, place) if alone else mine
-            removed += len(mine) - len(after)
-            gone = gone and after.keys().isdisjoint(alone)
-            if merged := len(mine) - len(alone):
-                left.append(f"{merged} memories in the shared cube {place}, made of more than one event")
-        return removed, gone, tuple(left)
+        return len(before) - len(rest), not rest
 
     async def delete(self, native_ids: Sequence[str], cube: str) -> Any:
         """The answer is the same for ids that do not exist."""
@@ -193,7 +141,7 @@ class Native:
         try:
             left = await self.listing(cube, native_id)
         except BackendError as error:
-            error.sent = True  # the delete was, whatever became of the look after it
+            error.sent = True  # the delete was sent, whatever became of the look after it
             raise
         if native_id in left:
             problem = "delete_memory: MemOS answered 200 and the memory is still there"
@@ -201,7 +149,7 @@ class Native:
         return answer
 
     async def busy(self, cubes: Sequence[str]) -> int:
-        """Of these users with Redis; of all users with the local queue."""
+        """Tasks that wait or run: of these cubes' users with Redis, of all users with the local queue."""
         if not self.requests.options.redis:
             return await self.busy_for_all()
         states = [state for cube in cubes for state in (await self.tasks(cube)).values()]
@@ -211,7 +159,7 @@ class Native:
         return count_busy(await self.transport.call("all_status", {}))
 
     async def tasks(self, cube: str) -> dict[str, str]:
-        """Always empty without Redis."""
+        """States of a user's tasks by id; always empty without Redis."""
         return task_states(await self.transport.call("task_status", {"user_id": cube}))
 
 
@@ -230,21 +178,28 @@ _LOST = (
 
 @dataclass
 class Canary:
-    """Whether a MemOS really works. It answers 200 where its embedder, model, reranker or index fails, and search
-    is then empty. So one known memory lives in a cube of its own, and is searched for at the first setup, by
-    ``health`` and where an answer is empty. One that was stored without a vector is never found again; a good one
-    takes its place. ``shielded`` carries out writes that a mode switch is to wait for."""
+    """One known memory in a cube of its own, which shows whether a MemOS really works.
+
+    MemOS answers 200 where its embedder, model, reranker or index fails, and a search is then empty. So the canary
+    is searched for at the first setup, by ``health``, and where an answer is empty. A canary that was stored
+    without a vector is never found again; a new one takes its place.
+
+    Attributes:
+        shielded: carries out writes that a mode switch waits for.
+        filters: whether the server's search honours filters; None until :meth:`check`.
+        relativity: of the canary to its own text, as the server last found it.
+    """
 
     native: Native
     options: MemosOptions
     shielded: ShieldedCalls
     where: str
-    filters: str | None = None  # ``honoured`` or ``ignored`` by the server's search; None until :meth:`check`
-    relativity: float | None = None  # of the canary to its own text, as the server last found it
+    filters: Literal["honoured", "ignored"] | None = None
+    relativity: float | None = None
     read_only: bool = False
 
     async def report(self) -> tuple[Literal["ok", "degraded", "unavailable"], str, tuple[str, ...]]:
-        """How the server is by a search for the canary, how that ended, and what to warn of."""
+        """Health by a search for the canary, the search's result in words, and warnings."""
         if await self._found():
             if self.relativity not in _UNRANKED or not self.options.rerank:
                 return "ok", "found", ()
@@ -254,7 +209,11 @@ class Canary:
         return "degraded", "not stored yet", ("no scope is set up yet, so nothing is known to search for",)
 
     async def probe(self, operation: str) -> bool:
-        """MemOS answered with nothing: whether another answer may come now, as the canary was stored again."""
+        """After an empty answer: whether asking again may help, because the canary was stored again.
+
+        Raises:
+            BackendUnavailable: the canary is not found either.
+        """
         if await self._found():
             return False
         problem = await self.shielded.run(CANARY, self._renew)
@@ -264,8 +223,11 @@ class Canary:
         return not self.read_only
 
     async def check(self) -> bool:
-        """Store the canary where none is found, find it, and see, where that can be, whether cubes and all else
-        hold."""
+        """Find the canary, stored first where there is none, and test cubes, filters and tasks with it.
+
+        Returns:
+            Whether all was tested; read-only, some tests cannot run.
+        """
         problem = None if await self._found() else await self.shielded.run(CANARY, self._renew)
         if problem is not None:
             raise BackendUnavailable(f"setup_scope: {problem}")
@@ -315,9 +277,9 @@ class Canary:
             await self.native.delete(stored, CANARY)
 
     async def _renew(self) -> str | None:
-        """Store a new canary where none is found; None once one is, else why not. Lost ones are deleted last."""
+        """Store a new canary where none is found, and delete lost ones; None, or why it is not found."""
         if await self._found():
-            return None  # by another call meanwhile
+            return None  # another call stored it meanwhile
         if self.read_only:
             return await self._why() if await self.native.listing(CANARY) else None
         if not await self.native.found(_TEXT, CANARY):

@@ -1,15 +1,13 @@
-"""What was sent to MemOS and not yet seen stored and found: entries of the memory's outbox. No texts.
+"""Events that were sent to MemOS and not yet seen stored and found: entries of the memory's outbox, without texts.
 
-MemOS forgets its tasks, and loses events without a row, so only what was noted before the sending can tell. With
-``memory.state`` on PostgreSQL, every machine reads the same entries.
+MemOS forgets its tasks, and loses events without a row. Only a note from before the sending tells of those.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,51 +21,15 @@ _BEGUN = "begun"  # key of the entry that says that everything sent to a cube wa
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An event that was sent to a cube, and what it became, as far as that is known.
+    """One sending of an event, and what became of it, as far as that is known.
 
-    Each sending has a mark of its own: what closes one closes no other, whichever process does it.
+    Each sending has a mark of its own, so that settling one settles no other, whichever process does it.
     """
 
     event_id: str
     session_id: str
-    place: str
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
     added: tuple[Added, ...] = field(default=(), kw_only=True)
-
-
-class Sendings:
-    """What is in question of one cube, by mark. To find an event takes no longer among many."""
-
-    def __init__(self, by_mark: Mapping[str, Written] | None = None) -> None:
-        self._by_mark: dict[str, Written] = {}
-        self._of_event: Counter[tuple[str, str]] = Counter()
-        for written in (by_mark or {}).values():
-            self.add(written)
-
-    def add(self, written: Written) -> None:
-        if written.mark not in self._by_mark:
-            self._of_event[written.place, written.event_id] += 1
-        self._by_mark[written.mark] = written
-
-    def get(self, mark: str, default: Written) -> Written:
-        return self._by_mark.get(mark, default)
-
-    def remove(self, mark: str) -> bool:
-        """Whether it was among them."""
-        written = self._by_mark.pop(mark, None)
-        if written is None:
-            return False
-        event = written.place, written.event_id
-        self._of_event[event] -= 1
-        if not self._of_event[event]:
-            del self._of_event[event]
-        return True
-
-    def has(self, place: str, event_id: str) -> bool:
-        return (place, event_id) in self._of_event
-
-    def to(self, place: str) -> list[Written]:
-        return [written for written in self._by_mark.values() if written.place == place]
 
 
 class Ledger:
@@ -86,11 +48,11 @@ class Ledger:
 
     @property
     def problem(self) -> str:
-        """Why what was noted cannot be relied on; empty where it can."""
+        """Why the notes cannot be relied on; empty where they can."""
         return self._unnoted or self._unread
 
     async def load(self) -> dict[str, Written]:
-        """What every process has noted, by mark."""
+        """Sendings that any process has noted, by mark."""
         try:
             entries = await self._entries()
             opened = {entry.key: _written(entry) for entry in entries if entry.key != _BEGUN}
@@ -102,7 +64,7 @@ class Ledger:
         return opened
 
     async def marks(self) -> list[str]:
-        """Marks of all that is noted, unreadable or not; none where the store cannot be read."""
+        """Marks of all sendings, of unreadable entries too; none where the store cannot be read."""
         try:
             return [entry.key for entry in await self._entries() if entry.key != _BEGUN]
         except StoreError:
@@ -113,7 +75,7 @@ class Ledger:
         return await self._outbox.store.run(lambda db: Outbox.read(db, in_lane, values), writes=False)
 
     async def begin(self, erased: Iterable[str] = ()) -> None:
-        """A cube that is new, or was emptied of what is ``erased``: whatever it holds from now on is noted."""
+        """Begin a cube that is new, or that a reset emptied of the ``erased`` sendings."""
 
         def note(db: Any) -> None:
             self._outbox.settle(db, self._lane, erased)
@@ -123,8 +85,8 @@ class Ledger:
         self.begun = not self._unnoted
 
     async def sent(self, event: Written) -> None:
-        """Before an event is sent. Where it cannot be noted, nothing is ready until a reset."""
-        payload = json.dumps([event.event_id, event.session_id, event.place])
+        """Note an event before it is sent. If that fails, nothing is ready until a reset."""
+        payload = json.dumps([event.event_id, event.session_id])
         former = self._unnoted
         await self._note(
             lambda db: self._outbox.insert(db, self._lane, event.mark, payload, state="unknown", sent=True)
@@ -132,7 +94,7 @@ class Ledger:
         self._unnoted = self._unnoted or former
 
     async def close(self, marks: Iterable[str]) -> None:
-        """What was seen stored and found, or certainly is not stored."""
+        """Remove sendings that were seen stored and found, or that certainly are not stored."""
         former = self._unnoted
         await self._note(lambda db: self._outbox.settle(db, self._lane, marks))
         self._unnoted = self._unnoted or former
@@ -148,5 +110,5 @@ class Ledger:
 def _written(entry: Entry) -> Written:
     if not entry.readable:
         raise ValueError(f"entry {entry.seq} of the outbox is unreadable")
-    event_id, session_id, place = json.loads(entry.payload)
-    return Written(event_id, session_id, place, entry.key)
+    event_id, session_id = json.loads(entry.payload)
+    return Written(event_id, session_id, entry.key)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memory.adapter import PluginOptions, Public, server_address
 
@@ -21,7 +21,6 @@ _NO_TEMPLATE = (
     "is no option: a cube's id is made of the scope; "
     "memory.scope.backend_namespace separates runs that share ids"
 )
-_SHARES = "what scopes write there can be read by others; set allow_sharing: true if that is what you want"
 
 
 class MemosOptions(PluginOptions):
@@ -31,15 +30,13 @@ class MemosOptions(PluginOptions):
         "writable_cube_template": _NO_TEMPLATE,
         "readable_cube_template": _NO_TEMPLATE,
         "readable_cube_ids": "is called readable_cubes; the scope's own cube is always read",
-        "writable_cube_ids": "is called writable_cubes; the scope's own cube is always written",
+        "writable_cube_ids": "is no option: a scope writes to its own cube alone",
     }
 
-    transport: Literal["http", "inprocess"] = "http"
-    """``http``: a MemOS product server. ``inprocess``: the MemoryOS package in this process."""
     url: Public[str] = "http://127.0.0.1:8001"
-    """With ``http``: the server's address, without ``/product``."""
+    """Address of the product server, without ``/product``."""
     api_key: SecretStr | None = Field(default=None, repr=False)
-    """With ``http``: sent as ``Authorization: Bearer``, for a gateway in front; the server asks for none."""
+    """Sent as ``Authorization: Bearer``, for a gateway in front; the server asks for none."""
     graph_db: GraphDb = "neo4j-community"
     """The server's GRAPH_DB_BACKEND, by MemOS's own default; filters are written in its dialect. ``postgres``
     ignores filters."""
@@ -58,11 +55,6 @@ class MemosOptions(PluginOptions):
     readable_cubes: tuple[Public[str], ...] = ()
     """Further cubes that every search of every scope reads, such as shared knowledge; never listed, changed or
     reset. Such a cube has to be filled by the user of its own name; a row of another user withholds the answer."""
-    writable_cubes: tuple[Public[str], ...] = ()
-    """Further cubes that every event of every scope is written to, by the user of the cube's name. Read only where
-    ``readable_cubes`` names them; a reset deletes there what its scope wrote. Needs ``allow_sharing``."""
-    allow_sharing: bool = False
-    """With ``writable_cubes``: accept that scopes share what is written there."""
     top_k: int = Field(default=10, ge=1)
     """How many text memories a search returns where the request sets no ``max_items``."""
     pref_top_k: int = Field(default=6, ge=0)
@@ -82,28 +74,20 @@ class MemosOptions(PluginOptions):
     idle_timeout_s: float = Field(default=30.0, ge=0)
     """How long a reset or a switch to read-only waits for the scheduler to finish, seconds."""
 
-    @field_validator("transport", "mode", mode="before")
+    @field_validator("mode", mode="before")
     @classmethod
     def _is_elsewhere(cls, chosen: Any) -> Any:
-        if chosen == "cloud":
-            raise ValueError(_NO_CLOUD)
         if chosen == "mixture":
             raise ValueError("mixture is a way to search; set search_mode: mixture, and leave mode out")
         return chosen
 
-    @field_validator("readable_cubes", "writable_cubes")
+    @field_validator("readable_cubes")
     @classmethod
-    def _are_cube_ids(cls, cubes: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _are_cube_ids(cls, cubes: tuple[str, ...]) -> tuple[str, ...]:
         if not all(re.fullmatch(r"[A-Za-z0-9._-]{1,128}", cube) for cube in cubes):
             raise ValueError("a cube's id takes letters, digits, '.', '_' and '-', at most 128")
         if len(set(cubes)) < len(cubes):
-            raise ValueError("names a cube twice; it would be written or read twice")
-        if info.field_name == "readable_cubes":
-            return cubes
-        if any("." in cube or len(cube) > 100 for cube in cubes):
-            raise ValueError("a cube with '.' or of over 100 characters could be a scope's own; name another")
-        if any(cube.startswith("memslot-") for cube in cubes):
-            raise ValueError("memslot-... are memslot's own cubes; name another")
+            raise ValueError("names a cube twice; it would be read twice")
         return cubes
 
     @field_validator("url")
@@ -126,10 +110,6 @@ class MemosOptions(PluginOptions):
                 "neo4j_shared_db: by default MemOS leaves the cube out of its searches in neo4j, so scopes would "
                 "mix; run the server with MOS_NEO4J_SHARED_DB=true and set this to true, or use neo4j-community"
             )
-        if self.writable_cubes and not self.allow_sharing:
-            raise ValueError(f"writable_cubes: {_SHARES}")
-        if self.allow_sharing and not self.writable_cubes:
-            raise ValueError("allow_sharing: goes with writable_cubes; name some, or leave it out")
         return self
 
     @property

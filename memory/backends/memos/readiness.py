@@ -1,14 +1,14 @@
-"""Whether what was written can be found: the scheduler's word, what is stored, and a search for it.
+"""Whether what was written can be found: by the scheduler, by what is stored, and by a search for it.
 
-Without Redis MemOS only counts the tasks of all users. A finished task may have kept the text as it was, because
-the model failed. It may have stored nothing, or what no search finds, without a word. So each event stays in
+Without Redis, MemOS counts only the tasks of all users together. A finished task may have kept the text as it was,
+because the model failed. It may also have stored nothing, or something that no search finds. So each event stays in
 question until it was seen stored and found.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,12 +16,13 @@ import anyio
 
 from memory import BackendError, BackendReadiness
 from memory.adapter import BackendProtocolError
-from memory.backends.memos.answers import Item, event_ids, is_by, unextracted, untouched
+from memory.backends.memos.answers import Item, event_ids, unextracted, untouched
 from memory.backends.memos.client import Native
-from memory.backends.memos.ledger import Ledger, Sendings, Written
+from memory.backends.memos.ledger import Ledger, Written
 from memory.backends.memos.options import MemosOptions
 
 Status = Literal["committed", "queued", "pending", "unknown"]
+Sendings = dict[str, dict[str, Written]]  # by event, then by mark
 
 _RAW = "the language model behind MemOS failed, and text was kept as it is"
 _LOST = "memories are stored, but a search finds none: the embedder, reranker or index behind MemOS failed"
@@ -31,31 +32,30 @@ _GONE = (
 )
 _UNTOUCHED = "still as sent, though the scheduler has no task for them: it was restarted, or failed"
 _UNKNOWN_PAST = (
-    "what this scope holds was written where nothing of it was noted, so nobody knows whether all of it is there; "
-    "a reset ends that"
+    "this scope holds memories of which nothing was noted, so it is not known whether all of them are there; reset "
+    "the scope to end that"
 )
 
 
 @dataclass(eq=False)
 class Readiness:
-    """Asks a MemOS how far it is; ``shared`` are cubes that every scope writes to besides its own."""
+    """How far a MemOS is with what was sent to it."""
 
     native: Native
     options: MemosOptions
-    shared: Sequence[str]
     ledger: Callable[[str], Ledger]
-    # By cube: not yet seen stored and found.
-    _open: defaultdict[str, Sendings] = field(default_factory=lambda: defaultdict(Sendings))
+    # By cube.
+    _open: defaultdict[str, Sendings] = field(default_factory=lambda: defaultdict(dict))
     _ledgers: dict[str, Ledger] = field(default_factory=dict)
     _old_failures: dict[str, frozenset[str]] = field(default_factory=dict)
     _unreconciled: dict[str, object] = field(default_factory=dict)  # each write leaves a mark of its own
 
     async def noted(self, cube: str) -> list[str]:
-        """Marks of what is in question before a reset; what other processes send during it stays so."""
+        """Marks of the sendings that a reset, which begins now, will settle."""
         return await self._ledger(cube).marks()
 
     async def begin(self, cube: str, erased: Sequence[str]) -> None:
-        """An emptied scope: what was ``erased``, or failed before, is not held against what will be written."""
+        """Begin an emptied scope. Sendings that were ``erased`` and earlier failures no longer count."""
         self._open.pop(cube, None)
         self._unreconciled.pop(cube, None)
         await self._ledger(cube).begin(erased)
@@ -63,7 +63,7 @@ class Readiness:
             self._old_failures[cube] = await self._failures(cube)
 
     async def meet(self, cube: str) -> None:
-        """Learn of a scope what was noted of it; one of which nothing was, and that holds nothing, is new."""
+        """Load the notes of a scope. A scope without notes that holds nothing is new."""
         if cube in self._ledgers:
             return
         ledger = self.ledger(cube)
@@ -71,41 +71,50 @@ class Readiness:
         if not (ledger.begun or ledger.problem or opened or await self.native.listing(cube)):
             await ledger.begin()
         self._ledgers[cube] = ledger
-        self._open[cube] = Sendings(opened)
+        self._open[cube] = _by_event(opened.values())
         if self.options.redis and not opened:
             self._old_failures[cube] = await self._failures(cube)
 
     def _ledger(self, cube: str) -> Ledger:
         return self._ledgers.setdefault(cube, self.ledger(cube))
 
-    async def forget(self, cube: str, place: str, item: Item) -> None:
-        """A memory that shall be gone: whether its event is stored is no question any more."""
-        waiting, events = self._open[cube].to(place), set(event_ids(item))
-        for written in waiting:
+    async def forget(self, cube: str, item: Item) -> None:
+        """Before a memory is deleted: settle the events that it comes from."""
+        events = set(event_ids(item))
+        for written in self._waiting(cube):
             if any(memory.native_id == item.get("id") for memory in written.added):
                 events.add(written.event_id)
-        await self.settle(cube, [written.mark for written in waiting if written.event_id in events])
+        await self.settle(cube, [written for written in self._waiting(cube) if written.event_id in events])
 
     async def send(self, cube: str, written: Written) -> bool:
         """Note an event before it is sent; return whether it was sent before and may be stored."""
-        sent_before = self._open[cube].has(written.place, written.event_id)
+        sent_before = written.event_id in self._open[cube]
         await self._ledger(cube).sent(written)
         self.wrote(cube, written)
         return sent_before
 
     def wrote(self, cube: str, written: Written | None = None) -> None:
-        self._unreconciled[written.place if written else cube] = object()
+        self._unreconciled[cube] = object()
         if written is not None:
-            self._open[cube].add(written)
+            self._open[cube].setdefault(written.event_id, {})[written.mark] = written
 
-    async def settle(self, cube: str, marks: Sequence[str]) -> None:
-        """Seen stored and found, or certainly not stored; of an event that was refused, that sending alone."""
-        known = [mark for mark in marks if self._open[cube].remove(mark)]
+    async def settle(self, cube: str, sendings: Iterable[Written]) -> None:
+        """Close sendings that were seen stored and found, or that certainly are not stored."""
+        known = []
+        for written in sendings:
+            of_event = self._open[cube].get(written.event_id, {})
+            if of_event.pop(written.mark, None) is not None:
+                known.append(written.mark)
+            if not of_event:
+                self._open[cube].pop(written.event_id, None)
         if known:
             await self._ledger(cube).close(known)
 
+    def _waiting(self, cube: str) -> list[Written]:
+        return [written for of_event in self._open[cube].values() for written in of_event.values()]
+
     async def idle(self, timeout_s: float, cubes: Sequence[str] | None = None) -> bool:
-        """Wait until no task waits or runs, for these users or for all that were written to; whether that came."""
+        """Wait until no task waits or runs for these cubes, or for all that were written to; whether that came."""
         with anyio.move_on_after(timeout_s):
             pause_s = 0.02
             while True:
@@ -119,7 +128,7 @@ class Readiness:
         return False
 
     async def _busy(self, cubes: Sequence[str]) -> int:
-        """The local queue counts none while it hands one over, so none is looked at twice."""
+        """Tasks under way. The local queue counts none while it hands one over, so none is asked for twice."""
         busy = await self.native.busy(cubes)
         if busy or self.options.redis or self._unreconciled.keys().isdisjoint(cubes):
             return busy
@@ -127,37 +136,37 @@ class Readiness:
         return await self.native.busy(cubes)
 
     def _reconcile(self, cubes: Sequence[str], before: Mapping[str, object]) -> None:
-        """Nothing is under way for them, but what was written since they were asked about."""
+        """Nothing is under way for these cubes, except for writes that began after the look."""
         for cube in cubes:
             if cube in before and self._unreconciled.get(cube) is before[cube]:
                 del self._unreconciled[cube]
 
     async def ask(self, cube: str) -> BackendReadiness:
         before = dict(self._unreconciled)
-        places = (cube, *self.shared)
-        busy = await self._busy(places)
+        busy = await self._busy([cube])
+        if busy and self.options.redis:
+            return BackendReadiness(state="pending", pending_count=busy, detail=f"{busy} tasks under way")
         if busy:
-            whose = ", of all who write to shared cubes" if self.shared else ""
-            whose = whose if self.options.redis else ", of all users of this server"
-            count, detail = None if whose else busy, f"{busy} tasks under way{whose}"
-            return BackendReadiness(state="pending", pending_count=count, detail=detail)
+            return BackendReadiness(
+                state="pending", detail=f"{busy} tasks under way, of all users of this server"
+            )
         if self.options.redis:
             failed = await self._failures(cube) - self._old_failures.get(cube, frozenset())
             if failed:
                 return BackendReadiness(state="failed", detail=f"{len(failed)} tasks of the scheduler failed")
-        self._reconcile(places, before)
+        self._reconcile([cube], before)
         return await self._judge(cube)
 
-    async def look_up(self, written: Written) -> tuple[Status, tuple[str, ...]]:
-        """Status and warnings of a receipt, by whether a search finds everything that was just written."""
+    async def look_up(self, written: Written, cube: str) -> tuple[Status, tuple[str, ...]]:
+        """Status and warnings of a receipt, by whether a search finds each memory that was just written."""
         found: dict[str, Item] = {}
         try:
             for memory in written.added:
                 if memory.native_id not in found:
-                    found |= await self.native.found(memory.text, written.place, written.session_id)
+                    found |= await self.native.found(memory.text, cube, written.session_id)
             lost = [memory.native_id for memory in written.added if memory.native_id not in found]
             # MemOS answers with ids even where its database is gone.
-            stored = await self.native.listing(written.place, lost[0]) if lost else {}
+            stored = await self.native.listing(cube, lost[0]) if lost else {}
         except BackendError as error:
             return "unknown", (f"MemOS gave ids, and whether they are stored could not be seen: {error}",)
         if not lost:
@@ -172,58 +181,38 @@ class Readiness:
         return "pending", (f"stored as {lost[0]}, and not found again: {why}",)
 
     async def _judge(self, cube: str) -> BackendReadiness:
-        """Idle: now all that was written must be stored, by the model's work where it was to work, and found."""
-        ledger, known = self._ledger(cube), self._open[cube]
-        opened = await ledger.load()  # other processes have sent, closed or reset meanwhile
+        """With an idle scheduler, all that was written must be stored, extracted where asked for, and found."""
+        ledger, known = self._ledger(cube), {written.mark: written for written in self._waiting(cube)}
+        opened = await ledger.load()  # other processes have sent, settled or reset meanwhile
         if not ledger.problem:
-            self._open[cube] = Sendings({mark: known.get(mark, written) for mark, written in opened.items()})
-        detail = "nothing is stored"
-        failed: list[str] = []
-        unknown: list[str] = []
-        if ledger.problem or not ledger.begun:
-            unknown.append(ledger.problem or _UNKNOWN_PAST)
-        for place in (cube, *self.shared):
-            look = self.native.stored if place == cube else self._shared_rows
-            stored = await look(cube, place)
-            raw = sum(map(unextracted, stored.values()))
-            awaiting = sum(map(self._awaits_scheduler, stored.values()))
-            gone, crowded, lost = await self._count_unfound(cube, place, stored)
-            problems = (
-                (failed, raw, f"{_RAW} in {raw} of {len(stored)} memories"),
-                (failed, lost, _LOST),
-                (unknown, gone, f"of {gone} events {_GONE}"),
-                (unknown, awaiting, f"{awaiting} memories are {_UNTOUCHED}"),
-                (unknown, crowded, f"{crowded} events are stored, and not among the first memories found"),
-            )
-            where = "" if place == cube else f"in the shared cube {place}: "
-            for found, count, text in problems:
-                if count:
-                    found.append(where + text)
-            detail = "what is stored is found" if stored else detail
+            self._open[cube] = _by_event(known.get(mark, written) for mark, written in opened.items())
+        stored = await self.native.listing(cube)
+        raw = sum(map(unextracted, stored.values()))
+        awaiting = sum(map(self._awaits_scheduler, stored.values()))
+        gone, crowded, lost = await self._count_unfound(cube, stored)
+        failed = [f"{_RAW} in {raw} of {len(stored)} memories"] if raw else []
+        failed += [_LOST] if lost else []
+        unknown = [ledger.problem or _UNKNOWN_PAST] if ledger.problem or not ledger.begun else []
+        unknown += [f"of {gone} events {_GONE}"] if gone else []
+        unknown += [f"{awaiting} memories are {_UNTOUCHED}"] if awaiting else []
+        unknown += [f"{crowded} events are stored, and not among the first memories found"] if crowded else []
         if failed or unknown:
-            state: Literal["failed", "unknown"] = "failed" if failed else "unknown"
-            return BackendReadiness(state=state, detail="; ".join(failed + unknown))
-        return BackendReadiness(state="ready", detail=detail)
-
-    async def _shared_rows(self, cube: str, place: str) -> Mapping[str, Item]:
-        """What the events in question became in a shared cube, which may be large: searched for, at last listed."""
-        rows: dict[str, Item] = {}
-        for written in self._open[cube].to(place):
-            if not any(written.event_id in event_ids(item) for item in rows.values()):
-                text = written.added[0].text if written.added else ""
-                found = await self.native.found(text, place, written.session_id) if text else {}
-                mine = {native_id: item for native_id, item in found.items() if is_by(cube, item)}
-                if not any(written.event_id in event_ids(item) for item in mine.values()):
-                    return await self.native.stored(cube, place)
-                rows |= mine
-        return rows
+            return BackendReadiness(
+                state="failed" if failed else "unknown", detail="; ".join(failed + unknown)
+            )
+        return BackendReadiness(
+            state="ready", detail="what is stored is found" if stored else "nothing is stored"
+        )
 
     def _awaits_scheduler(self, item: Item) -> bool:
         return self.options.async_mode == "async" and untouched(item)
 
-    async def _count_unfound(self, cube: str, place: str, stored: Mapping[str, Item]) -> tuple[int, int, int]:
-        """Events of which a cube stores nothing; those not among what is found; whether nothing is found at
-        all. What was written by others is one question, as no search is wasted on each of it."""
+    async def _count_unfound(self, cube: str, stored: Mapping[str, Item]) -> tuple[int, int, int]:
+        """Count the events of which nothing is stored, and those that a search does not find.
+
+        Returns:
+            Events without a memory; events not among the memories found; searches that found nothing at all.
+        """
         of_event: defaultdict[str, list[Item]] = defaultdict(list)
         for item in stored.values():
             for event_id in event_ids(item):
@@ -232,8 +221,8 @@ class Readiness:
         crowded: set[str] = set()
         lost = 0
         seen: dict[str, Item] = {}
-        closed: list[str] = []
-        waiting = self._open[cube].to(place)
+        closed: list[Written] = []
+        waiting = self._waiting(cube)
         for written in waiting:
             by_id = (stored.get(memory.native_id) for memory in written.added)
             mine = [*(item for item in by_id if item is not None), *of_event[written.event_id]]
@@ -241,21 +230,27 @@ class Readiness:
                 gone.add(written.event_id)
                 continue
             if not _among(mine, seen):
-                text = str(mine[0].get("memory"))
-                found = await self.native.found(text, place, written.session_id)
+                found = await self.native.found(str(mine[0].get("memory")), cube, written.session_id)
                 lost += not found
                 seen |= found
             if not _among(mine, seen):
                 crowded.add(written.event_id)
             elif not any(unextracted(item) or self._awaits_scheduler(item) for item in mine):
-                closed.append(written.mark)
+                closed.append(written)
         await self.settle(cube, closed)
-        if not waiting and stored:
-            lost += not await self.native.found(str(next(iter(stored.values())).get("memory")), place)
+        if not waiting and stored:  # one search stands for all that earlier processes wrote
+            lost += not await self.native.found(str(next(iter(stored.values())).get("memory")), cube)
         return len(gone), 0 if lost else len(crowded), lost
 
     async def _failures(self, cube: str) -> frozenset[str]:
         return frozenset(task for task, state in (await self.native.tasks(cube)).items() if state == "failed")
+
+
+def _by_event(sendings: Iterable[Written]) -> Sendings:
+    found: Sendings = {}
+    for written in sendings:
+        found.setdefault(written.event_id, {})[written.mark] = written
+    return found
 
 
 def _among(items: Sequence[Item], found: Mapping[str, Item]) -> bool:

@@ -20,7 +20,6 @@ Body = dict[str, Any]
 CUBE_IDS = IdAlphabet(safe=string.ascii_uppercase + "-", escape="_", separator=".", max_length=128)
 # Keys of ``info`` that say which event a memory comes from. None is a metadata field of MemOS, which would win.
 EVENT_KEYS = ("event_id", "turn_id", "agent_id", "timestamp", "scenario", "context", "attribute")
-WRITER = "written_by"  # key of ``info`` in a cube that scopes share: the cube of the scope that wrote it
 USER_PREFIX = "meta_"
 _USER_REST = "metadata_json"
 _NATIVE_KEYS = frozenset(
@@ -39,21 +38,18 @@ def cube_of(scope: MemoryScope) -> str:
 class Requests:
     options: MemosOptions
 
-    def add(self, event: MemoryEvent, cube: str, place: str | None = None) -> Body:
-        """``place``, a cube that scopes share, is written by its own user, and told whose event it is."""
-        options, place = self.options, place or cube
+    def add(self, event: MemoryEvent, cube: str) -> Body:
+        options = self.options
         info: Body = {  # flat: graph databases hold no nested properties
             **user_info(event.metadata),
             **event.labels,
             "event_id": event.event_id,
             "timestamp": event.timestamp.isoformat(),
         }
-        if place != cube:
-            info[WRITER] = cube
         messages = enumerate(event.messages)
         body: Body = {
-            "user_id": place,
-            "writable_cube_ids": [place],
+            "user_id": cube,
+            "writable_cube_ids": [cube],
             "session_id": event.session_id,
             "task_id": event.event_id,
             "async_mode": options.async_mode,

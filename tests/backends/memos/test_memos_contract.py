@@ -47,19 +47,6 @@ class TestSynchronous(_OnDouble):
 
 
 @pytest.mark.thorough
-class TestSharedCubes(_OnDouble):
-    """Every event is written to a cube that scopes share as well; nobody reads it."""
-
-    anyio_backends = ("asyncio",)
-    options: ClassVar[Mapping[str, Any]] = {
-        "graph_db": "postgres",
-        "async_mode": "sync",
-        "writable_cubes": ["team"],
-        "allow_sharing": True,
-    }
-
-
-@pytest.mark.thorough
 class TestRedis(_OnDouble):
     """Tasks that can be asked for one by one, and the other dialect of filters."""
 

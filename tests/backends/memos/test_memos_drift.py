@@ -21,7 +21,7 @@ from memos_support import ALICE, ask, event, opened, ready, verdict
 from memory import ContextBudget, Message, NativeMutationRequest, SupportsFeedback, SupportsNativeMutation
 from memory.backends.memos.adapter import MEMORY_TYPES
 from memory.backends.memos.client import ROUTES
-from memory.backends.memos.translate import EVENT_KEYS, WRITER
+from memory.backends.memos.translate import EVENT_KEYS
 
 _SPEC = find_spec("memos")
 pytestmark = pytest.mark.skipif(not installed("memos"), reason="MemoryOS is not installed")
@@ -71,7 +71,7 @@ def bodies() -> list[tuple[str, dict[str, Any]]]:
         ("neo4j-community", {"async_mode": "sync"}),
         (
             "polardb",
-            {"async_mode": "sync", "mode": "fast", "writable_cubes": ["team"], "allow_sharing": True},
+            {"async_mode": "sync", "mode": "fast"},
         ),
     ]
     for graph_db, block in blocks:
@@ -128,7 +128,7 @@ def test_every_parameter_of_a_search_is_explicit(bodies, native):
 
 @pytest.mark.thorough
 def test_no_key_of_info_is_a_field_of_memos_which_would_win(native):
-    ours = {*EVENT_KEYS, WRITER, "feedback_id", "metadata_json"}
+    ours = {*EVENT_KEYS, "feedback_id", "metadata_json"}
     assert not ours & {*native["metadata"], "id", "memory"}
     assert not [name for name in native["metadata"] if name.startswith("meta_")]
 
@@ -140,7 +140,7 @@ def test_the_native_types_are_those_we_name(native):
 
 @pytest.mark.thorough
 def test_the_cloud_still_has_no_cubes_and_says_nothing_of_its_answers(native):
-    """Why ``transport: cloud`` is refused. Should this fail, it may be possible now."""
+    """Why the cloud is refused. Should this fail, it may be possible now."""
     assert not [name for name in native["cloud"] if "cube" in name]
     assert native["cloud_item"] == []
 

@@ -27,8 +27,6 @@ def refusal(**block: object) -> str:
     ("block", "words"),
     [
         ({"graph_db": "nebula"}, ("graph_db", "postgres", "neo4j-community", "polardb")),
-        ({"transport": "cloud"}, ("transport", "cloud is not supported", "product server")),
-        ({"transport": "grpc"}, ("transport", "http")),
         ({"url": "https://memos.memtensor.cn/api/openmem/v1"}, ("url", "cloud is not supported")),
         ({"url": "https://api.memt.ai/platform"}, ("url", "cloud is not supported")),
         ({"url": "https://proxy.example/api/openmem/v1"}, ("url", "cloud is not supported")),
