@@ -5,8 +5,8 @@
 Its one skill is to take one of the offers given: a price, or a price and the days until delivery. It takes the
 offer within the limits that the envelope's preferences rank first. Send it something to do, and see what it did:
 
-    memslot stigmem intent create --goal "buy a lamp" --to agent:buyer --escalate-to agent:boss
-    memslot stigmem boot stigmem://127.0.0.1:8765/user/me
+    memslot tools stigmem intent create --goal "buy a lamp" --to agent:buyer --escalate-to agent:boss
+    memslot tools stigmem boot stigmem://127.0.0.1:8765/user/me
 """
 
 from __future__ import annotations

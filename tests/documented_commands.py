@@ -1,7 +1,7 @@
 """Runs what README and docs tell to run: every block that follows a line ``<!-- ci -->``. Each must end with 0.
 
-``bash`` is run, ``python`` too (it may await outside of a function), and ``yaml`` is resolved by ``memslot config
-show``. A mark may hold what the reader brings along, unseen on the page: ``<!-- ci``, lines of the block's
+``bash`` is run, ``python`` too (it may await outside of a function), and ``yaml`` is resolved by ``memslot tools
+config show``. A mark may hold what the reader brings along, unseen on the page: ``<!-- ci``, lines of the block's
 language, and ``-->``. The blocks of a page run in order in a directory of its own, a copy of the files git would
 commit, so that they find what a reader finds and leave nothing behind. The commands of the environment that runs
 this come first. A block of commands that cannot be run here says why: ``<!-- not run: it installs a release -->``.
@@ -36,7 +36,13 @@ if inspect.iscoroutine(done):
 RUNNERS = {
     "bash": ["bash", "-euo", "pipefail", "-c"],
     "python": [sys.executable, "-W", "error", "-c", AWAITING],
-    "yaml": ["bash", "-euo", "pipefail", "-c", 'cat > block.yaml <<< "$0"; memslot config show block.yaml'],
+    "yaml": [
+        "bash",
+        "-euo",
+        "pipefail",
+        "-c",
+        'cat > block.yaml <<< "$0"; memslot tools config show block.yaml',
+    ],
 }
 
 

@@ -10,10 +10,10 @@ import warnings
 
 def main() -> None:
     """Entry point of the ``memslot`` script; ends the process with the command's exit code."""
-    if sys.argv[1:2] == ["stigmem"]:
+    if sys.argv[1:3] == ["tools", "stigmem"]:
         from memory.stigmem.spool import hand_over
 
-        if hand_over(sys.argv[2:]):
+        if hand_over(sys.argv[3:]):
             return
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us

@@ -1,4 +1,4 @@
-"""Playing an experiment from the command line, and showing what came of it: for run, compare, bench and demo."""
+"""Playing an experiment from the command line, and showing what came of it."""
 
 from __future__ import annotations
 
@@ -17,55 +17,13 @@ if TYPE_CHECKING:
     from memory.bench.engine.matrix import Experiment
     from memory.bench.report.results import Results
 
-Data = Annotated[
-    Path | None,
-    typer.Option(
-        help="The data set's file or directory; takes precedence over the file's data.", show_default=False
-    ),
-]
 Out = Annotated[
     Path | None,
     typer.Option(help="Where the directory of the results is made; default: manifests.", show_default=False),
 ]
-Limit = Annotated[
-    int | None,
-    typer.Option(
-        help="Ask only the first so many questions of each conversation.", min=1, show_default=False
-    ),
-]
-NoDoctor = Annotated[bool, typer.Option("--no-doctor", help="Begin without the doctor's checks.")]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Play in so many worker processes of this machine.", min=1, max=64, show_default=False),
-]
-Resume = Annotated[
-    Path | None,
-    typer.Option(help="Take up what is in this directory where it stopped.", show_default=False),
-]
 
 Form = Literal["csv", "markdown", "latex"]
 """Forms of the figures for other programs."""
-
-
-def overrides(
-    *,
-    data: Path | None = None,
-    out: Path | None = None,
-    limit: int | None = None,
-    no_doctor: bool = False,
-    workers: int | None = None,
-) -> dict[str, Any]:
-    """The fields of a block that the command line replaces."""
-    given: dict[str, Any] = {
-        "data": data and data.expanduser().absolute(),
-        "output": out,
-        "limit_questions": limit,
-    }
-    if no_doctor:
-        given["doctor"] = False
-    if workers is not None:
-        given["executor"] = {"kind": "processes", "workers": workers}
-    return given
 
 
 def play(

@@ -35,13 +35,26 @@ from memory.plugins.installed import command_names, load_command
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
 # The help shows commands by purpose. Commands of other distributions stand in the last section.
 _SECTIONS = {
-    "Use a memory": ("setup", "init", "chat", "import", "serve", "mcp", "hosts", "journal", "stigmem"),
-    "Check it": ("doctor", "backends", "config"),
-    "Measure memories": (
-        "demo", "run", "compare", "bench", "report", "failures", "view", "verify", "data", "perf",
-    ),
-    "Extend memslot": ("new-plugin", "conform", "scripted-llm", "signet"),
-}  # fmt: skip
+    "Use": ("setup", "chat", "import", "serve", "mcp", "hosts", "journal"),
+    "Check": ("doctor", "backends"),
+    "Measure": ("demo", "run", "report", "view"),
+    "Extend": ("new-plugin", "conform", "tools"),
+}
+FORMER_NAMES = {
+    "bench": "run",
+    "compare": "run",
+    "config": "tools config",
+    "data": "tools data",
+    "failures": "report --failures",
+    "init": "setup",
+    "perf": "tools perf",
+    "scripted-llm": "tools scripted-llm",
+    "signet": "tools signet",
+    "stigmem": "tools stigmem",
+    "verify": "report --verify",
+}
+"""The commands of earlier versions, and what does their work now."""
+_TOOLS = frozenset(name for name, now in FORMER_NAMES.items() if now == f"tools {name}")
 _INPUT = (ConfigError, InputError, ScopeError, PluginError, CapabilityNotSupported)
 
 
@@ -53,19 +66,16 @@ class CommandGroup(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Our own first, in the order they were added."""
         own = super().list_commands(ctx)
-        return own + [name for name in command_names() if name not in own]
+        return own + [name for name in command_names() if name not in {*own, *_TOOLS}]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by its name; a plugin's is imported now, and says when it is run that it is broken."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return own
-        try:
-            command = load_command(cmd_name)
-        except PluginError as error:
-            return _broken(cmd_name, error)
-        if command is not None:
-            command.name = cmd_name
+        command = super().get_command(ctx, cmd_name)
+        if command is None and cmd_name not in _TOOLS:
+            command = _loaded(cmd_name)
+        if command is None and cmd_name in FORMER_NAMES:
+            now = InputError(f"memslot {cmd_name}: is now 'memslot {FORMER_NAMES[cmd_name]}'")
+            return _failing(cmd_name, now)
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -100,11 +110,11 @@ class CommandGroup(TyperGroup):
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
-        run = super().main
-        named = given[:1] and not given[0].startswith("-") and given[0] not in self.commands
-        if named and (plugin := self.get_command(None, given[0])):
+        run, prog_name = super().main, prog_name or "memslot"
+        if command := self._plugged_in(given):
             # Past the root, whose options cost a hook more to read than all it does.
-            run, prog_name, given = plugin.main, f"{prog_name or 'memslot'} {given[0]}", given[1:]
+            run, words = command.main, 2 if given[0] == "tools" else 1
+            prog_name, given = " ".join([prog_name, *given[:words]]), given[words:]
         try:
             code = run(
                 given,
@@ -120,21 +130,54 @@ class CommandGroup(TyperGroup):
             code = _explain(_single(error), debug)
         sys.exit(code if isinstance(code, int) else 0)
 
+    def _plugged_in(self, given: Sequence[str]) -> Any:
+        """The command of an entry point that these arguments call. None for a command of this room."""
+        name = given[0] if given else "-"
+        if name == "tools":
+            return _loaded(given[1]) if len(given) > 1 and given[1] in _TOOLS else None
+        return None if name.startswith("-") or name in self.commands else self.get_command(None, name)
+
+
+class ToolGroup(TyperGroup):
+    """``memslot tools``: what most people need rarely, of this room and of other rooms."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted({*super().list_commands(ctx), *(name for name in command_names() if name in _TOOLS)})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, cmd_name) or (_loaded(cmd_name) if cmd_name in _TOOLS else None)
+
+
+def _loaded(name: str) -> Any:
+    """The command of an entry point; if it is broken, one that says so when it runs. None where there is none."""
+    try:
+        command = load_command(name)
+    except PluginError as error:
+        return _failing(name, error, f"broken: {error}")
+    if command is not None:
+        command.name = name
+    return command
+
 
 def tracebacks(context: typer.Context) -> Callable[[Exception], None] | None:
     """What to call with an error that became a line of a result: with ``--debug`` it prints the traceback."""
     return traceback.print_exception if context.obj["debug"] else None
 
 
-def _broken(name: str, error: PluginError) -> Any:
-    """A command that stands in the list and fails with the reason when it is run."""
+def _failing(name: str, error: MemslotError, help_text: str = "") -> Any:
+    """A command that raises this error when it runs. The help lists it if it has a help text."""
 
     def fail() -> None:
         raise error
 
-    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-    help_text = f"broken: {error}"
-    return TyperCommand(name, callback=fail, help=help_text, context_settings=anything, rich_markup_mode=None)
+    return TyperCommand(
+        name,
+        callback=fail,
+        help=help_text,
+        hidden=not help_text,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+        rich_markup_mode=None,
+    )
 
 
 def _single(error: Exception) -> Exception:
@@ -145,7 +188,10 @@ def _single(error: Exception) -> Exception:
 
 
 def _explain(error: Exception, debug: bool) -> int:
-    """Say in one line what went wrong; user text and secrets never stand in it."""
+    """Say in one line what went wrong, without user text and secrets. A group without a command prints its help."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # of click, or of the one that typer carries
+        typer.echo(error.format_message())  # type: ignore[attr-defined]
+        return 0
     if debug:
         traceback.print_exception(error)
     line, code = _line_and_code(error)

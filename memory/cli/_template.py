@@ -1,7 +1,7 @@
-"""A configuration as commented YAML, from the options model of the plugin it selects.
+"""A configuration as YAML, from the options model of the plugin that it selects.
 
-Optional fields are shown as comments with their defaults. A field with an example (``Field(examples=[...])``)
-is written out with it, because its model cannot do without.
+A short file holds what the plugin requires. A full file also shows each optional field as a comment with its
+default. A field with an example (``Field(examples=[...])``) counts as required.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _HEAD = """\
 # Strings may use ${{VARIABLE}} and ${{VARIABLE:-default}}; keep secrets in variables.
 memory:
   # The one line to change for another memory; 'memslot backends' lists what there is.
-  {field}: {name}
+  {provider}
   # Whose memory it is. Different scopes never see each other.
   scope:
-    run_id: demo
-    persona_id: user
+    run_id: home
+    persona_id: me
     # backend_namespace: null
     # agent_id: null
   # How much context a turn may get; null is unlimited.
@@ -42,15 +42,24 @@ memory:
     max_items: {budget.max_items}
     # min_tokens: null
   # Where embedded stores live; relative to this file, as every path here.
-  # data_dir: {data_dir}
+  data_dir: {data_dir}
   # Measures the context section: this estimate, or package.module:function (text -> int).
   # token_counter: {token_counter}
   # Longest waits, seconds.
   # deadlines:
 {deadlines}
 """
-
-
+_SHORT_HEAD = """\
+# A memslot configuration. 'memslot setup --full' shows every option.
+memory:
+  {provider}
+  # Whose memory it is. Different scopes never see each other.
+  scope:
+    run_id: home
+    persona_id: me
+  # Where embedded stores live; relative to this file.
+  data_dir: {data_dir}
+"""
 _SERVE = """\
 # Whether the projects and agents of one user have one memory (shared) or one each (strict) in 'memslot serve'.
 serve:
@@ -62,42 +71,50 @@ def render(
     info: PluginInfo,
     carried: Mapping[str, Any] | None = None,
     answers: Mapping[str, Any] | None = None,
+    *,
+    data_dir: str = MemorySettings().data_dir.as_posix(),
+    full: bool = False,
 ) -> str:
     """The configuration of one plugin. It loads unchanged if the plugin has no required field.
 
     Args:
         info: the plugin.
-        carried: another configuration, as YAML gives it: all of it but its provider is kept.
+        carried: another configuration, as YAML gives it. The result keeps all of it but its provider.
         answers: options of the plugin with a value of their own.
+        data_dir: where embedded stores live, if nothing is carried.
+        full: also show every other option with its default and its meaning.
     """
     group, field = ("backends", "backend") if info.kind == "architecture" else ("conditions", "condition")
-    settings = MemorySettings()
-    head = _HEAD.format(
-        field=field,
-        name=_scalar(info.name),
-        budget=settings.budget,
-        data_dir=settings.data_dir.as_posix(),
-        token_counter=settings.token_counter,
-        deadlines="\n".join(
-            f"  #   {key}: {value:g}" for key, value in settings.deadlines.model_dump().items()
-        ),
-    )
-    kept = {name: value for name, value in (carried or {}).items() if name != "memory"}
+    provider = f"{field}: {_scalar(info.name)}"
     if carried is not None:
-        head = _carried_head(f"{field}: {_scalar(info.name)}", carried)
-    body = list(_fields(info.options, given=answers or {}))
+        head = _carried_head(provider, carried)
+    elif full:
+        head = _full_head(provider, data_dir)
+    else:
+        head = _SHORT_HEAD.format(provider=provider, data_dir=_scalar(data_dir))
+    kept = {name: value for name, value in (carried or {}).items() if name != "memory"}
+    body = list(_fields(info.options, given=answers or {}, full=full))
     lines = [f"  # {info.summary}"] if info.summary else []
-    lines += [f"  {group}:", f"    {_scalar(info.name)}:", *(f"      {line}" for line in body)]
-    if "serve" not in kept:
+    lines += [f"  {group}:", f"    {_scalar(info.name)}:{'' if body else ' {}'}"]
+    lines += [f"      {line}" for line in body]
+    if full and "serve" not in kept:
         lines += _SERVE
-    if "run" not in kept:
-        lines += [
-            "# What 'memslot run' measures.",
-            "# run:",
-            *(f"#   {line}" for line in _run_block()),
-        ]
+    if full and "run" not in kept:
+        lines += ["# What 'memslot run' measures.", "# run:", *(f"#   {line}" for line in _run_block())]
     lines += _dumped(kept)
     return head + "\n".join(lines) + "\n"
+
+
+def _full_head(provider: str, data_dir: str) -> str:
+    settings = MemorySettings()
+    waits = settings.deadlines.model_dump().items()
+    return _HEAD.format(
+        provider=provider,
+        budget=settings.budget,
+        data_dir=_scalar(data_dir),
+        token_counter=settings.token_counter,
+        deadlines="\n".join(f"  #   {key}: {value:g}" for key, value in waits),
+    )
 
 
 def _carried_head(provider: str, carried: Mapping[str, Any]) -> str:
@@ -114,24 +131,22 @@ def _dumped(content: Mapping[str, Any]) -> list[str]:
     return yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).splitlines() if content else []
 
 
-def _fields(
-    model: type[BaseModel], *, commented: bool = False, given: Mapping[str, Any] | None = None
-) -> Iterator[str]:
-    """The lines of a model's block, not indented; ``commented`` for a block that is itself optional."""
+def _fields(model: type[BaseModel], *, given: Mapping[str, Any], full: bool) -> Iterator[str]:
+    """The lines of a model's block, not indented."""
     docstrings = _docstrings(model)
     for name, field in model.model_fields.items():
         key = field.alias or name
+        if key in given:
+            value = _yaml(key, given[key])
+        elif field.examples or field.is_required():
+            value = _yaml(key, _placeholder(field))
+        elif full:
+            value = list(_optional(key, field))
+        else:
+            continue
         for line in textwrap.wrap(_plain(field.description or docstrings.get(name, "")), _WIDTH):
             yield f"# {line}"
-        if given and key in given:
-            yield from _yaml(key, given[key])
-        elif field.examples and not commented:
-            yield from _yaml(key, field.examples[0])
-        elif field.is_required():
-            value = _yaml(key, _placeholder(field))
-            yield from (_comment(value) if commented else value)
-        else:
-            yield from _optional(key, field)
+        yield from value
 
 
 def _optional(key: str, field: FieldInfo) -> Iterator[str]:

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from memory.cli import backends, data, doctor, hosts, perf, results, run, setup
-from memory.cli._group import CommandGroup
+from memory.cli._group import CommandGroup, ToolGroup
 
 app = typer.Typer(
     name="memslot",
     cls=CommandGroup,
     context_settings={"max_content_width": 110},
-    help="The memory slot for AI agents: list, check, run and compare memory backends.",
+    help="The memory slot for AI agents: use, check, measure and extend memory backends.",
     pretty_exceptions_enable=False,
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
 )
@@ -45,16 +45,18 @@ def root(
 app.command("backends")(backends.backends)
 app.command("doctor")(doctor.doctor)
 app.command("run")(run.run)
-app.command("compare")(run.compare)
-app.command("bench")(run.bench)
 app.command("report")(results.report)
-app.command("failures")(results.failures)
 app.command("view")(results.view)
-app.command("verify")(results.verify)
 app.command("demo")(run.demo)
 app.command("hosts")(hosts.hosts)
 app.command("setup")(setup.setup)
-app.command("init")(setup.init)
-app.command("perf")(perf.perf)
-app.add_typer(backends.commands, name="config")
-app.add_typer(data.commands, name="data")
+tools = typer.Typer(
+    cls=ToolGroup,
+    help="Rarely needed: data sets, speed, a scripted model, Signet, Stigmem.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+tools.command("perf")(perf.perf)
+tools.add_typer(backends.commands, name="config")
+tools.add_typer(data.commands, name="data")
+app.add_typer(tools, name="tools")

@@ -1,4 +1,4 @@
-"""``memslot backends`` and ``config show``: what there is, and what a configuration comes to.
+"""``memslot backends`` and ``tools config show``: what there is, and what a configuration comes to.
 
 Listing imports no SDK. Showing a configuration builds its adapter, which does.
 """
@@ -60,7 +60,7 @@ def backends(as_json: AsJson = False) -> None:
         say("No plugin is installed; reinstall memslot.")
 
 
-commands = typer.Typer(help="Look at configurations.", rich_markup_mode=None)
+commands = typer.Typer(help="Look at configurations.", rich_markup_mode=None, no_args_is_help=True)
 
 
 @commands.callback()

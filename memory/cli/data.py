@@ -1,4 +1,4 @@
-"""``memslot data``: looking at a data set before it is run."""
+"""``memslot tools data``: looking at a data set before it is run."""
 
 from __future__ import annotations
 

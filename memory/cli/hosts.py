@@ -104,5 +104,5 @@ def _print_program(name: str, config: Path, as_json: bool) -> None:
     elif host.untested:
         say(f"# {host.untested}")
     if not config.exists():
-        say(f"# {config} does not exist yet: memslot init {shlex.quote(str(config))}")
+        say(f"# {config} does not exist yet: memslot setup {shlex.quote(str(config))}")
     typer.echo(program, nl=False)

@@ -1,4 +1,4 @@
-"""``memslot perf``: what a backend costs behind the slot, beside the library it is made of, on this machine."""
+"""``memslot tools perf``: what a backend costs behind the slot, beside its bare library, on this machine."""
 
 from __future__ import annotations
 

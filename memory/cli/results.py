@@ -1,4 +1,4 @@
-"""``memslot report``, ``failures``, ``verify`` and ``view``: what came of runs, and whether it is so."""
+"""``memslot report`` and ``view``: what came of runs, and whether it is so."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from memory import InputError
 from memory.cli._experiments import Form, newest, show_results, written
 from memory.cli._group import FAILED
 from memory.plugins.console import AsJson, print_json, print_table, say
@@ -16,26 +17,49 @@ from memory.plugins.console import AsJson, print_json, print_table, say
 if TYPE_CHECKING:
     from memory.bench.engine.replay import Verified
 
-Directories = Annotated[
-    list[Path],
-    typer.Argument(
-        help="Directory of a run, a comparison or an experiment; or several.",
-        metavar="RUN_DIR...",
-        show_default=False,
-    ),
-]
-
 
 def report(
-    directories: Directories,
+    directories: Annotated[
+        list[Path],
+        typer.Argument(help="Directory of a run; or several.", metavar="RUN_DIR...", show_default=False),
+    ],
+    failures: Annotated[
+        bool, typer.Option("--failures", help="List the requests that lost, worst first, and nothing else.")
+    ] = False,
+    provider: Annotated[
+        str | None, typer.Option(help="--failures of this provider alone, by its label.", show_default=False)
+    ] = None,
+    max_rows: Annotated[int, typer.Option("--max", help="At most so many --failures of each.", min=1)] = 20,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Compute hashes, scores, figures and page anew, and say what differs; exits with 1.",
+        ),
+    ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="--verify with the data file that the run read; generated data needs none.",
+            show_default=False,
+        ),
+    ] = None,
     table: Annotated[
         Form | None,
         typer.Option("--as", help="Print the figures in this form and nothing else.", show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show figures again, and write the report anew; of several runs, side by side."""
+    """Show the figures of a run again, and write its page anew; of several runs, side by side."""
+    if sum((failures, verify, table is not None)) > 1:
+        raise InputError("--failures, --verify and --as each print something else; give one of them")
+    if verify:
+        _verify(directories, data, as_json=as_json)
+        return
     found = [newest(directories[0]), *directories[1:]]
+    if failures:
+        _failures(found, provider, max_rows, as_json=as_json)
+        return
     place, page, results = written(found)
     if table is not None:
         from memory.bench.report.tables import FORMS
@@ -45,26 +69,13 @@ def report(
     show_results(results, place, page, as_json=as_json)
 
 
-def failures(
-    directory: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN_DIR", help="Directory of a run, a comparison or an experiment.", show_default=False
-        ),
-    ],
-    provider: Annotated[
-        str | None, typer.Option(help="Of this one alone, by its label.", show_default=False)
-    ] = None,
-    max_rows: Annotated[int, typer.Option("--max", help="At most so many of each provider.", min=1)] = 20,
-    as_json: AsJson = False,
-) -> None:
-    """List the requests that lost, worst first: failed, missing, not shown, or not what the user wanted."""
-    from memory import InputError
+def _failures(directories: list[Path], provider: str | None, max_rows: int, *, as_json: bool) -> None:
+    """What failed, is missing, was not shown, or is not what the user wanted."""
     from memory.bench.report.page import judged_requests
     from memory.bench.report.report import parts_of
     from memory.bench.report.results import read_results
 
-    entries = read_results(parts_of([newest(directory)])).entries
+    entries = read_results(parts_of(directories)).entries
     labels = [entry.metrics.label for entry in entries]
     if provider is not None and provider not in labels:
         raise InputError(f"--provider: {provider} is not in it; give one of {', '.join(labels)}")
@@ -92,18 +103,8 @@ def failures(
     print_table(columns, rows)
 
 
-def verify(
-    directories: Directories,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="The data file that the run read; generated data needs none.", show_default=False),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compute hashes, scores, figures and report anew from what a run left, and say what differs.
-
-    Exits with 1 if anything differs. A part that cannot be checked is named, and is not a failure.
-    """
+def _verify(directories: list[Path], data: Path | None, *, as_json: bool) -> None:
+    """Exits with 1 if anything differs. A part that cannot be checked is named, and is not a failure."""
     from memory.bench.engine.verify import verify as compute_anew
     from memory.bench.report.report import SEVERAL_FILE, parts_of, rendered, verify_several
 

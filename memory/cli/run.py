@@ -1,5 +1,4 @@
-"""``memslot run``, ``compare``, ``bench`` and ``demo``: measure what a memory shows, and how an agent behaves
-with it."""
+"""``memslot run`` and ``demo``: measure what a memory shows, and how an agent behaves with it."""
 
 from __future__ import annotations
 
@@ -13,9 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from memory.cli._experiments import Data, Limit, NoDoctor, Out, Resume, Workers, conclude, overrides, play
+from memory.cli._experiments import Out, conclude, play
 from memory.cli.backends import complete_provider
-from memory.cli.results import report
 from memory.plugins.console import AsJson, complain, say
 
 FAIR_TOKENS = 2_000
@@ -29,104 +27,70 @@ def run(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="The YAML file to run.", show_default=False)
     ],
-    data: Data = None,
-    out: Out = None,
-    limit: Limit = None,
-    resume: Resume = None,
-    workers: Workers = None,
-    no_doctor: NoDoctor = False,
-    as_json: AsJson = False,
-) -> None:
-    """Run a provider over a timeline, score what it retrieves, and write the report.
-
-    An experiment of the one provider that the file selects, in which nobody plays: sessions are written in time
-    order, and requests are put to the memory while it is read-only. Exits with 1 if the backend failed.
-    """
-    given = overrides(data=data, out=out, limit=limit, no_doctor=no_doctor, workers=workers)
-    given |= _timeline(config, data)
-    _play(context, config, resume, as_json, block="run", selected=True, **given)
-
-
-def compare(
-    context: typer.Context,
-    config: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CONFIG",
-            help="The YAML file; providers without a block run with defaults. Or directories of results.",
-            show_default=False,
-        ),
-    ],
     providers: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Providers, in place of run.providers.",
+            help="Memories to compare, in place of the file's; one without a block runs with its defaults.",
             show_default=False,
             autocompletion=complete_provider,
         ),
     ] = None,
-    data: Data = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="The data set's file or directory, in place of the file's data.", show_default=False
+        ),
+    ] = None,
     out: Out = None,
-    limit: Limit = None,
-    resume: Resume = None,
-    workers: Workers = None,
-    no_doctor: NoDoctor = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            help="Ask only the first so many questions of each conversation.", min=1, show_default=False
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Take up what is in this directory where it stopped.", show_default=False),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Play in so many worker processes of this machine.", min=1, max=64, show_default=False
+        ),
+    ] = None,
+    no_doctor: Annotated[
+        bool, typer.Option("--no-doctor", help="Begin without the doctor's checks.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run several providers over the same timeline and show them side by side.
+    """Measure the memories that a file names, side by side, and write the report.
 
-    A file without a token budget gives each of them 2,000 tokens.
-    Exits with 1 if one failed or could not begin; the others are run all the same.
+    A file with a bench: block is an experiment: an assistant plays with each memory, and is judged. Any other file
+    puts requests to the memories alone: to run.providers, or to the one memory that the file selects.
+    Several memories get 2,000 tokens each where the file gives no budget. A memory that fails stops no other.
+    Exits with 1 if one failed.
     """
-    if config.is_dir():
-        report([config, *map(Path, providers or ())], as_json=as_json)
-        return
-    given = overrides(data=data, out=out, limit=limit, no_doctor=no_doctor, workers=workers)
-    given |= _timeline(config, data)
-    given["fair_tokens"] = FAIR_TOKENS
-    _play(context, config, resume, as_json, block="run", providers=providers or None, **given)
-
-
-def _play(context: typer.Context, config: Path, resume: Path | None, as_json: bool, **given: Any) -> None:
-    from memory.bench.engine.matrix import load_experiment
-
-    experiment = load_experiment(config, **given)
-    conclude(play(context, experiment, resume=resume, as_json=as_json), as_json=as_json)
-
-
-def _timeline(config: Path, data: Path | None) -> dict[str, Any]:
-    """``--data`` alone is what its content says: a published data set, or conversations of the user's own."""
     from memory.bench.data.sets import kind_of_file
+    from memory.bench.engine.matrix import load_experiment
     from memory.plugins.blocks import load_yaml
 
-    if data is None:
-        return {}
-    written = load_yaml(config)[0].get("run")
-    return {} if isinstance(written, Mapping) and "timeline" in written else {"timeline": kind_of_file(data)}
-
-
-def bench(
-    context: typer.Context,
-    matrix: Annotated[
-        Path,
-        typer.Argument(metavar="MATRIX", help="The YAML file of the experiment.", show_default=False),
-    ],
-    resume: Resume = None,
-    out: Out = None,
-    data: Data = None,
-    limit: Limit = None,
-    workers: Workers = None,
-    no_doctor: NoDoctor = False,
-    as_json: AsJson = False,
-) -> None:
-    """Play an experiment: providers x settings x users x seeds x replicates, and judge how the assistant behaves.
-
-    Accumulation sessions are played and remembered; test sessions are played while the memory is read-only. A cell
-    that fails is marked with its reason and the others are played. Exits with 1 if one did not end well, or if a
-    provider failed a request.
-    """
-    given = overrides(data=data, out=out, limit=limit, no_doctor=no_doctor, workers=workers)
-    _play(context, matrix, resume, as_json, **given)
+    content = load_yaml(config)[0]
+    written = content.get("run") or {}
+    written = written if isinstance(written, Mapping) else {}
+    given: dict[str, Any] = {
+        "data": data and data.expanduser().absolute(),
+        "output": out,
+        "limit_questions": limit,
+        "doctor": False if no_doctor else None,
+        "executor": None if workers is None else {"kind": "processes", "workers": workers},
+    }
+    if "bench" not in content:
+        alone = not (providers or written.get("providers"))
+        given |= {"block": "run", "selected": alone, "fair_tokens": None if alone else FAIR_TOKENS}
+        if data is not None and "timeline" not in written:
+            given["timeline"] = kind_of_file(data)
+    experiment = load_experiment(config, providers=providers or None, **given)
+    conclude(play(context, experiment, resume=resume, as_json=as_json), as_json=as_json)
 
 
 def demo(

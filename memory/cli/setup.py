@@ -1,6 +1,4 @@
-"""``memslot init`` and ``setup``: a commented configuration from the plugin's own options model, and an agent that
-remembers by it.
-"""
+"""``memslot setup``: a configuration from the plugin's own options model, and an agent that remembers by it."""
 
 from __future__ import annotations
 
@@ -21,48 +19,68 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 
-def init(
+OPENAI = "https://api.openai.com/v1"
+
+
+def setup(
+    context: typer.Context,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write.")] = Path("memslot.yaml"),
+    host: Annotated[
+        str | None,
+        typer.Option(help="The agent; see 'memslot hosts'. none for no agent.", autocompletion=complete_host),
+    ] = None,
     backend: Annotated[
         str | None,
         typer.Option(
-            help="Backend or condition to configure; see 'memslot backends'. Default: mem0.",
+            help="The memory, a backend or a condition; see 'memslot backends'. Default: mem0.",
             autocompletion=complete_provider,
         ),
     ] = None,
     condition: Annotated[
         str | None,
-        typer.Option(
-            help="Condition to configure, where a backend has the same name.",
-            autocompletion=complete_provider,
-        ),
+        typer.Option(help="The memory, where a backend has the same name.", autocompletion=complete_provider),
     ] = None,
     source: Annotated[
         Path | None,
         typer.Option("--from", metavar="OLD", help="Keep all of this configuration but its provider."),
     ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where embedded stores live.")] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Write every option with its default and what it means.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a commented configuration: every option of the chosen backend, with its default."""
+    """Ask for agent, memory, place and model; write the configuration and the agent's lines, and check them.
+
+    It does not ask for anything that an option names. Where there is no terminal, it takes the defaults, and writes
+    without a check.
+    """
     from memory.cli._template import render
+    from memory.cli.doctor import doctor
     from memory.doctor.hints import hides_us
+    from memory.hosts._table import HOSTS
     from memory.plugins.blocks import load_yaml
     from memory.plugins.config import load_config
     from memory.plugins.registry import MemoryAdapterRegistry, missing_modules
 
     if backend is not None and condition is not None:
         raise InputError("--backend and --condition are both given; one provider is active at a time")
-    name = condition or backend or "mem0"
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; give another name, or --force to replace it")
+    host = host or _ask(f"agent ({', '.join(HOSTS)}, or none)", "none")
+    if host != "none" and host not in HOSTS:
+        raise InputError(f"no host {host!r}; there are: {', '.join(HOSTS)}, none")
+    name = condition or backend or _ask("memory ('memslot backends' lists them)", "mem0")
     info = MemoryAdapterRegistry().info(name, None if condition is None else "control")
-    carried = None
-    if source is not None:
+    if source is None:
+        place = data_dir or _ask("directory for its data", ".memslot")
+        answers = {**_ask_model(info.options), **_ask_required(info.options)}
+        text = render(info, None, answers, data_dir=str(place), full=full)
+    else:
         load_config(source)
         carried = load_yaml(source)[0]  # variables in it unread
-    answers = ask_required(info.options) if source is not None and sys.stdin.isatty() else {}
-    text = render(info, carried, answers)
+        text = render(info, carried, _ask_required(info.options), full=full)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -82,49 +100,23 @@ def init(
         return
     for key, text in report.items():
         say(f"{key} {text}" if key == "wrote" else f"{key}: {text}")
-
-
-def setup(
-    context: typer.Context,
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write.")] = Path("memslot.yaml"),
-    host: Annotated[
-        str | None,
-        typer.Option(help="The agent; see 'memslot hosts'. none for no agent.", autocompletion=complete_host),
-    ] = None,
-    backend: Annotated[
-        str | None,
-        typer.Option(help="The memory; see 'memslot backends'.", autocompletion=complete_provider),
-    ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where embedded stores live.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-) -> None:
-    """Ask for agent, memory, place and model; write the configuration and the agent's lines, and check them.
-
-    It does not ask for anything that an option names.
-    """
-    from memory.cli._template import render
-    from memory.cli.doctor import doctor
-    from memory.hosts._table import HOSTS
-    from memory.plugins.registry import MemoryAdapterRegistry
-
-    if path.exists() and not force:
-        raise ConfigError(f"{path} exists; give another name, or --force to replace it")
-    host = host or typer.prompt(f"agent ({', '.join(HOSTS)}, or none)", default="none")
-    if host != "none" and host not in HOSTS:
-        raise InputError(f"no host {host!r}; there are: {', '.join(HOSTS)}, none")
-    backend = backend or typer.prompt("memory ('memslot backends' lists them)", default="mem0")
-    info = MemoryAdapterRegistry().info(backend)
-    place = data_dir or Path(typer.prompt("directory for its data", default=".memslot"))
-    answers = {**ask_model(info.options), **ask_required(info.options)}
-    memory = {"scope": {"run_id": "home", "persona_id": "me"}, "data_dir": str(place)}
-    path.write_text(render(info, {"memory": memory}, answers), encoding="utf-8")
-    say(f"wrote {path}")
     if host != "none":
         _write_host(host, path)
+    if not on_a_terminal():
+        return
     doctor(context, path)
     say("")
     say("Now say to your agent:  I like oolong tea.")
     say("Start it again, and ask:  Which tea do I like?")
+
+
+def on_a_terminal() -> bool:
+    """Whether somebody can answer."""
+    return sys.stdin.isatty()
+
+
+def _ask(what: str, default: Any) -> Any:
+    return typer.prompt(what, default=default) if on_a_terminal() else default
 
 
 def _write_host(name: str, config: Path) -> None:
@@ -153,32 +145,31 @@ def _write_host(name: str, config: Path) -> None:
     say(f"wrote {file}; the lines that end with '# yours' are your model")
 
 
-def ask_required(options: type[BaseModel]) -> dict[str, Any]:
+def _ask_required(options: type[BaseModel]) -> dict[str, Any]:
     """Ask for every option that its plugin cannot do without; each with what would be written unasked."""
     answers: dict[str, Any] = {}
+    if not on_a_terminal():
+        return answers
     for name, field in options.model_fields.items():
         example = field.examples[0] if field.examples else _first(field.annotation)
         if not (field.examples or field.is_required()) or isinstance(example, (list, tuple)):
             continue
         if isinstance(example, Mapping):
-            answers[name] = {
-                key: typer.prompt(f"{name}.{key}", default=value) for key, value in example.items()
-            }
+            answers[name] = {key: _ask(f"{name}.{key}", value) for key, value in example.items()}
         else:
-            answers[name] = typer.prompt(name, default=example)
+            answers[name] = _ask(name, example)
     return answers
 
 
-def ask_model(options: type[BaseModel]) -> dict[str, Any]:
+def _ask_model(options: type[BaseModel]) -> dict[str, Any]:
     """Ask which model the backend may use, where it may do without one."""
     field = options.model_fields.get("llm")
     if field is None or field.examples or field.is_required():
         return {}
-    model = typer.prompt("model, or none", default="none")
+    model = _ask("model, or none", "none")
     if model == "none":
         return {}
-    url = typer.prompt("its OpenAI-compatible base URL", default="https://api.openai.com/v1")
-    return {"llm": {"model": model, "base_url": url}}
+    return {"llm": {"model": model, "base_url": _ask("its OpenAI-compatible base URL", OPENAI)}}
 
 
 def _first(annotation: Any) -> Any:

@@ -32,7 +32,9 @@ class SharedMemory:
 
 def check_exists(config: Path) -> None:
     if not config.exists():
-        raise ConfigError(f"{config} does not exist; write it first: memslot init {shlex.quote(str(config))}")
+        raise ConfigError(
+            f"{config} does not exist; write it first: memslot setup {shlex.quote(str(config))}"
+        )
 
 
 _open: dict[Path, SharedMemory] = {}

@@ -55,7 +55,7 @@ def load_yaml(path: Path) -> tuple[dict[str, Any], Lines]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; 'memslot init' writes a commented one") from None
+        raise ConfigError(f"{path}: no such file; 'memslot setup' writes one") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start})") from None
     except OSError as error:

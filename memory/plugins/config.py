@@ -339,7 +339,7 @@ def load_config(
         if unknown[0] in MemorySettings.model_fields:
             hint = "; it belongs below 'memory:'"
         elif unknown[0] == "bench":
-            hint = "; 'memslot bench' plays this file"
+            hint = "; 'memslot run' plays this file"
         raise problem((unknown[0],), f"is not a known section{hint}")
     if not isinstance(content.get("memory"), Mapping):
         raise problem(("memory",), "is missing; a configuration starts with 'memory:' and names a backend")

@@ -34,7 +34,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 class PluginOptions(BaseModel):
     """Base of a plugin's YAML block: unknown keys are errors, values never show up in messages.
 
-    Docstrings below fields or ``Field(description=...)`` become the comments that ``memslot init`` writes.
+    Docstrings below fields or ``Field(description=...)`` become the comments that ``memslot setup`` writes.
 
     Wherever a configuration is published, switches, numbers and choices are shown, and texts are not unless they
     are marked ``Public[str]``; a ``SecretStr`` or ``Private[...]`` never is. Paths are shown as a hash; mark what
@@ -187,7 +187,7 @@ class AdapterSettings(Generic[OptionsT]):
 
 
 class BareLibrary(Protocol):
-    """A plugin's library in the calls that its users make of it, without memslot, for ``memslot perf``.
+    """A plugin's library in the calls that its users make of it, without memslot, for ``memslot tools perf``.
 
     Attributes:
         cold_start: source of a Python program without memslot. It opens what was filled below ``sys.argv[1]``, asks

@@ -1,4 +1,4 @@
-"""The commands of the agent's side: ``memslot chat``, ``memslot serve``, ``memslot signet``."""
+"""The commands of the agent's side: ``memslot chat``, ``memslot serve``, ``memslot tools signet``."""
 
 from __future__ import annotations
 

@@ -31,8 +31,11 @@ _MAX_STARTS = 3  # then a hook takes the senders for broken, and sends by itself
 
 
 def hand_over(arguments: list[str]) -> bool:
-    """Have a write sent by these arguments of ``memslot stigmem``, and print what became of it. False where it is
-    no write of a hook, or cannot be handed over here; nothing was sent or printed then."""
+    """Have a write of ``memslot tools stigmem`` sent by these arguments, and print what became of it.
+
+    Returns:
+        False if it is no write of a hook or cannot be handed over here. Then nothing was sent or printed.
+    """
     url = os.environ.get("STIGMEM_URL", "").strip()
     if not (url and arguments and arguments[0] in WRITES) or {"--process", "--help", "-"} & {*arguments}:
         return False

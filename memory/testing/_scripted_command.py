@@ -1,4 +1,4 @@
-"""``memslot scripted-llm``: the scripted endpoint for whoever wants to try an extracting memory without a key."""
+"""``memslot tools scripted-llm``: a scripted endpoint, to try an extracting memory without a key."""
 
 from __future__ import annotations
 

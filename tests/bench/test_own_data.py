@@ -83,7 +83,7 @@ def test_all_errors_of_a_file_stand_in_one_list(tmp_path):
         (7, "user names nobody"),
     ):
         assert any(f"line {line}: " in row and word in row for row in text.splitlines()), (line, text)
-    done = invoke("data", "check", str(file))
+    done = invoke("tools", "data", "check", str(file))
     assert done.exit_code == 1
     assert done.stdout.count("chats.jsonl, line") == 4
     assert "4 problems" in done.stdout
@@ -121,13 +121,13 @@ def test_run_takes_conversations_in_one_step(tmp_path):
 
 
 def test_check_says_what_a_file_is(tmp_path):
-    done = invoke("data", "check", str(lines(tmp_path / "chats.jsonl", [*MESSAGES, *QUESTIONS])))
+    done = invoke("tools", "data", "check", str(lines(tmp_path / "chats.jsonl", [*MESSAGES, *QUESTIONS])))
     assert done.exit_code == 0
     assert "own, 1 people, 2 sessions, 3 turns, 3 questions" in done.stdout
     assert "no problems" in done.stdout
-    done = invoke("data", "check", str(write_locomo(tmp_path / "talks.json")), "--json")
+    done = invoke("tools", "data", "check", str(write_locomo(tmp_path / "talks.json")), "--json")
     assert json.loads(done.stdout)["kind"] == "locomo"
-    assert "prefeval" in invoke("data", "list").stdout
+    assert "prefeval" in invoke("tools", "data", "list").stdout
 
 
 HAYSTACK = {

@@ -684,7 +684,7 @@ async def test_experiments_with_two_budgets_have_no_differences(run_provider, tm
 async def test_a_page_of_several_that_was_changed_is_named(run_provider, tmp_path):
     first, second = await run_provider(block=GAME), await run_provider(provider="full_history", block=GAME)
     page, _ = write_several(tmp_path, [first.directory, second.directory])
-    again = partial(anyio.to_thread.run_sync, partial(invoke, "verify", tmp_path))
+    again = partial(anyio.to_thread.run_sync, partial(invoke, "report", tmp_path, "--verify"))
     found = await again()
     assert (found.exit_code, found.stdout.count("no deviation")) == (0, 3)
     page.write_text(page.read_text("utf-8").replace("full_history", "full_hist0ry", 1), "utf-8")

@@ -104,7 +104,7 @@ def test_one_whose_library_is_missing_says_how_to_install_it(
     rows = {row["name"]: row for row in json.loads(memslot("backends", "--json").stdout)}
     assert (rows[name]["distribution"], rows[name]["missing"]) == (f"memslot-{name}", modules)
     (tmp_path / "stranger.yaml").write_text(f"memory: {{backend: {name}}}", encoding="utf-8")
-    refused = memslot("config", "show", "stranger.yaml")
+    refused = memslot("tools", "config", "show", "stranger.yaml")
     examined = memslot("doctor", "stranger.yaml")
     assert f"pip install memslot-{name}" in examined.stdout + refused.stderr
 
@@ -124,7 +124,7 @@ def test_the_broken_one_is_shown_and_breaks_nothing(memslot: Run) -> None:
 def test_selecting_the_broken_one_is_one_clear_line(memslot: Run, tmp_path: Path) -> None:
     config = tmp_path / "broken.yaml"
     config.write_text("memory: {backend: broken, backends: {broken: {}}}", encoding="utf-8")
-    result = memslot("config", "show", str(config))
+    result = memslot("tools", "config", "show", str(config))
     assert result.returncode == 2
     assert result.stderr.startswith(
         "error: broken (memslot-broken): memslot_broken failed to load (RuntimeError"
@@ -132,8 +132,8 @@ def test_selecting_the_broken_one_is_one_clear_line(memslot: Run, tmp_path: Path
     assert result.stderr.count("\n") == 1
 
 
-def test_init_writes_its_configuration(memslot: Run, tmp_path: Path) -> None:
-    assert memslot("init", "new.yaml", "--backend", "sqlite_fts").returncode == 0
+def test_setup_writes_its_configuration(memslot: Run, tmp_path: Path) -> None:
+    assert memslot("setup", "new.yaml", "--backend", "sqlite_fts", "--full").returncode == 0
     text = (tmp_path / "new.yaml").read_text(encoding="utf-8")
     assert "# FTS5's tokenizer; porter lets English words match whatever their ending." in text
     assert memslot("doctor", "new.yaml").returncode == 0

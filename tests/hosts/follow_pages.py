@@ -154,7 +154,7 @@ class Reader:
             # Of the same session Nanobot shows its own history, and no memory.
             first = LIKES if self.name != "nanobot" else f'{LIKES}" -s "cli:first'
             self.copy(said.replace(ASKS, first))
-            return self.copy(said.replace("memslot init", "memslot init --force"))
+            return self.copy(said.replace("memslot setup", "memslot setup --force"))
 
     def _model(self) -> Model:
         if self.name == "codex":

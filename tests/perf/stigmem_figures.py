@@ -160,7 +160,7 @@ def hooks() -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    hook = ("from memory.cli import main; main()", "stigmem", "done", "PROJ-12")
+    hook = ("from memory.cli import main; main()", "tools", "stigmem", "done", "PROJ-12")
     with StigmemDouble() as double:
         rounds = [(run("pass"), run(*hook), run(*hook, url=double.url)) for _ in range(HOOKS)]
     bare, without, with_node = (statistics.median(each) * 1000 for each in zip(*rounds, strict=True))

@@ -203,7 +203,7 @@ def test_whose_memory_it_is_must_be_said(tmp_path: Path) -> None:
 
 def test_other_commands_need_no_token(tmp_path: Path) -> None:
     config = write(tmp_path, {"tokens": [{"token": "${UNSET_TOKEN}", "persona_id": "a"}]})
-    assert invoke("config", "show", config).exit_code == 0
+    assert invoke("tools", "config", "show", config).exit_code == 0
 
 
 @pytest.mark.thorough

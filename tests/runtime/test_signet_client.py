@@ -376,10 +376,10 @@ async def test_the_parity_table_says_what_is_there(routes: set[str]) -> None:
 
 
 def test_parity_is_printed() -> None:
-    done = invoke("signet", "parity", "--json")
+    done = invoke("tools", "signet", "parity", "--json")
     assert done.exit_code == 0
     assert len(json.loads(done.stdout)) == len(parity())
-    plain = invoke("signet", "parity")
+    plain = invoke("tools", "signet", "parity")
     assert all(row.endpoint in plain.stdout for row in parity() if " " in row.endpoint)
 
 

@@ -128,7 +128,7 @@ def config_of(provider="fake", *, budget=None, run=None, **memory):
 async def run(
     config, *, registry=None, timelines=None, providers=None, progress=None, on_error=None
 ) -> Outcome:
-    """What ``memslot run`` does, or with ``providers`` what ``memslot compare`` does."""
+    """What ``memslot run`` does, or with ``providers`` what ``memslot run`` does."""
     experiment = load_experiment(
         config,
         block="run",
@@ -142,7 +142,7 @@ async def run(
 
 
 async def verified(outcome: Outcome, data=None) -> Verified:
-    """What ``memslot verify`` does."""
+    """What ``memslot report --verify`` does."""
     return await anyio.to_thread.run_sync(partial(verify, outcome.directory, data, render=rendered))
 
 

@@ -23,7 +23,7 @@ def table() -> str:
 def block(host: Host) -> str:
     """What to copy: the commands that install and configure, and the program for a ``memslot.yaml`` beside it."""
     program = host.program("memslot.yaml")
-    commands = f"{host.install}\nmemslot init --condition full_history\n"
+    commands = f"{host.install}\nmemslot setup --condition full_history\n"
     if program.startswith("#"):
         return f"{_NOT_RUN}\n```bash\n{commands}{program}```"
     kind = "json" if program.startswith("{") else "python"

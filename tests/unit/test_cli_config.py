@@ -1,4 +1,4 @@
-"""``memslot config show``: complete, and without a secret wherever one may hide."""
+"""``memslot tools config show``: complete, and without a secret wherever one may hide."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
 def test_no_secret_is_shown(config: Path, flags: tuple[str, ...]) -> None:
-    result = invoke("config", "show", config, *flags)
+    result = invoke("tools", "config", "show", config, *flags)
     assert result.exit_code == 0, result.output
     assert not [secret for secret in SECRETS if secret in result.output]
     assert "http://localhost/v1" in result.stdout
@@ -56,12 +56,12 @@ def test_no_secret_is_shown(config: Path, flags: tuple[str, ...]) -> None:
 
 
 def test_defaults_are_filled_in(config: Path) -> None:
-    shown = yaml.safe_load(invoke("config", "show", config).stdout)
+    shown = yaml.safe_load(invoke("tools", "config", "show", config).stdout)
     options = shown["memory"]["backends"]["mem0"]
     assert options["collection"] == "memslot"
     assert options["vector_store"]["provider"] == "pgvector"
     assert shown["memory"]["deadlines"]["retrieve_s"] == 15.0
-    about = json.loads(invoke("config", "show", config, "--json").stdout)
+    about = json.loads(invoke("tools", "config", "show", config, "--json").stdout)
     assert about["config"] == shown
     loaded = load_config(config)
     assert about["config_hash"] == loaded.config_hash(loaded.parse_options(Mem0Options))
@@ -71,14 +71,14 @@ def test_defaults_are_filled_in(config: Path) -> None:
 def test_what_it_shows_can_be_loaded_again(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("memory: {condition: full_history, conditions: {full_history: {}}}", encoding="utf-8")
-    shown = invoke("config", "show", path).stdout
+    shown = invoke("tools", "config", "show", path).stdout
     path.write_text(shown, encoding="utf-8")
-    assert yaml.safe_load(invoke("config", "show", path).stdout) == yaml.safe_load(shown)
+    assert yaml.safe_load(invoke("tools", "config", "show", path).stdout) == yaml.safe_load(shown)
 
 
 def test_a_wrong_option_is_named_and_its_value_is_not(config: Path) -> None:
     config.write_text(TEXT.replace("model: m,", "model: m, api_kee: sk-literal,"), encoding="utf-8")
-    line = error_line(invoke("config", "show", config), 2)
+    line = error_line(invoke("tools", "config", "show", config), 2)
     assert "memory.backends.mem0.llm.api_kee: is not a known field; did you mean api_key?" in line
     assert not [secret for secret in SECRETS if secret in line]
 
@@ -86,7 +86,7 @@ def test_a_wrong_option_is_named_and_its_value_is_not(config: Path) -> None:
 def test_a_block_that_no_plugin_reads_is_told(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("memory:\n  backend: full_history\n  backends:\n    grafiti: {x: 1}\n", encoding="utf-8")
-    result = invoke("config", "show", path)
+    result = invoke("tools", "config", "show", path)
     assert result.exit_code == 0
     assert result.stderr == (
         f"warning: {path}:4: memory.backends.grafiti: no plugin has this name; did you mean graphiti?\n"
@@ -103,7 +103,7 @@ def test_how_far_a_served_memory_is_shared_is_told_without_its_tokens(
         "memory: {condition: no_memory, scope: {run_id: r, persona_id: p}}\n"
         f"serve: {{{block}tokens: [{{token: '${{UNSET_TOKEN}}', persona_id: a}}]}}\n"
     )
-    assert json.loads(invoke("config", "show", file, "--json").stdout)["config"]["serve"] == {
+    assert json.loads(invoke("tools", "config", "show", file, "--json").stdout)["config"]["serve"] == {
         "isolate": known
     }
     assert f"serve.isolate is {known}" in invoke("doctor", file).stdout
@@ -112,4 +112,4 @@ def test_how_far_a_served_memory_is_shared_is_told_without_its_tokens(
 def test_a_word_that_isolate_does_not_know_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "m.yaml"
     file.write_text("memory: {condition: no_memory}\nserve: {isolate: some}\n")
-    assert "serve.isolate: must be shared or strict" in error_line(invoke("config", "show", file), 2)
+    assert "serve.isolate: must be shared or strict" in error_line(invoke("tools", "config", "show", file), 2)

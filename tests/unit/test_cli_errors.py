@@ -73,7 +73,7 @@ BAD_CONFIGS = {
 
 
 @pytest.mark.parametrize(("text", "said"), BAD_CONFIGS.values(), ids=BAD_CONFIGS.keys())
-@pytest.mark.parametrize("command", [("config", "show"), ("run",)], ids=["show", "run"])
+@pytest.mark.parametrize("command", [("tools", "config", "show"), ("run",)], ids=["show", "run"])
 def test_a_bad_configuration_is_one_line(tmp_path: Path, command: Any, text: str, said: list[str]) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(text, encoding="utf-8")
@@ -87,7 +87,7 @@ def test_a_bad_configuration_is_one_line(tmp_path: Path, command: Any, text: str
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("absent", "no such file; 'memslot init' writes a commented one"),
+        ("absent", "no such file; 'memslot setup' writes one"),
         ("directory", "cannot be read"),
         ("binary", "not UTF-8"),
     ],
@@ -98,7 +98,7 @@ def test_an_unreadable_configuration_is_one_line(tmp_path: Path, kind: str, said
         path.mkdir()
     elif kind == "binary":
         path.write_bytes(b"memory: \xff\xfe")
-    assert said in error_line(invoke("config", "show", path), 2)
+    assert said in error_line(invoke("tools", "config", "show", path), 2)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_bad_run_settings_are_one_line(tmp_path: Path, block: str, said: str) ->
         ((), None),
         (("rnu",), "No such command 'rnu'"),
         (("run",), "Missing argument 'CONFIG'; see 'memslot run --help'"),
-        (("run", "a", "b"), "unexpected extra argument"),
+        (("view", "a", "b"), "unexpected extra argument"),
         (("--loud",), "No such option: --loud"),
         (("doctor", "--loud"), "No such option: --loud"),
         (("run", "x.yaml", "--limit", "none"), "Invalid value for '--limit'"),
@@ -134,7 +134,9 @@ def test_bad_run_settings_are_one_line(tmp_path: Path, block: str, said: str) ->
             ("report", "x", "--as", "html"),
             "Invalid value for '--as': 'html' is not one of 'csv', 'markdown', 'latex'",
         ),
-        (("config",), "Missing command"),
+        (("tools",), None),
+        (("tools", "data"), None),
+        (("journal",), None),
     ],
 )
 def test_a_bad_command_line_is_one_line(arguments: tuple[str, ...], said: str | None) -> None:
@@ -226,7 +228,7 @@ def test_whoever_stops_reading_hears_no_complaint(command: tuple[str, ...]) -> N
 
 def test_output_that_cannot_be_encoded_is_escaped(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    command = [*MEMSLOT, "init", str(tmp_path / "茶.yaml")]
+    command = [*MEMSLOT, "setup", str(tmp_path / "茶.yaml")]
     done = subprocess.run(command, capture_output=True, check=True, env=environment, timeout=300)
     assert rb"\u8336.yaml" in done.stdout
 

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import typer
 from cli_support import error_line, invoke, small_demo
-from variants import plain
 
 from memory.cli.app import app
 
@@ -28,11 +27,10 @@ NO_RESULT = {
     "mcp",  # a server
     "serve",  # a server
     "view",  # a server
-    "setup",  # asks a person
     "new-plugin",  # files, and nothing else
-    "scripted-llm",  # a server, or another command beside it
-    "stigmem mcp",  # a server
-    "stigmem intent show",  # JSON, and nothing else
+    "tools scripted-llm",  # a server, or another command beside it
+    "tools stigmem mcp",  # a server
+    "tools stigmem intent show",  # JSON, and nothing else
 }
 
 
@@ -65,12 +63,12 @@ def shell(instruction: str, words: str = "") -> Any:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("memslot co", ["compare", "config", "conform"]),
-        ("memslot config ", ["show"]),
-        ("memslot stig", ["stigmem"]),
-        ("memslot init --backend hon", ["honcho"]),
-        ("memslot init --condition full", ["full_history"]),
-        ("memslot compare some.yaml no", ["no_memory"]),
+        ("memslot co", ["conform"]),
+        ("memslot tools config ", ["show"]),
+        ("memslot tools stig", ["stigmem"]),
+        ("memslot setup --backend hon", ["honcho"]),
+        ("memslot setup --condition full", ["full_history"]),
+        ("memslot run some.yaml no", ["no_memory"]),
         ("memslot run --no", ["--no-doctor"]),
     ],
 )
@@ -92,7 +90,7 @@ def test_help_says_how_to_install_completion() -> None:
 
 def test_every_command_that_prints_a_result_prints_it_as_json() -> None:
     every = commands(typer.main.get_command(app))
-    assert {"run", "compare", "report", "demo", "init", "doctor", "backends", "config show"} <= every.keys()
+    assert {"run", "report", "demo", "setup", "doctor", "tools config show"} <= every.keys()
     for name, command in every.items():
         offered = any("--json" in parameter.opts for parameter in command.params)
         assert offered != (name in NO_RESULT), name
@@ -101,12 +99,12 @@ def test_every_command_that_prints_a_result_prints_it_as_json() -> None:
 def test_a_report_as_json_is_what_the_run_said(config: Path, tmp_path: Path) -> None:
     said = json.loads(invoke("run", config, "--out", tmp_path / "out", "--json").stdout)
     assert json.loads(invoke("report", tmp_path / "out", "--json").stdout) == said
-    compared = invoke("compare", config, "no_memory", "full_history", "--out", tmp_path / "two", "--json")
+    compared = invoke("run", config, "no_memory", "full_history", "--out", tmp_path / "two", "--json")
     assert json.loads(invoke("report", tmp_path / "two", "--json").stdout) == json.loads(compared.stdout)
 
 
-def test_init_as_json_says_what_is_next(tmp_path: Path) -> None:
-    printed = json.loads(invoke("init", tmp_path / "new.yaml", "--json").stdout)
+def test_setup_as_json_says_what_is_next(tmp_path: Path) -> None:
+    printed = json.loads(invoke("setup", tmp_path / "new.yaml", "--json").stdout)
     assert printed == {"wrote": str(tmp_path / "new.yaml"), "next": f"memslot doctor {tmp_path / 'new.yaml'}"}
 
 
@@ -163,15 +161,14 @@ def test_the_demo_shows_how_pip_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
-@pytest.mark.parametrize("command", plain("run", of=["run", "compare"]))
-def test_an_interrupted_run_says_where_its_files_are(tmp_path: Path, command: str) -> None:
+def test_an_interrupted_run_says_where_its_files_are(tmp_path: Path) -> None:
     path = tmp_path / "memory.yaml"
     game = "{users: 6, sessions: 200, tests: 60}"
     run = f"run: {{doctor: false, game: {game}, providers: [no_memory, full_history]}}\n"
     path.write_text(f"memory: {{backend: full_history}}\n{run}", encoding="utf-8")
     out = tmp_path / "runs"
     running = subprocess.Popen(
-        [*MEMSLOT, command, str(path), "--out", str(out)],
+        [*MEMSLOT, "run", str(path), "--out", str(out)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -200,7 +197,7 @@ def test_an_interrupted_experiment_says_how_it_goes_on(
 
     monkeypatch.setattr("memory.bench.engine.experiment.begin", begin)
     matrix = Path(__file__).parents[2] / "configs" / "preference_game.yaml"
-    result = invoke("bench", matrix)
+    result = invoke("run", matrix)
     assert result.exit_code == 130
     assert f"incomplete: {tmp_path / 'game-1'}; --resume {tmp_path / 'game-1'} goes on" in result.stderr
 

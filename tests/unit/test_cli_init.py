@@ -1,4 +1,4 @@
-"""``memslot init``: what it writes loads, and says the truth about defaults."""
+"""The files that ``memslot setup`` writes: they load, and say the truth about defaults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLAG = {"architecture": "--backend", "control": "--condition"}
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_what_it_writes_loads(row, tmp_path: Path) -> None:
     path = tmp_path / "new.yaml"
-    result = invoke("init", path, FLAG[row.kind], row.name)
+    result = invoke("setup", path, FLAG[row.kind], row.name, "--full")
     assert result.exit_code == 0, result.output
     assert f"wrote {path}" in result.stdout
     assert "to be filled in" not in result.stdout
@@ -37,7 +37,7 @@ def test_what_it_writes_loads(row, tmp_path: Path) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_the_defaults_it_shows_are_the_defaults(row, tmp_path: Path) -> None:
     path = tmp_path / "new.yaml"
-    path.write_text(render(row.info), encoding="utf-8")
+    path.write_text(render(row.info, full=True), encoding="utf-8")
     before = load_config(path).parse_options(row.info.options)
     # Uncomment every option that fits one line; prose and blocks stay comments.
     names = "|".join(map(re.escape, row.info.options.model_fields))
@@ -51,13 +51,13 @@ def test_the_defaults_it_shows_are_the_defaults(row, tmp_path: Path) -> None:
 
 def test_the_common_part_shows_the_defaults_too(tmp_path: Path) -> None:
     path = tmp_path / "new.yaml"
-    text = render(ROWS[-1].info)
+    text = render(ROWS[-1].info, full=True)
     path.write_text(text, encoding="utf-8")
     settings = load_config(path).memory
     defaults = MemorySettings()
     assert settings.budget == defaults.budget
     assert load_config(path).isolate == ServeSettings().isolate == "shared"
-    comments = re.findall(r"^  # ((?:data_dir|token_counter): .+|deadlines:|  \w+_s: .+)$", text, re.M)
+    comments = re.findall(r"^  (?:# )?((?:data_dir|token_counter): .+|deadlines:|  \w+_s: .+)$", text, re.M)
     shown = yaml.safe_load("\n".join(comments))
     assert shown == {
         "data_dir": str(defaults.data_dir),
@@ -73,12 +73,12 @@ def test_the_common_part_shows_the_defaults_too(tmp_path: Path) -> None:
 
 def test_mem0_is_the_default_and_an_existing_file_is_kept(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert invoke("init").exit_code == 0
+    assert invoke("setup").exit_code == 0
     written = Path("memslot.yaml").read_text(encoding="utf-8")
     assert load_config("memslot.yaml").provider == "mem0"
-    assert "--force" in error_line(invoke("init", "--condition", "full_history"), 2)
+    assert "--force" in error_line(invoke("setup", "--condition", "full_history"), 2)
     assert Path("memslot.yaml").read_text(encoding="utf-8") == written
-    assert invoke("init", "--condition", "full_history", "--force").exit_code == 0
+    assert invoke("setup", "--condition", "full_history", "--force").exit_code == 0
     assert load_config("memslot.yaml").provider == "full_history"
 
 
@@ -108,7 +108,7 @@ class Options(PluginOptions):
 '''  # fmt: skip
     add_plugin("rich", fake_plugin("rich", before=options, info='summary="", options=Options'))
     path = tmp_path / "new.yaml"
-    result = invoke("init", path, "--backend", "rich")
+    result = invoke("setup", path, "--backend", "rich")
     assert result.exit_code == 0, result.output
     loaded = load_config(path)
     assert loaded.options == {"endpoint": "http://localhost:9000", "collection": "change me", "size": 1}
@@ -124,7 +124,8 @@ def test_a_list_of_blocks_is_shown_as_the_list_it_is() -> None:
         rules: tuple[Rule, ...] = ()
         rule: Rule | None = None
 
-    shown = render(PluginInfo(name="x", kind="architecture", summary="", options=Options))
+    info = PluginInfo(name="x", kind="architecture", summary="", options=Options)
+    shown = render(info, full=True)
     assert shown.count("source: change me") == shown.count("or, as a block") == 1
     assert "# rules: []" in shown
 
@@ -135,7 +136,7 @@ def test_what_must_be_filled_in_is_said(add_plugin, tmp_path: Path) -> None:
         "class Options(PluginOptions):\n    port: int = Field(gt=1024)\n"
     )
     add_plugin("picky", fake_plugin("picky", before=options, info='summary="", options=Options'))
-    result = invoke("init", tmp_path / "new.yaml", "--backend", "picky")
+    result = invoke("setup", tmp_path / "new.yaml", "--backend", "picky")
     assert result.exit_code == 0
     assert "to be filled in" in result.stdout
     assert "memory.backends.picky.port" in result.stdout
@@ -143,7 +144,7 @@ def test_what_must_be_filled_in_is_said(add_plugin, tmp_path: Path) -> None:
 
 def test_an_sdk_that_is_not_installed_is_said(add_plugin, tmp_path: Path) -> None:
     add_plugin("lacking", lacking_plugin("lacking"))
-    assert LACKING in invoke("init", tmp_path / "new.yaml", "--backend", "lacking").stdout
+    assert LACKING in invoke("setup", tmp_path / "new.yaml", "--backend", "lacking").stdout
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_an_sdk_that_is_not_installed_is_said(add_plugin, tmp_path: Path) -> Non
 )
 def test_bad_input_writes_nothing(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     path = tmp_path / "new.yaml"
-    assert said in error_line(invoke("init", path, *arguments), 2)
+    assert said in error_line(invoke("setup", path, *arguments), 2)
     assert not path.exists()
 
 
@@ -164,13 +165,13 @@ def test_bad_input_writes_nothing(tmp_path: Path, arguments: tuple[str, ...], sa
 def test_a_module_that_hides_the_package_is_named(beside: bool, tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    assert "rename yours" not in invoke("init", tmp_path / "one.yaml").stdout
+    assert "rename yours" not in invoke("setup", tmp_path / "one.yaml").stdout
     ((tmp_path if beside else Path.cwd()) / "memory.py").touch()
-    result = invoke("init", tmp_path / "two.yaml")
+    result = invoke("setup", tmp_path / "two.yaml")
     assert (result.exit_code, (tmp_path / "two.yaml").exists()) == (0, True)
     (warning,) = (line for line in result.stdout.splitlines() if "rename yours" in line)
     assert warning.startswith("hidden: memory.py beside it hides this package from scripts there")
 
 
 def test_an_unwritable_place_is_one_line(tmp_path: Path) -> None:
-    assert "cannot be written" in error_line(invoke("init", tmp_path / "nowhere" / "new.yaml"), 2)
+    assert "cannot be written" in error_line(invoke("setup", tmp_path / "nowhere" / "new.yaml"), 2)

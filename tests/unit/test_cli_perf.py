@@ -1,4 +1,4 @@
-"""``memslot perf``: a backend and its bare library in turns, and what is said of them."""
+"""``memslot tools perf``: a backend and its bare library in turns, and what is said of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plugin(name: str, found: int = 20) -> str:
 @pytest.mark.thorough
 @pytest.mark.skipif(find_spec("mem0") is None, reason="mem0ai is not installed")
 def test_both_are_measured_in_one_run_and_nothing_is_left(tmp_path: Path) -> None:
-    result = invoke("perf", "mem0", *SMALL, "--json", "--in", tmp_path)
+    result = invoke("tools", "perf", "mem0", *SMALL, "--json", "--in", tmp_path)
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["backend"] == "mem0"
@@ -78,7 +78,7 @@ def test_a_cold_start_that_fails_is_one_line_and_all_is_closed(
     add_plugin: Callable[[str, str], None], tmp_path: Path
 ) -> None:
     add_plugin("measured", plugin("measured"))
-    result = invoke("perf", "measured", *SMALL, "--in", tmp_path)
+    result = invoke("tools", "perf", "measured", *SMALL, "--in", tmp_path)
     assert result.exit_code == 1
     assert "error: the cold start of " in result.stderr.splitlines()[-1]
     assert result.stdout.splitlines()[-1] == "open: 0"
@@ -89,7 +89,7 @@ def test_a_library_that_finds_nothing_is_not_a_quick_one(
     add_plugin: Callable[[str, str], None], tmp_path: Path
 ) -> None:
     add_plugin("empty", plugin("empty", found=0))
-    result = invoke("perf", "empty", *SMALL, "--in", tmp_path)
+    result = invoke("tools", "perf", "empty", *SMALL, "--in", tmp_path)
     assert result.exit_code == 1
     assert "error: the bare library answers with 0 of 20 texts" in result.stderr
 
@@ -112,7 +112,7 @@ def test_bad_input_is_one_line(
     add_plugin: Callable[[str, str], None], arguments: tuple[Any, ...], said: str
 ) -> None:
     add_plugin("absent", lacking_plugin("absent") + BARE)
-    assert said in error_line(invoke("perf", *arguments), 2)
+    assert said in error_line(invoke("tools", "perf", *arguments), 2)
 
 
 # -- ratios -------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cli_support import entry_point, error_line, invoke
 
+from memory.cli._group import FORMER_NAMES
 from memory.plugins import installed
 
 
@@ -40,7 +41,7 @@ def test_a_plugin_adds_a_command(add_command) -> None:
 
 
 def test_the_list_of_commands_is_not_cut() -> None:
-    assert "..." not in invoke("--help").stdout.partition("Use a memory:")[2]
+    assert "..." not in invoke("--help").stdout.partition("Use:")[2]
 
 
 def test_a_plugins_help_looks_like_ours(add_command) -> None:
@@ -52,7 +53,7 @@ def test_a_plugins_help_looks_like_ours(add_command) -> None:
 
 def test_stigmem_comes_by_the_same_door() -> None:
     assert "stigmem" in installed.command_names()
-    assert "handoff" in invoke("stigmem", "--help").stdout
+    assert "handoff" in invoke("tools", "stigmem", "--help").stdout
 
 
 def test_a_broken_command_is_named_and_breaks_nothing_else(add_command) -> None:
@@ -94,7 +95,21 @@ def test_listing_commands_for_one_imports_no_other(add_command) -> None:
 def test_the_help_shows_every_command_once_by_its_purpose():
     shown = invoke("--help").stdout
     sections = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert sections == ["Options:", "Use a memory:", "Check it:", "Measure memories:", "Extend memslot:"]
+    assert sections == ["Options:", "Use:", "Check:", "Measure:", "Extend:"]
     names = re.findall(r"^  ([a-z][a-z-]*)  ", shown, re.MULTILINE)
     assert sorted(names) == sorted({*names})
     assert {"setup", "import", "doctor", "run", "conform"} <= {*names}
+
+
+@pytest.mark.parametrize(("former", "now"), FORMER_NAMES.items())
+def test_a_former_name_answers_with_the_command_of_today(former: str, now: str) -> None:
+    assert (
+        error_line(invoke(former, "memory.yaml", "--option"), 2)
+        == f"memslot {former}: is now 'memslot {now}'"
+    )
+    command, *rest = now.split()
+    assert (
+        f" {rest[-1]} " in invoke(command, "--help").stdout
+        if rest
+        else invoke(command, "--help").exit_code == 0
+    )

@@ -1,4 +1,4 @@
-"""``memslot run``, ``compare``, ``demo`` and ``report``: what they print, leave behind and exit with."""
+"""``memslot run``, ``demo`` and ``report``: what they print, leave behind and exit with."""
 
 from __future__ import annotations
 
@@ -152,26 +152,26 @@ run: {game: {users: 1, sessions: 10, tests: 4}, providers: [no_memory, full_hist
 
 def test_a_comparison_is_side_by_side(tmp_path: Path, out: Path) -> None:
     config = write(tmp_path / "config.yaml", COMPARED)
-    result = invoke("compare", config, "--out", out)
+    result = invoke("run", config, "--out", out)
     assert result.exit_code == 0, result.output
     rows = [line.split()[0] for line in result.stdout.splitlines()[1:4]]
     assert rows == ["provider", "full_history,", "no_memory,"], "what is only a reference stands last"
     assert invoke("report", only(out)).stdout == "\n".join(result.stdout.splitlines()[1:]) + "\n"
-    other = invoke("run", config, "--out", out)
+    other = invoke("run", config, "full_history", "--out", out)
     assert other.exit_code == 0
-    both = invoke("compare", *sorted(out.iterdir()))
+    both = invoke("report", *sorted(out.iterdir()))
     assert both.exit_code == 0, both.output
     assert "full_history, game-" in both.stdout
-    assert invoke("verify", *out.iterdir()).exit_code == 0
+    assert invoke("report", *out.iterdir(), "--verify").exit_code == 0
 
 
 def test_one_that_cannot_begin_stops_no_other(add_plugin, tmp_path: Path, out: Path) -> None:
     add_plugin("ruined", "raise RuntimeError('out of order')")
     config = write(tmp_path / "config.yaml", COMPARED)
-    result = invoke("compare", config, "ruined", "full_history", "--out", out)
+    result = invoke("run", config, "ruined", "full_history", "--out", out)
     assert result.exit_code == 1
     assert "failed: ruined: not run. ruined (memslot-ruined)" in result.stdout
-    about = json.loads(invoke("compare", config, "ruined", "no_memory", "--out", out, "--json").stdout)
+    about = json.loads(invoke("run", config, "ruined", "no_memory", "--out", out, "--json").stdout)
     assert [provider["label"] for provider in about["metrics"]["providers"]] == ["no_memory"]
     assert list(about["left_out"]) == ["ruined"]
 
@@ -207,7 +207,7 @@ def test_what_pip_says_is_no_part_of_the_demos_json(tmp_path: Path, monkeypatch:
 
 def test_comparing_what_nobody_offers_is_one_line(tmp_path: Path, out: Path) -> None:
     config = write(tmp_path / "config.yaml", COMPARED)
-    line = error_line(invoke("compare", config, "no_memory", "static_profil", "--out", out), 2)
+    line = error_line(invoke("run", config, "no_memory", "static_profil", "--out", out), 2)
     assert (
         f"{config}:6: run.providers: no plugin is named 'static_profil'; did you mean static_profile" in line
     )
@@ -233,16 +233,18 @@ def test_the_demo_plays_mem0_against_the_controls(
 def test_what_lost_is_listed_worst_first(small: Path, out: Path) -> None:
     config = write(small, "memory: {condition: no_memory}", SMALL)
     assert invoke("run", config, "--out", out).exit_code == 0
-    lines = invoke("failures", out, "--max", "3").stdout.splitlines()
+    lines = invoke("report", out, "--failures", "--max", "3").stdout.splitlines()
     assert len(lines) == 4
     assert all(line.split()[:4] == ["no_memory", "read", "as", "none"] for line in lines[1:])
-    rows = json.loads(invoke("failures", out, "--provider", "no_memory", "--json").stdout)
+    rows = json.loads(invoke("report", out, "--failures", "--provider", "no_memory", "--json").stdout)
     assert {row["verdict"] for row in rows} == {"read as none"}
-    nobody = invoke("failures", out, "--provider", "nobody", "--json")
+    nobody = invoke("report", out, "--failures", "--provider", "nobody", "--json")
     assert nobody.exit_code == 2
     assert "--provider: nobody is not in it; give one of no_memory" in nobody.stderr
     (first,) = out.iterdir()
     assert invoke("run", config, "--out", out).exit_code == 0
     assert invoke("report", first, *(run for run in out.iterdir() if run != first)).exit_code == 0
-    assert len(invoke("failures", out, "--max", "3").stdout.splitlines()) == 7, "of both that are compared"
+    assert len(invoke("report", out, "--failures", "--max", "3").stdout.splitlines()) == 7, (
+        "of both that are compared"
+    )
     assert invoke("report", first, first).stdout.endswith(f"report: {first / 'report.html'}\n")

@@ -1,4 +1,4 @@
-"""The first hour: ``setup`` asks; ``init --from`` changes the memory of a configuration and nothing else."""
+"""The first hour: ``setup`` asks; ``setup --from`` changes the memory of a configuration and nothing else."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody answers: what is given as input is typed."""
+    monkeypatch.setattr("memory.cli.setup.on_a_terminal", lambda: True)
+
+
+@pytest.mark.usefixtures("terminal")
 def test_setup_asks_writes_checks_and_ends_with_what_to_try(tmp_path: Path) -> None:
     path = tmp_path / "memslot.yaml"
     result = invoke("setup", path, input="langchain\nmem0\nmine\nnone\n")
@@ -29,6 +36,7 @@ def test_setup_asks_writes_checks_and_ends_with_what_to_try(tmp_path: Path) -> N
     assert "exists" in error_line(invoke("setup", path), 2)
 
 
+@pytest.mark.usefixtures("terminal")
 def test_setup_asks_for_what_a_memory_requires(tmp_path: Path) -> None:
     path = tmp_path / "memslot.yaml"
     result = invoke(
@@ -71,7 +79,7 @@ agent: {provider: scripted, policy: {recall_s: 7.5}}
 """,
         encoding="utf-8",
     )
-    result = invoke("init", new, "--from", old, "--backend", backend)
+    result = invoke("setup", new, "--from", old, "--backend", backend)
     assert result.exit_code == 0, result.output
     content = yaml.safe_load(new.read_text("utf-8"))
     assert content["memory"]["backend" if backend != "full_history" else "condition"] == backend
@@ -88,7 +96,7 @@ def test_what_reads_like_a_date_is_carried_as_the_text_it_is(tmp_path: Path) -> 
     old.write_text(
         "memory: {backend: mem0}\nagent: {model: 2026-13-45, system: 2026-01-31}\n", encoding="utf-8"
     )
-    result = invoke("init", new, "--from", old, "--backend", "stigmem")
+    result = invoke("setup", new, "--from", old, "--backend", "stigmem")
     assert result.exit_code == 0, result.output
     assert load_config(new).sections["agent"] == {"model": "2026-13-45", "system": "2026-01-31"}
 
@@ -97,7 +105,7 @@ def test_a_configuration_that_does_not_load_is_carried_nowhere(tmp_path: Path) -
     old = tmp_path / "old.yaml"
     old.write_text("memory: {backend: mem0, scop: {}}", encoding="utf-8")
     assert "scop" in error_line(
-        invoke("init", tmp_path / "new.yaml", "--from", old, "--backend", "honcho"), 2
+        invoke("setup", tmp_path / "new.yaml", "--from", old, "--backend", "honcho"), 2
     )
     assert not (tmp_path / "new.yaml").exists()
 

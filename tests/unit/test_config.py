@@ -111,7 +111,7 @@ def broken(old, new):
             ":2: memory.backand: is not a known field; did you mean backend",
         ),
         ("backend: mem0", ":1: backend: is not a known section; it belongs below 'memory:'"),
-        ("memory: {}\nbench: {}", ":2: bench: is not a known section; 'memslot bench' plays this file"),
+        ("memory: {}\nbench: {}", ":2: bench: is not a known section; 'memslot run' plays this file"),
         (
             "memory:\n  backend: mem0\n  mem0: {top_k: 5}\n",
             ":3: memory.mem0: belongs below 'memory.backends:'",

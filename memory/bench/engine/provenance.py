@@ -121,7 +121,7 @@ def language_models(published: Any) -> tuple[str, ...]:
 
 
 SCRIPTED = "scripted"
-"""How the model of ``memslot scripted-llm`` is called; a name that begins so is no model's."""
+"""How the model of ``memslot tools scripted-llm`` is called; a name that begins so is no model's."""
 
 
 def provider_record(info: PluginInfo, traits: AdapterTraits, models: Sequence[str] = ()) -> ProviderRecord:

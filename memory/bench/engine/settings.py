@@ -143,7 +143,7 @@ class ExperimentSettings(Record):
     data: InputFile | None = None  # which all but the game read
     limit_questions: Count | None = None  # of each conversation, or of the file
     game: GameSize = GameSize()
-    # In a ``run:`` block: whom ``memslot compare`` runs, in place of the selected one.
+    # In a ``run:`` block: several side by side, in place of the selected one.
     providers: Annotated[tuple[Variant, ...], Field(min_length=1)]
     # Whom all others are compared with; without one, every control, for which the family is larger.
     control: Public[str] | None = None

@@ -1,5 +1,6 @@
-"""``memslot stigmem``: the Stigmem adapter ABI (Spec-19) for the hooks of agents that live in a shell. Hooks run
-after every step of an agent, so nothing is imported here that a hook without a node has no use for."""
+"""``memslot tools stigmem``: the Stigmem adapter ABI (Spec-19) for the hooks of agents that live in a shell.
+
+Hooks run after every step of an agent. So this module imports only what a hook without a node needs."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def failure_line(error: Exception) -> str:
     from memory import MemslotError
     from memory.plugins.console import usage_line
 
-    if (usage := usage_line(error, "memslot stigmem")) is not None:
+    if (usage := usage_line(error, "memslot tools stigmem")) is not None:
         return usage
     if isinstance(error, OSError) and error.filename is None:
         return f"the result cannot be written: {error.strerror}"

@@ -1,4 +1,4 @@
-"""``memslot stigmem intent``: what agents want of each other, sent and looked at."""
+"""``memslot tools stigmem intent``: what agents want of each other, sent and looked at."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def show(
         found = await intents.get(intent)
         if found is None:
             raise InputError(
-                "ID: no envelope of this id is in flight; 'memslot stigmem intent list' shows all"
+                "ID: no envelope of this id is in flight; 'memslot tools stigmem intent list' shows all"
             )
         return found
 

@@ -158,7 +158,7 @@ def _read_command(payload: str) -> tuple[_abi.WriteCommand | None, str]:
     strict.set(False)
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
         try:
-            commands.main(args=arguments, prog_name="memslot stigmem", standalone_mode=False)
+            commands.main(args=arguments, prog_name="memslot tools stigmem", standalone_mode=False)
         except Exception as error:
             said.write(f"warning: {failure_line(error)}\n")
     return (collected[0] if collected else None), said.getvalue()

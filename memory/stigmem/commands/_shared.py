@@ -1,4 +1,4 @@
-"""Shared by the commands of ``memslot stigmem``: waiting for the node, and reading input."""
+"""Shared by the commands of ``memslot tools stigmem``: waiting for the node, and reading input."""
 
 from __future__ import annotations
 

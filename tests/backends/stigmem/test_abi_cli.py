@@ -1,4 +1,4 @@
-"""``memslot stigmem`` as hooks use it: 0 whatever the node does, unless ``--process`` is asked for."""
+"""``memslot tools stigmem`` as hooks use it: 0 whatever the node does, unless ``--process`` is asked for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(*arguments: str, url: str | None, stdin: str | None = None, source: str 
     env = {"STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": source, "STIGMEM_API_KEY": None}
     whole = len([argument for argument in arguments if not argument.startswith("--")]) > 1
     wait = ("--wait", "60") if whole and "--wait" not in arguments else ()
-    return invoke("stigmem", *arguments, *wait, env=env, input=stdin)
+    return invoke("tools", "stigmem", *arguments, *wait, env=env, input=stdin)
 
 
 def relations(node: StigmemDouble) -> list[str]:
@@ -201,7 +201,7 @@ def test_bad_input_is_said_in_both_modes_and_breaks_no_hook(
 
 def test_a_real_hook_sees_warnings_on_stderr_and_a_clean_exit(double: StigmemDouble) -> None:
     def hook(url: str) -> subprocess.CompletedProcess[str]:
-        command = f"{sys.executable} -c 'from memory.cli import main; main()' stigmem done t-1"
+        command = f"{sys.executable} -c 'from memory.cli import main; main()' tools stigmem done t-1"
         script = f"set -euo pipefail; {command}; echo the agent goes on"
         env = {**os.environ, "STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": AGENT}
         return subprocess.run(
@@ -237,7 +237,7 @@ def test_the_command_line_imports_no_http_client() -> None:
 def test_without_the_extra_the_line_to_install_it_is_said(flags: str, code: int) -> None:
     result = python(
         "import sys; sys.modules['httpx'] = None; from memory.cli import main; "
-        f"sys.argv = ['memslot', 'stigmem', 'intent', 'list'{flags}]; main()",
+        f"sys.argv = ['memslot', 'tools', 'stigmem', 'intent', 'list'{flags}]; main()",
         STIGMEM_URL="http://127.0.0.1:1",
     )
     assert (result.returncode, result.stdout) == (code, "")

@@ -400,7 +400,7 @@ async def test_a_live_node_comes_out_as_the_model_does(capsys):
 
 def command(*arguments, url):
     env = {"STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": None, "STIGMEM_API_KEY": None}
-    return invoke("stigmem", "conformance", *arguments, env=env)
+    return invoke("tools", "stigmem", "conformance", *arguments, env=env)
 
 
 def test_the_command_prints_a_table_and_fails_where_a_vector_does(double):

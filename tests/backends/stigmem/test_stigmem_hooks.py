@@ -22,13 +22,13 @@ from test_abi_cli import ALL, INTENT, WRITES, every, relations, run
 
 from memory.stigmem.spool import LOCK
 
-COMMAND = [sys.executable, "-c", "from memory.cli import main; main()", "stigmem"]
+COMMAND = [sys.executable, "-c", "from memory.cli import main; main()", "tools", "stigmem"]
 
 
 def shell(line: str, url: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """A line of bash, in which ``memslot`` is ours."""
     env = {**os.environ, "STIGMEM_URL": url, "STIGMEM_SOURCE_ENTITY": AGENT, **variables}
-    script = f"memslot() {{ shift; {COMMAND[0]} -c '{COMMAND[2]}' stigmem \"$@\"; }}; {line}"
+    script = f"memslot() {{ shift 2; {COMMAND[0]} -c '{COMMAND[2]}' tools stigmem \"$@\"; }}; {line}"
     return subprocess.run(
         ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=300, check=False
     )
@@ -55,7 +55,7 @@ def test_a_hook_whose_streams_are_closed_or_full_ends_well(
     double: StigmemDouble, streams: str, command: str
 ) -> None:
     run(*INTENT, url=double.url)
-    result = shell(f"memslot stigmem {command} {streams}; echo $? >&2", double.url)
+    result = shell(f"memslot tools stigmem {command} {streams}; echo $? >&2", double.url)
     assert result.stderr.splitlines()[-1:] == ["0"], result.stderr
     assert "Traceback" not in result.stderr
     assert "Exception ignored" not in result.stderr
@@ -65,17 +65,17 @@ def test_a_hook_whose_streams_are_closed_or_full_ends_well(
 
 def test_a_hook_whose_reader_has_gone_ends_well(double: StigmemDouble) -> None:
     result = shell(
-        "set -o pipefail; { memslot stigmem done t-1; echo $? >&2; } | (exec <&-; sleep 1)", double.url
+        "set -o pipefail; { memslot tools stigmem done t-1; echo $? >&2; } | (exec <&-; sleep 1)", double.url
     )
     assert result.stderr.splitlines() == ["0"]
 
 
 @pytest.mark.thorough
 def test_a_result_that_cannot_be_written_is_said(double: StigmemDouble) -> None:
-    result = shell("memslot stigmem done t-1 >/dev/full", double.url)
+    result = shell("memslot tools stigmem done t-1 >/dev/full", double.url)
     assert (result.returncode, result.stderr.count("\n")) == (0, 1)
     assert result.stderr.startswith("warning: the result cannot be written: No space left on device")
-    assert shell("memslot stigmem done t-1 --process >/dev/full", double.url).returncode == 1
+    assert shell("memslot tools stigmem done t-1 --process >/dev/full", double.url).returncode == 1
 
 
 # -- wrong usage ------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_bad_input_of_an_intent_names_the_option(
 
 @pytest.mark.thorough
 def test_a_closed_stdin_and_one_that_is_no_text_are_said(double: StigmemDouble) -> None:
-    line = f"memslot stigmem handoff --to {OTHER} --summary -"
+    line = f"memslot tools stigmem handoff --to {OTHER} --summary -"
     assert "warning: stdin is closed" in shell(f"{line} <&-", double.url).stderr
     strict = {"PYTHONIOENCODING": "utf-8:strict"}
     assert "warning: stdin is not UTF-8" in shell(f"printf '\\xff' | {line}", double.url, **strict).stderr
@@ -225,7 +225,7 @@ def test_a_name_that_does_not_resolve_in_time_holds_no_hook_up(tmp_path: Path) -
     (tmp_path / "sitecustomize.py").write_text(
         "import socket, time\nsocket.getaddrinfo = lambda *a, **k: time.sleep(600)\n"
     )
-    slow = shell("memslot stigmem done t-1 --wait 0.2", "http://node.test:1", PYTHONPATH=str(tmp_path))
+    slow = shell("memslot tools stigmem done t-1 --wait 0.2", "http://node.test:1", PYTHONPATH=str(tmp_path))
     assert (slow.returncode, slow.stdout) == (0, "")
     assert "warning: " in slow.stderr
     (directory,) = (tmp_path / f"memslot-{os.getuid()}").iterdir()
@@ -235,7 +235,7 @@ def test_a_name_that_does_not_resolve_in_time_holds_no_hook_up(tmp_path: Path) -
             assert time.monotonic() < until, "no other sender can begin"
             time.sleep(0.05)
     strict = shell(
-        "memslot stigmem intent list --wait 0.2 --process", "http://n.test:1", PYTHONPATH=str(tmp_path)
+        "memslot tools stigmem intent list --wait 0.2 --process", "http://n.test:1", PYTHONPATH=str(tmp_path)
     )
     assert strict.returncode == 1
 

@@ -65,7 +65,7 @@ def test_a_wrong_block_names_field_and_fix(block: dict[str, Any], message: str) 
 
 
 def test_tenants_need_a_key() -> None:
-    """Not a rule of the block: ``memslot init`` writes one that is still to be filled in."""
+    """Not a rule of the block: ``memslot setup`` writes one that is still to be filled in."""
     config = load_config({"memory": {"backend": "stigmem", "backends": {"stigmem": {}}}})
     with pytest.raises(
         ConfigError, match=r"^config: memory\.backends\.stigmem\.api_key: is missing.*isolation: node"

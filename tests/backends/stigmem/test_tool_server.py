@@ -1,4 +1,4 @@
-"""``memslot stigmem mcp``, driven by the SDK's own client."""
+"""``memslot tools stigmem mcp``, driven by the SDK's own client."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ async def test_the_command_serves_by_the_environment_alone(
     environ |= {"STIGMEM_URL": closed_port() if down else double.url, "STIGMEM_API_KEY": ""}
     command = StdioServerParameters(
         command=sys.executable,
-        args=["-c", "from memory.cli import main; main()", "stigmem", "mcp"],
+        args=["-c", "from memory.cli import main; main()", "tools", "stigmem", "mcp"],
         env=environ,
     )
     async with (

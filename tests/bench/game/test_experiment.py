@@ -366,14 +366,14 @@ def test_the_command_plays_a_matrix_and_says_how_it_went(tmp_path: Path) -> None
         "bench:\n  game: {users: 1, sessions: 10, tests: 2, attributes: 4}\n"
         "  providers: [no_memory, oracle_ipas]\n  output: runs\n"
     )
-    result = invoke("bench", file)
+    result = invoke("run", file)
     assert result.exit_code == 0, result.output
     assert "oracle_ipas" in result.output
     (directory,) = (tmp_path / "runs").iterdir()
     manifest = read_manifest(directory)
     assert manifest.status == "completed"
     assert all(variant.doctor for variant in manifest.variants)
-    again = invoke("bench", file, "--resume", str(directory), "--json", "--no-doctor")
+    again = invoke("run", file, "--resume", str(directory), "--json", "--no-doctor")
     assert again.exit_code == 0, again.output
     assert json.loads(again.stdout)["status"] == ["completed"]
     assert len(read_manifest(directory).runs) == 2

@@ -122,12 +122,12 @@ def test_a_disk_too_full_for_the_manifest_is_said_and_the_run_can_be_resumed(
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "replace_file", write)
-        result = invoke("bench", file)
+        result = invoke("run", file)
     assert result.exit_code not in (0, None)
     assert "manifest.json cannot be written" in result.output
     assert "Traceback" not in result.output
     (directory,) = (tmp_path / "runs").iterdir()
-    result = invoke("bench", file, "--resume", str(directory))
+    result = invoke("run", file, "--resume", str(directory))
     assert result.exit_code == 0, result.output
 
 
@@ -139,7 +139,7 @@ def test_a_cell_that_failed_is_told_by_the_exit_code(tmp_path: Path, monkeypatch
         "bench:\n  game: {users: 1, sessions: 10, tests: 2, attributes: 4}\n"
         "  providers: [full_history, oracle_ipas]\n  output: runs\n  doctor: false\n"
     )
-    result = invoke("bench", file)
+    result = invoke("run", file)
     assert result.exit_code == 1
     assert "full_history, mara (01-s1-r1-p1): failed: " in " ".join(result.output.split())
 

@@ -379,7 +379,7 @@ def test_locomo_goes_through_the_same_command(tmp_path: Path) -> None:
     file = tmp_path / "locomo.json"
     file.write_text(json.dumps([{"sample_id": "s1", "conversation": talk, "qa": [asked]}]))
     matrix = Path(__file__).parents[3] / "configs" / "locomo.yaml"
-    command = ["bench", str(matrix), "--data", str(file), "--out", str(tmp_path / "out"), "--no-doctor"]
+    command = ["run", str(matrix), "--data", str(file), "--out", str(tmp_path / "out"), "--no-doctor"]
     result = invoke(*command)
     assert result.exit_code == 0, result.output
     assert re.search(r"full_history, control +100\.0% of 1", result.output)

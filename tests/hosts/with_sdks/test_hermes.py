@@ -186,7 +186,7 @@ def test_a_memory_that_cannot_be_opened_is_told_to_the_user_and_to_the_model(her
     with Model() as model:
         printed = chat(hermes_home, model, "I like oolong tea.")
         assert "long-term memory is NOT working" in printed
-        assert "memslot init" in printed
+        assert "memslot setup" in printed
         assert "Long-term memory is NOT working" in model.prompts[0]
 
 

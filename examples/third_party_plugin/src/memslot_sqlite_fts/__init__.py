@@ -72,7 +72,7 @@ WORD = re.compile(rf"[{SIGN}]|[^\W{SIGN}]+")
 
 
 class SqliteFtsOptions(PluginOptions):
-    """The block ``memory.backends.sqlite_fts``. These docstrings become the comments of ``memslot init``."""
+    """The block ``memory.backends.sqlite_fts``. These docstrings become the comments of ``memslot setup``."""
 
     path: DataPath | None = None
     """The database file. None: ``sqlite_fts.db`` in ``memory.data_dir``."""
