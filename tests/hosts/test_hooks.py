@@ -258,6 +258,12 @@ def _ask(data: Path, line: bytes = b'{"do": "drain"}\n') -> bytes:
         return bytes(connection.makefile("rb").readline())
 
 
+def _looked(data: Path) -> bool:
+    """Whether a server answers there, as another window asks: it connects, and leaves."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(socket_path(data))) == 0
+
+
 async def _until(true: Any) -> None:
     with anyio.fail_after(60):
         while not true():  # noqa: ASYNC110 - of another process
@@ -370,7 +376,7 @@ async def test_prompts_and_answers_are_paired_as_they_belong(tmp_path: Path, ord
 async def test_a_turn_waits_for_a_later_stop_and_a_prompt_for_its_answer(tmp_path: Path) -> None:
     store = FakeNativeStore()
     async with hooks_answered(FakeBackend(store), tmp_path):
-        await _until(lambda: socket_path(tmp_path).exists())
+        await _until(lambda: _looked(tmp_path))
         put(tmp_path, report("prompt", "Q1"), report("prompt", "Q2"), report("stop", "A1"))
         put(
             tmp_path,
@@ -468,7 +474,7 @@ async def test_of_two_windows_exactly_one_answers_and_the_other_takes_over(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(first)
-        await _until(lambda: socket_path(tmp_path).exists())
+        await _until(lambda: _looked(tmp_path))
         async with hooks_answered(FakeBackend(stores[1]), tmp_path):
             for number in range(20):
                 put(tmp_path, report("prompt", f"Q{number}", f"s{number}"), report("end", "", f"s{number}"))
@@ -476,7 +482,7 @@ async def test_of_two_windows_exactly_one_answers_and_the_other_takes_over(
             assert [len(store.rows) for store in stores] == [20, 0]
             ended.set()
             await gone.wait()
-            await _until(lambda: socket_path(tmp_path).exists())
+            await _until(lambda: _looked(tmp_path))
             put(tmp_path, report("prompt", "later"), report("end"))
             await anyio.to_thread.run_sync(_ask, tmp_path)
             assert said_in(stores[1]) == ["later"]
@@ -486,9 +492,7 @@ async def test_a_window_that_looks_who_is_there_is_no_line_of_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with hooks_answered(FakeBackend(), tmp_path):
-        await _until(lambda: socket_path(tmp_path).exists())
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(socket_path(tmp_path)))
+        await _until(lambda: _looked(tmp_path))
         await anyio.to_thread.run_sync(_ask, tmp_path)
     assert [record for record in caplog.records if record.name == "memslot.hosts"] == []
 

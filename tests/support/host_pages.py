@@ -1,8 +1,17 @@
-"""What docs/hosts.md and the pages below it say of every host, in the words of the suite's declarations."""
+"""What docs/hosts.md and the pages below it say of every host, in the words of the suite's declarations.
+
+``python tests/support/host_pages.py NAME`` writes the table into docs/hosts.md and prints the block of a page.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
+from pathlib import Path
+
 from memory.hosts._table import HOSTS, Host
+
+PAGE = Path(__file__).parents[2] / "docs" / "hosts.md"
 
 
 def table() -> str:
@@ -31,3 +40,16 @@ def block(host: Host) -> str:
 
 
 _NOT_RUN = "<!-- not run: tests/hosts/follow_pages.py follows it in an empty environment -->"
+
+
+def main() -> None:
+    page = PAGE.read_text("utf-8")
+    PAGE.write_text(
+        re.sub(r"^\| Host \| Tested .*?(?=\n\n)", lambda _: table(), page, flags=re.S | re.M), "utf-8"
+    )
+    for name in sys.argv[1:]:
+        sys.stdout.write(f"{block(HOSTS[name])}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 import yaml
+from backends import of_backend
 from cli_support import error_line, invoke
 
 from memory import ConfigError
@@ -38,6 +39,7 @@ def test_setup_asks_writes_checks_and_ends_with_what_to_try(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("terminal")
 def test_setup_asks_for_what_a_memory_requires(tmp_path: Path) -> None:
+    of_backend("honcho")
     path = tmp_path / "memslot.yaml"
     result = invoke(
         "setup",
@@ -65,6 +67,8 @@ def test_setup_names_a_host_it_does_not_know(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", ["graphiti", "full_history", "honcho", "memos", "stigmem"])
 def test_another_memory_keeps_scope_budget_policy_and_variables(backend: str, tmp_path: Path) -> None:
+    if backend != "full_history":
+        of_backend(backend)
     old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
     old.write_text(
         """
@@ -102,6 +106,7 @@ def test_what_reads_like_a_date_is_carried_as_the_text_it_is(tmp_path: Path) -> 
 
 
 def test_a_configuration_that_does_not_load_is_carried_nowhere(tmp_path: Path) -> None:
+    of_backend("honcho")
     old = tmp_path / "old.yaml"
     old.write_text("memory: {backend: mem0, scop: {}}", encoding="utf-8")
     assert "scop" in error_line(
