@@ -1,4 +1,4 @@
-"""What rolling_summary keeps of a scope: memory and how far it reaches are written together or not at all."""
+"""What rolling_summary keeps of a scope. The memory and how far it reaches are written in one transaction."""
 
 from __future__ import annotations
 
@@ -7,38 +7,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
-from hashlib import blake2b
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import anyio
 from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter
 
-from conditions._storage import (
-    Known,
-    open_scope_file,
-    parse_event,
-    remove_scope_file,
-    said,
-    scope_file_exists,
-    write,
-)
+from conditions._storage import Known, Saved, ScopeTables, said
 from memory import BackendError, MemoryEvent, MemoryScope, MemslotError, TokenCounter
-from memory.adapter import BackendProtocolError, Durability, SqliteFile, SqliteLayout, StoreError
-
-_LAYOUT = SqliteLayout(
-    what="rolling summary",
-    application_id=0x6D656D72,
-    version=1,
-    tables="""
-CREATE TABLE events (seq INTEGER PRIMARY KEY, content TEXT NOT NULL, digest BLOB NOT NULL);
-CREATE TABLE history (seq INTEGER PRIMARY KEY, content TEXT NOT NULL, digest BLOB NOT NULL);
-CREATE TABLE summary (seq INTEGER PRIMARY KEY, content TEXT NOT NULL, digest BLOB NOT NULL);
-""",
-    full="the event was not kept",
-)
+from memory.adapter import BackendProtocolError, StoreError
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +75,27 @@ _PROGRESS = TypeAdapter(Progress)
 
 
 class Notebook:
-    """The state of one scope. Holders of ``lock`` may change it; reading needs no lock."""
+    """The state of one scope. Holders of ``lock`` may change it; reading needs no lock.
 
-    def __init__(self, scope: MemoryScope, counter: TokenCounter, path: Path, durability: Durability) -> None:
+    Other processes may use the scope, too. Each change is made only if nobody else has made one meanwhile.
+
+    Args:
+        scope: whose it is.
+        counter: measures messages and the memory.
+        tables: where it is kept.
+    """
+
+    def __init__(self, scope: MemoryScope, counter: TokenCounter, tables: ScopeTables) -> None:
         self.lock = anyio.Lock()
+        self._scope = scope
+        self._counter = counter
+        self._tables = tables
+        self._rests_until = 0.0
+        self._clear()
+
+    def _clear(self) -> None:
+        self.version = ""
+        self.unreadable: list[int] = []  # numbers of rows
         self.memory = ""
         self.history: list[str] = []
         self.pending: list[Line] = []
@@ -111,22 +105,26 @@ class Notebook:
         self.progress = Progress()
         self.events: dict[str, Known] = {}
         self.waiting: dict[str, int] = {}  # how many messages of each event are pending
-        self._scope = scope
-        self._counter = counter
-        self._path = path
-        self._durability = durability
-        self._file: SqliteFile | None = None
         self.memory_tokens = 0
         self._pending_tokens = 0
-        self._rests_until = 0.0
 
     @property
     def tokens(self) -> int:
         return self.memory_tokens + self._pending_tokens
 
-    async def add(self, event: MemoryEvent) -> None:
-        await self._keep(("INSERT INTO events VALUES (NULL, ?, ?)", event.model_dump_json()))
-        self._take(event)
+    async def add(self, event: MemoryEvent) -> bool:
+        """Keep an event; False where its id is known."""
+        while event.event_id not in self.events:
+            before = self.version
+            changed = await self._tables.add_if(before, event)
+            if changed is not None and self.version == before:
+                self.version = changed
+                self._take(event)
+                return True
+            await self.refresh()  # another process has changed the scope, or a reader was here meanwhile
+            if changed is not None:
+                return True
+        return False
 
     def _take(self, event: MemoryEvent) -> None:
         known = self.events[event.event_id] = Known.of(event)
@@ -141,43 +139,43 @@ class Notebook:
             self._pending_tokens += self.costs[-1]
         self.waiting[event.event_id] = len(event.messages)
 
-    def load(self) -> None:
-        """Take up what an earlier process left; nothing where there is no file. Blocks."""
-        if not scope_file_exists(self._path):
+    async def refresh(self) -> None:
+        """Read the scope anew where another process has changed it.
+
+        Raises:
+            StoreError: its progress is not as it was written.
+        """
+        if await self._tables.version(self._scope) == self.version:
             return
-        file = open_scope_file(self._path, _LAYOUT, self._durability)
+        saved, rows = await self._tables.load(self._scope)
         try:
-            for event in _contents(file, "events"):
-                self._take(parse_event(event, self._scope, self._path.name))
-            self.history = _contents(file, "history")
-            if summary := _contents(file, "summary"):
-                progress, memory = summary
-                self._set(_PROGRESS.validate_json(progress), memory)
-        except BaseException as error:
-            file.close()
-            if isinstance(error, ValueError):
-                changed = f"{self._path.name} is not as it was written"
-                raise StoreError(f"{changed}; restore it from a copy, or reset the scope") from None
-            raise
-        self._drop(self.progress.consolidated)
-        self._file = file
+            progress = _PROGRESS.validate_json(saved.progress)
+        except ValueError:
+            changed = "condition_scopes: a summary's progress is not as it was written"
+            raise StoreError(f"{changed}; restore the store from a copy, or reset the scope") from None
+        self._clear()
+        worked_off, readable = progress.consolidated, 0
+        for row, event in rows:
+            if event is None:
+                self.unreadable.append(row.seq)
+            else:
+                self._take(event)
+                readable += min(worked_off, row.messages)
+            worked_off -= min(worked_off, row.messages)
+        self.history = saved.history
+        self._set(progress, saved.summary)
+        self._drop(readable)
+        self.version = saved.version
 
-    def problem(self) -> str | None:
-        """What became of the file since it was opened here, if anything did."""
-        try:
-            if self._file is not None:
-                self._file.check()
-        except StoreError as error:
-            return str(error)
-        return None
+    async def commit(self, version: str, count: int, draft: Draft) -> None:
+        """Keep a summary of the first ``count`` pending messages, unless another process was faster.
 
-    def warnings(self) -> list[str]:
-        problem, lost = self.problem(), self._file.warnings() if self._file else []
-        return [*([problem] if problem else []), *lost]
-
-    async def commit(self, count: int, draft: Draft) -> None:
+        Args:
+            version: of the notebook when the summary was begun.
+        """
         known = {**self.progress.sources, **draft.sources}
         await self._save(
+            version,
             count,
             draft.history_entry,
             draft.memory.strip(),
@@ -186,13 +184,13 @@ class Notebook:
             sources={line: known[line] for line in draft.memory.splitlines() if line in known},
         )
 
-    async def archive_raw(self, count: int) -> None:
+    async def archive_raw(self, version: str, count: int) -> None:
         """Give up summarising the first ``count`` pending messages: they go into the history as they are."""
         now, lines = self.progress, self.pending[:count]
         head = f"[{lines[0].of.timestamp:%Y-%m-%d %H:%M}] [RAW] {count} messages"
         entry = "\n".join((head, *(line.render() for line in lines)))
         changes = {"raw_archived": now.raw_archived + count, "last_error": now.last_error}
-        await self._save(count, entry, self.memory, **changes)
+        await self._save(version, count, entry, self.memory, **changes)
 
     def note_failure(self, error: MemslotError) -> int:
         """Count a failed attempt, and return how many there have been in a row."""
@@ -214,7 +212,7 @@ class Notebook:
         self._rests_until = time.monotonic() + pause_s
 
     def rest(self, pause_s: float) -> None:
-        """After a failure: what failed is not asked again at once, and each time later."""
+        """Try the failed summary again only after a pause, which doubles with each failure in a row."""
         pause_s = max(self.progress.retry_after_s, pause_s * 2 ** (self.progress.failures - 1))
         self._rests_until = time.monotonic() + pause_s
 
@@ -223,57 +221,30 @@ class Notebook:
         """Seconds until a failed summary may be tried again."""
         return max(0.0, self._rests_until - time.monotonic())
 
-    def clear(self) -> int | None:
-        """How many events are gone; None where a file is that was never read."""
-        unread = self._file is None and scope_file_exists(self._path)
-        removed = None if unread else len(self.events)
-        self.close()
-        remove_scope_file(self._path)
-        self.events.clear()
-        self.history.clear()
-        self._set(Progress(), "")
-        self._drop(len(self.pending))
+    async def clear(self) -> int:
+        """Delete all of the scope; how many events it had."""
+        removed = await self._tables.clear(self._scope)
+        self._clear()
         return removed
 
-    def close(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+    async def is_empty(self) -> bool:
+        return not await self._tables.version(self._scope)
 
-    @property
-    def is_empty(self) -> bool:
-        left = self.memory or self.history or self.pending or self.events
-        return not left and not scope_file_exists(self._path)
-
-    async def _save(self, count: int, history_entry: str, memory: str, **changes: Any) -> None:
+    async def _save(self, version: str, count: int, history_entry: str, memory: str, **changes: Any) -> None:
         """The first ``count`` pending messages are worked off, with these ``changes`` of the progress."""
         fresh: dict[str, Any] = {"failures": 0, "last_error": "", "retry_after_s": 0.0}
         consolidated = self.progress.consolidated + count
         progress = replace(self.progress, consolidated=consolidated, **fresh | changes)
         entry = re.sub(r"\n\s*\n", "\n", history_entry.strip())
-        replacing = "INSERT OR REPLACE INTO summary VALUES"
-        await self._keep(
-            ("INSERT INTO history VALUES (NULL, ?, ?)", entry),
-            (f"{replacing} (0, ?, ?)", _PROGRESS.dump_json(progress).decode()),
-            (f"{replacing} (1, ?, ?)", memory),
-        )
+        saved = Saved(version, _PROGRESS.dump_json(progress).decode(), memory, [entry])
+        changed = await self._tables.save(self._scope, saved)
+        if changed is None or self.version != version:
+            await self.refresh()
+            return
+        self.version = changed
         self.history.append(entry)
         self._set(progress, memory)
         self._drop(count)
-
-    async def _keep(self, *statements: tuple[str, str]) -> None:
-        """Each of these with its content, and the content's digest."""
-        if self._file is None:
-            self._file = open_scope_file(self._path, _LAYOUT, self._durability)
-        self._file.check()
-        file = self._file
-
-        def keep() -> None:
-            with file.transaction():
-                for statement, content in statements:
-                    file.db.execute(statement, (content, _digest(content)))
-
-        await write(partial(file.sync, keep), self._durability)
 
     def _set(self, progress: Progress, memory: str) -> None:
         self.progress = progress
@@ -289,18 +260,6 @@ class Notebook:
         del self.pending[:count], self.costs[:count]
         self.earlier = max(0, self.earlier - count)
         self.last_user = max(-1, self.last_user - count)
-
-
-def _digest(content: str) -> bytes:
-    return blake2b(content.encode(), digest_size=16).digest()
-
-
-def _contents(file: SqliteFile, table: str) -> list[str]:
-    """What a table holds, in order; ValueError where a row is not as it was written."""
-    rows = file.sync(lambda: file.db.execute(f"SELECT content, digest FROM {table} ORDER BY seq").fetchall())
-    if any(_digest(content) != digest for content, digest in rows):
-        raise ValueError
-    return [content for content, _ in rows]
 
 
 UpdatePolicy = Literal["after_accumulation_session", "token_threshold"]
@@ -334,22 +293,24 @@ class Consolidation:
                     return
 
     async def some(self, notebook: Notebook, due: int) -> bool:
-        """Work off some of the first ``due`` messages; False if none was. After three failures in a row they
-        go into the history as they are, as Nanobot did it."""
+        """Work off some of the first ``due`` messages; False if none was.
+
+        After three failures in a row they go into the history as they are, as in Nanobot.
+        """
         count = _cut_within(notebook, due, self.window)
-        lines = notebook.pending[:count]
+        version, lines = notebook.version, notebook.pending[:count]
         try:
             draft = await self.summariser.summarise(notebook.memory, notebook.progress.sources, lines)
             if self.read_only:  # the mode changed while the model was thinking
                 return False
-            await notebook.commit(count, draft)
+            await notebook.commit(version, count, draft)
         except MemslotError as error:
             failures = notebook.note_failure(error)
             notebook.rest(self.pause_s)
             if failures < _ATTEMPTS or self.read_only:
                 return False
             try:
-                await notebook.archive_raw(count)
+                await notebook.archive_raw(version, count)
             except MemslotError as unwritten:  # a full disk, say; the event is kept all the same
                 notebook.note_failure(unwritten)
                 return False
@@ -357,8 +318,10 @@ class Consolidation:
 
 
 def _cut_freeing(notebook: Notebook, tokens: int) -> int:
-    """How many messages to work off so that ``tokens`` become free, up to a message of the user: the last
-    such place where there are too few, 0 where there is none."""
+    """How many messages to work off so that ``tokens`` become free. The cut is before a message of the user.
+
+    If no cut frees enough, the last one counts; 0 if there is none.
+    """
     cut = freed = 0
     for index, cost in enumerate(notebook.costs if notebook.last_user > 0 else ()):
         if index and notebook.pending[index].role == "user":
@@ -370,8 +333,10 @@ def _cut_freeing(notebook: Notebook, tokens: int) -> int:
 
 
 def _cut_within(notebook: Notebook, due: int, window: int) -> int:
-    """How many of the first ``due`` messages fit ``window`` tokens together with the memory, at least one;
-    where not all do, up to a message of the user, if there is one."""
+    """How many of the first ``due`` messages fit ``window`` tokens together with the memory; at least one.
+
+    If not all fit, the cut is before a message of the user, where there is one.
+    """
     room = window - notebook.memory_tokens
     fits = 0
     for cost in islice(notebook.costs, due):

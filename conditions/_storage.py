@@ -1,153 +1,263 @@
-"""What conditions keep on disk: a directory with one owner, in it a file of each scope."""
+"""What conditions keep of a scope, in tables of the memory's store."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from sys import intern
-from typing import Any, TypeVar
+from typing import Any
+from uuid import uuid4
 
-import anyio
 import anyio.to_thread
 from pydantic import ValidationError
 
-from memory import BackendUnavailable, IsolationError, MemoryEvent, MemoryScope, Message
-from memory.adapter import (
-    AppendLog,
-    Durability,
-    FileLock,
-    IdAlphabet,
-    NativeWorker,
-    ScopeEncoder,
-    SqliteFile,
-    SqliteLayout,
-    StoreError,
+from memory import MemoryEvent, MemoryScope, Message
+from memory.adapter.stores import Durability, Store, Tables, scope_key
+
+TABLES = Tables(
+    "conditions",
+    1,
+    """
+CREATE TABLE IF NOT EXISTS condition_scopes (
+    provider TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    version TEXT NOT NULL DEFAULT '',
+    messages INTEGER NOT NULL DEFAULT 0,
+    progress TEXT NOT NULL DEFAULT '{}',
+    summary TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (provider, scope)
+);
+CREATE TABLE IF NOT EXISTS condition_events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    provider TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    event_id TEXT NOT NULL,
+    said_at INTEGER NOT NULL,
+    messages INTEGER NOT NULL,
+    event TEXT NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS condition_event_ids ON condition_events (provider, scope, event_id);
+CREATE INDEX IF NOT EXISTS condition_event_times ON condition_events (provider, scope, said_at, seq);
+CREATE TABLE IF NOT EXISTS condition_history (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    provider TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    entry TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS condition_history_order ON condition_history (provider, scope, seq);
+""",
 )
-from memory.adapter.stores import create_directory
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_SCOPE = "provider = ? AND scope = ?"
 
-T = TypeVar("T")
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An event as it is stored.
+
+    Attributes:
+        said_at: its timestamp, in microseconds since 1970.
+        event: JSON text.
+    """
+
+    seq: int
+    said_at: int
+    messages: int
+    event: str
 
 
-class OwnedDirectory:
-    """A condition's ``path``, which one condition at a time may use."""
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What is stored of a scope beside its events.
 
-    def __init__(self, root: Path, owner: str) -> None:
-        self.root = root
-        # Case-insensitive file systems: capitals are escaped. No dots, so never "..".
-        self._names = ScopeEncoder(IdAlphabet(safe="-_", escape="%", separator="+", max_length=200))
-        self._lock = FileLock(
-            root / f".{owner}.lock",
-            what=f"the directory of memory.conditions.{owner}.path",
-            instead="choose another path",
+    Attributes:
+        version: another one after each change, whichever process makes it.
+        progress: JSON text of the summariser's progress.
+    """
+
+    version: str
+    progress: str
+    summary: str
+    history: list[str]
+
+
+class ScopeTables:
+    """The rows of one condition.
+
+    Args:
+        store: the memory's store; a handle of its own is opened on it.
+        provider: name of the condition.
+        durability: what an acknowledged write survives.
+
+    Attributes:
+        store: that handle.
+
+    Every method raises StoreError where the store cannot be used.
+    """
+
+    def __init__(self, store: Store, provider: str, durability: Durability) -> None:
+        self.store = store.handle(TABLES, lost="the event was not kept", durability=durability)
+        self._provider = provider
+
+    async def check(self) -> None:
+        """See that the store can be used."""
+        await self.store.run(lambda db: db.execute("SELECT 1 FROM condition_scopes LIMIT 1").fetchone())
+
+    async def add(self, event: MemoryEvent) -> tuple[int, bool]:
+        """Keep an event, unless its id is known; how many messages are kept by its id, and whether it is new."""
+        return await self.store.run(partial(self._add, event=event))
+
+    async def add_if(self, version: str, event: MemoryEvent) -> str | None:
+        """Keep an event unless the scope has another version; its new version, or None where it has another."""
+
+        def add(db: Any) -> str | None:
+            changed = self._change(db, event.scope, version)
+            if changed is not None:
+                self._add(db, event)
+            return changed
+
+        return await self.store.run(add)
+
+    async def messages_of(self, event: MemoryEvent) -> int | None:
+        """How many messages of an event are kept by its id; None where it is unknown."""
+        statement = f"SELECT messages FROM condition_events WHERE {_SCOPE} AND event_id = ?"
+        values = (*self._key(event.scope), event.event_id)
+        row = await self._first(statement, values)
+        return None if row is None else int(row[0])
+
+    async def count(self, scope: MemoryScope | None = None) -> int:
+        """How many messages of a scope, or of all, are kept."""
+        where, values = ("provider = ?", (self._provider,)) if scope is None else (_SCOPE, self._key(scope))
+        row = await self._first(f"SELECT sum(messages) FROM condition_scopes WHERE {where}", values)
+        return int(row[0] or 0) if row else 0
+
+    async def before(self, scope: MemoryScope, last: Row | None, limit: int) -> list[Row]:
+        """Events in reverse order of their times, and of their arrival where times are equal; after ``last``."""
+        further = "" if last is None else "AND (said_at, seq) < (?, ?)"
+        after = () if last is None else (last.said_at, last.seq)
+        statement = (
+            f"SELECT seq, said_at, messages, event FROM condition_events WHERE {_SCOPE} {further} "
+            "ORDER BY said_at DESC, seq DESC LIMIT ?"
         )
+        if not self.store.begun:
+            return []
+        rows = await self.store.run(
+            lambda db: db.execute(statement, (*self._key(scope), *after, limit)).fetchall(), writes=False
+        )
+        return [Row(*row) for row in rows]
 
-    def file(self, scope: MemoryScope, suffix: str) -> Path:
-        return self.root / f"{self._names.encode(scope)['id']}{suffix}"
+    async def version(self, scope: MemoryScope) -> str:
+        """The version of a scope; empty where nothing of it is kept."""
+        row = await self._first(f"SELECT version FROM condition_scopes WHERE {_SCOPE}", self._key(scope))
+        return row[0] if row else ""
 
-    def take(self) -> None:
-        """Become its owner; once more, where it was removed meanwhile. Idempotent."""
-        if not self._lock.held:
-            with _writing(self.root):
-                create_directory(self.root)
-                self._lock.acquire()
+    async def load(self, scope: MemoryScope) -> tuple[Saved, list[tuple[Row, MemoryEvent | None]]]:
+        """All of a scope: what is beside its events, and its rows as they arrived; None for an unreadable one."""
+        key = self._key(scope)
 
-    def release(self) -> None:
-        self._lock.release(remove=True)
+        def load(db: Any) -> tuple[Saved, list[tuple[Row, MemoryEvent | None]]]:
+            select = f"SELECT version, progress, summary FROM condition_scopes WHERE {_SCOPE}"
+            version, progress, summary = db.execute(select, key).fetchone() or ("", "{}", "")
+            select = f"SELECT entry FROM condition_history WHERE {_SCOPE} ORDER BY seq"
+            history = [row[0] for row in db.execute(select, key).fetchall()]
+            select = f"SELECT seq, said_at, messages, event FROM condition_events WHERE {_SCOPE} ORDER BY seq"
+            rows = [Row(*row) for row in db.execute(select, key).fetchall()]
+            saved = Saved(version, progress, summary, history)
+            return saved, [(row, event_in(row, scope)) for row in rows]
+
+        # On a thread, because a long history takes seconds to parse. In a transaction: all is of one version.
+        return await anyio.to_thread.run_sync(lambda: self.store.call(load))
+
+    async def save(self, scope: MemoryScope, saved: Saved) -> str | None:
+        """Keep a progress, a summary and further history; the new version, or None where the scope has another."""
+        key = self._key(scope)
+
+        def save(db: Any) -> str | None:
+            if (version := self._change(db, scope, saved.version)) is not None:
+                assign = f"UPDATE condition_scopes SET progress = ?, summary = ? WHERE {_SCOPE}"
+                db.execute(assign, (saved.progress, saved.summary, *key))
+                for entry in saved.history:
+                    insert = "INSERT INTO condition_history (provider, scope, entry) VALUES (?, ?, ?)"
+                    db.execute(insert, (*key, entry))
+            return version
+
+        return await self.store.run(save)
+
+    async def clear(self, scope: MemoryScope) -> int:
+        """Delete all of a scope; how many events it had."""
+        key = self._key(scope)
+
+        def clear(db: Any) -> int:
+            db.execute(f"DELETE FROM condition_scopes WHERE {_SCOPE}", key)
+            db.execute(f"DELETE FROM condition_history WHERE {_SCOPE}", key)
+            return int(db.execute(f"DELETE FROM condition_events WHERE {_SCOPE}", key).rowcount)
+
+        if not self.store.begun:
+            return 0
+        removed = await self.store.run(clear)
+        await anyio.to_thread.run_sync(self.store.fold)
+        return removed
+
+    def _add(self, db: Any, event: MemoryEvent) -> tuple[int, bool]:
+        key, messages = self._key(event.scope), len(event.messages)
+        # This row is first: on a server, writers of one scope wait for each other, so numbers follow arrival.
+        db.execute(
+            "INSERT INTO condition_scopes (provider, scope, messages) VALUES (?, ?, ?) ON CONFLICT "
+            "(provider, scope) DO UPDATE SET messages = condition_scopes.messages + excluded.messages",
+            (*key, messages),
+        )
+        said_at = (event.timestamp - _EPOCH) // _MICROSECOND
+        new = db.execute(
+            "INSERT INTO condition_events (provider, scope, event_id, said_at, messages, event) "
+            "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (*key, event.event_id, said_at, messages, event.model_dump_json()),
+        ).rowcount
+        if new:
+            return messages, True
+        db.execute(f"UPDATE condition_scopes SET messages = messages - ? WHERE {_SCOPE}", (messages, *key))
+        select = f"SELECT messages FROM condition_events WHERE {_SCOPE} AND event_id = ?"
+        return int(db.execute(select, (*key, event.event_id)).fetchone()[0]), False
+
+    def _change(self, db: Any, scope: MemoryScope, version: str) -> str | None:
+        """Give a scope a new version; None where it has another than ``version``."""
+        key, changed = self._key(scope), uuid4().hex
+        if not version:
+            db.execute(
+                "INSERT INTO condition_scopes (provider, scope) VALUES (?, ?) ON CONFLICT DO NOTHING", key
+            )
+        update = f"UPDATE condition_scopes SET version = ? WHERE {_SCOPE} AND version = ?"
+        return changed if db.execute(update, (changed, *key, version)).rowcount else None
+
+    async def _first(self, statement: str, values: Sequence[Any]) -> Any:
+        """The first row of an answer; None where there is none. Creates no file."""
+        if not self.store.begun:
+            return None
+        return await self.store.run(lambda db: db.execute(statement, values).fetchone(), writes=False)
+
+    def _key(self, scope: MemoryScope) -> tuple[str, str]:
+        return self._provider, scope_key(scope)
 
 
-async def write(call: Callable[[], T], durability: Durability) -> T:
-    """A write that flushes the disk goes to its end on a thread; any other takes microseconds, here."""
-    if durability == "process":
-        return call()
-    with anyio.CancelScope(shield=True):
-        result = await anyio.to_thread.run_sync(call)
-    return result
-
-
-async def read_off_loop(read: Callable[[], T]) -> T:
-    """On a thread: a long history takes seconds to parse."""
-    worker = NativeWorker(name="memslot-history")
+def event_in(row: Row, scope: MemoryScope) -> MemoryEvent | None:
+    """The event of a row; None where it is not as it was written."""
     try:
-        return await worker.run(read)
-    finally:
-        await worker.aclose()
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise BackendUnavailable(
-            f"{path.name} cannot be written ({error.strerror})",
-            diagnostics={"exception": type(error).__name__, "errno": error.errno},
-            sent=False,
-        ) from error
-
-
-class EventLog(AppendLog):
-    def __init__(self, path: Path, scope: MemoryScope, durability: Durability) -> None:
-        super().__init__(path, durability=durability)
-        self._scope = scope
-
-    def events(self) -> list[MemoryEvent]:
-        return [parse_event(line, self._scope, self.path.name) for line in self.load()]
-
-    def add(self, event: MemoryEvent) -> None:
-        with _writing(self.path):
-            self.append(event.model_dump_json().encode())
-
-
-def parse_event(text: str | bytes, scope: MemoryScope, file: str) -> MemoryEvent:
-    try:
-        event = MemoryEvent.model_validate_json(text)
+        event = MemoryEvent.model_validate_json(row.event)
     except ValidationError:
-        raise StoreError(
-            f"{file} holds what is no event; restore it from a copy, or reset the scope"
-        ) from None
-    if event.scope != scope:
-        raise IsolationError(f"{file} belongs to another scope")
-    return event
+        return None
+    return event if event.scope == scope else None
 
 
-def open_scope_file(path: Path, layout: SqliteLayout, durability: Durability) -> SqliteFile:
-    """A new one is made beside its place and then renamed, so that a kill leaves it whole or not at all."""
-    new, gone = (path.with_name(f"{path.name}.{suffix}") for suffix in ("new", "gone"))
-    with _writing(path):
-        if gone.exists():
-            remove_scope_file(path)
-        if not path.exists():
-            if left := [file.name for file in SqliteFile.beside(path) if file.exists()]:
-                raise StoreError(
-                    f"{path.name} is missing beside {left[0]}; restore it from a copy, or reset the scope"
-                )
-            for left_over in (*SqliteFile.beside(new), new):
-                left_over.unlink(missing_ok=True)
-            SqliteFile(new, layout, durability).close()
-            os.replace(new, path)
-    return SqliteFile(path, layout, durability)
-
-
-def scope_file_exists(path: Path) -> bool:
-    """Whether there is anything of it, also of a removal that was interrupted."""
-    files = (path, *SqliteFile.beside(path), path.with_name(f"{path.name}.gone"))
-    return any(file.exists() for file in files)
-
-
-def remove_scope_file(path: Path) -> None:
-    """Whatever it holds. Interrupted after its first step, the next opening finishes it. Idempotent."""
-    new, gone = (path.with_name(f"{path.name}.{suffix}") for suffix in ("new", "gone"))
-    with _writing(path):
-        with suppress(FileNotFoundError):
-            os.replace(path, gone)
-        # A log goes before what it belongs to: the next file of this name must not be taken for its own.
-        for file in (*SqliteFile.beside(path), *SqliteFile.beside(new), new, gone):
-            file.unlink(missing_ok=True)
+def unreadable(rows: Sequence[int]) -> list[str]:
+    """A sentence for health and traces about rows that cannot be read."""
+    if not rows:
+        return []
+    numbers = ", ".join(str(number) for number in rows[:5]) + (", ..." if len(rows) > 5 else "")
+    what = f"{len(rows)} rows of condition_events cannot be read and are left out ({numbers})"
+    return [f"{what}; restore the store from a copy, or reset the scope"]
 
 
 def said(message: Message) -> str:
@@ -158,7 +268,7 @@ def said(message: Message) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Everything of an event but scope and words, in little memory: there may be hundreds of thousands."""
+    """An event without its scope and its words, in little memory."""
 
     event_id: str
     session_id: str

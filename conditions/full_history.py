@@ -1,19 +1,16 @@
-"""Everything that was said, in order, as far as the budget goes: the long-context control (spec section
-2.2)."""
+"""Everything that was said, in order, as far as the budget goes: the long-context control (spec section 2.2)."""
 
 from __future__ import annotations
 
-from bisect import insort
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
-from sys import intern
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pydantic import Field
 
 from conditions._control import ControlCondition
-from conditions._storage import EventLog, Known, OwnedDirectory, read_off_loop, said, write
+from conditions._storage import Known, Row, ScopeTables, event_in, said, unreadable
 from memory import (
     BackendHealth,
     ContextBudget,
@@ -29,23 +26,22 @@ from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
     ContextEntry,
-    DataPath,
-    Durability,
     PluginInfo,
     PluginOptions,
     entry_cost,
     hookimpl,
     section_overhead,
 )
+from memory.adapter.stores import Durability, Store
 
+_PAGE = 100  # events that are read at a time
+_REMEMBERED = 4096  # events whose parsed form and cost are kept
 _MAX_PASSED_OVER = 100  # messages larger than a whole budget: packing stays bounded
 
 
 class FullHistoryOptions(PluginOptions):
     """The block ``memory.conditions.full_history``."""
 
-    path: DataPath | None = None
-    """One JSONL file per scope, in a directory for one slot at a time. Default: ``<data_dir>/full_history``."""
     phrases: tuple[str, ...] = Field(default=(), repr=False)
     """Only messages that hold one of these are shown, ignoring case; empty: all. For controls of a benchmark."""
     durability: Durability = "process"
@@ -79,142 +75,152 @@ class _Turn:
         return {"id": self.native_id, "role": self.role, "text": self.text, **self.of.raw()}
 
 
-@dataclass(slots=True)
-class _Transcript:
-    """The history of one scope, sorted by time, and by arrival where the time is the same."""
+class _Packing:
+    """The newest turns that fit a budget.
 
-    log: EventLog
-    phrases: tuple[str, ...] = ()
-    turns: list[_Turn] = field(default_factory=list)
-    sizes: dict[str, int] = field(default_factory=dict)
+    Args:
+        budget: of the request.
+        counter: measures a turn.
+        overhead: tokens of the section around the turns.
 
-    def add(self, event: MemoryEvent) -> None:
-        known = Known.of(event)
-        for index, message in enumerate(event.messages):
-            name = intern(str(message.name)) if message.name else None
-            turn = _Turn(known, index, message.role, name, said(message))
-            if self.phrases and not any(phrase in turn.text.casefold() for phrase in self.phrases):
-                continue
-            insort(self.turns, turn, key=lambda turn: turn.of.timestamp)
-        self.sizes[known.event_id] = len(event.messages)
+    Attributes:
+        chosen: what fits, newest first.
+        seen: turns that were offered.
+        full: whether nothing more is taken.
+    """
 
-    def newest(self, budget: ContextBudget, counter: TokenCounter, overhead: int) -> list[_Turn]:
-        """The newest turns that fit, oldest first. One too large for any window is passed over."""
-        max_turns = len(self.turns) if budget.max_items is None else budget.max_items
-        if budget.max_tokens is None:
-            return self.turns[-max_turns:]
-        room = budget.max_tokens - overhead
-        chosen: list[_Turn] = []
-        spent = passed_over = 0
-        for turn in reversed(self.turns):
-            if len(chosen) == max_turns:
-                break
+    def __init__(self, budget: ContextBudget, counter: TokenCounter, overhead: int) -> None:
+        self.chosen: list[_Turn] = []
+        self.seen = 0
+        self.full = budget.max_items == 0
+        self._max_items = budget.max_items
+        self._room = None if budget.max_tokens is None else budget.max_tokens - overhead
+        self._counter = counter
+        self._spent = 0
+        self._passed_over = 0
+
+    def offer(self, turn: _Turn) -> None:
+        """Take the next older turn if it fits. One that is too large for any window is passed over."""
+        self.seen += 1
+        if self.full:
+            return
+        if self._room is not None:
             if turn.cost is None:
-                turn.cost = entry_cost(turn.entry(), counter)
-            if turn.cost > room:
-                passed_over += 1
-                if passed_over > _MAX_PASSED_OVER:
-                    break
-                continue
-            spent += turn.cost
-            if spent > room:
-                break
-            chosen.append(turn)
-        chosen.reverse()
-        return chosen
+                turn.cost = entry_cost(turn.entry(), self._counter)
+            if turn.cost > self._room:
+                self._passed_over += 1
+                self.full = self._passed_over > _MAX_PASSED_OVER
+                return
+            self._spent += turn.cost
+            if self._spent > self._room:
+                self.full = True
+                return
+        self.chosen.append(turn)
+        self.full = len(self.chosen) == self._max_items
 
 
 class FullHistory(ControlCondition):
-    def __init__(self, name: str, options: FullHistoryOptions, counter: TokenCounter, default: Path) -> None:
+    def __init__(self, name: str, options: FullHistoryOptions, counter: TokenCounter, store: Store) -> None:
         traits = AdapterTraits(
             kind="control",
             pet_observability="dated",
-            store=str(options.path or ""),
             recalls_writes=not options.phrases,  # else only texts with one of the phrases come back
         )
         super().__init__(name, traits)
-        self._directory = OwnedDirectory(options.path or default, name)
-        self._durability = options.durability
+        self.tables = ScopeTables(store, name, options.durability)
         self._phrases = tuple(phrase.casefold() for phrase in options.phrases)
         self._counter = counter
-        self._transcripts: dict[MemoryScope, _Transcript] = {}
+        self._unreadable: defaultdict[MemoryScope, set[int]] = defaultdict(set)
+        self._turns = lru_cache(_REMEMBERED)(self._parsed)
 
     async def start(self) -> None:
-        self._directory.take()
-
-    async def setup_scope(self, scope: MemoryScope) -> None:
-        await self._transcript(scope)
-
-    async def _transcript(self, scope: MemoryScope) -> _Transcript:
-        self._directory.take()
-        if scope not in self._transcripts:
-            transcript = _Transcript(self._log(scope), self._phrases)
-            for event in await read_off_loop(transcript.log.events):
-                if event.event_id not in transcript.sizes:
-                    transcript.add(event)
-            self._transcripts.setdefault(scope, transcript)
-        return self._transcripts[scope]
+        await self.tables.check()
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
-        transcript = await self._transcript(event.scope)
-        warnings = []
-        if event.event_id in transcript.sizes:
-            warnings.append("this event_id was recorded before; the first version is kept")
-        else:
-            await write(partial(transcript.log.add, event), self._durability)
-            transcript.add(event)
-        ids = [f"{event.event_id}/{index}" for index in range(transcript.sizes[event.event_id])]
+        messages, new = await self.tables.add(event)
+        warnings = [] if new else ["this event_id was recorded before; the first version is kept"]
+        ids = [f"{event.event_id}/{index}" for index in range(messages)]
         return self.receipt(event, "history.append", ids, warnings=warnings)
 
+    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
+        messages = await self.tables.messages_of(event)
+        return None if messages is None else tuple(f"{event.event_id}/{index}" for index in range(messages))
+
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
-        loaded = self._transcripts.get(request.scope)  # asking owns no directory
         overhead = section_overhead(self.backend_name, request.scope.label, self._counter)
-        turns = loaded.newest(request.budget, self._counter, overhead) if loaded else []
-        left_out = len(loaded.turns) - len(turns) if loaded else 0
+        packing = _Packing(request.budget, self._counter, overhead)
+        unread: set[int] = set()
+        last: Row | None = None
+        # With phrases, what is left out can only be counted by reading everything.
+        while not packing.full or self._phrases:
+            rows = await self.tables.before(request.scope, last, _PAGE)
+            for row in rows:
+                turns = self._turns(row, request.scope)
+                if turns is None:
+                    unread.add(row.seq)
+                for turn in reversed(turns or ()):
+                    packing.offer(turn)
+            if len(rows) < _PAGE:
+                break
+            last = rows[-1]
+        if unread:
+            self._unreadable[request.scope] |= unread
+        chosen = packing.chosen[::-1]
+        total = packing.seen if self._phrases else await self.tables.count(request.scope)
+        left_out = max(0, total - len(chosen))
         warnings = [f"the budget leaves out {left_out} older messages"] if left_out else []
-        problem = loaded.log.problem() if loaded else None
         return self.found(
             request,
             "history.tail",
-            tuple(turn.entry() for turn in turns),
+            tuple(turn.entry() for turn in chosen),
             {
-                "messages_total": len(turns) + left_out,
+                "messages_total": total,
                 "messages_left_out": left_out,
-                "messages": [turn.raw() for turn in turns],
+                "messages": [turn.raw() for turn in chosen],
             },
             consistency="committed",
             left_out_count=left_out,
-            warnings=(*warnings, *([problem] if problem else [])),
+            warnings=(*warnings, *unreadable(sorted(unread))),
         )
 
+    def _parsed(self, row: Row, scope: MemoryScope) -> tuple[_Turn, ...] | None:
+        """The turns of a row that may be shown; None where it cannot be read."""
+        if (event := event_in(row, scope)) is None:
+            return None
+        known = Known.of(event)
+        turns = (
+            _Turn(known, index, message.role, message.name, said(message))
+            for index, message in enumerate(event.messages)
+        )
+        return tuple(turn for turn in turns if self._is_shown(turn.text.casefold()))
+
+    def _is_shown(self, text: str) -> bool:
+        return not self._phrases or any(phrase in text for phrase in self._phrases)
+
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        log = self._log(scope)
-        log.remove()
-        transcript = self._transcripts.pop(scope, None)
+        removed = await self.tables.count(scope)
+        await self.tables.clear(scope)
+        self._turns.cache_clear()
+        self._unreadable.pop(scope, None)
         return ResetReceipt(
             scope=scope,
-            verified=scope not in self._transcripts and not log.path.exists(),
-            removed=len(transcript.turns) if transcript else None,
+            verified=not await self.tables.before(scope, None, 1),
+            removed=removed,
             trace=self.trace(scope, "history.clear"),
         )
 
     async def health(self) -> BackendHealth:
-        transcripts = list(self._transcripts.values())
-        logs = [transcript.log for transcript in transcripts]
-        kept = sum(len(transcript.turns) for transcript in transcripts)
+        await self.tables.check()
+        unread = sorted(row for rows in self._unreadable.values() for row in rows)
         return self.health_of(
-            status="degraded" if any(log.problem() or log.lost for log in logs) else "ok",
-            details={"kept_in": "JSONL files", "messages": kept},
-            warnings=tuple(warning for log in logs for warning in log.warnings()),
+            status="degraded" if unread else "ok",
+            details={"kept_in": "the memory's store", "messages": await self.tables.count()},
+            warnings=tuple(unreadable(unread)),
         )
 
     async def aclose(self) -> None:
-        self._transcripts.clear()
-        self._directory.release()
-
-    def _log(self, scope: MemoryScope) -> EventLog:
-        self._directory.take()
-        return EventLog(self._directory.file(scope, ".jsonl"), scope, self._durability)
+        self._turns.cache_clear()
+        self.tables.store.close()
 
 
 @hookimpl
@@ -230,5 +236,4 @@ def memslot_describe() -> PluginInfo:
 
 @hookimpl
 def memslot_create(settings: AdapterSettings[FullHistoryOptions]) -> FullHistory:
-    default = settings.data_dir / settings.name
-    return FullHistory(settings.name, settings.options, settings.token_counter, default)
+    return FullHistory(settings.name, settings.options, settings.token_counter, settings.store)

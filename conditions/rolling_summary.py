@@ -1,14 +1,17 @@
 """A running summary, rewritten as the conversation goes on: the file-memory control (spec section 2.2).
-Modelled on Nanobot v0.1.4.post5's MemoryConsolidator, which today's Nanobot no longer has. Deliberate
-differences: by default a session is summarised when it is over (spec section 8); only the memory is ever
-retrieved, never messages not summarised yet (fairness rule, spec section 2.2); what is left is summarised by
-``wait_until_ready``, because a session has ended wherever a test begins."""
+
+It is modelled on the MemoryConsolidator of Nanobot v0.1.4.post5, which today's Nanobot no longer has. It differs on
+purpose:
+
+- By default, a session is summarised when it is over (spec section 8).
+- Only the memory is retrieved, never messages that are not summarised yet (fairness rule, spec section 2.2).
+- ``wait_until_ready`` summarises what is left, because a session has ended wherever a test begins.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Literal
 
 import anyio
@@ -18,7 +21,7 @@ from conditions._control import ControlCondition, pack_document
 from conditions._extractive import ExtractiveSummariser
 from conditions._llm_summariser import LlmOptions, LlmSummariser
 from conditions._notebook import Consolidation, Notebook, Summariser, UpdatePolicy
-from conditions._storage import OwnedDirectory, read_off_loop
+from conditions._storage import ScopeTables, unreadable
 from memory import (
     AdapterMode,
     BackendHealth,
@@ -37,14 +40,13 @@ from memory import (
 from memory.adapter import (
     AdapterSettings,
     AdapterTraits,
-    DataPath,
-    Durability,
     Operation,
     PluginInfo,
     PluginOptions,
     hookimpl,
     section_overhead,
 )
+from memory.adapter.stores import Durability, Store
 
 # Nanobot v0.1.4.post6 keeps this much of the window free for the answer and for estimation errors.
 _RESERVED_TOKENS = 4096 + 1024
@@ -64,8 +66,6 @@ class RollingSummaryOptions(PluginOptions):
     """``extractive`` keeps sentences by simple rules, offline; ``llm`` asks the model under ``llm``."""
     llm: LlmOptions | None = None
     """The OpenAI-compatible endpoint of ``summariser: llm``."""
-    path: DataPath | None = None
-    """One SQLite file per scope, in a directory for one slot at a time. Default: ``<data_dir>/rolling_summary``."""
     durability: Durability = "process"
     """What an acknowledged event survives: the end of the ``process``, or a power cut of the ``machine`` too."""
 
@@ -94,7 +94,7 @@ class RollingSummary(ControlCondition):
         summariser: Summariser,
         counter: TokenCounter,
         write_deadline_s: float,
-        default: Path,
+        store: Store,
     ) -> None:
         super().__init__(
             name,
@@ -105,7 +105,6 @@ class RollingSummary(ControlCondition):
                 fallback_components=options.fallback_components,
                 native_queries=dict.fromkeys(("memory", "history", "pending"), Operation()),
                 counts_llm_calls=options.summariser == "llm",
-                store=str(options.path or ""),
             ),
         )
         self._options = options
@@ -116,25 +115,14 @@ class RollingSummary(ControlCondition):
         self._consolidation = Consolidation(
             summariser, options.update_policy, options.context_window_tokens - _RESERVED_TOKENS, _PAUSE_S
         )
-        self._directory = OwnedDirectory(options.path or default, name)
+        self.tables = ScopeTables(store, name, options.durability)
         self._notebooks: dict[MemoryScope, Notebook] = {}
 
-    def native_scope(self, scope: MemoryScope) -> Mapping[str, str]:
-        return {**super().native_scope(scope), "file": self._directory.file(scope, ".sqlite").name}
-
     async def start(self) -> None:
-        self._directory.take()
+        await self.tables.check()
 
     async def setup_scope(self, scope: MemoryScope) -> None:
-        await self._opened(scope)
-
-    async def _opened(self, scope: MemoryScope) -> Notebook:
-        self._directory.take()
-        if scope not in self._notebooks:
-            notebook = self._notebook(scope)
-            await read_off_loop(notebook.load)
-            self._notebooks.setdefault(scope, notebook)
-        return self._notebooks[scope]
+        self._notebooks.setdefault(scope, await self._notebook(scope))
 
     async def set_mode(self, mode: AdapterMode) -> ModeReceipt:
         """Becoming read-only ends the sessions: what is pending is summarised first, if there is time."""
@@ -149,21 +137,19 @@ class RollingSummary(ControlCondition):
         return await super().set_mode(mode)
 
     async def reset_scope(self, scope: MemoryScope) -> ResetReceipt:
-        notebook = self._notebook(scope)
-        self._directory.take()
+        notebook = self._notebooks.pop(scope, None) or Notebook(scope, self._counter, self.tables)
         async with notebook.lock:
-            removed = notebook.clear()
-            empty = notebook.is_empty
-            self._notebooks.pop(scope, None)
+            removed = await notebook.clear()
+            empty = await notebook.is_empty()
         trace = self.trace(scope, "memory.clear")
         return ResetReceipt(scope=scope, verified=empty, removed=removed, trace=trace)
 
     async def health(self) -> BackendHealth:
-        self._directory.take()
+        await self.tables.check()
         problem = await self._summariser.problem()
         warnings = [f"the summariser does not work: {problem}"] if problem else self._caveat()
-        changed = [warning for notebook in list(self._notebooks.values()) for warning in notebook.warnings()]
-        changed += self._unsummarised()
+        unread = [row for notebook in self._notebooks.values() for row in notebook.unreadable]
+        changed = [*unreadable(unread), *self._unsummarised()]
         return self.health_of(
             "unavailable" if problem else "degraded" if changed else "ok",
             details={
@@ -189,19 +175,16 @@ class RollingSummary(ControlCondition):
 
     async def aclose(self) -> None:
         await self._summariser.aclose()
-        while self._notebooks:
-            self._notebooks.popitem()[1].close()
-        self._directory.release()
+        self._notebooks.clear()
+        self.tables.store.close()
 
     async def record_event(self, event: MemoryEvent) -> WriteReceipt:
         """The event is kept before anything is summarised, so a summariser that fails loses nothing."""
-        notebook = await self._opened(event.scope)
+        notebook = self._notebooks.setdefault(event.scope, await self._notebook(event.scope))
         warnings: list[str] = []
         async with notebook.lock:
-            if event.event_id in notebook.events:
+            if not await notebook.add(event):
                 warnings.append("this event_id was recorded before; the first version is kept")
-            else:
-                await notebook.add(event)
             before = notebook.progress
             with anyio.move_on_after(self._write_limit_s) as limit:
                 await self._consolidation.due(notebook)
@@ -223,7 +206,7 @@ class RollingSummary(ControlCondition):
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
         """The long-term memory; never messages still pending."""
-        notebook = self._notebook(request.scope)
+        notebook = await self._notebook(request.scope)
         progress = notebook.progress
         entries, left_out = pack_document(
             notebook.memory,
@@ -238,8 +221,7 @@ class RollingSummary(ControlCondition):
             warnings.append(f"{len(notebook.pending)} messages are not summarised yet")
         if progress.raw_archived:
             warnings.append(f"{progress.raw_archived} messages could not be summarised")
-        if changed := notebook.problem():
-            warnings.append(changed)
+        warnings += unreadable(notebook.unreadable)
         if left_out:
             warnings.append(f"the budget leaves out {left_out} lines of the summary")
         return self.found(
@@ -265,7 +247,7 @@ class RollingSummary(ControlCondition):
         )
 
     async def readiness(self, scope: MemoryScope) -> BackendReadiness:
-        notebook = self._notebook(scope)
+        notebook = await self._notebook(scope)
         progress, waiting = notebook.progress, len(notebook.pending)
         because = f" ({progress.last_error})" if progress.last_error else ""
         state: Literal["ready", "pending", "failed"] = "pending" if waiting else "ready"
@@ -281,17 +263,17 @@ class RollingSummary(ControlCondition):
         )
 
     async def wait_until_ready(self, scope: MemoryScope, timeout_s: float) -> BackendReadiness:
-        notebook = self._notebooks.get(scope)
-        if notebook is not None:
-            with anyio.move_on_after(timeout_s):
-                async with notebook.lock:
-                    while notebook.pending and not self._consolidation.read_only:
-                        await anyio.sleep(notebook.rests_s)
-                        await self._consolidation.some(notebook, len(notebook.pending))
+        with anyio.move_on_after(timeout_s):
+            notebook = self._notebooks.setdefault(scope, await self._notebook(scope))
+            async with notebook.lock:
+                await notebook.refresh()
+                while notebook.pending and not self._consolidation.read_only:
+                    await anyio.sleep(notebook.rests_s)
+                    await self._consolidation.some(notebook, len(notebook.pending))
         return await self.readiness(scope)
 
     async def native_query(self, request: NativeQueryRequest) -> NativeQueryResult:
-        notebook = self._notebook(request.scope)
+        notebook = await self._notebook(request.scope)
         kept = {
             "memory": notebook.memory.splitlines(),
             "history": list(notebook.history),
@@ -300,12 +282,14 @@ class RollingSummary(ControlCondition):
         trace = self.trace(request.scope, request.operation)
         return NativeQueryResult(raw=kept[request.operation], trace=trace)
 
-    def _notebook(self, scope: MemoryScope) -> Notebook:
-        """The scope's notebook; an empty one, not kept, where nothing was written."""
-        if scope in self._notebooks:
-            return self._notebooks[scope]
-        path = self._directory.file(scope, ".sqlite")
-        return Notebook(scope, self._counter, path, self._options.durability)
+    async def _notebook(self, scope: MemoryScope) -> Notebook:
+        """The scope's notebook as it is now. One of a scope that was not set up is not kept."""
+        notebook = self._notebooks.get(scope) or Notebook(scope, self._counter, self.tables)
+        await notebook.refresh()
+        return notebook
+
+    async def find_event(self, event: MemoryEvent) -> tuple[str, ...] | None:
+        return None if await self.tables.messages_of(event) is None else (event.event_id,)
 
     def _caveat(self) -> list[str]:
         extractive = self._options.summariser == "extractive"
@@ -333,5 +317,5 @@ def memslot_create(settings: AdapterSettings[RollingSummaryOptions]) -> RollingS
         summariser = LlmSummariser(options.llm, options.max_tokens, counter, settings.name)
     else:
         summariser = ExtractiveSummariser(options.max_tokens, counter)
-    default, write_s = settings.data_dir / settings.name, settings.deadlines.get("write_s", math.inf)
-    return RollingSummary(settings.name, options, summariser, counter, write_s, default)
+    write_s = settings.deadlines.get("write_s", math.inf)
+    return RollingSummary(settings.name, options, summariser, counter, write_s, settings.store)

@@ -84,8 +84,6 @@ if TYPE_CHECKING:
     from memory.adapter._local import LocalEmbedder, load_model
     from memory.adapter._sdk import counted_openai
     from memory.slot.bounded_queue import BoundedQueue, RecentKeys
-    from memory.slot.files import AppendLog
-    from memory.slot.sqlite_file import SqliteFile, SqliteLayout
     from memory.storage.files import replace_file
     from memory.storage.store import Durability
 
@@ -97,7 +95,6 @@ __all__ = [
     "OPENAI_ERRORS",
     "AdapterSettings",
     "AdapterTraits",
-    "AppendLog",
     "AwareDatetime",
     "BackendAuthError",
     "BackendProtocolError",
@@ -134,8 +131,6 @@ __all__ = [
     "Sampling",
     "ScopeEncoder",
     "SequentialBulk",
-    "SqliteFile",
-    "SqliteLayout",
     "StoreError",
     "ShieldedCalls",
     "SynchronousWrites",
@@ -191,8 +186,6 @@ _LATE = {
     "memory.adapter._local": "LocalEmbedder load_model",
     "memory.adapter._sdk": "counted_openai",
     "memory.slot.bounded_queue": "BoundedQueue RecentKeys",
-    "memory.slot.files": "AppendLog",
-    "memory.slot.sqlite_file": "SqliteFile SqliteLayout",
     "memory.storage.files": "replace_file",
     "memory.storage.store": "Durability",
 }

@@ -10,14 +10,11 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
 
-from conditions._storage import OwnedDirectory
-from memory.adapter import AppendLog, SqliteFile
 from memory.testing import FAKE_KEY, ConformanceProfile
 
 
@@ -77,42 +74,36 @@ class NothingCanFail(ConformanceProfile):
     cannot_fail = "a text of the configuration is all there is"
 
 
-class InFiles(ConformanceProfile):
-    """Controls that keep their files in the data directory, on a disk that may fail."""
+class InTables(ConformanceProfile):
+    """Controls that keep their rows in the memory's store, which may fail."""
 
-    answers_at_once = "what is shown comes from memory, and a write is one call of the system"
-    places: tuple[tuple[Any, str], ...] = (
-        (AppendLog, "append"),
-        (AppendLog, "remove"),
-        (AppendLog, "problem"),
-    )
+    answers_at_once = "a write and a read are one statement of a local database"
 
     @contextmanager
     def native_fault(self, adapter: Any, kind: str) -> Iterator[None]:
         def fail(*given: Any, **named: Any) -> Any:
             raise OSError(errno.EIO, os.strerror(errno.EIO), f"{FAKE_KEY} {given}")
 
-        natives = [(owner, name, getattr(owner, name)) for owner, name in self.places]
-        for owner, name in self.places:
-            setattr(owner, name, fail)
+        store = adapter.tables.store
+        store.run = store.call = fail
         try:
             yield
         finally:
-            for owner, name, native in natives:
-                setattr(owner, name, native)
+            del store.run, store.call
 
     def fingerprint(self, adapter: Any) -> Any:
-        return {
-            str(path): path.read_bytes() for path in sorted(Path(self.data_dir).rglob("*")) if path.is_file()
-        }
+        def rows(db: Any) -> Any:
+            tables = ("condition_scopes", "condition_events", "condition_history")
+            return {table: db.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
+
+        return adapter.tables.store.call(rows)
 
 
-class RollingSummary(InFiles):
+class RollingSummary(InTables):
     """One document, which is a summary."""
 
     without_ids = {"native_id": "a summary is one text"}  # noqa: RUF012
     rewrites = "a summary keeps what it takes for important"
-    places = ((SqliteFile, "sync"), (SqliteFile, "check"), (OwnedDirectory, "take"))
     native_query = ("memory", {})
 
     def native_rows(self, raw: Any) -> list[Any]:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profiles import InFiles, Mem0, Mem0Infer, RollingSummary
+from profiles import InTables, Mem0, Mem0Infer, RollingSummary
 
 from memory import Deadlines, MemoryAdapter
 from memory.plugins.config import load_config
 from memory.plugins.registry import MemoryAdapterRegistry
-from memory.testing import FaultInjector, Fingerprint, Kit, MemoryContract, ScriptedLLM
+from memory.testing import FaultInjector, Kit, MemoryContract, ScriptedLLM
 
 
 def backend(name: str, **options: Any) -> dict[str, Any]:
@@ -79,62 +79,12 @@ class TestNoMemoryNamed(MemoryContract):
 
 class TestFullHistory(MemoryContract):
     config = condition("full_history")
-
-    @pytest.fixture
-    def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint:
-        return lambda: {
-            scope: [turn.raw() for turn in transcript.turns]
-            for scope, transcript in adapter._transcripts.items()
-            if transcript.turns
-        }
-
-
-@pytest.mark.thorough
-class TestFullHistoryOnDisk(TestFullHistory):
-    profile = InFiles
-    anyio_backends = ("asyncio",)
-
-    @pytest.fixture
-    def adapter_factory(self, tmp_path: Path) -> Callable[[], MemoryAdapter]:
-        settings = load_config(condition("full_history", path=str(tmp_path)))
-        return lambda: MemoryAdapterRegistry().create(settings)
-
-    @pytest.fixture
-    def fingerprint(self, tmp_path: Path) -> Fingerprint:
-        return lambda: files(tmp_path)
+    profile = InTables
 
 
 class TestRollingSummary(MemoryContract):
     config = condition("rolling_summary")
-    without_ids = {"native_id": "a summary is one text"}  # noqa: RUF012
-    rewrites = "a summary keeps what it takes for important"
-    native_query = ("memory", {})
-
-    def native_rows(self, raw: Any) -> list[Any]:
-        return [raw["memory"]]  # one document
-
-    @pytest.fixture
-    def fingerprint(self, adapter: MemoryAdapter) -> Fingerprint:
-        return lambda: {
-            scope: (book.memory, list(book.history), len(book.pending))
-            for scope, book in adapter._notebooks.items()
-            if book.memory or book.pending or book.history
-        }
-
-
-@pytest.mark.thorough
-class TestRollingSummaryOnDisk(TestRollingSummary):
     profile = RollingSummary
-    anyio_backends = ("asyncio",)
-
-    @pytest.fixture
-    def adapter_factory(self, tmp_path: Path) -> Callable[[], MemoryAdapter]:
-        settings = load_config(condition("rolling_summary", path=str(tmp_path)))
-        return lambda: MemoryAdapterRegistry().create(settings)
-
-    @pytest.fixture
-    def fingerprint(self, tmp_path: Path) -> Fingerprint:
-        return lambda: files(tmp_path)
 
 
 class TestStaticProfile(MemoryContract):
@@ -147,7 +97,3 @@ class TestOracleIpas(MemoryContract):
     config = condition(
         "oracle_ipas", matrix={"ada": {"work": {"tone": "formal"}, "personal": {"tone": "warm"}}}
     )
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

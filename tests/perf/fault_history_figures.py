@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / "contract"), str(ROOT / "support")]
 
 from fault_history import History, play  # noqa: E402
 from mutant_runs import FakeProfile  # noqa: E402
-from profiles import InFiles, Mem0  # noqa: E402
+from profiles import InTables, Mem0  # noqa: E402
 
 from memory.plugins.config import load_config  # noqa: E402
 from memory.plugins.registry import MemoryAdapterRegistry  # noqa: E402
@@ -29,7 +29,7 @@ _AT_A_TIME = 400
 STORES = [
     ("mem0", "backend", Mem0),
     ("simple_rag", "condition", Mem0),
-    ("full_history", "condition", InFiles),
+    ("full_history", "condition", InTables),
 ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,12 +29,12 @@ from memory import (
     WriteReceipt,
 )
 from memory.adapter import Utf8TokenCounter
+from memory.adapter.stores import SqliteStore
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 BOB = MemoryScope(run_id="run", persona_id="bob")
 START = datetime(2026, 1, 1, 10, tzinfo=UTC)
 COUNTER = Utf8TokenCounter()
-_PLACES = tempfile.TemporaryDirectory()  # of hosts that name no path
 
 
 def event(
@@ -93,12 +92,18 @@ class Noting:
 class Host:
     """A slot over rolling_summary, and short names for what tests do with it."""
 
-    def __init__(self, summariser: Any = None, deadline_s: float | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        summariser: Any = None,
+        deadline_s: float | None = None,
+        path: Path | None = None,
+        **options: Any,
+    ) -> None:
         chosen = RollingSummaryOptions(**options)
         self.summariser = summariser or ExtractiveSummariser(chosen.max_tokens, COUNTER)
         write_s = math.inf if deadline_s is None else deadline_s
-        place = Path(tempfile.mkdtemp(dir=_PLACES.name))
-        self.adapter = RollingSummary("rolling_summary", chosen, self.summariser, COUNTER, write_s, place)
+        store = SqliteStore(path and path / "memslot.db")
+        self.adapter = RollingSummary("rolling_summary", chosen, self.summariser, COUNTER, write_s, store)
         self.slot = MemorySlot(self.adapter)
 
     async def __aenter__(self) -> Host:

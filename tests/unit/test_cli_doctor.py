@@ -127,7 +127,7 @@ class FakeBackend(FakeBackend):
     ("text", "check", "said"),
     [
         ("memory: {backend: fullhistory, backends: {fullhistory: {}}}", "plugin", "no plugin is named"),
-        ("memory: {condition: full_history, conditions: {full_history: {pat: x}}}", "plugin", "did you mean path?"),
+        ("memory: {condition: full_history, conditions: {full_history: {phrase: x}}}", "plugin", "mean phrases?"),
         ("memory: [", "config", "not valid YAML"),
     ],
 )  # fmt: skip

@@ -40,13 +40,13 @@ BAD_CONFIGS = {
         [":3:", "memory.backends.mirror.shadows", "is required, e.g."],
     ),
     "unknown key": (
-        "memory:\n  condition: full_history\n  conditions:\n    full_history:\n      pth: x\n",
-        [":5:", "memory.conditions.full_history.pth", "did you mean path?"],
+        "memory:\n  condition: full_history\n  conditions:\n    full_history:\n      durabilty: x\n",
+        [":5:", "memory.conditions.full_history.durabilty", "did you mean durability?"],
     ),
     "unknown section": ("memroy: {}", ["memroy", "did you mean memory?"]),
     "missing variable": (
-        "memory:\n  condition: full_history\n  conditions:\n    full_history:\n      path: ${NOT_SET_ANYWHERE}\n",
-        [":5:", "memory.conditions.full_history.path", "NOT_SET_ANYWHERE"],
+        "memory:\n  condition: full_history\n  conditions:\n    full_history:\n      durability: ${NOT_SET_HERE}\n",
+        [":5:", "memory.conditions.full_history.durability", "NOT_SET_HERE"],
     ),
     "broken YAML": ("memory:\n  backend: [mem0\n", [":3:", "not valid YAML"]),
     "key twice": ("memory:\n  backend: mem0\n  backend: mem0\n", [":3:", "stands twice"]),

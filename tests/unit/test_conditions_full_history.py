@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,10 +15,8 @@ from variants import examples
 
 from conditions.full_history import FullHistory, FullHistoryOptions
 from memory import (
-    BackendUnavailable,
     CapabilityNotSupported,
     ContextBudget,
-    IsolationError,
     MemoryEvent,
     MemoryScope,
     MemorySlot,
@@ -29,13 +26,13 @@ from memory import (
     TokenCounter,
 )
 from memory.adapter import ContextEntry, Utf8TokenCounter, entry_cost, section_overhead
+from memory.adapter.stores import SqliteStore
 from memory.contract.formatting import CallableTokenCounter
 
 ALICE = MemoryScope(run_id="run", persona_id="alice")
 BOB = MemoryScope(run_id="run", persona_id="bob")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EVERYTHING = ContextBudget()
-_PLACES = tempfile.TemporaryDirectory()  # of histories that name no path
 
 
 def event(number: int, *texts: str, scope: MemoryScope = ALICE, minute: int | None = None) -> MemoryEvent:
@@ -53,9 +50,9 @@ def event(number: int, *texts: str, scope: MemoryScope = ALICE, minute: int | No
     )
 
 
-def provider(path: Path | None = None, counter: TokenCounter | None = None) -> FullHistory:
-    place = Path(tempfile.mkdtemp(dir=_PLACES.name))
-    return FullHistory("full_history", FullHistoryOptions(path=path), counter or Utf8TokenCounter(), place)
+def provider(path: Path | None = None, counter: TokenCounter | None = None, **options: Any) -> FullHistory:
+    store = SqliteStore(path and path / "memslot.db")
+    return FullHistory("full_history", FullHistoryOptions(**options), counter or Utf8TokenCounter(), store)
 
 
 async def written(adapter: FullHistory, events: Sequence[MemoryEvent], **services: Any) -> MemorySlot:
@@ -260,62 +257,22 @@ async def test_packing_costs_what_the_budget_allows_not_what_was_said() -> None:
     assert asked[2000] <= asked[200] * 1.1 + 1
 
 
-# -- files ----------------------------------------------------------------------------------------------
+async def test_scopes_are_apart_whatever_their_names(tmp_path: Path) -> None:
+    names = [("Run", "a"), ("run", "a"), ("r/../run", "a"), ("..", ".."), ("r+a", "b"), ("r", "a+b")]
+    scopes = [MemoryScope(run_id=run, persona_id=persona) for run, persona in names]
+    slot = await written(provider(tmp_path), [])
+    for number, scope in enumerate(scopes):
+        await slot.setup_scope(scope)
+        await slot.record_event(event(number, scope=scope))
+    for number, scope in enumerate(scopes):
+        assert texts(await ask(slot, scope=scope)) == [f"turn {number}"]
+    await slot.aclose()
 
 
-def files(directory: Path) -> list[Path]:
-    return sorted(directory.glob("*.jsonl"))
-
-
-async def test_the_history_outlives_the_process(tmp_path: Path) -> None:
-    events = [event(1, "日本語 ok"), event(2, "yours", scope=BOB), event(3, "last")]
-    async with await written(provider(tmp_path), events) as slot:
-        before = (await ask(slot)).raw
-    async with await written(provider(tmp_path), [event(1, "again")]) as slot:
-        assert (await ask(slot)).raw == before
-        await slot.record_event(event(4, "more"))
-        assert texts(await ask(slot)) == ["日本語 ok", "last", "more"]
-        receipt = await slot.reset_scope(ALICE)
-        assert receipt.verified
-    assert len(files(tmp_path)) == 1
-    async with await written(provider(tmp_path), []) as slot:
-        assert (await ask(slot)).entries == ()
-        assert texts(await ask(slot, scope=BOB)) == ["yours"]
-
-
-async def test_damage_in_the_middle_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
-    async with await written(provider(tmp_path), [event(1, "secret words"), event(2)]):
-        pass
-    (file,) = files(tmp_path)
-    damaged = file.read_text().replace('"session_id"', '"sessoin_id"', 1)
-    file.write_text(damaged)
-    with pytest.raises(BackendUnavailable) as caught:
-        await written(provider(tmp_path), [])
-    assert "record 1 of 2" in str(caught.value)
-    assert "secret" not in str(caught.value)
-    assert file.read_text() == damaged
-
-
-async def test_a_file_of_another_scope_is_refused(tmp_path: Path) -> None:
-    async with await written(provider(tmp_path), [event(1), event(2, scope=BOB)]):
-        pass
-    alice, bob = files(tmp_path)
-    bob.replace(alice)
-    bob.with_name(f"{bob.name}.count").replace(alice.with_name(f"{alice.name}.count"))
-    with pytest.raises(IsolationError):
-        await written(provider(tmp_path), [])
-
-
-async def test_an_unwritable_directory_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a directory")
-    with pytest.raises(BackendUnavailable, match="cannot be written"):
-        await written(provider(tmp_path / "file"), [])
-
-
-async def test_asking_for_a_scope_that_was_never_opened_touches_no_disk(tmp_path: Path) -> None:
-    """Else a question after the end would own the directory again, and nobody would give it back."""
-    adapter = provider(tmp_path / "kept")
-    result = await adapter.retrieve(RetrieveRequest(query="q", scope=ALICE, session_id="s"))
-    assert result.entries == ()
-    assert result.trace.warnings == ()
-    assert not (tmp_path / "kept").exists()
+async def test_phrases_choose_what_is_shown_and_counted(tmp_path: Path) -> None:
+    events = [event(number, "Tea, please." if number % 2 else "Nothing.") for number in range(250)]
+    adapter = provider(tmp_path, phrases=("tea",))
+    async with await written(adapter, events) as slot:
+        found = await ask(slot, ContextBudget(max_items=2))
+    assert texts(found) == ["Tea, please."] * 2
+    assert (found.raw["messages_total"], found.raw["messages_left_out"]) == (125, 123)

@@ -17,6 +17,7 @@ from conditions._notebook import Line
 from conditions._storage import Known
 from conditions.rolling_summary import RollingSummary
 from memory import ContextBudget, MemoryEvent, MemoryScope, Message, RetrieveRequest
+from memory.adapter.stores import SqliteStore
 
 CHANCE = random.Random(7)
 WORDS = [f"w{number}" for number in range(40)]
@@ -88,7 +89,7 @@ def test_one_more_write_costs_the_same_however_many_messages_wait(policy: str) -
 @pytest.mark.thorough
 def test_one_more_turn_costs_the_same_however_long_the_history_is(tmp_path: Path) -> None:
     options = full_history.FullHistoryOptions()
-    adapter = full_history.FullHistory("full_history", options, COUNTER, tmp_path)
+    adapter = full_history.FullHistory("full_history", options, COUNTER, SqliteStore(tmp_path / "memslot.db"))
     scopes = {count: MemoryScope(run_id="run", persona_id=str(count)) for count in (10_000, 20_000)}
     written = dict.fromkeys(scopes, 0)
 

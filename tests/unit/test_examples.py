@@ -19,8 +19,6 @@ memory:
   condition: full_history
   scope: {{run_id: demo, persona_id: nobody}}
   data_dir: {data}
-  conditions:
-    full_history: {{path: {data}/history}}
 """
 
 

@@ -1,4 +1,4 @@
-"""rolling_summary on disk, and its configuration."""
+"""rolling_summary over several processes, and its configuration."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from rolling_support import ALICE, Host, Noting, event
 
@@ -19,16 +20,12 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rolling_summary, "_PAUSE_S", 0.001)
 
 
-# -- files ----------------------------------------------------------------------------------------------
-
-
 async def test_everything_outlives_the_process(tmp_path: Path) -> None:
     async with Host(path=tmp_path) as host:
         await host.write(
             event(1, "I prefer oolong tea."), event(2, "Books about ships please.", session="s2")
         )
         before = await host.ask()
-    assert len(list_directory(tmp_path)) == 2, "the file and its count"
     async with Host(path=tmp_path) as host:
         after = await host.ask()
         assert (after.raw, after.entries) == (before.raw, before.entries)
@@ -39,11 +36,9 @@ async def test_everything_outlives_the_process(tmp_path: Path) -> None:
         assert "Books about ships" in (await host.ask()).formatted_context
         assert len(await host.native("history")) == 2
         assert (await host.slot.reset_scope(ALICE)).verified
-    assert list_directory(tmp_path) == []
-
-
-def list_directory(path: Path) -> list[str]:
-    return sorted(item.name for item in path.iterdir())
+    async with Host(path=tmp_path) as host:
+        assert (await host.ask()).formatted_context == ""
+        assert await host.native("history") == []
 
 
 async def test_failed_archives_are_remembered(tmp_path: Path) -> None:
@@ -94,7 +89,19 @@ async def test_the_memory_and_how_far_it_reaches_are_written_together(
         assert len(await host.native("history")) == 1
 
 
-# -- configuration --------------------------------------------------------------------------------------
+async def test_a_summary_that_another_process_made_meanwhile_is_kept(tmp_path: Path) -> None:
+    """Both ask their models for the same messages; the first to end is right, and nothing is summarised twice."""
+    async with Host(Noting(), path=tmp_path) as slow, Host(Noting(), path=tmp_path) as quick:
+        await slow.write(event(1, "one"), event(2, "two"))
+        slow.summariser.hold = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(slow.ready)
+            await anyio.wait_all_tasks_blocked()
+            assert (await quick.ready()).state == "ready"
+            slow.summariser.hold.set()
+        for host in (slow, quick):
+            assert (await host.ask()).raw["memory"] == "one\ntwo"
+            assert await host.native("history") == ["[entry] 2"]
 
 
 @pytest.mark.parametrize(
@@ -115,3 +122,11 @@ async def test_wrong_options_name_the_field(options: dict[str, Any], message: st
         async with open_memory(config, scope=ALICE):
             pass
     assert message in str(caught.value)
+
+
+async def test_from_configuration(tmp_path: Path) -> None:
+    config = {"memory": {"condition": "rolling_summary", "data_dir": str(tmp_path)}}
+    async with open_memory(config, scope=ALICE) as slot:
+        await slot.after_turn(session_id="s1", user="I prefer oolong tea.")
+        await slot.after_turn(session_id="s2", user="Hello again.")
+        assert "I prefer oolong tea." in await slot.before_turn("?", session_id="s2")

@@ -1,0 +1,200 @@
+"""Conditions that remember: they lose nothing acknowledged, and damage never looks like empty."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from said import said
+
+from memory import (
+    AdapterMode,
+    BackendUnavailable,
+    MemoryEvent,
+    MemoryScope,
+    MemorySlot,
+    MemslotError,
+    RetrieveRequest,
+    SupportsReadiness,
+)
+from memory.plugins.opening import build_slot
+
+ALICE, BOB = (MemoryScope(run_id="run", persona_id=persona) for persona in ("alice", "bob"))
+KINDS = ("full_history", "rolling_summary")
+WRITER = """
+import sys, anyio
+from datetime import UTC, datetime
+from memory import MemoryEvent, MemoryScope, Message
+from memory.plugins.opening import build_slot
+
+async def main(kind, path, start):
+    config = {"memory": {"condition": kind, "data_dir": path}}
+    async with build_slot(config, scope=MemoryScope(run_id="run", persona_id="alice")) as slot:
+        for number in range(int(start), 10**6):
+            await slot.record_event(
+                MemoryEvent(
+                    event_id=f"e{number}", scope=slot.scope, session_id=f"s{number // 5}", turn_id="t",
+                    timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+                    messages=[Message(role="user", content=f"I prefer word{number} over other{number}.")],
+                )
+            )
+            print(number, flush=True)
+
+anyio.run(main, *sys.argv[1:])
+"""
+pytestmark = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def opened(kind: str, path: Path, **fields: Any) -> MemorySlot:
+    return build_slot({"memory": {"condition": kind, "data_dir": str(path)}}, **{"scope": ALICE, **fields})
+
+
+def event(number: int, scope: MemoryScope = ALICE) -> MemoryEvent:
+    return said(scope, f"I prefer word{number} over other{number}.", number=number, session_id=f"s{number}")
+
+
+async def known(slot: MemorySlot, number: int) -> bool:
+    """Whether the event is stored: then the condition says so when it is recorded again."""
+    return "recorded before" in str((await slot.record_event(event(number))).warnings)
+
+
+async def recalled(slot: MemorySlot, scope: MemoryScope = ALICE) -> str:
+    if (readiness := slot.capability(SupportsReadiness)) is not None:
+        assert (await readiness.wait_until_ready(scope, 5)).state == "ready"
+    return (await slot.retrieve(RetrieveRequest(query="?", scope=scope, session_id="t"))).formatted_context
+
+
+async def filled(kind: str, path: Path, count: int = 3) -> None:
+    async with opened(kind, path) as slot:
+        for number in range(count):
+            await slot.record_event(event(number))
+        assert "word0" in await recalled(slot)
+
+
+def changed(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path / "memslot.db")) as db, db:
+        assert db.execute(statement).rowcount == 1
+
+
+def bytes_in(path: Path) -> list[bytes]:
+    return [file.read_bytes() for file in path.iterdir()]
+
+
+@pytest.mark.thorough
+async def test_what_was_acknowledged_survives_a_kill(kind: str, tmp_path: Path) -> None:
+    """Killed at random, five times over one directory: every event whose receipt was seen is there."""
+    chance = random.Random(3)
+    acknowledged: list[int] = []
+    for _ in range(5):
+        # One after the last seen may have been written without its receipt having been seen.
+        start = acknowledged[-1] + 2 if acknowledged else 0
+        command = [sys.executable, "-c", WRITER, kind, str(tmp_path), str(start)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: ASYNC220
+            assert process.stdout is not None
+            for _ in range(chance.randrange(1, 120)):
+                acknowledged.append(int(process.stdout.readline()))
+            os.kill(process.pid, signal.SIGKILL)
+            acknowledged += [int(line) for line in process.stdout if line.endswith("\n")]
+        async with opened(kind, tmp_path) as slot:
+            assert [number for number in acknowledged if not await known(slot, number)] == []
+            assert (await slot.health()).status == "ok"
+
+
+async def test_slots_of_one_store_see_each_others_writes_and_resets(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as first, opened(kind, tmp_path) as second:
+        for number in range(6):
+            await (second if number % 2 else first).record_event(event(number))
+        for slot in (first, second):
+            shown = await recalled(slot)
+            assert [f"word{number} " in shown for number in range(6)] == [True] * 6
+        assert (await first.reset_scope(ALICE)).removed == 6
+        assert await recalled(second) == ""
+        await second.record_event(event(7))
+        assert "word7" in await recalled(first)
+
+
+async def test_a_reset_erases_the_words_of_its_scope_alone(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as slot:
+        await slot.setup_scope(BOB)
+        await slot.record_event(event(1))
+        await slot.record_event(event(2, BOB))
+        await recalled(slot)
+        receipt = await slot.reset_scope(ALICE)
+        assert (receipt.verified, receipt.removed) == (True, 1)
+        assert await recalled(slot) == ""
+        assert "word2" in await recalled(slot, BOB)
+        assert not any(b"word1" in content for content in bytes_in(tmp_path))
+
+
+async def test_an_unreadable_row_is_named_and_blocks_nothing(kind: str, tmp_path: Path) -> None:
+    await filled(kind, tmp_path)
+    changed(tmp_path, "UPDATE condition_events SET event = '{' WHERE seq = 2")
+    if kind == "rolling_summary":
+        changed(tmp_path, "UPDATE condition_scopes SET progress = '{}', summary = ''")
+    async with opened(kind, tmp_path) as slot:
+        found = await slot.retrieve(RetrieveRequest(query="?", scope=ALICE, session_id="t"))
+        wrong = "1 rows of condition_events cannot be read and are left out (2); restore the store"
+        assert wrong in str(found.trace.warnings)
+        health = await slot.health()
+        assert (health.status, wrong in str(health.warnings)) == ("degraded", True)
+        await slot.record_event(event(9))
+        shown = await recalled(slot)
+        assert [f"word{number} " in shown for number in (0, 1, 2, 9)] == [True, False, True, True]
+        assert (await slot.reset_scope(ALICE)).verified
+        assert (await slot.health()).status == "ok"
+
+
+@pytest.mark.parametrize("progress", ["[]", "{}x", '{"consolidated": -3}', '{"more": 1}'])
+async def test_a_progress_of_wrong_values_is_an_error(kind: str, progress: str, tmp_path: Path) -> None:
+    if kind == "full_history":
+        pytest.skip("it has none")
+    await filled(kind, tmp_path)
+    changed(tmp_path, f"UPDATE condition_scopes SET progress = '{progress}'")
+    async with opened(kind, tmp_path, scope=None) as slot:
+        with pytest.raises(BackendUnavailable, match=r"is not as it was written; .* or reset the scope"):
+            await slot.setup_scope(ALICE)
+        assert (await slot.reset_scope(ALICE)).verified
+        await slot.setup_scope(ALICE)
+
+
+async def test_a_store_that_cannot_be_used_is_an_error_at_the_start(kind: str, tmp_path: Path) -> None:
+    await filled(kind, tmp_path)
+    (tmp_path / "memslot.db").write_bytes(b"no database at all" * 99)
+    with pytest.raises(MemslotError, match="damaged, or not a SQLite file"):
+        async with opened(kind, tmp_path):
+            pass
+
+
+async def test_a_read_creates_nothing(kind: str, tmp_path: Path) -> None:
+    adapter = opened(kind, tmp_path / "kept", scope=None)._adapter
+    result = await adapter.retrieve(RetrieveRequest(query="q", scope=ALICE, session_id="s"))
+    assert (result.entries, (tmp_path / "kept").exists()) == ((), False)
+
+
+async def test_an_event_without_its_answer_can_be_looked_up(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as slot:
+        assert await slot.delivery.find_event(event(1)) is None
+        receipt = await slot.record_event(event(1))
+        assert await slot.delivery.find_event(event(1)) == receipt.native_ids
+
+
+async def test_read_only_keeps_a_summary_as_it_is(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as slot:
+        await slot.record_event(event(1))
+        await slot.set_mode(AdapterMode(read_only=True))
+        before = await recalled(slot)
+        assert (await slot.record_event(event(2))).status == "skipped_read_only"
+        assert await recalled(slot) == before
