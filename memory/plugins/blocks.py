@@ -185,23 +185,34 @@ class Resolver:
         self._env = env
         self._problem = problem
         self._filled = 0
+        self._unset: list[ConfigError] = []
         self.secrets: dict[tuple[str, ...], str] = {}
 
     def fill(self, value: Any, path: tuple[str, ...]) -> Any:
-        """``value`` with variables filled in; ConfigError where one is unset, or a value cannot be kept, shown or
-        hashed."""
+        """``value`` with variables filled in.
+
+        Raises:
+            ConfigError: variables are unset, with a line for each; or a value cannot be kept, shown or hashed.
+        """
+        self._unset = []
+        filled = self._fill(value, path)
+        if self._unset:
+            raise together(self._unset)
+        return filled
+
+    def _fill(self, value: Any, path: tuple[str, ...]) -> Any:
         self._filled += 1
         if len(path) > _DEEPEST or self._filled > _MAX_VALUES:
             raise self._problem(path[:4], "is nested too deeply or too large, or holds itself; write less")
         if isinstance(value, Mapping):
-            filled = {str(key): self.fill(item, (*path, str(key))) for key, item in value.items()}
+            filled = {str(key): self._fill(item, (*path, str(key))) for key, item in value.items()}
             if len(filled) < len(value):
                 raise self._problem(path, "has two keys that are the same as text; rename one")
             for key in filled:
                 self._check(key, path)
             return filled
         if isinstance(value, (list, tuple)):
-            return [self.fill(item, (*path, str(index))) for index, item in enumerate(value)]
+            return [self._fill(item, (*path, str(index))) for index, item in enumerate(value)]
         if isinstance(value, str) and "$" in value:
             value = self._with_variables(value, path)
         self._check(value, path)
@@ -229,11 +240,11 @@ class Resolver:
                 )
             if is_credential(name):
                 self.secrets[path] = value
-            found = self._env.get(name, default)
+            found: str | None = self._env.get(name, default)
             if found is None:
-                raise self._problem(
-                    path, f"needs the environment variable {name}; set it, or write ${{{name}:-default}}"
-                )
+                what = f"needs the environment variable {name}; set it, or write ${{{name}:-default}}"
+                self._unset.append(self._problem(path, what))
+                return ""
             return found
 
         return _VARIABLE.sub(replace, value)
@@ -287,10 +298,16 @@ class _Found:
         self._model = model
         self._data = data
         self._whats: dict[tuple[str, ...], tuple[int, str]] = {}
+        self._between: dict[tuple[tuple[str, ...], str], None] = {}  # of blocks: what is wrong between fields
 
     def add(self, error: ValidationError) -> None:
+        wrong = self.keys
         for problem in error.errors(include_input=False, include_url=False, include_context=False):
             names, what = self._read(problem)
+            if (problem["type"] == "value_error" and "\n" in what) or not names:
+                lines = [line for line in what.split("\n") if not wrong & set(re.findall(r"\w+", line))]
+                self._between |= {(names, line): None for line in lines}
+                continue
             depth = len(problem["loc"])
             known = self._whats.get(names)
             # Where a value may be one of several things, the deepest complaint is about the one that was meant.
@@ -300,14 +317,16 @@ class _Found:
     @property
     def keys(self) -> set[str]:
         """Keys of the block that are wrong, or hold what is."""
-        return {names[0] for names in self._whats if names}
+        found = (*self._whats, *(names for names, _ in self._between))
+        return {names[0] for names in found if names}
 
     def problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Each path that is wrong, and what is; none above another of them, which says it more precisely."""
         for names, (_, what) in self._whats.items():
             deeper = (other for other in self._whats if other != names and other[: len(names)] == names)
-            if not names or not any(deeper):
+            if not any(deeper):
                 yield names, what
+        yield from self._between
 
     def _read(self, problem: ErrorDetails) -> tuple[tuple[str, ...], str]:
         names, value = _in_data(self._data, problem["loc"], missing=problem["type"] == "missing")

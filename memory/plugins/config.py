@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
 
@@ -118,11 +118,9 @@ class MemorySettings(PluginOptions):
             raise ValueError("must be postgresql://user:password@host:5432/database")
         return state
 
-    @model_validator(mode="after")
-    def _one_place(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.state and self.journal and self.journal.model_fields_set:
-            raise ValueError("journal: durability and max_mb are a file's; with state, write journal: true")
-        return self
+            yield "journal: durability and max_mb are a file's; with state, write journal: true"
 
 
 @dataclass(frozen=True)
@@ -359,10 +357,18 @@ def load_config(
         settings = parse_block(
             MemorySettings, resolver.fill(_without_blocks(memory), ("memory",)), "memory", problem
         )
-    if wrong and options_of is not None:
+    filled: dict[str, Any] = {}
+    for name, given, path in (
+        ("options", options, ("memory", group, provider)),
+        ("run", others["run"], ("run",)),
+    ):
+        with noted(wrong):
+            filled[name] = None if given is None else resolver.fill(given, path)
+    if wrong and options_of is not None and "options" in filled:
         with noted(wrong), suppress(PluginError):  # a plugin that is not there is told once the rest is right
-            content = resolver.fill(options, ("memory", group, provider))
-            parse_block(options_of(spelling, provider), content, f"memory.{group}.{provider}", problem)
+            parse_block(
+                options_of(spelling, provider), filled["options"], f"memory.{group}.{provider}", problem
+            )
     if wrong:
         raise together(wrong)
     return MemslotConfig(
@@ -372,8 +378,8 @@ def load_config(
         chosen=chosen or ("memory", spelling),
         group=group,
         blocks=tuple((value, str(name)) for value in get_args(Group) for name in memory.get(value) or ()),
-        options=resolver.fill(options, ("memory", group, provider)),
-        run=None if others["run"] is None else resolver.fill(others["run"], ("run",)),
+        options=filled["options"],
+        run=filled["run"],
         sections=others,
         resolver=resolver,
         problem=problem,

@@ -7,14 +7,14 @@ import its SDK at the top: listing plugins imports every plugin module and may i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import pluggy
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from memory.contract.adapter import CAPABILITIES, MemoryAdapter, label_of
 from memory.contract.errors import PluginNotFound
@@ -63,6 +63,19 @@ class PluginOptions(BaseModel):
     def differs_from_control(self) -> bool:
         """Whether these options resolve to others than that control has by default."""
         return False
+
+    def problems(self) -> Iterable[str]:
+        """What is wrong between fields, a sentence for each, such as ``llm: infer: true needs one``.
+
+        All of them are reported at once. A sentence is left out if it names a field that is wrong by itself.
+        """
+        return ()
+
+    @model_validator(mode="after")
+    def _without_problems(self) -> Self:
+        if found := list(self.problems()):
+            raise ValueError("\n".join(found))
+        return self
 
     def resolved(self) -> dict[str, object]:
         """Every option by name, with the value that really applies."""

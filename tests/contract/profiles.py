@@ -131,7 +131,7 @@ class FaultyClient:
 
 def partitions_of(adapter: Any) -> list[Any]:
     """The ``Memory`` of each scope whose partition is open."""
-    return [opened.memory for opened in adapter._native._open.values()]
+    return [opened.memory for opened in adapter._native._scopes.values()]
 
 
 class Mem0(ConformanceProfile):

@@ -37,6 +37,7 @@ from graphiti_support import (
     reset_leaves_the_bystander,
     sources,
 )
+from pydantic import BaseModel, Field
 
 from memory import (
     AdapterMode,
@@ -44,7 +45,6 @@ from memory import (
     BackendUnavailable,
     MemoryAdapter,
     MemorySlot,
-    ScopeError,
     SupportsBulkIngest,
 )
 from memory.adapter import BackendAuthError
@@ -152,7 +152,12 @@ class TestEmbedded(FalkorContract):
 
 PARIS, BERLIN = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 31, tzinfo=UTC)
 OSLO = datetime(2023, 9, 1, tzinfo=UTC)
-TEA = {"description": "A tea such as Oolong", "fields": {"flavour": {"description": "how it tastes"}}}
+
+
+class Tea(BaseModel):
+    """A tea such as Oolong"""
+
+    flavour: str | None = Field(default=None, description="how it tastes")
 
 
 @asynccontextmanager
@@ -225,17 +230,9 @@ async def test_each_session_is_a_saga(tmp_path: Path, llm: ScriptedLLM, server: 
                 "MATCH (a:Episodic)-[:NEXT_EPISODE]->(b:Episodic) RETURN a.name AS one, b.name AS next"
             )
         sagas = (await listed(slot, "sagas"))["sagas"]
-        summaries = [
-            (await mutate(slot, "summarize_saga", saga["uuid"])).raw["saga"]["summary"] for saga in sagas
-        ]
-        with pytest.raises(ScopeError, match="no saga of this scope"):
-            await mutate(slot, "summarize_saga", sagas[0]["uuid"], BOB)
         assert (await slot.reset_scope(ALICE)).verified
         assert set((await listed(slot, "count")).values()) == {0}
-    assert {saga["name"]: summary for saga, summary in zip(sagas, summaries, strict=True)} == {
-        "s0": "I own my thing number 0. I own my thing number 1.",
-        "s1": "I own my thing number 2. I own my thing number 3.",
-    }
+    assert {saga["name"] for saga in sagas} == {"s0", "s1"}
     assert {(row["saga"], row["event"]) for row in rows} == {
         (event.session_id, event.event_id) for event in events
     }
@@ -245,7 +242,9 @@ async def test_each_session_is_a_saga(tmp_path: Path, llm: ScriptedLLM, server: 
 
 
 async def test_custom_types(tmp_path: Path, llm: ScriptedLLM, server: dict[str, Any]) -> None:
-    async with live(llm, tmp_path, server, entity_types={"Tea": TEA}, recipe="combined") as slot:
+    async with live(
+        llm, tmp_path, server, entity_types={"Tea": f"{Path(__file__).stem}:Tea"}, recipe="combined"
+    ) as slot:
         await slot.record_event(event("I love my Oolong whose flavour is malty in my Oolong."))
         result = await slot.retrieve(ask("Oolong"))
     (tea,) = [row for row in result.raw["nodes"] if row["name"] == "Oolong"]

@@ -153,6 +153,16 @@ def test_bad_files_are_one_line_naming_field_and_fix(tmp_path, text, complaint):
     assert "hunter2" not in message
 
 
+def test_unset_variables_are_named_together(tmp_path):
+    path = write(
+        tmp_path, GOOD.replace("${MY_API_KEY}", "${FIRST}").replace("run1", "${SECOND}") + "  x: ${THIRD}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, env={})
+    named = [line.split("environment variable ")[1].split(";")[0] for line in str(caught.value).splitlines()]
+    assert {"FIRST", "SECOND", "THIRD"} <= set(named)
+
+
 def test_a_date_stays_text(tmp_path):
     config = load_config(write(tmp_path, GOOD + "  as_of: 2024-05-01\n"), env=ENV)
     assert config.run["as_of"] == "2024-05-01"

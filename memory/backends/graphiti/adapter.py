@@ -78,7 +78,6 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         directory = (options.path or settings.data_dir / settings.name).expanduser()
         self._store = make_store(options, directory, settings.deadlines)
         listed = ("count", "edges", "nodes", "episodes", *(["sagas"] if options.saga else []))
-        changed = ("delete", "remove_episode", *(["summarize_saga"] if options.saga else []))
         self.traits = AdapterTraits(
             kind="architecture",
             consistency="immediate",
@@ -94,7 +93,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
             native_queries=dict.fromkeys(listed, Operation({"limit": PositiveInt})),
             native_mutations={
                 "build_communities": Operation(),
-                **dict.fromkeys(changed, Operation(native_id=True)),
+                **dict.fromkeys(("delete", "remove_episode"), Operation(native_id=True)),
             },
             counts_llm_calls=True,
             fallback_components=options.fallback_components,
@@ -209,10 +208,11 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         """Ready where the graph answers and no write has failed since an event was stored."""
         answer = await super().readiness(scope)
         group_id = group_of(scope)
-        if (failed := self._writes.doubt(group_id)) is not None:
+        if doubts := self._writes.doubts(group_id):
             async with self.graph(scope) as graph:
                 await graph.idle()
-                self._writes.settle(group_id, *await graph.parts_of(failed))
+                for event_id in doubts:
+                    self._writes.looked_up(group_id, event_id, *await graph.parts_of(event_id))
         return self._writes.judged(group_id) or answer
 
     async def record_events(self, events: Sequence[MemoryEvent]) -> list[WriteReceipt]:
@@ -256,7 +256,7 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
         async with self.graph(event.scope) as graph:
             found, complete = await graph.parts_of(event.event_id)
         if found and not complete:
-            self._writes.incomplete(group_of(event.scope), event.event_id)
+            self._writes.doubt(group_of(event.scope), event.event_id)
         return found if found and complete else None
 
     async def retrieve(self, request: RetrieveRequest) -> RetrieveResult:
@@ -292,8 +292,6 @@ class GraphitiAdapter(SynchronousWrites, SequentialBulk):
             raw: dict[str, Any]
             if operation == "build_communities":
                 raw = {"communities": await graph.build_communities()}
-            elif operation == "summarize_saga":
-                raw = {"saga": json_ready(await graph.summarize_saga(native_id))}
             else:
                 kind = await graph.remove(native_id, episode=operation == "remove_episode")
                 call = "Graphiti.remove_episode" if kind == "episode" else "EntityEdge.delete"

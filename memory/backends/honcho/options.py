@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator
 
 from memory.adapter import PluginOptions, Public, server_address
 
@@ -78,16 +78,14 @@ class HonchoOptions(PluginOptions):
             raise ValueError(f"{OTHERS_PEER} speaks for roles other than user and assistant; choose another")
         return peer
 
-    @model_validator(mode="after")
-    def _coherent(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.base_url is None and "HONCHO_URL" in os.environ:
             try:
                 self._is_address(os.environ["HONCHO_URL"])
             except ValueError as error:
-                raise ValueError(f"base_url: the environment variable HONCHO_URL {error}") from None
+                yield f"base_url: the environment variable HONCHO_URL {error}"
         if self.retrieval == "search" and self.limit_to_session:
-            raise ValueError("limit_to_session belongs to retrieval: context; drop one of them")
-        return self
+            yield "limit_to_session belongs to retrieval: context; drop one of them"
 
     def effective(self) -> Mapping[str, Any]:
         return {"base_url": self.address}

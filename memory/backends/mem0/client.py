@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from mem0 import Memory
 from mem0.memory import telemetry
 
 from memory import BackendError, ConfigError, IsolationError, ScopeError
-from memory.adapter import AdapterSettings, normalise_error
-from memory.adapter.stores import RecentKeys
+from memory.adapter import AdapterSettings, IdAlphabet, normalise_error
+from memory.adapter.stores import Partition, RecentKeys
 from memory.backends.mem0.models import Models, native_config
 from memory.backends.mem0.notes import Notes, StoreLock
 from memory.backends.mem0.opening import keyword_encoder
@@ -21,10 +25,31 @@ from memory.backends.mem0.options import Mem0Options
 from memory.backends.mem0.translate import ERRORS, Ids, Row, native_filters, number_parts, parts_of, row_ids
 
 BATCH = 10_000
+# Names of files, in small letters, which every file system keeps apart. No name starts with a dot.
+NAMES = IdAlphabet(safe="-", escape="_", separator="_x", max_length=120)
+
+
+class _Scope:
+    """A scope that is open: its ``Memory``, and how many calls use it."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.users = 0
+        self.dropped = False
+
+
+@lru_cache(maxsize=1024)
+def _name(*ids: str | None) -> str:
+    return NAMES.encode(*ids)
+
+
+def scope_name(ids: Ids) -> str:
+    """A scope's name on the disk."""
+    return _name(ids["user_id"], ids["run_id"], ids.get("agent_id"))
 
 
 class NativeMem0:
-    """mem0 over its store, opened with the first call.
+    """mem0 over its store, opened with the first call. The scopes that were used last stay open.
 
     Attributes:
         where: the block's place in the configuration, for errors.
@@ -47,8 +72,11 @@ class NativeMem0:
         self.turn = StoreLock(needed=self._options.embedded)
         self._models: Models | None = None
         self.no_keywords: str | None = None
+        self._opening = threading.RLock()
+        self._scopes: OrderedDict[str, _Scope] = OrderedDict()
 
-    def memory(self, ids: Ids) -> AbstractContextManager[Any]:
+    @contextmanager
+    def memory(self, ids: Ids) -> Iterator[Memory]:
         """The ``Memory`` of a scope, for the length of a call; opens what is needed.
 
         Raises:
@@ -56,10 +84,58 @@ class NativeMem0:
             BackendError: files are damaged or missing.
             ConfigError: the embedder is another, or an option is wrong.
         """
+        with self._opening:
+            scope = self._scope(ids)
+            scope.users += 1
+        try:
+            yield scope.memory
+        finally:
+            with self._opening:
+                scope.users -= 1
+                if scope.dropped and not scope.users:
+                    self._close_scope(scope.memory)
+
+    def _scope(self, ids: Ids) -> _Scope:
+        name = scope_name(ids)
+        scope = self._scopes.get(name)
+        if scope is None:
+            idle = [other for other, each in self._scopes.items() if not each.users]
+            for least in idle[: max(0, len(self._scopes) - self._options.open_partitions + 1)]:
+                self._close_scope(self._scopes.pop(least).memory)
+            scope = self._scopes[name] = _Scope(self._open_scope(name, ids))
+        self._scopes.move_to_end(name)
+        return scope
+
+    def _drop_scope(self, name: str) -> None:
+        """Close a scope that was reset, once the calls that use it have ended."""
+        scope = self._scopes.pop(name, None)
+        if scope is not None:
+            scope.dropped = True
+            if not scope.users:
+                self._close_scope(scope.memory)
+
+    def _open_scope(self, name: str, ids: Ids) -> Memory:
         raise NotImplementedError
 
+    def _close_scope(self, memory: Memory) -> None:
+        raise NotImplementedError
+
+    def _partition(self, scope: str, location: str) -> Partition:
+        """The row of a scope or a collection in the table of partitions."""
+        embedder = self._models.embedder if self._models is not None else None
+        assert embedder is not None
+        engine, made_by = self._options.vector_store.provider, embedder.embedder
+        return Partition(scope, location, engine, made_by.name, embedder.dimensions, *made_by.prefixes)
+
+    def _another_length(self, found: int) -> ConfigError:
+        assert self._models is not None
+        return ConfigError(
+            f"{self.where}.embedder: the collection {self._collection!r} holds vectors of {found}, the embedder "
+            f"makes {self._models.embedder.dimensions}; use the embedder it was written with, or another collection"
+        )
+
     def probe(self, ids: Ids | None = None) -> Models:
-        """The models mem0 asks, once the store was reached, and what it keeps of a scope that is named."""
+        """Reach the store, and open a scope that is named; the models that mem0 asks."""
         raise NotImplementedError
 
     def purge(self, ids: Ids) -> tuple[int | None, bool, tuple[str, ...]]:
@@ -73,6 +149,9 @@ class NativeMem0:
 
     def close(self) -> None:
         """Free clients, pools, files and the store's lock."""
+        with self._opening:
+            while self._scopes:
+                self._close_scope(self._scopes.popitem()[1].memory)
         models, self._models = self._models, None
         if models is not None:
             models.close()

@@ -3,99 +3,67 @@
     <path>/qdrant/.lock                        one owner at a time
     <path>/qdrant/scopes/<collection>/<scope>/ Qdrant's files of one scope, and mem0's history of it
 
-Embedded Qdrant reads a collection whole when it opens it, and goes through all of it with every search. With a
-directory of its own, a search costs what its scope holds, a start what is used, and a reset removes the directory.
-Qdrant and SQLite guard their own files; the table of partitions says which scopes there are.
+Embedded Qdrant loads a whole collection when it opens it, and every search goes through all of it. With a directory
+for each scope, a search costs what its scope holds, and a reset removes the directory. Qdrant and SQLite guard
+their own files. The table of partitions says which scopes there are.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from mem0 import Memory
 
 from memory import BackendError, BackendUnavailable, ConfigError, IsolationError, MemslotError
-from memory.adapter import IdAlphabet, StoreError, trim_heap
+from memory.adapter import StoreError, trim_heap
 from memory.adapter.stores import (
     FileLock,
-    Partition,
     remove_directory,
     staged_directory,
     sweep_directories,
 )
-from memory.backends.mem0.client import NativeMem0
+from memory.backends.mem0.client import NAMES, NativeMem0, scope_name
 from memory.backends.mem0.models import Models
 from memory.backends.mem0.opening import make_directory, opening
 from memory.backends.mem0.stores import WatchedStore
 from memory.backends.mem0.translate import Ids
 
-# In small letters, which every file system keeps apart. No name starts with a dot.
-NAMES = IdAlphabet(safe="-", escape="_", separator="_x", max_length=120)
-
-
-class _Opened:
-    """A partition that is open: its ``Memory``, and how many calls use it."""
-
-    def __init__(self, memory: Memory) -> None:
-        self.memory = memory
-        self.users = 0
-        self.dropped = False
-
-    def close(self) -> None:
-        _close(self.memory)
-
 
 class EmbeddedMem0(NativeMem0):
-    """Keeps the partitions that were used last open. One call at a time may use it, see :class:`StoreLock`."""
+    """Stock Qdrant clients, one for each scope. One call at a time uses them, see :class:`StoreLock`."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._base = Path(self._config.vector_store.config.path)
         self._root = self._base / "scopes" / NAMES.encode(self._collection)
+        self._rows_of = f"collection/{self._collection}/storage.sqlite"
         self._lock = FileLock(
             self._base / ".lock",
             what=f"the embedded store at {self._base}",
             instead=f"give this one another {self.where}.path, or configure a server in {self.where}.vector_store",
         )
-        self._open: OrderedDict[Path, _Opened] = OrderedDict()
-
-    @contextmanager
-    def memory(self, ids: Ids) -> Iterator[Memory]:
-        opened = self._opened(ids)
-        opened.users += 1
-        try:
-            yield opened.memory
-        finally:
-            opened.users -= 1
-            if opened.dropped and not opened.users:
-                opened.close()
 
     def probe(self, ids: Ids | None = None) -> Models:
         models = self._start()
         if ids is not None:
-            self._opened(ids)
+            self._scope(ids)
             return models
-        for directory, opened in self._open.items():
-            opened.memory.vector_store.col_info()
-            self._assert_there(directory)
+        for name, scope in self._scopes.items():
+            scope.memory.vector_store.col_info()
+            self._assert_there(name)
         return models
 
     def describe(self) -> tuple[dict[str, Any], list[str]]:
         details, warnings = super().describe()
-        return {
-            **details,
-            "partitions": len(self._partitions.all()),
-            "open_partitions": len(self._open),
-        }, warnings
+        counted = {"partitions": len(self._partitions.all()), "open_partitions": len(self._scopes)}
+        return {**details, **counted}, warnings
 
     def purge(self, ids: Ids) -> tuple[int | None, bool, tuple[str, ...]]:
-        """A directory that cannot be read goes as well, its memories uncounted."""
+        """Remove the scope's directory. If its memories cannot be read, they go uncounted."""
         removed: int | None = None
         try:
             removed = len(self.rows(ids, limit=sys.maxsize))
@@ -105,29 +73,21 @@ class EmbeddedMem0(NativeMem0):
             if isinstance(error, BackendUnavailable) or getattr(error, "ambiguous", False):
                 raise
         self._start()
-        directory = self._place(ids)
-        opened = self._open.pop(directory, None)
-        if opened is not None:
-            opened.dropped = True
-            if not opened.users:  # else a call waits for a model; it closes what it can no longer reach
-                opened.close()
-        self._partitions.drop(self._key(ids))  # killed before the next line, the scope is as it was
-        remove_directory(directory)
-        return removed, not directory.exists(), ()
+        self._own()
+        name = scope_name(ids)
+        self._drop_scope(name)
+        self._partitions.drop(self._key(name))  # killed before the next line, the scope is as it was
+        remove_directory(self._root / name)
+        return removed, not (self._root / name).exists(), ()
 
     def close(self) -> None:
-        while self._open:
-            self._open.popitem()[1].close()
         super().close()
         self._lock.release()
         trim_heap()
 
     def _start(self) -> Models:
-        if not self._lock.held:  # also where its directory was removed, and may be another's by now
-            self._refuse_mem0s_own()
-            make_directory(self._root, self.where)
-            self._lock.acquire()
         if self._models is None:
+            self._own()
             try:
                 sweep_directories(self._root)
                 with opening(self.where):
@@ -136,6 +96,12 @@ class EmbeddedMem0(NativeMem0):
                 self.close()
                 raise
         return self._models
+
+    def _own(self) -> None:
+        if not self._lock.held:  # or its directory was removed, and may be another process's by now
+            self._refuse_mem0s_own()
+            make_directory(self._root, self.where)
+            self._lock.acquire()
 
     def _refuse_mem0s_own(self) -> None:
         """A store that mem0's own class made would read as empty.
@@ -154,93 +120,59 @@ class EmbeddedMem0(NativeMem0):
                     f"{', '.join(names)}); give another path, and record the events of the old store again"
                 )
 
-    def _opened(self, ids: Ids) -> _Opened:
-        models = self._start()
-        directory = self._place(ids)
-        if directory in self._open:
-            self._assert_there(directory)
-        else:
-            self._make_room()
-            self._open[directory] = self._open_at(directory, ids, models)
-        self._open.move_to_end(directory)
-        return self._open[directory]
+    def _scope(self, ids: Ids) -> Any:
+        name = scope_name(ids)
+        if name in self._scopes:
+            self._assert_there(name)
+        self._start()
+        return super()._scope(ids)
 
-    def _place(self, ids: Ids) -> Path:
-        return self._root / self._name_of(ids)
+    def _key(self, name: str) -> str:
+        return f"{self._collection}/{name}"
 
-    @staticmethod
-    def _name_of(ids: Ids) -> str:
-        return NAMES.encode(ids["user_id"], ids["run_id"], ids.get("agent_id"))
-
-    def _key(self, ids: Ids) -> str:
-        return f"{self._collection}/{self._name_of(ids)}"
-
-    def _make_room(self) -> None:
-        idle = [directory for directory, opened in self._open.items() if not opened.users]
-        for directory in idle[: max(0, len(self._open) - self._options.open_partitions + 1)]:
-            self._open.pop(directory).close()
-
-    def _assert_there(self, directory: Path) -> None:
-        if not self._is_there(directory):
-            raise _damaged(directory, "files were removed while it was open")
+    def _assert_there(self, name: str) -> None:
+        if not os.path.exists(f"{self._root}/{name}/{self._rows_of}"):
+            raise _damaged(self._root / name, "files were removed while it was open")
 
     def _is_there(self, directory: Path) -> bool:
         """Whether Qdrant has rows to read; without these files it would begin anew, and read as empty."""
-        files = (directory / "meta.json", directory / "collection" / self._collection / "storage.sqlite")
+        files = (directory / "meta.json", directory / self._rows_of)
         return all(file.is_file() and file.stat().st_size for file in files)
 
-    def _open_at(self, directory: Path, ids: Ids, models: Models) -> _Opened:
+    def _open_scope(self, name: str, ids: Ids) -> Memory:
+        models, directory = self._start(), self._root / name
         try:
             location = directory.relative_to(self._data_dir).as_posix()
         except ValueError:  # an absolute path elsewhere
             location = str(directory)
-        embedder = models.embedder
-        wanted = Partition(
-            self._key(ids),
-            location,
-            "qdrant",
-            embedder.embedder.name,
-            embedder.dimensions,
-            *embedder.embedder.prefixes,
-        )
-        new = self._partitions.listed(wanted.scope) is None
-        if not new:
-            self._partitions.open(
-                wanted, exists=self._is_there(directory), is_empty=lambda: self._holds_nothing(directory)
-            )
+        wanted = self._partition(self._key(name), location)
+        known = self._partitions.listed(wanted.scope)
+        if known is not None:
+            exists = self._is_there(directory)
+            self._partitions.open(wanted, exists=exists, is_empty=lambda: self._holds_nothing(directory))
+            if known.dimensions != wanted.dimensions:  # it is empty
+                remove_directory(directory)
         try:
             if not directory.exists():
                 with staged_directory(directory) as making:
-                    _close(self._memory_at(making, models))
-            opened = self._opened_files(directory, ids, models)
+                    self._close_scope(self._memory_at(making, models))
+            memory = self._memory_at(directory, models)
+            vectors = memory.vector_store.client.get_collection(self._collection).config.params.vectors
+            if vectors.size != models.embedder.dimensions:
+                self._close_scope(memory)
+                raise self._another_length(vectors.size)
         except MemslotError:
             raise
         except Exception as error:
             raise _damaged(directory, f"it cannot be opened ({type(error).__name__})") from error
-        if new:  # listed once it is there, and before anything is acknowledged
+        if known is None:  # listed once it is there, and before anything is acknowledged
             self._partitions.note(wanted)
-        return opened
-
-    def _opened_files(self, directory: Path, ids: Ids, models: Models) -> _Opened:
-        memory = self._memory_at(directory, models)
-        vectors = memory.vector_store.client.get_collection(self._collection).config.params.vectors
-        if vectors.size != models.embedder.dimensions:
-            empty = not memory.vector_store.list(top_k=1)[0]
-            _close(memory)
-            if not empty:
-                raise ConfigError(
-                    f"{self.where}.embedder: the collection {self._collection!r} holds vectors of {vectors.size}, "
-                    f"the embedder makes {models.embedder.dimensions}; use the embedder it was written with, or "
-                    "another collection"
-                )
-            remove_directory(directory)
-            make_directory(directory, self.where)
-            memory = self._memory_at(directory, models)
         memory.reranker = models.reranker
+        vectors_only = self.no_keywords is not None
         memory.vector_store = WatchedStore(
-            memory.vector_store, self._notes, ids=ids, vectors_only=self.no_keywords is not None
+            memory.vector_store, self._notes, ids=ids, vectors_only=vectors_only
         )
-        return _Opened(memory)
+        return memory
 
     def _memory_at(self, directory: Path, models: Models) -> Memory:
         store = self._config.vector_store
@@ -262,11 +194,10 @@ class EmbeddedMem0(NativeMem0):
         finally:
             client.close()
 
-
-def _close(memory: Memory) -> None:
-    """Both of its engines; mem0's own ``close`` does the history alone."""
-    memory.vector_store.client.close()
-    memory.close()
+    def _close_scope(self, memory: Memory) -> None:
+        """Close both engines; mem0's own ``close`` does the history alone."""
+        memory.vector_store.client.close()
+        memory.close()
 
 
 def _damaged(directory: Path, what: str) -> BackendError:

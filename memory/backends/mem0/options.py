@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from memory import ConfigError
 from memory.adapter import (
@@ -104,16 +104,14 @@ class Mem0Llm(Mem0Model, Sampling):
     top_p: float | None = Field(default=0.1, gt=0, le=1)
     """Nucleus sampling; ``null`` sends none."""
 
-    @model_validator(mode="after")
-    def _known_to_the_provider(self) -> Self:
+    def problems(self) -> Iterator[str]:
         nulls = {name for name in _SAMPLING & self.model_fields_set if getattr(self, name) is None}
         beyond = (self.model_fields_set & _OPENAI_ONLY) | nulls
         if beyond and self.provider not in OPENAI_PROVIDERS:
-            raise ValueError(
+            yield (
                 f"{', '.join(sorted(beyond))}: mem0 cannot pass this on to {self.provider}; use provider: openai "
                 "with the base_url of an OpenAI-compatible endpoint"
             )
-        return self
 
     def shortcuts(self) -> dict[str, Any]:
         given = {name: getattr(self, name) for name in _SAMPLING & self.model_fields_set}
@@ -182,24 +180,22 @@ class Mem0Options(PluginOptions):
     allow_sharing: bool = False
     """Accept templates that leave out a scope field, so that scopes share memory."""
 
-    @model_validator(mode="after")
-    def _coherent(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.infer and self.llm is None:
-            raise ValueError(
+            yield (
                 "infer: true needs an llm to extract with; add llm: {model: ..., base_url: ..., api_key: ...}, "
                 "or set infer: false to store messages verbatim"
             )
         store = self.vector_store
         if store.provider == "qdrant" and ("host" in store.config) != ("port" in store.config):
-            raise ValueError(
+            yield (
                 "vector_store.config needs host and port together; mem0 would quietly open a local store instead"
             )
         if self.cs_filtering == "hard" and not self.profile.operators:
-            raise ValueError(
+            yield (
                 f"cs_filtering: hard is not possible on {store.provider}; set it to soft, or use qdrant, pgvector "
                 "or chroma"
             )
-        return self
 
     def effective(self) -> Mapping[str, Any]:
         """mem0 sends everything to OpenRouter once that has a key."""

@@ -1,4 +1,4 @@
-"""A store on a server, or of a library that keeps one collection: scopes share it, kept apart by their ids.
+"""A store on a server, or of a library with one collection: scopes share it, kept apart by their ids.
 
 Each scope has a history of its own on this machine, so that a reset removes it whole.
 """
@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import copy
 import shutil
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,43 +17,25 @@ from mem0.memory.storage import SQLiteManager
 from mem0.vector_stores.base import VectorStoreBase
 
 from memory import ConfigError, IsolationError
-from memory.adapter.stores import Partition, remove_directory
-from memory.backends.mem0.client import BATCH, NativeMem0
-from memory.backends.mem0.embedded import NAMES
+from memory.adapter.stores import remove_directory
+from memory.backends.mem0.client import BATCH, NAMES, NativeMem0, scope_name
 from memory.backends.mem0.models import Models, close_handle
 from memory.backends.mem0.opening import make_directory, opening
 from memory.backends.mem0.stores import WatchedStore
 from memory.backends.mem0.translate import Ids, row_ids
 
-_RACES = ("UniqueViolation", "DuplicateTable", "DuplicateObject")  # of two that make one table
+_RACES = ("UniqueViolation", "DuplicateTable", "DuplicateObject")  # two clients created one table
 
 
 class SharedMem0(NativeMem0):
-    """One vector store for all scopes, and a ``Memory`` with its own history for each that was used last."""
+    """One vector store for all scopes, and a ``Memory`` with its own history for each."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._opening = threading.RLock()
         self._shared: Memory | None = None
-        self._scopes: OrderedDict[Path, Memory] = OrderedDict()
-        self._in_use: dict[Path, int] = {}
-
-    @contextmanager
-    def memory(self, ids: Ids) -> Iterator[Memory]:
-        directory = self._history_of(ids)
-        with self._opening:
-            memory = self._opened_scope(directory)
-            self._in_use[directory] = self._in_use.get(directory, 0) + 1
-        try:
-            yield memory
-        finally:
-            with self._opening:
-                self._in_use[directory] -= 1
-                if not self._in_use[directory]:
-                    del self._in_use[directory]
 
     def probe(self, ids: Ids | None = None) -> Models:
-        """The cheapest call that reaches the collection, and creates it where the first call does."""
+        """Make the cheapest call that reaches the collection, and that creates it if the first call does."""
         with self._opening:
             self._reach(self._opened().vector_store)
             assert self._models is not None
@@ -70,7 +49,7 @@ class SharedMem0(NativeMem0):
         return type(store.native).keyword_search is not VectorStoreBase.keyword_search
 
     def purge(self, ids: Ids) -> tuple[int, bool, tuple[str, ...]]:
-        """By ids, after each row's scope is checked.
+        """Delete rows by their ids, after the scope of each was checked.
 
         ``Memory.delete_all`` takes ten times as long, writes deleted texts into the history, and leaves entities of
         earlier processes.
@@ -82,11 +61,10 @@ class SharedMem0(NativeMem0):
             entities = memory.entity_store
             _drain(partial(self._entity_ids, entities, ids), partial(self._delete, entities))
             left = left or self._entity_ids(entities, ids)
-        directory = self._history_of(ids)
+        name = scope_name(ids)
+        directory = self._history_of(name)
         with self._opening:
-            opened = self._scopes.pop(directory, None)
-            if opened is not None:
-                opened.db.close()
+            self._drop_scope(name)
             if directory.exists():
                 remove_directory(directory)
             # A killed process may have left a directory that it was deleting.
@@ -95,33 +73,27 @@ class SharedMem0(NativeMem0):
         return removed, not left, ("history and recent messages that other machines keep of this scope",)
 
     def close(self) -> None:
-        """mem0's own ``close`` does SQLite only."""
         with self._opening:
             shared, self._shared = self._shared, None
-            for memory in self._scopes.values():
-                memory.db.close()
-            self._scopes.clear()
             super().close()
         if shared is not None:
             _close_store(shared.entity_store)
             _close_store(shared.vector_store)
             shared.close()
 
-    def _history_of(self, ids: Ids) -> Path:
-        name = NAMES.encode(ids["user_id"], ids["run_id"], ids.get("agent_id"))
+    def _history_of(self, name: str) -> Path:
         return self._directory / "history" / NAMES.encode(self._collection) / name
 
-    def _opened_scope(self, directory: Path) -> Memory:
-        if directory not in self._scopes:
-            memory = copy.copy(self._opened())
-            make_directory(directory, self.where)
-            memory.db = SQLiteManager(str(directory / "history.db"))
-            idle = [each for each in self._scopes if each not in self._in_use]
-            for least in idle[: max(0, len(self._scopes) - self._options.open_partitions + 1)]:
-                self._scopes.pop(least).db.close()
-            self._scopes[directory] = memory
-        self._scopes.move_to_end(directory)
-        return self._scopes[directory]
+    def _open_scope(self, name: str, ids: Ids) -> Memory:
+        memory = copy.copy(self._opened())
+        directory = self._history_of(name)
+        make_directory(directory, self.where)
+        memory.db = SQLiteManager(str(directory / "history.db"))
+        return memory
+
+    def _close_scope(self, memory: Memory) -> None:
+        """The store stays open: scopes share it."""
+        memory.db.close()
 
     def _opened(self) -> Memory:
         with self._opening:
@@ -143,31 +115,31 @@ class SharedMem0(NativeMem0):
                     memory.vector_store, self._notes, ids=None, vectors_only=self._vectors_only
                 )
                 self._reach(memory.vector_store)
-                self._check(memory.vector_store, models)
+                self._models = models
+                self._check(memory.vector_store, models.embedder.dimensions)
                 self._reach(memory.entity_store)  # once for all scopes
             except BaseException:
+                self._models = None
                 if memory is not None:
                     _close_store(memory.vector_store)
                     memory.close()
                 models.close()
                 raise
-        self._models = models
         return memory
 
     @property
     def _vectors_only(self) -> bool:
         return self._options.vector_store.provider == "qdrant" and self.no_keywords is not None
 
-    def _check(self, store: Any, models: Models) -> None:
+    def _check(self, store: Any, length: int | None) -> None:
         """Compare the collection with the table of partitions and with what it holds.
 
         Raises:
             ConfigError: it was made with another embedder or length, or by a program that is not memslot.
         """
-        embedder = models.embedder
-        provider, length = self._options.vector_store.provider, embedder.dimensions
         rows = self._some_rows(store)
         if any("event_id" not in (row.payload or {}) for row in rows):
+            provider = self._options.vector_store.provider
             raise ConfigError(
                 f"{self.where}.collection: {self._collection!r} on {provider} holds memories that memslot did not "
                 "write; give another collection"
@@ -175,13 +147,9 @@ class SharedMem0(NativeMem0):
         found = _length_of(store)
         if found not in (None, length):
             if rows:
-                raise ConfigError(
-                    f"{self.where}.embedder: the collection {self._collection!r} holds vectors of {found}, the "
-                    f"embedder makes {length}; use the embedder it was written with, or another collection"
-                )
+                raise self._another_length(found)
             store.reset()
-        named = (embedder.embedder.name, length, *embedder.embedder.prefixes)
-        wanted = Partition(f"collection {self._collection}", self._collection, provider, *named)
+        wanted = self._partition(f"collection {self._collection}", self._collection)
         self._partitions.open(wanted, exists=True, is_empty=lambda: not rows)
 
     def _some_rows(self, store: Any) -> list[Any]:
@@ -189,7 +157,7 @@ class SharedMem0(NativeMem0):
         return list(listed[0] if listed and isinstance(listed[0], (list, tuple)) else listed or ())
 
     def _reach(self, store: Any) -> None:
-        """PostgreSQL fails when two make one table at a time: a lock for ours, a second try for others."""
+        """List a row. PostgreSQL fails if two clients create one table at a time, so a second try follows."""
         with self._opening:
             try:
                 store.list(top_k=1)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator
 
 from memory.adapter import PluginOptions, Public, server_address
 
@@ -99,18 +99,14 @@ class MemosOptions(PluginOptions):
             raise ValueError(_NO_CLOUD)
         return url.removesuffix("/product")
 
-    @model_validator(mode="after")
-    def _works(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.graph_db == "postgres" and self.dedup != "no":
-            raise ValueError(
-                "dedup: with graph_db: postgres only 'no' returns anything; MemOS answers 200 and empty"
-            )
+            yield "dedup: with graph_db: postgres only 'no' returns anything; MemOS answers 200 and empty"
         if self.graph_db == "neo4j" and not self.neo4j_shared_db:
-            raise ValueError(
+            yield (
                 "neo4j_shared_db: by default MemOS leaves the cube out of its searches in neo4j, so scopes would "
                 "mix; run the server with MOS_NEO4J_SHARED_DB=true and set this to true, or use neo4j-community"
             )
-        return self
 
     @property
     def redis(self) -> bool:

@@ -94,7 +94,7 @@ def _fork(directory: Path, base_url: str, job: dict[str, Any]) -> int:
 
 
 class Process:
-    """What one process does: open the scope as soon as it may, in one slot or two, then write, look or reset."""
+    """What one process does: open the scope as soon as it may, then write, look or reset."""
 
     def __init__(self, directory: Path, base_url: str, job: dict[str, Any]) -> None:
         self._directory = directory
@@ -109,10 +109,9 @@ class Process:
 
     async def run(self) -> int:
         async with AsyncExitStack() as stack:
-            slots = [await self._opened(stack) for _ in range(self._job.get("slots", 1))]
+            slot = await self._opened(stack)
             self.log_line("opened")
             for step, word in self._job["steps"]:
-                slot = self._chance.choice(slots)
                 await getattr(self, f"_{step}")(slot, word)
         self.log_line("closed")
         return 0

@@ -55,10 +55,8 @@ CALLS = [
     (
         f"{G}.add_episode_bulk",
         "bulk_episodes",
-        "group_id custom_extraction_instructions saga entity_types excluded_entity_types edge_types edge_type_map "
-        "strict_edge_types",
+        "group_id custom_extraction_instructions saga entity_types excluded_entity_types edge_types edge_type_map",
     ),
-    (f"{G}.summarize_saga", "saga_id", ""),
     (f"{G}.add_triplet", "source_node edge target_node episode", ""),
     (f"{G}.search_", "query", "config group_ids search_filter"),
     (f"{G}.build_communities", "group_ids", ""),
@@ -165,7 +163,7 @@ def kuzu_pair() -> tuple[Any, Any]:
         stock = native("graphiti_core.driver.kuzu_driver:KuzuDriver")()
     stock.client.close()
     stock.db.close()
-    return stock, ScopeDriver(None, "g", 64)  # type: ignore[arg-type]
+    return stock, ScopeDriver(Path("nowhere"), "g", 64)
 
 
 def falkordb_pair() -> tuple[Any, Any]:

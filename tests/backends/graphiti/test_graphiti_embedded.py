@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
@@ -221,25 +221,6 @@ async def test_a_write_that_waited_for_a_place_was_not_sent(tmp_path: Path, llm:
                 await slot.record_event(event("I ride my green bicycle."))
         assert not raised.value.ambiguous
         assert (await listed(slot, "count"))["Episodic"] == 0
-
-
-@pytest.mark.parametrize("opened_before", [True, False])
-async def test_a_write_that_waited_for_one_of_another_slot_was_not_sent(
-    tmp_path: Path, llm: ScriptedLLM, opened_before: bool
-) -> None:
-    """Neither where its slot had to open the graph first."""
-    hurried = config(llm.base_url, tmp_path, deadlines={"write_s": 0.5})
-    async with opened(llm, tmp_path) as first, open_memory(hurried, scope=ALICE) as second:
-        mine, theirs = (cast(Any, slot)._adapter._graphs for slot in (first, second))
-        if not opened_before:
-            await theirs.popitem()[1].close()
-        async with next(iter(mine.values())).driver.writing:  # as a write of the first slot holds it
-            with pytest.raises(BackendTimeout) as raised:
-                await second.record_event(event("I ride my green bicycle."))
-        assert not raised.value.ambiguous
-        assert (await listed(second, "count"))["Episodic"] == 0
-        await first.record_event(event("I ride my green bicycle."))
-        assert (await listed(second, "count"))["Episodic"] == 1
 
 
 async def test_a_path_that_cannot_be_used_is_named(tmp_path: Path, llm: ScriptedLLM) -> None:

@@ -5,7 +5,6 @@ make live-falkordb        # makes an environment of such a Python, and runs thes
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import signal
@@ -27,9 +26,8 @@ from graphiti_support import (
     opened,
     reset_leaves_the_bystander,
 )
-from graphiti_support import config as graphiti_config
 
-from memory import BackendError, BackendUnavailable, ConfigError, MemorySlot, open_memory
+from memory import BackendError, BackendUnavailable, ConfigError, MemorySlot
 from memory.testing import ScriptedLLM
 
 pytestmark = [
@@ -76,46 +74,15 @@ async def test_extraction_and_search(tmp_path: Path, llm: ScriptedLLM) -> None:
         assert await found(slot, "passport") == ["I keep my passport in the drawer."]
 
 
-async def test_two_slots_of_a_process_share_the_server_and_another_process_is_refused(
-    tmp_path: Path, llm: ScriptedLLM
-) -> None:
-    async with opened(llm, tmp_path, **LITE) as first:
-        async with opened(llm, tmp_path, **LITE) as second:
-            assert server_of(first) is server_of(second)
-            async with anyio.create_task_group() as group:
-                for number, slot in enumerate((first, second) * 3):
-                    group.start_soon(slot.record_event, keeps(f"thing{number}"))
-            assert await kept(second) == {f"thing{number}" for number in range(6)}
-        assert server_of(first).running
+async def test_another_owner_is_refused(tmp_path: Path, llm: ScriptedLLM) -> None:
+    async with opened(llm, tmp_path, **LITE) as slot:
+        with pytest.raises(BackendUnavailable, match="is open elsewhere in this process"):
+            async with opened(llm, tmp_path, **LITE):
+                pass
         with killed_writer(tmp_path, llm) as process:
             _, said = process.communicate(timeout=60)
         assert f"is open elsewhere in process {os.getpid()}" in said
-        await first.record_event(keeps("violin"))
-
-
-async def test_a_scope_is_written_by_one_event_loop_at_a_time(tmp_path: Path, llm: ScriptedLLM) -> None:
-    """Writes of two at once would duplicate entities; other scopes of the server are free."""
-
-    def elsewhere(scope: Any, thing: str) -> None:
-        async def write() -> None:
-            config = graphiti_config(llm.base_url, tmp_path, **LITE)
-            async with open_memory(config, scope=scope) as slot:
-                await slot.record_event(keeps(thing, scope=scope))
-
-        asyncio.run(write())
-
-    async with opened(llm, tmp_path, **LITE) as slot:
-        async with opened(llm, tmp_path, **LITE) as second:
-            await second.record_event(keeps("teapot"))
-        with pytest.raises(BackendUnavailable, match="is open elsewhere in this process; close the other"):
-            await anyio.to_thread.run_sync(elsewhere, ALICE, "violin")
-        await anyio.to_thread.run_sync(elsewhere, BOB, "violin")
-        await slot.record_event(keeps("lamp"))
-    async with opened(llm, tmp_path, BOB, **LITE) as slot:
-        assert await kept(slot) == {"teapot", "lamp"}
-        adapter: Any = slot._adapter
-        await adapter._graphs.pop(slot.native_scope(ALICE)["group_id"]).close()
-        await anyio.to_thread.run_sync(elsewhere, ALICE, "kayak")
+        await slot.record_event(keeps("violin"))
 
 
 async def test_a_server_that_was_killed_is_started_again_and_nothing_acknowledged_is_lost(

@@ -52,7 +52,6 @@ def parsed(**options: Any) -> GraphitiOptions:
             {"llm": LLM, "saga": "session", "driver": "neo4j", "ingest": "triplet"},
             "saga: a saga is made of episodes",
         ),
-        ({"llm": LLM, "strict_edge_types": True}, "strict_edge_types: only bulk: native"),
         ({"llm": LLM, "embedder": "openai"}, "embedder: is unknown; write lexical"),
         ({"llm": LLM, "embedder": {"model": "e"}}, "embedder.api_key is missing"),
         ({"llm": LLM, "update_communities": True}, "update_communities"),
@@ -68,6 +67,31 @@ def test_mistakes_are_named_with_their_fix(
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ConfigError, match=re.escape(message)):
         parsed(**options)
+
+
+def test_all_mistakes_of_a_block_are_named_in_one_round() -> None:
+    wrong = {"saga": "session", "ingest": "triplet", "falkordb": {"port": 1}, "top_k": 0, "top_kk": 1}
+    with pytest.raises(ConfigError) as raised:
+        parsed(**wrong)
+    lines = str(raised.value).splitlines()
+    for words in (
+        "top_k: ",
+        "top_kk: ",
+        "llm is required",
+        "no sagas",
+        "made of episodes",
+        "falkordb: is of no",
+    ):
+        assert sum(words in line for line in lines) == 1, words
+    assert len(lines) == 6
+
+
+def test_a_mistake_in_a_field_is_not_taken_for_its_absence() -> None:
+    with pytest.raises(ConfigError) as raised:
+        parsed(llm={"model": 3}, saga="session")
+    assert "llm.model: must be text" in str(raised.value)
+    assert "no sagas" in str(raised.value)
+    assert "is required" not in str(raised.value)
 
 
 def test_defaults_follow_the_embedder_and_the_recipe() -> None:

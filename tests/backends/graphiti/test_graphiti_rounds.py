@@ -86,7 +86,7 @@ class Rounds:
                 (chance.choices(("write", "give_up", "reset"), (6, 4, 0.8))[0], self._word(chance))
                 for _ in range(chance.randint(1, 4))
             ]
-            job = {"steps": steps, "slots": chance.choice((1, 1, 2)), "seed": chance.random()}
+            job = {"steps": steps, "seed": chance.random()}
             if chance.random() < 0.6:
                 job["kill_after_s"] = chance.uniform(0.02, 1.2)
             made.append(job)

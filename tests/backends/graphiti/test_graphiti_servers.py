@@ -21,7 +21,6 @@ from memory import (
     BackendError,
     BackendTimeout,
     BackendUnavailable,
-    ConfigError,
     MemorySlot,
     PluginLoadError,
     ScopeError,
@@ -211,14 +210,6 @@ def test_an_embedded_server_needs_falkordblite(tmp_path: Path) -> None:
     with pytest.raises(
         PluginLoadError, match=r"Python 3.12 .*pip install 'memslot\[graphiti-falkordblite\]'"
     ):
-        MemoryAdapterRegistry().create(settings)
-
-
-def test_the_former_option_says_what_takes_its_place(tmp_path: Path) -> None:
-    settings = load_config(
-        config("http://127.0.0.1:9/v1", tmp_path, driver="falkordb", falkordb={"embedded": True})
-    )
-    with pytest.raises(ConfigError, match=r"falkordb\.embedded: is no option: write driver: falkordblite"):
         MemoryAdapterRegistry().create(settings)
 
 
