@@ -129,10 +129,7 @@ _HOSTS = (
         tested=("0.14", "0.15"),
         shown="a section as a message of its own before the conversation, in every model call of the turn",
         recorded="when the agent has answered",
-        cannot={
-            **_EDITS,
-            "an_approval_that_comes_after_a_restart": "a workflow that waits keeps its own state, not the memory's",
-        },
+        cannot=_EDITS,
     ),
     Host(
         name="crewai",
@@ -169,11 +166,7 @@ _HOSTS = (
         shown="entries below the user's message, in Strands' own form, for one model call",
         recorded="in the background after each invocation, a structured output as JSON; `await manager.flush()` "
         "before the end",
-        cannot={
-            **_EDITS,
-            "an_approval_that_comes_after_a_restart": "what goes on in another process has the answer, not the "
-            "question, and is recorded as that",
-        },
+        cannot=_EDITS,
     ),
     Host(
         name="adk",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from memory import WriteReceipt
+from memory.adapter import PluginOptions
 from memory.runtime import (
     Failures,
     HookQueue,
@@ -37,6 +39,13 @@ _MAX_REQUEST = 10_000_000
 _AGAIN_S = 5.0
 _RECORDED_S = 0.8
 _KEEPS_SECTIONS = ("claude-code", "codex")
+
+
+class HookSettings(PluginOptions):
+    """The ``hooks:`` block."""
+
+    not_said: tuple[re.Pattern[str], ...] = ()
+    """Regular expressions. A prompt that one of them matches from its beginning is not the user's."""
 
 
 def socket_path(data_dir: Path) -> Path:
@@ -111,7 +120,7 @@ class _Hooks:
             async with self._draining:
                 pass
         host, session_id = request["host"], request["session_id"]
-        words = said_by_user(request["text"], host)
+        words = self._said(request["text"], host)
         if not words:
             await _send(connection, {"section": "", "failure": ""})
             return
@@ -139,7 +148,7 @@ class _Hooks:
         first = turn.rows[0]
         self._turns_of(first.host).end(first.session_id)
         slot = self._memory.slot
-        event = turn.event(slot.delivery.scope_or_default(), said_by_user)
+        event = turn.event(slot.delivery.scope_or_default(), self._said)
         if event is None:
             return None
         async with slot.delivery.leases.lease(event.scope):
@@ -150,6 +159,9 @@ class _Hooks:
             ):
                 return None
             return await slot.record_event(event)
+
+    def _said(self, prompt: str, host: str) -> str:
+        return said_by_user(prompt, host, self._memory.policy.not_said)
 
     def _turns_of(self, host: str) -> HostTurns:
         return self._turns.setdefault(host, HostTurns(self._memory, host))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from memory.runtime import HostTurns, TurnMemory, answer_text
 
 with tested("strands"):
     from strands.memory.extraction.triggers import InvocationTrigger
-    from strands.memory.extraction.types import MemoryMessageFilter
+    from strands.memory.extraction.types import ExtractionTriggerContext, MemoryMessageFilter
     from strands.memory.types import MemoryEntry, MemoryStore
 
 _MAX_UNANSWERED = 16
@@ -61,7 +62,8 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
         self.description = "Long-term memory of earlier conversations."
         self.max_search_results = memory.slot.delivery.budget.max_items
         self.writable = writable
-        self.extraction = {"trigger": InvocationTrigger(), "filter": _EVERYTHING} if writable else None
+        self._trigger = _Trigger()
+        self.extraction = {"trigger": self._trigger, "filter": _EVERYTHING} if writable else None
         self._turns = HostTurns(memory, "strands", Whose(memory, scope, user_id)(session_id))
         self._session_id = session_id
         self._run = uuid.uuid4().hex
@@ -91,8 +93,8 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
     async def add_messages(self, messages: Sequence[Mapping[str, Any]], context: Any = None) -> None:
         """Record what was said, turn by turn. A batch that Strands sends again is recorded once.
 
-        Strands cuts its batches anywhere: a question waits for its answer in a later one, and without an answer is
-        not recorded. An answer whose question another process was asked, before an interrupt, is recorded alone.
+        Strands cuts its batches anywhere: a question waits for its answer in a later batch, and is not recorded
+        without one. If another process was asked the question, before an interrupt, the agent's history has it.
         """
         first = getattr(context, "sequence_numbers", None) or [
             self._count + at for at in range(len(messages))
@@ -108,7 +110,7 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
                     del self._asked[min(self._asked)]
                 continue
             asked = max((at for at in self._asked if at < number), default=number)
-            turn = self._asked.setdefault(asked, _Asked())  # its question was asked of another process
+            turn = self._asked.setdefault(asked, self._asked_before(message))
             turn.answers[number] = said
             await self._turns.record(
                 f"{self._run}:{asked}",
@@ -116,6 +118,17 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
                 messages=[*turn.question, *turn.answers.values()],
                 left_out=turn.left_out,
             )
+
+    def _asked_before(self, answer: Mapping[str, Any]) -> _Asked:
+        """The question of an answer, from the agent's own history; empty if it is not there."""
+        history = list(self._trigger.messages())
+        while history and history.pop()["content"] != answer["content"]:
+            pass
+        for message in reversed(history):
+            said = self._said(message) if message["role"] == "user" else None
+            if said is not None and said.role == "user":
+                return _Asked((said,), left_out(message["content"]))
+        return _Asked()
 
     def _said(self, message: Mapping[str, Any]) -> Message | None:
         """What a message says in words, without thoughts and pictures, and nothing beside the call of a tool; or
@@ -129,6 +142,21 @@ class SlotStore(MemoryStore):  # type: ignore[misc]
             return None
         text = words(blocks)
         return Message(role=message["role"], content=answer_text(text)) if text.strip() else None
+
+
+class _Trigger(InvocationTrigger):  # type: ignore[misc]
+    """Fires after each invocation, and knows the agent."""
+
+    _agent: weakref.ref[Any] | None = None
+
+    def attach(self, context: ExtractionTriggerContext) -> None:
+        self._agent = weakref.ref(context.agent)
+        super().attach(context)
+
+    def messages(self) -> Sequence[Mapping[str, Any]]:
+        """The agent's history; empty before the store has an agent."""
+        agent = self._agent() if self._agent else None
+        return agent.messages if agent else ()
 
 
 @dataclass(slots=True)

@@ -140,7 +140,7 @@ class _Builder:
         return ConfigError(f"{self._file}:{node.start_mark.line + 1}: {shown(path)}: {what}")
 
 
-SECTIONS = ("memory", "run", "agent", "serve")  # what a configuration may hold
+SECTIONS = ("memory", "run", "agent", "serve", "hooks")  # what a configuration may hold
 _VARIABLE = re.compile(r"\$\$|\$\{(?:([A-Za-z_][A-Za-z0-9_]*+)(?::-((?:[^}$]|\$(?!\{))*+))?+\})?+")
 
 

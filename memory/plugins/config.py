@@ -204,7 +204,7 @@ class MemslotConfig:
             raise self.problem(("serve", "isolate"), "must be shared or strict")
         return cast(Isolate, given)
 
-    def section(self, name: Literal["agent", "serve"], model: type[ModelT]) -> ModelT:
+    def section(self, name: Literal["agent", "serve", "hooks"], model: type[ModelT]) -> ModelT:
         """A block that only some commands read: its variables need not be set for the others. Absent, its defaults.
 
         Raises:

@@ -29,7 +29,7 @@ from memory.adapter import BackendRejected
 from memory.hosts import _table, hooks
 from memory.hosts._installing import ClaudeCodeFolder, CodexFolder, CursorFolder, HookFolder
 from memory.hosts.hooks import answer_hooks, socket_path
-from memory.runtime import TurnMemory
+from memory.runtime import TurnMemory, TurnPolicy, load_config
 from memory.storage.insert import insert
 from memory.storage.outbox import Outbox
 from memory.storage.store import open_store
@@ -240,10 +240,12 @@ def test_the_first_turn_of_a_session_waits_for_the_server_that_is_being_started(
 
 
 @asynccontextmanager
-async def hooks_answered(backend: FakeBackend, data: Path) -> AsyncIterator[None]:
+async def hooks_answered(
+    backend: FakeBackend, data: Path, policy: TurnPolicy | None = None
+) -> AsyncIterator[None]:
     async with (
         MemorySlot(backend, scope=MemoryScope(run_id="cc", persona_id="ada")) as slot,
-        TurnMemory(slot) as memory,
+        TurnMemory(slot, policy) as memory,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(answer_hooks, memory, data)
@@ -361,6 +363,20 @@ ORDERS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
         ["Noted"],
     ),
 }
+
+
+async def test_prompts_that_the_configuration_names_are_not_the_users(tmp_path: Path) -> None:
+    """Each recalls nothing, and is not recorded; the answer to it is."""
+    (tmp_path / "memslot.yaml").write_text("memory: {backend: full_history}\nhooks: {not_said: [HEARTBEAT]}")
+    settings = load_config(tmp_path / "memslot.yaml").section("hooks", hooks.HookSettings)
+    put(tmp_path, report("prompt", "HEARTBEAT 12:00"), report("stop", "Noted"), report("end"))
+    store, policy = FakeNativeStore(), TurnPolicy(not_said=settings.not_said)
+    async with hooks_answered(FakeBackend(store), tmp_path, policy):
+        await _until(lambda: not reports(tmp_path))
+    assert said_in(store) == ["Noted"]
+    (tmp_path / "memslot.yaml").write_text("memory: {backend: full_history}\nhooks: {not_said: ['(']}")
+    with pytest.raises(ConfigError, match=r"hooks\.not_said\.0: .*regular expression"):
+        load_config(tmp_path / "memslot.yaml").section("hooks", hooks.HookSettings)
 
 
 @pytest.mark.parametrize("order", ORDERS)

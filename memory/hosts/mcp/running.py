@@ -21,6 +21,7 @@ from memory.runtime import (
     MemoryItems,
     MemslotConfig,
     TurnMemory,
+    TurnPolicy,
     listening_socket,
     open_reach,
     open_shared,
@@ -78,10 +79,11 @@ async def serve_stdio(config: MemslotConfig, *, read_only: bool = False, hooks: 
 
 @asynccontextmanager
 async def _hooks_answered(slot: MemorySlot, config: MemslotConfig) -> AsyncIterator[None]:
-    """Answer the hooks meanwhile; whatever goes wrong with them is said on stderr, and ends nothing else."""
-    from memory.hosts.hooks import answer_hooks
+    """Answer the hooks meanwhile. A failure of theirs is a line on stderr, and ends nothing else."""
+    from memory.hosts.hooks import HookSettings, answer_hooks
 
-    async with TurnMemory(slot) as memory, anyio.create_task_group() as tasks:
+    policy = TurnPolicy(not_said=config.section("hooks", HookSettings).not_said)
+    async with TurnMemory(slot, policy) as memory, anyio.create_task_group() as tasks:
         tasks.start_soon(answer_hooks, memory, config.data_dir)
         yield
         tasks.cancel_scope.cancel()

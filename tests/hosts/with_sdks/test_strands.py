@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from host_support import Living
 from pydantic import BaseModel
-from strands import Agent, tool
+from strands import Agent, ToolContext, tool
 from strands.memory import MemoryManager
 from strands.memory.types import AddMessagesContext
 from strands.models.model import Model
+from strands.session import FileSessionManager
 
 from memory.hosts._table import HOSTS
 from memory.hosts.strands import SlotStore
@@ -66,7 +68,9 @@ class Agents(HostUnderTest):
     def store(self, conversation: str, who: str) -> SlotStore:
         return SlotStore(self._memory, session_id=conversation, scope=person(who))
 
-    def _made(self, conversation: str, who: str, messages: list[Any], *tools: Any) -> tuple[Agent, Any]:
+    def _made(
+        self, conversation: str, who: str, messages: list[Any] | None, *tools: Any, **more: Any
+    ) -> tuple[Agent, Any]:
         manager = MemoryManager(stores=[self.store(conversation, who)]) if self._memory else None
         made = Agent(
             Scripted(self._model),
@@ -74,6 +78,7 @@ class Agents(HostUnderTest):
             messages=messages,
             memory_manager=manager,
             callback_handler=None,
+            **more,
         )
         self._managers.append(manager)
         return made, manager
@@ -118,6 +123,26 @@ class Agents(HostUnderTest):
         self._model.uses_tool = True
         agent, _ = self._made("helped", "ada", [], ask_helper)
         return str(await agent.invoke_async(said)).strip()
+
+    async def approve(self, said: str) -> AsyncIterator[tuple[str, str]]:
+        """With Strands' own session of files, from which another agent goes on."""
+
+        @tool(name="clock", context=True)
+        def asks(tool_context: ToolContext) -> str:
+            """Tell the time."""
+            tool_context.interrupt("may-i", reason="May I look?")
+            return TOOL_RESULT
+
+        self._model.uses_tool = True
+        with TemporaryDirectory() as directory:
+            sessions = [FileSessionManager(session_id="one", storage_dir=directory) for _ in range(2)]
+            before, _ = self._made("one", "ada", [], asks, session_manager=sessions[0])
+            waits = await before.invoke_async(said)
+            yield "waits", ""
+            after, _ = self._made("one", "ada", None, asks, session_manager=sessions[1])
+            response = {"interruptId": waits.interrupts[0].id, "response": "yes"}
+            await after.invoke_async([{"interruptResponse": response}])
+            yield "answered", ""
 
     async def summarise(self) -> None:
         kept = self.agent("one").messages
