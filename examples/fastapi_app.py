@@ -54,7 +54,7 @@ async def answer_error(request: Request, error: MemslotError):
 @app.post("/chat")
 async def chat(turn: Turn, mine: Annotated[object, Depends(memory_of)]) -> dict[str, str]:
     try:
-        context = await mine.before_turn(turn.text, session_id=turn.session_id, exclude_session=True)
+        context = await mine.before_turn(turn.text, session_id=turn.session_id)
     except BackendError:
         context = ""  # the user gets an answer without a memory rather than none
     answer = f"You said: {turn.text}\n\nWhat I remember:\n{context or 'nothing yet'}"  # call your model here

@@ -76,6 +76,8 @@ class AdapterTraits:
         equivalent_control: the control whose method this configuration uses: ``simple_rag`` for mem0 without
             extraction.
         differs_from_control: this configuration resolves to other options than that control has by default.
+        score_floor: a row with a lower score has nothing to do with the question. ``before_turn`` leaves it out of
+            the prompt; ``retrieve`` does not. None: scores do not tell.
         fallback_components: what works, without a model, where this backend is known for one: ``lexical embedder``.
         native_memory_types, native_ingest_modes, native_query_modes: what health says the backend has, in its own
             words; None where it names none. Query modes are by default the names of ``native_queries``.
@@ -103,6 +105,7 @@ class AdapterTraits:
     counts_llm_calls: bool = False
     equivalent_control: str | None = None
     differs_from_control: bool = False
+    score_floor: float | None = None
     fallback_components: tuple[str, ...] = ()
     native_memory_types: tuple[str, ...] | None = None
     native_ingest_modes: tuple[str, ...] | None = None

@@ -180,7 +180,7 @@ class TurnMemory:
             request = request_of(user, session_id, self.slot.delivery.scope_or_default(scope), **fields)
             asked["session_id"] = session_id
             with self._reading.attempt():
-                result = await self._within_deadline(request)
+                result = self.slot.for_prompt(await self._within_deadline(request))
         except MemslotError as error:
             took_ms = (time.perf_counter() - started) * 1000
             self.note_trouble("recall", str(error))

@@ -131,6 +131,21 @@ class Rendering:
             raise self._misrendered("did not return one well-formed <memory-context> section")
         return result, section, self._measured(result, tokens)
 
+    def for_prompt(self, result: RetrieveResult, floor: float | None) -> RetrieveResult:
+        """The fitted result as a prompt shows it: equal texts once, and no row with a score below the floor."""
+        said: set[object] = set()
+        kept: list[ContextEntry] = []
+        for entry in result.entries:
+            what = entry.text.strip(), entry.labels, entry.group
+            too_low = floor is not None and entry.score is not None and entry.score < floor
+            if not too_low and what not in said:
+                kept.append(entry)
+                said.add(what)
+        if len(kept) == len(result.entries):
+            return result
+        result, section, _ = self.fitted(result.model_copy(update={"entries": tuple(kept)}), result.request)
+        return result.model_copy(update={"formatted_context": section})
+
     def _misrendered(self, what: str) -> BackendProtocolError:
         return BackendProtocolError(f"{self._adapter.backend_name}: format_context {what}")
 

@@ -291,18 +291,31 @@ class MemorySlot(MemoryAdapter):
     async def before_turn(
         self, user: str, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[RecallFields]
     ) -> str:
-        """The context section for the prompt of the coming turn, or ``""`` where nothing is remembered.
+        """The context section for the prompt of the coming turn, or ``""`` if nothing is remembered.
+
+        It leaves out the rows of this session if the backend names them, because the chat window still shows them.
+        It shows equal texts once, and no row with a score below the backend's floor.
 
         Args:
-            user: what the user just said; recalled context in it is ignored.
+            user: what the user just said, without recalled context.
             session_id: the conversation.
             scope: in place of the slot's default.
             fields: ``budget``, ``scenario``, ``context``, ``attribute``, ``filters``, ``exclude_session``, see
                 :class:`~memory.slot.turns.RecallFields`.
         """
         fields["budget"] = fields.get("budget") or self.delivery.budget
+        fields.setdefault("exclude_session", True)
         request = request_of(user, session_id, self.delivery.scope_or_default(scope), **fields)
-        return (await self.retrieve(request)).formatted_context
+        return self.for_prompt(await self.retrieve(request)).formatted_context
+
+    def for_prompt(self, result: RetrieveResult) -> RetrieveResult:
+        """What :meth:`before_turn` shows of a result: equal texts once, and no row below the backend's floor.
+
+        Raises:
+            BackendError: the adapter's own rendering failed.
+        """
+        with self._calls.mapping("format_context"):
+            return self._rendering.for_prompt(result, self._calls.traits.score_floor)
 
     async def after_turn(
         self, *, session_id: str, scope: MemoryScope | None = None, **fields: Unpack[TurnFields]

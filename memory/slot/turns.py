@@ -25,9 +25,10 @@ T = TypeVar("T")
 
 
 class RecallFields(TypedDict, total=False):
-    """What ``before_turn`` takes beside the words and the session; absent or None is the default. ``budget`` is in
-    place of the slot's, ``exclude_session`` leaves out what was said in this conversation, for hosts whose chat
-    window still shows it, and the rest is as in :class:`RetrieveRequest`."""
+    """What ``before_turn`` takes beside the words and the session; absent or None is the default.
+
+    ``budget`` replaces the slot's. ``exclude_session=False`` also shows what was said in this session. The other
+    fields are as in :class:`RetrieveRequest`."""
 
     budget: ContextBudget | None
     scenario: str | None

@@ -135,8 +135,8 @@ async def test_what_the_chat_window_shows_is_left_out_where_rows_name_their_sess
     async with MemorySlot(FakeBackend(), scope=ALICE) as slot:
         await slot.after_turn(session_id="now", user="Tea in this conversation.")
         await slot.after_turn(session_id="then", user="Tea in an earlier one.")
-        everything = await slot.before_turn("tea", session_id="now")
-        others = await slot.before_turn("tea", session_id="now", exclude_session=True)
+        everything = await slot.before_turn("tea", session_id="now", exclude_session=False)
+        others = await slot.before_turn("tea", session_id="now")
     assert "this conversation" in everything
     assert "this conversation" not in others
     assert "an earlier one" in others
@@ -155,12 +155,12 @@ def test_code_that_does_not_await_has_a_memory(tmp_path: Path):
         memory.after_turn(session_id="s", user="I like oolong.", assistant="Noted.")
         bob = memory.for_scope(persona_id="bob")
         bob.after_turn(session_id="s", user="I like coffee.")
-        assert "oolong" in memory.before_turn("tea", session_id="s")
-        assert "oolong" not in bob.before_turn("tea", session_id="s")
+        assert "oolong" in memory.before_turn("tea", session_id="t")
+        assert "oolong" not in bob.before_turn("tea", session_id="t")
         assert memory.run(lambda slot: slot.health()).status == "ok"
         assert memory.reset().verified
-        assert memory.before_turn("tea", session_id="s") == ""
-        assert "coffee" in bob.before_turn("x", session_id="s")
+        assert memory.before_turn("tea", session_id="t") == ""
+        assert "coffee" in bob.before_turn("x", session_id="t")
     for closed in (memory, bob):
         with pytest.raises(LifecycleError, match="this memory is closed"):
             closed.before_turn("tea", session_id="s")
@@ -174,7 +174,7 @@ def test_threads_share_a_blocking_memory(tmp_path: Path):
             mine = memory.for_scope(persona_id=person(number))
             for turn in range(5):
                 mine.after_turn(session_id="s", user=f"I am person {number}, turn {turn}")
-            section = mine.before_turn("x", session_id="s")
+            section = mine.before_turn("x", session_id="t")
             if section.count(f"I am person {number},") != 5 or section.count("I am") != 5:
                 failures.append(section)
 

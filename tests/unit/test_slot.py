@@ -82,6 +82,35 @@ async def test_a_score_that_is_no_number_is_nobodys_best(slot, adapter, monkeypa
     assert (await slot.retrieve(ask())).trace.top_score == 0.5
 
 
+async def test_a_prompt_shows_equal_texts_once_and_nothing_below_the_backends_floor(monkeypatch):
+    adapter = Obedient(score_floor=0.05)
+    found = [
+        ("tea", 0.4, "user"),
+        ("tea", 0.3, "user"),
+        ("tea", 0.2, "assistant"),
+        ("car", 0.04, "user"),
+        ("cup", None, "user"),
+    ]
+    async with MemorySlot(adapter, scope=ALICE) as slot:
+        await slot.after_turn(user="tea", session_id="s")
+        answer = await adapter.retrieve(ask())
+        entries = tuple(ContextEntry(text, score=score, labels=(("by", who),)) for text, score, who in found)
+
+        async def retrieve(request):
+            return answer.model_copy(update={"entries": entries})
+
+        monkeypatch.setattr(adapter, "retrieve", retrieve)
+        one, *others = (await slot.before_turn("tea?", session_id="s")).splitlines()[1:-1]
+        assert [one, *others] == [
+            "- (by user, score 0.40) tea",
+            "- (by assistant, score 0.20) tea",
+            "- (by user) cup",
+        ]
+        narrow = ContextBudget(max_items=2)
+        assert "cup" not in await slot.before_turn("tea?", session_id="s", budget=narrow)
+        assert len((await slot.retrieve(ask())).included) == 5, "retrieve gives what the backend gave"
+
+
 async def test_recalled_context_is_not_written_again(slot, adapter):
     await slot.after_turn(user="I like oolong", session_id="s")
     context = await slot.before_turn("tea?", session_id="s")

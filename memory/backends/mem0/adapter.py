@@ -65,6 +65,7 @@ from memory.adapter.stores import create_directory
 T = TypeVar("T")
 _LIMITED = Operation({"limit": PositiveInt})
 _CHANGES = {"text": NotBlank, "metadata": dict[str, Any] | None, "expiration_date": date | None}
+LEXICAL_FLOOR = 0.05  # a text that shares only common words with a question scores less
 # Clients of the openai package.
 _COUNTING = OPENAI_PROVIDERS | {"azure_openai_structured", "openai_structured"}
 _CREDENTIALS = re.compile(r"(?<=//)[^/@]*@|\b(user|password)\s*=\s*('[^']*'|\S*)")
@@ -98,6 +99,7 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             equivalent_control=options.equivalent_control,
             differs_from_control=options.differs_from_control,
             fallback_components=options.fallback_components,
+            score_floor=LEXICAL_FLOOR if options.embedder == "lexical" else None,
             consistency="immediate",
             cs_filtering=options.filters_cs,
             pet_observability="dated",

@@ -71,7 +71,7 @@ anyio.run(main)
         done = await anyio.run_process([sys.executable, "-c", said], check=False)
         assert done.returncode == 3, done.stderr.decode()
     async with open_memory(settings) as memory:
-        assert "oolong" in await memory.before_turn("Which tea?", session_id="s2")
+        assert "oolong" in await memory.before_turn("Do I like oolong?", session_id="s2")
 
 
 async def test_closing_frees_lock_and_threads(tmp_path: Path) -> None:
