@@ -34,7 +34,6 @@ from memory.adapter import (
 )
 from memory.backends.honcho import translate
 from memory.backends.honcho.client import ERRORS, Connections
-from memory.backends.honcho.corrections import TABLES, Corrections
 from memory.backends.honcho.options import CLOUD, MAX_ROWS, MAX_TOKENS, HonchoOptions
 from memory.backends.honcho.records import MUTATIONS, QUERIES, HonchoRecords
 from memory.backends.honcho.workspace import HonchoScope, clear, wait_until_idle
@@ -73,8 +72,6 @@ class HonchoAdapter(HonchoRecords):
         self.readiness_pauses_s = (settings.options.poll_s, settings.options.poll_s)
         self._reset_s = settings.deadlines.get("reset_s", 300.0)
         self._connections = Connections(settings.options, settings.name)
-        store = settings.store.handle(TABLES)
-        self._corrections = Corrections(store, settings.options.address)
         self._open_to_us: HonchoScope | None = None
         self._ids = translate.HonchoIds(settings.options, settings.where)
         self._workspaces: dict[MemoryScope, HonchoScope] = {}
@@ -85,9 +82,7 @@ class HonchoAdapter(HonchoRecords):
     def workspace(self, scope: MemoryScope) -> HonchoScope:
         if scope not in self._workspaces:
             native = self.native_scope(scope)
-            self._workspaces[scope] = HonchoScope(
-                scope, native, self.options, self._connections, self._corrections
-            )
+            self._workspaces[scope] = HonchoScope(scope, native, self.options, self._connections)
         return self._workspaces[scope]
 
     async def setup_scope(self, scope: MemoryScope) -> None:
@@ -283,7 +278,6 @@ class HonchoAdapter(HonchoRecords):
         return self.health_of(versions=versions, details=details, warnings=(*cloud, *narrow, _BEHIND))
 
     async def aclose_native(self) -> None:
-        self._corrections.close()
         await self._connections.aclose()
 
 

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 from memory.backends.honcho.client import WorkspaceReader
-from memory.backends.honcho.corrections import Corrections
 
 _WIDEST = 128  # numbers asked for at once; three hundred took the server a fifth of a second
 
@@ -25,12 +24,8 @@ class NamedMessages:
     proves anything.
     """
 
-    def __init__(
-        self, workspace: WorkspaceReader, session: str, peer_id: str, corrections: Corrections
-    ) -> None:
+    def __init__(self, workspace: WorkspaceReader, session: str, peer_id: str) -> None:
         self._workspace = workspace
-        self._place = (workspace.workspace_id, session, peer_id)
-        self._corrections = corrections
         self._about: dict[str, Any] = {"session_id": session, "level": "explicit", "NOT": [_OF_SEVERAL]}
         self._about |= {"observer_id": peer_id, "observed_id": peer_id}
         self._named: set[int] = set()
@@ -38,8 +33,6 @@ class NamedMessages:
 
     async def unnamed(self, stored: int) -> int:
         """How many of the ``stored`` messages no conclusion names alone."""
-        if len(self._named) < stored:
-            self._named |= await self._corrections.of(*self._place)
         if len(self._named) >= stored:
             return 0
         fresh = self._about
@@ -78,10 +71,6 @@ class NamedMessages:
             return set(numbers)
         half = len(numbers) // 2
         return await self._among(fresh, numbers[:half]) | await self._among(fresh, numbers[half:])
-
-    async def number_of(self, conclusion_id: str) -> int:
-        """The message that one conclusion names alone; 0 where it names none, or several."""
-        return await self._first_number({**self._about, "id": conclusion_id})
 
     async def _first_number(self, fresh: dict[str, Any]) -> int:
         """Found digit by digit, as text. 0 where no conclusion names a message alone."""

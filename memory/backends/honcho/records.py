@@ -153,8 +153,6 @@ async def _mutate(workspace: HonchoScope, request: NativeMutationRequest) -> Any
     given: dict[str, Any] = request.arguments
     view: Any = workspace.user.conclusions.aio
     if request.operation == "delete":
-        for conclusion in await _conclusions(workspace, {"id": request.native_id}):
-            await workspace.note_correction(conclusion)
         return await view.delete(request.native_id)
     if request.operation == "create":
         session = given.get("session_id")

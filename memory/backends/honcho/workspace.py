@@ -14,7 +14,6 @@ from honcho.api_types import PeerConfig
 from memory import BackendReadiness, MemoryScope
 from memory.adapter import BackendProtocolError, BackendRejected, none_if_404
 from memory.backends.honcho.client import Connections, WorkspaceReader
-from memory.backends.honcho.corrections import Corrections
 from memory.backends.honcho.named import NamedMessages
 from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions
 from memory.backends.honcho.translate import IDS, Part
@@ -41,9 +40,8 @@ class Watch:
     says the same.
     """
 
-    def __init__(self, server: WorkspaceReader, quiet_s: float, corrections: Corrections) -> None:
+    def __init__(self, server: WorkspaceReader, quiet_s: float) -> None:
         self._server = server
-        self._corrections = corrections
         self._quiet_s = quiet_s
         self._writing = self._writes = 0
         self._beginning = anyio.Lock()
@@ -126,10 +124,6 @@ class Watch:
         self._rows, self._looks = rows, self._looks + 1
         return now - self._idle_since if self._looks >= _LOOKS else 0.0
 
-    def named(self, session_id: str, peer_id: str) -> NamedMessages:
-        """The messages of a peer in a session, none looked for yet."""
-        return NamedMessages(self._server, session_id, peer_id, self._corrections)
-
     async def _account(self) -> tuple[int, int]:
         """How many messages the observed peers have in all sessions, and how many no conclusion names alone."""
         stored = unnamed = 0
@@ -137,7 +131,7 @@ class Watch:
             for peer_id in self._server.observed:
                 count = await self._server.count_messages(session.id, peer_id)
                 key = (session.id, session.created_at, peer_id)
-                sources = self._sources.setdefault(key, self.named(session.id, peer_id))
+                sources = self._sources.setdefault(key, NamedMessages(self._server, session.id, peer_id))
                 stored += count
                 unnamed += await sources.unnamed(count)
         return stored, unnamed
@@ -158,12 +152,10 @@ class HonchoScope(WorkspaceReader):
         native: Mapping[str, str],
         options: HonchoOptions,
         connections: Connections,
-        corrections: Corrections,
     ) -> None:
         super().__init__(native, options, connections)
         self.scope = scope
-        self.corrections = corrections
-        self.watch = Watch(self, options.quiet_period_s, corrections)
+        self.watch = Watch(self, options.quiet_period_s)
         self.uncertain: set[str] = set()  # events of which a part may be stored already
         self.options = options
         self._writer = connections.client(self.workspace_id, reads=False)
@@ -200,14 +192,6 @@ class HonchoScope(WorkspaceReader):
         if answered_for != {(self.workspace_id, session.id)}:
             raise BackendProtocolError("the answer is about messages of another workspace or session")
         return [message.id for message in stored]
-
-    async def note_correction(self, conclusion: Mapping[str, Any]) -> None:
-        """Before a conclusion is deleted: the message that it was drawn from stays derived."""
-        session_id, peer_id = conclusion["session_id"], conclusion["observed_id"]
-        if session_id and peer_id in self.observed:
-            number = await self.watch.named(session_id, peer_id).number_of(conclusion["id"])
-            if number:
-                await self.corrections.add(self.workspace_id, session_id, peer_id, number)
 
     async def _peer(self, peer_id: str) -> Any:
         if not self._peers:
@@ -310,7 +294,6 @@ async def clear(workspace: HonchoScope, timeout_s: float) -> tuple[int, bool]:
             if empty < 2:
                 await anyio.sleep(workspace.options.poll_s)
     workspace.forget()
-    await workspace.corrections.forget(workspace.workspace_id)
     return removed, empty >= 2
 
 

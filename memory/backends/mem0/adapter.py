@@ -42,12 +42,12 @@ from memory.adapter import (
     Operation,
     SequentialBulk,
     SynchronousWrites,
-    parse_time,
 )
 from memory.backends.mem0.options import OPENAI_PROVIDERS, Mem0Options
 from memory.backends.mem0.translate import (
     ERRORS,
     ScopeIds,
+    changes_of,
     event_metadata,
     native_filters,
     native_messages,
@@ -235,10 +235,8 @@ class Mem0Adapter(SynchronousWrites, SequentialBulk):
             rows, operation = [row] if row else [], "Memory.history"
             raw: Any = {"memory": row, "history": history}
         else:
-            # mem0 dates a new memory by the event, and a correction by the clock.
             found = await self._run(lambda: self._native.rows(ids))
-            moments = ((row, parse_time(row.get("updated_at") or row.get("created_at"))) for row in found)
-            rows = [row for row, moment in moments if request.includes(moment)]
+            rows = [row for row in found if request.includes(*changes_of(row))]
             raw = {"results": rows}
         events = ((row.get("metadata") or {}).get("event_id") for row in rows)
         return ProvenanceResult(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +29,7 @@ Ids = Mapping[str, str]  # of a scope: user_id, run_id and, where the scope sets
 Row = dict[str, Any]
 _EVENT_FIELDS = frozenset({"event_id", "session_id", "turn_id", "scenario", "context", "attribute", "role"})
 _EPOCH = "ts_epoch"
+_STORED = "stored_at"
 _PART, _PARTS = "event_part", "event_parts"
 # Letters, digits and "_" are the keys every store takes literally; Qdrant reads "a.b" as a path.
 _KEYS = IdAlphabet(safe=string.ascii_uppercase + "_", escape="-")
@@ -80,7 +82,7 @@ def native_messages(event: MemoryEvent, *, infer: bool) -> tuple[list[dict[str, 
 
 
 def event_metadata(event: MemoryEvent) -> dict[str, Any]:
-    """``created_at`` becomes mem0's own, which backdates it."""
+    """The metadata of an event's memories. ``created_at`` becomes mem0's own, which dates them by the event."""
     moment, labels = event.timestamp.isoformat(), event.labels
     labels["agent"] = labels.pop("agent_id")  # mem0's own agent_id is part of a scope
     fields = event.message_fields
@@ -92,6 +94,7 @@ def event_metadata(event: MemoryEvent) -> dict[str, Any]:
         "session_id": event.session_id,
         "timestamp": moment,
         _EPOCH: event.timestamp.timestamp(),
+        _STORED: datetime.now(UTC).isoformat(),
         "created_at": moment,
     }
 
@@ -185,6 +188,17 @@ def parts_of(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[int, str], int]:
     marks = [(row["id"], row.get("metadata") or {}) for row in rows]
     present = {metadata.get(_PART, 0): native_id for native_id, metadata in marks}
     return present, max((metadata.get(_PARTS, 1) for _, metadata in marks), default=0)
+
+
+def changes_of(row: Mapping[str, Any]) -> Iterator[datetime]:
+    """When a memory was stored, and when it was last changed."""
+    stored = parse_time((row.get("metadata") or {}).get(_STORED))
+    changed = row.get("updated_at")
+    if changed == row.get("created_at"):  # not since it was stored
+        changed = None
+    for moment in (stored, parse_time(changed)):
+        if moment is not None:
+            yield moment
 
 
 def to_entry(row: Mapping[str, Any]) -> ContextEntry:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +14,7 @@ from memory import (
     BackendReadiness,
     MemorySlot,
     Message,
-    NativeMutationRequest,
     SupportsBulkIngest,
-    SupportsNativeMutation,
     SupportsReadiness,
 )
 
@@ -157,24 +154,3 @@ async def test_a_conclusion_from_several_messages_vouches_for_none_of_them(doubl
             assert "given several at once" in answer.detail
         await _say(slot, 5, one_by_one=double)
         assert "from 4 of 5 messages" in (await _wait(slot)).detail
-
-
-async def test_a_deleted_conclusion_leaves_no_later_process_in_doubt(
-    double: HonchoDouble, tmp_path: Path
-) -> None:
-    async def delete(slot: MemorySlot) -> None:
-        (conclusion, *_) = double.model.workspaces["r_xada"].conclusions
-        mutation = slot.capability(SupportsNativeMutation)
-        assert mutation is not None
-        request = NativeMutationRequest(scope=ADA, operation="delete", native_id=conclusion.id)
-        assert (await mutation.native_mutation(request)).status == "committed"
-
-    async with slot_on(double, data_dir=tmp_path) as slot:
-        await _say(slot, 1, 2, one_by_one=double)
-        assert (await _wait(slot)).state == "ready"
-        await delete(slot)
-    async with slot_on(double, data_dir=tmp_path) as slot:
-        assert (await _wait(slot)).state == "ready"
-    async with slot_on(double, data_dir=tmp_path / "another machine") as slot:
-        assert (await _wait(slot)).state == "unknown"
-        assert (await slot.reset_scope(ADA)).verified

@@ -126,22 +126,22 @@ async def test_an_expired_memory_is_counted_and_reset(tmp_path: Path) -> None:
         assert (await slot.reset_scope(ALICE)).removed == 1
 
 
-async def test_provenance_of_a_time_range(tmp_path: Path) -> None:
+async def test_a_range_of_provenance_means_what_was_stored_or_changed_in_it(tmp_path: Path) -> None:
+    """The events are of last year, and mem0 itself dates their memories by them."""
     async with opened(tmp_path) as slot:
+        before = datetime.now(UTC)
         await coloured(slot)
         provenance = slot.capability(SupportsProvenance)
         assert provenance is not None
-        since = START + timedelta(days=2)
-        answer = await provenance.provenance(ProvenanceRequest(scope=ALICE, since=since))
-        assert {row["memory"] for row in answer.raw["results"]} == {"My green mug", "My blue mug"}
-        assert len(answer.event_ids) == 2
-        everything = await provenance.provenance(ProvenanceRequest(scope=ALICE))
-        assert len(everything.native_ids) == 3
-        today = ProvenanceRequest(scope=ALICE, since=datetime.now(UTC))
-        assert (await provenance.provenance(today)).native_ids == ()
-        corrected = everything.native_ids[0]
+        then = ProvenanceRequest(scope=ALICE, since=START, until=START + timedelta(days=30))
+        assert (await provenance.provenance(then)).native_ids == ()
+        stored_today = await provenance.provenance(ProvenanceRequest(scope=ALICE, since=before))
+        assert (len(stored_today.native_ids), len(stored_today.event_ids)) == (3, 3)
+        later = ProvenanceRequest(scope=ALICE, since=datetime.now(UTC))
+        assert (await provenance.provenance(later)).native_ids == ()
+        corrected = stored_today.native_ids[0]
         await mutate(slot, "update", corrected, text="My purple mug")
-        assert (await provenance.provenance(today)).native_ids == (corrected,)
+        assert (await provenance.provenance(later)).native_ids == (corrected,)
 
 
 async def test_what_is_written_is_ready(tmp_path: Path) -> None:
