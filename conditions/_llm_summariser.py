@@ -15,14 +15,8 @@ from pydantic import Field, SecretStr, StringConstraints
 from conditions._control import leading_lines
 from conditions._notebook import Draft, Line, Sources
 from memory import BackendError, PluginLoadError, TokenCounter
-from memory.adapter import (
-    BackendProtocolError,
-    BackendRejected,
-    Public,
-    Sampling,
-    count_llm_call,
-    json_of_answer,
-)
+from memory.adapter import BackendProtocolError, BackendRejected, Public, count_llm_call
+from memory.adapter.models import Sampling, json_of_answer
 
 _NonBlank = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
@@ -99,7 +93,7 @@ class LlmSummariser:
 
     def __init__(self, options: LlmOptions, max_tokens: int, counter: TokenCounter, owner: str) -> None:
         try:
-            from memory.adapter import JsonHttp, bearer
+            from memory.adapter.http import JsonHttp, bearer
         except ImportError:
             raise PluginLoadError(
                 f"{owner}: summariser llm needs httpx, which is not installed; run: pip install 'memslot[bench]'"

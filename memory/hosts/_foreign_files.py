@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from memory import ConfigError
-from memory.adapter import replace_file
+from memory.adapter.stores import replace_file
 
 _BEGIN, _END = "\n# From here on by 'memslot hosts install', which 'uninstall' takes away.\n", "# To here.\n"
 

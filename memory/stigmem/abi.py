@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import anyio
 
 from memory import BackendError, ConfigError, InputError, MemslotError
-from memory.adapter import BackendAuthError, BackendProtocolError, check_url
+from memory.adapter import BackendAuthError, BackendProtocolError
+from memory.adapter.http import check_url
 from memory.stigmem.client import MAX_LIMIT, NodeInfo, StigmemNode
 from memory.stigmem.facts import Fact, build_uri, check_entity, check_uri, fold, render_context
 from memory.stigmem.intent_facts import names_envelope

@@ -13,7 +13,8 @@ from urllib.parse import quote
 import anyio
 
 from memory import BackendTimeout, InputError
-from memory.adapter import BackendProtocolError, JsonHttp, bearer, check_url, expect, route
+from memory.adapter import BackendProtocolError
+from memory.adapter.http import JsonHttp, bearer, check_url, expect, route
 from memory.stigmem.facts import BACKEND, Fact, FactScope, FactValue, NewFact
 
 MAX_LIMIT = 500  # rows a node returns at once

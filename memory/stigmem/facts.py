@@ -16,16 +16,14 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
 from memory import InputError, MemslotError
-from memory.adapter import (
+from memory.adapter import BackendProtocolError, IdAlphabet, clean_text
+from memory.adapter.fields import (
     AwareDatetime,
-    BackendProtocolError,
     Frozen,
-    IdAlphabet,
     JsonObject,
     NotBlank,
     check_aware,
     check_text,
-    clean_text,
     parse_time,
 )
 

@@ -14,7 +14,9 @@ from urllib.parse import quote, unquote, urlsplit
 import anyio
 
 from memory import BackendError, InputError
-from memory.adapter import BackendProtocolError, BackendRejected, none_if_404, normalise
+from memory.adapter import BackendProtocolError, BackendRejected
+from memory.adapter.fields import normalise
+from memory.adapter.http import none_if_404
 from memory.stigmem.client import MAX_LIMIT, StigmemNode
 from memory.stigmem.facts import Fact, FactScope, FactValue, build_uri
 from memory.stigmem.intent_facts import (

@@ -18,7 +18,8 @@ from types import MappingProxyType
 from typing import Any
 
 from memory import InputError
-from memory.adapter import BackendProtocolError, parse_time
+from memory.adapter import BackendProtocolError
+from memory.adapter.fields import parse_time
 from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import MAX_VALUE_BYTES, Fact, FactValue, NewFact, StoredValue, build_uri
 from memory.stigmem.intents import IntentEnvelope, IntentRecord

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from memory.adapter import AwareDatetime, Frozen, NotBlank, Text, check_aware, parse_time
+from memory.adapter.fields import AwareDatetime, Frozen, NotBlank, Text, check_aware, parse_time
 from memory.stigmem.facts import (
     MAX_URI_BYTES,
     MAX_VALUE_BYTES,

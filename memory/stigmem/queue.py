@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from memory import BackendError, MemslotError
-from memory.adapter import BoundedQueue
+from memory.adapter.stores import BoundedQueue
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import Fact
 from memory.stigmem.writers import Write, carry_out, log

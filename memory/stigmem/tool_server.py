@@ -16,7 +16,8 @@ from mcp.server.stdio import stdio_server
 from pydantic import Field, model_validator
 
 from memory import InputError, MemslotError, __version__
-from memory.adapter import AwareDatetime, Frozen, NotBlank, quiet_loggers
+from memory.adapter.fields import AwareDatetime, Frozen, NotBlank
+from memory.adapter.sdk import quiet_loggers
 from memory.stigmem.abi import StigmemAbi
 from memory.stigmem.client import MAX_LIMIT, StigmemNode
 from memory.stigmem.facts import Entity, Fact, FactScope, FactValue, NewFact, Relation

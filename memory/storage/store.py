@@ -195,6 +195,7 @@ class SqliteStore(Store):
 
     @property
     def begun(self) -> bool:
+        """Whether the file exists, or was opened here."""
         return self._file is not None or (self.path is not None and self.path.exists())
 
     def call(self, work: Callable[[Any], T], *, writes: bool = True, within_s: float | None = None) -> T:

@@ -20,7 +20,8 @@ from backends import double
 from said import said, wanted
 
 from memory import BackendError, BackendUnavailable, MemoryScope, MemorySlot, SupportsReadiness, open_memory
-from memory.adapter import BackendRejected, JsonHttp
+from memory.adapter import BackendRejected
+from memory.adapter.http import JsonHttp
 
 HonchoDouble = double("honcho_double", "HonchoDouble")
 MemosDouble = double("memos_double", "MemosDouble")

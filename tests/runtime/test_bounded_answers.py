@@ -18,8 +18,10 @@ from openai import APIConnectionError, AsyncOpenAI, OpenAI
 
 import memory
 from memory import Message
-from memory.adapter import BackendProtocolError, counted_openai, http_client
+from memory.adapter import BackendProtocolError
 from memory.adapter._http import JsonHttp
+from memory.adapter.http import http_client
+from memory.adapter.models import counted_openai
 from memory.runtime import AdapterClient, create_provider
 
 MAX_BYTES = 1_000_000

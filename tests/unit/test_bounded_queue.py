@@ -7,7 +7,7 @@ import anyio
 import pytest
 from waits import until
 
-from memory.adapter import BoundedQueue, RecentKeys
+from memory.adapter.stores import BoundedQueue, RecentKeys
 
 pytestmark = pytest.mark.anyio
 

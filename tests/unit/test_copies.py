@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict, PrivateAttr
 
-from memory.adapter import Frozen
+from memory.adapter.fields import Frozen
 
 
 class Loose(Frozen):

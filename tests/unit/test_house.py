@@ -72,7 +72,9 @@ def behind_a_page(graph):
     """Modules of plugins and hosts that reach past a page, and backends that know another one."""
     for name, others in graph.items():
         for other in others if name.startswith(PLUGINS_AND_HOSTS) else ():
-            past = re.match(r"memory\.(adapter(?!\.stores$)|runtime|testing)\.", other)
+            past = re.match(
+                r"memory\.(adapter(?!\.(fields|http|models|sdk|stores)$)|runtime|testing)\.", other
+            )
             room = re.match(r"memory\.backends\.\w+", other)
             if past or (room and not f"{name}.".startswith(f"{room[0]}.")):
                 yield f"{name} -> {other}"

@@ -10,18 +10,10 @@ import psutil
 import pytest
 
 from memory import BackendError, BackendUnavailable, InputError
-from memory.adapter import (
-    BackendProtocolError,
-    BackendRejected,
-    JsonHttp,
-    bearer,
-    check_url,
-    expect,
-    none_if_404,
-    server_address,
-)
+from memory.adapter import BackendProtocolError, BackendRejected
 from memory.adapter._bounded import bounded_answers
 from memory.adapter._http import _Pool
+from memory.adapter.http import JsonHttp, bearer, check_url, expect, none_if_404, server_address
 from memory.testing import LoopbackAnswer, LoopbackServer
 
 

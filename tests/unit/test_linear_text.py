@@ -15,7 +15,9 @@ from hypothesis import example, given, settings
 
 import conditions
 import memory
-from memory.adapter import ContextEntry, LexicalHashEmbedder, clean_text, normalise
+from memory.adapter import ContextEntry, clean_text
+from memory.adapter.fields import normalise
+from memory.adapter.models import LexicalHashEmbedder
 from memory.contract.formatting import is_well_formed, render_section, strip_context, strip_json, wrap_section
 
 HANDLERS = {

@@ -8,7 +8,8 @@ from openai import AsyncOpenAI, OpenAI
 from slot_support import ALICE, event
 
 from memory import RetrieveRequest
-from memory.adapter import NativeWorker, count_llm_call, counted_openai
+from memory.adapter import NativeWorker, count_llm_call
+from memory.adapter.models import counted_openai
 from memory.contract.admission import LlmUse
 from memory.slot.slot import MemorySlot
 from memory.testing import ScriptedLLM

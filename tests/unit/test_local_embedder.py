@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from memory import ConfigError
-from memory.adapter import EmbedderBlock, LocalEmbedder, LocalModel, ModelEndpoint
+from memory.adapter.models import EmbedderBlock, LocalEmbedder, LocalModel, ModelEndpoint
 from memory.plugins.endpoint import known_prefixes
 
 GIVEN = os.environ.get("MEMSLOT_TEST_MODEL")

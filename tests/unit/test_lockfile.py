@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from memory import BackendUnavailable
-from memory.adapter import FileLock
+from memory.adapter.stores import FileLock
 
 HOLDER = """
 import os, sys
 from pathlib import Path
-from memory.adapter import FileLock
+from memory.adapter.stores import FileLock
 held = FileLock(Path(sys.argv[1]), what="it", instead="wait")
 held.acquire()
 if sys.argv[2:] == ["fork"]:

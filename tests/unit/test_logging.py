@@ -9,8 +9,9 @@ from everything_support import ALICE, NAMES, Everything, calls
 from slot_support import ask, event
 
 from memory import AdapterMode, MemorySlot, MemslotError, Message
-from memory.adapter import ContextEntry, quiet_loggers, warnings_only
+from memory.adapter import ContextEntry
 from memory.adapter._sdk import environment_kept
+from memory.adapter.sdk import quiet_loggers, warnings_only
 
 SAID = "zqsentence"
 

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from memory.adapter import BackendProtocolError, json_of_answer
+from memory.adapter import BackendProtocolError
+from memory.adapter.models import json_of_answer
 
 WANTED = {"facts": [{"text": 'I keep {it} in a "box" [1]'}]}
 TEXT = json.dumps(WANTED)

@@ -10,7 +10,8 @@ import openai
 import pytest
 
 from memory import BackendTimeout
-from memory.adapter import OPENAI_ERRORS, BackendRateLimited, BackendRejected, counted_openai, normalise_error
+from memory.adapter import OPENAI_ERRORS, BackendRateLimited, BackendRejected, normalise_error
+from memory.adapter.models import counted_openai
 
 SECRET = "my dog is called Biscuit"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memory.adapter import normalise
+from memory.adapter.fields import normalise
 
 FORMS = st.sampled_from(["NFC", "NFD", "NFKC", "NFKD"])
 

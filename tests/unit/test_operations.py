@@ -17,7 +17,8 @@ from memory import (
     SupportsNativeMutation,
     SupportsNativeQuery,
 )
-from memory.adapter import AwareDatetime, NotBlank, Operation, parse_time, without_nul
+from memory.adapter import Operation
+from memory.adapter.fields import AwareDatetime, NotBlank, parse_time, without_nul
 from memory.testing import FakeBackend
 
 FACTS = Operation(

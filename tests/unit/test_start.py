@@ -34,7 +34,7 @@ BUDGET = {
     "the slot": (SLOT, SDKS | COMMAND_LINE | {"yaml", "pluggy"} | LOOPS),
     "the page of hosts": ("from memory import *", SDKS | COMMAND_LINE | LOOPS),
     "the page of plugins": (
-        "from memory.adapter import BaseAdapter, FileLock, NativeWorker",
+        "from memory.adapter import BaseAdapter, NativeWorker",
         SDKS | COMMAND_LINE | {"yaml"},
     ),
     "an event": (

@@ -19,7 +19,7 @@ from graphiti_core.driver.kuzu_driver import SCHEMA_QUERIES
 from graphiti_core.graph_queries import get_fulltext_indices
 
 from memory import BackendError, BackendUnavailable
-from memory.adapter import trim_heap
+from memory.adapter.sdk import trim_heap
 from memory.adapter.stores import FileLock, create_directory
 from memory.backends.graphiti.stores import OWNERSHIP
 

@@ -15,15 +15,13 @@ from graphiti_core.prompts.models import Message
 from openai import AsyncOpenAI
 from pydantic import BaseModel, ValidationError
 
-from memory.adapter import (
-    BackendProtocolError,
-    BackendRejected,
+from memory.adapter import BackendProtocolError, BackendRejected, NativeWorker
+from memory.adapter.fields import first_problem
+from memory.adapter.models import (
     LexicalHashEmbedder,
     LocalEmbedder,
     LocalModel,
-    NativeWorker,
     counted_openai,
-    first_problem,
     json_of_answer,
 )
 from memory.backends.graphiti.options import (

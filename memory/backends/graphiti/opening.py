@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from memory import PluginLoadError
-from memory.adapter import environment_kept, quiet_loggers
+from memory.adapter.sdk import environment_kept, quiet_loggers
 from memory.backends.graphiti.options import Driver
 from memory.backends.graphiti.stores import store_module
 

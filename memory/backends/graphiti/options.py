@@ -19,15 +19,13 @@ from pydantic import (
 )
 
 from memory import ConfigError
-from memory.adapter import (
+from memory.adapter import DataPath, PluginOptions, Public
+from memory.adapter.models import (
     LEXICAL_OR_BLOCK,
-    DataPath,
     EmbedderBlock,
     LocalModel,
     ModelEndpoint,
-    PluginOptions,
     Prefixes,
-    Public,
     Sampling,
 )
 from memory.adapter.stores import Durability

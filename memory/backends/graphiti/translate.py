@@ -23,10 +23,9 @@ from memory.adapter import (
     ErrorTable,
     IdAlphabet,
     NativeError,
-    NotBlank,
     Operation,
-    parse_time,
 )
+from memory.adapter.fields import NotBlank, parse_time
 from memory.backends.graphiti.options import Ingest
 
 # Graphiti allows [a-zA-Z0-9_-]. Capitals would meet on file systems that fold case, and full-text indexes split

@@ -17,19 +17,10 @@ import httpx
 from honcho import Honcho, Peer, Session
 
 from memory import BackendTimeout, BackendUnavailable, MemoryEvent
-from memory.adapter import (
-    BackendAuthError,
-    BackendRateLimited,
-    BackendRejected,
-    ErrorTable,
-    JsonHttp,
-    NativeError,
-    bearer,
-    expect,
-    none_if_404,
-    warnings_only,
-    without_nul,
-)
+from memory.adapter import BackendAuthError, BackendRateLimited, BackendRejected, ErrorTable, NativeError
+from memory.adapter.fields import without_nul
+from memory.adapter.http import JsonHttp, bearer, expect, none_if_404
+from memory.adapter.sdk import warnings_only
 from memory.backends.honcho.options import MAX_ROWS, HonchoOptions
 from memory.backends.honcho.translate import IDS
 

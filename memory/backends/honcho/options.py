@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
-from memory.adapter import PluginOptions, Public, server_address
+from memory.adapter import PluginOptions, Public
+from memory.adapter.http import server_address
 
 CLOUD = "https://api.honcho.dev"  # where the SDK goes by default
 MAX_TOKENS = 100_000  # of ``session.context(tokens=)``

@@ -17,7 +17,9 @@ from memory import (
     ProvenanceResult,
     ScopeError,
 )
-from memory.adapter import BaseAdapter, NotBlank, Operation, ShieldedCalls, none_if_404
+from memory.adapter import BaseAdapter, Operation, ShieldedCalls
+from memory.adapter.fields import NotBlank
+from memory.adapter.http import none_if_404
 from memory.backends.honcho.client import all_rows
 from memory.backends.honcho.options import MAX_ROWS
 from memory.backends.honcho.translate import IDS, METADATA_PREFIX, native_json

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memory import InputError, MemoryEvent, MemoryScope, RetrieveRequest
-from memory.adapter import ContextEntry, IdAlphabet, ScopeEncoder, clean_text, without_nul
+from memory.adapter import ContextEntry, IdAlphabet, ScopeEncoder, clean_text
+from memory.adapter.fields import without_nul
 from memory.backends.honcho.options import OTHERS_PEER, HonchoOptions
 
 # Honcho's ids: ``[a-zA-Z0-9_-]``, 1 to 512 characters, measured.

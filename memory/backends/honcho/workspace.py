@@ -12,7 +12,8 @@ from honcho import Peer
 from honcho.api_types import PeerConfig
 
 from memory import BackendReadiness, MemoryScope
-from memory.adapter import BackendProtocolError, BackendRejected, none_if_404
+from memory.adapter import BackendProtocolError, BackendRejected
+from memory.adapter.http import none_if_404
 from memory.backends.honcho.client import Connections, WorkspaceReader
 from memory.backends.honcho.named import NamedMessages
 from memory.backends.honcho.options import MAX_ROWS, OTHERS_PEER, HonchoOptions

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from memory.adapter import DataPath, PluginOptions, Public, server_address
+from memory.adapter import DataPath, PluginOptions, Public
+from memory.adapter.http import server_address
 
 
 @cache

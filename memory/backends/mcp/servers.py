@@ -19,8 +19,10 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import McpError
 
 from memory import BackendError, BackendUnavailable
-from memory.adapter import BackendProtocolError, FileLock, http_client, quiet_loggers
-from memory.adapter.stores import create_directory
+from memory.adapter import BackendProtocolError
+from memory.adapter.http import http_client
+from memory.adapter.sdk import quiet_loggers
+from memory.adapter.stores import FileLock, create_directory
 from memory.backends.mcp.options import McpOptions, Tool
 
 HEALTH = "health"  # in place of a scope, of a process that is asked for its tools alone

@@ -38,11 +38,11 @@ from memory.adapter import (
     AdapterTraits,
     BackendRejected,
     NativeWorker,
-    NotBlank,
     Operation,
     SequentialBulk,
     SynchronousWrites,
 )
+from memory.adapter.fields import NotBlank, parse_time
 from memory.backends.mem0.options import OPENAI_PROVIDERS, Mem0Options
 from memory.backends.mem0.translate import (
     ERRORS,

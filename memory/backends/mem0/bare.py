@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from memory.adapter import LexicalHashEmbedder
+from memory.adapter.models import LexicalHashEmbedder
 from memory.backends.mem0.adapter import set_environment
 
 _RUN = "perf"

@@ -19,7 +19,8 @@ from typing import Any
 from mem0 import Memory
 
 from memory import BackendError, BackendUnavailable, ConfigError, IsolationError, MemslotError
-from memory.adapter import StoreError, trim_heap
+from memory.adapter import StoreError
+from memory.adapter.sdk import trim_heap
 from memory.adapter.stores import (
     FileLock,
     remove_directory,

@@ -21,13 +21,13 @@ from mem0.utils.factory import EmbedderFactory, LlmFactory, RerankerFactory
 from pydantic import BaseModel, ValidationError
 
 from memory import BackendError, ConfigError, PluginLoadError
-from memory.adapter import (
-    BackendProtocolError,
+from memory.adapter import BackendProtocolError
+from memory.adapter.fields import first_problem
+from memory.adapter.models import (
     LexicalHashEmbedder,
     LocalEmbedder,
     LocalModel,
     counted_openai,
-    first_problem,
     model_answer_fault,
 )
 from memory.backends.mem0.embedding import Embedding, ProviderEmbedder

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memory import ConfigError, PluginLoadError
-from memory.adapter import quiet_loggers
+from memory.adapter.sdk import quiet_loggers
 from memory.adapter.stores import create_directory
 
 _SAID_BY_HEALTH = (
@@ -76,7 +76,7 @@ def keyword_encoder(where: str) -> str | None:
         return "pip install 'memslot[local]'"
     from fastembed import SparseTextEmbedding
 
-    from memory.adapter import load_model
+    from memory.adapter.models import load_model
 
     try:
         load_model(

@@ -10,15 +10,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from memory import ConfigError
-from memory.adapter import (
-    DataPath,
-    EmbedderBlock,
-    ModelEndpoint,
-    PluginOptions,
-    Prefixes,
-    Public,
-    Sampling,
-)
+from memory.adapter import DataPath, PluginOptions, Public
+from memory.adapter.models import EmbedderBlock, ModelEndpoint, Prefixes, Sampling
 
 RANGES = frozenset({"gt", "gte", "lt", "lte"})
 LEXICAL_DIMENSIONS = 1024

@@ -21,8 +21,8 @@ from memory.adapter import (
     IdAlphabet,
     NativeError,
     ScopeEncoder,
-    parse_time,
 )
+from memory.adapter.fields import parse_time
 from memory.backends.mem0.options import RANGES, Mem0Options, StoreProfile
 
 Ids = Mapping[str, str]  # of a scope: user_id, run_id and, where the scope sets one, agent_id

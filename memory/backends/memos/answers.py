@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from memory.adapter import BackendProtocolError, ContextEntry, expect, parse_time
+from memory.adapter import BackendProtocolError, ContextEntry
+from memory.adapter.fields import parse_time
+from memory.adapter.http import expect
 from memory.backends.memos.translate import EVENT_KEYS
 
 # The groups of a search's answer, in the order the context section shows them; ``pref_note`` comes last.

@@ -16,7 +16,8 @@ from memory import (
     RetrieveRequest,
     ScopeError,
 )
-from memory.adapter import BackendProtocolError, JsonHttp, ShieldedCalls, bearer
+from memory.adapter import BackendProtocolError, ShieldedCalls
+from memory.adapter.http import JsonHttp, bearer
 from memory.backends.memos.answers import (
     Added,
     Item,

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from memory.adapter import PluginOptions, Public, server_address
+from memory.adapter import PluginOptions, Public
+from memory.adapter.http import server_address
 
 GraphDb = Literal["postgres", "neo4j", "neo4j-community", "polardb"]
 _CLOUD_HOSTS = ("memos.memtensor.cn", "api.memt.ai")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory import InputError, MemoryEvent, MemoryFeedback, MemoryScope, Message, RetrieveRequest
-from memory.adapter import IdAlphabet, without_nul
+from memory.adapter import IdAlphabet
+from memory.adapter.fields import without_nul
 from memory.backends.memos.options import GraphDb, MemosOptions
 
 Body = dict[str, Any]

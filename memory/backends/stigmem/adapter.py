@@ -25,7 +25,8 @@ from memory import (
     ScopeError,
     WriteReceipt,
 )
-from memory.adapter import AdapterSettings, AdapterTraits, SequentialBulk, ShieldedCalls, parse_time
+from memory.adapter import AdapterSettings, AdapterTraits, SequentialBulk, ShieldedCalls
+from memory.adapter.fields import parse_time
 from memory.backends.stigmem import translate
 from memory.backends.stigmem.client import OpenScope, Scopes, scope_id
 from memory.backends.stigmem.options import StigmemOptions

@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 import anyio
 
 from memory import BackendError, ConfigError, MemoryScope, ScopeError
-from memory.adapter import BackendAuthError, BackendProtocolError, BackendRejected, expect, release
+from memory.adapter import BackendAuthError, BackendProtocolError, BackendRejected, release
+from memory.adapter.http import expect
 from memory.backends.stigmem.options import SCOPE_FIELD, NodeAddress, StigmemOptions
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.facts import FactValue, NewFact

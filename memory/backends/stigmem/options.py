@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
-from memory.adapter import PluginOptions, Public, server_address
+from memory.adapter import PluginOptions, Public
+from memory.adapter.http import server_address
 
 SCOPE_FIELD = "{scope}"
 

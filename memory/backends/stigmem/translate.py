@@ -12,7 +12,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from memory import MemoryEvent
-from memory.adapter import AwareDatetime, ContextEntry, Operation, normalise, parse_time
+from memory.adapter import ContextEntry, Operation
+from memory.adapter.fields import AwareDatetime, normalise, parse_time
 from memory.backends.stigmem.client import ScopeIds
 from memory.stigmem.client import MAX_LIMIT
 from memory.stigmem.facts import Fact, FactScope, FactValue, NewFact, render_value

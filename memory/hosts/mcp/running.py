@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from memory import LifecycleError, MemoryScope, MemorySlot, ScopeError
-from memory.adapter import quiet_loggers
+from memory.adapter.sdk import quiet_loggers
 from memory.hosts.mcp.lines import Cancelled, Incoming, Outgoing
 from memory.hosts.mcp.server import build_server
 from memory.runtime import (

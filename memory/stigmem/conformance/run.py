@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from memory import BackendError, InputError
-from memory.adapter import bearer, http_client, normalise_error
+from memory.adapter import normalise_error
+from memory.adapter.http import bearer, http_client
 from memory.stigmem.client import StigmemNode
 from memory.stigmem.conformance.wire import (
     Context,

@@ -38,11 +38,10 @@ from memory.adapter import (
     PluginOptions,
     Public,
     ScopeEncoder,
-    environment_kept,
     hookimpl,
-    quiet_loggers,
-    remove_directory,
 )
+from memory.adapter.sdk import environment_kept, quiet_loggers
+from memory.adapter.stores import remove_directory
 
 if TYPE_CHECKING:
     from agent.memory_provider import MemoryProvider
