@@ -6,20 +6,6 @@ from slot_support import ALICE, Obedient, event
 
 from memory import BackendTimeout, Deadlines, MemorySlot, WriteReceipt
 from memory.adapter import NativeWorker, ShieldedCalls
-from memory.contract.admission import LlmUse, count_llm_call
-
-
-def test_answers_of_a_model_are_counted_for_the_call_they_belong_to_alone():
-    outer, inner = LlmUse(), LlmUse()
-    with outer.counting():
-        with inner.counting():
-            count_llm_call(3)
-            count_llm_call(4)
-        count_llm_call(None)
-        count_llm_call(5)
-    count_llm_call(6)
-    assert inner == LlmUse(2, 7)
-    assert outer == LlmUse(2, None)
 
 
 class TwoCalls(Obedient):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from variants import plain
 
 from conditions import rolling_summary
 from memory import (
@@ -187,7 +188,7 @@ async def test_a_fault_is_tried_again_and_nothing_is_lost(fault: str, llm: Scrip
     assert len(llm.faults.fired) == 2
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", plain("500", "bad_content", of=FAULTS))
 async def test_three_faults_archive_the_messages_and_say_why(
     fault: str, llm: ScriptedLLM, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,7 +12,6 @@ import pytest
 from memory import BackendError, BackendUnavailable, InputError
 from memory.adapter import BackendProtocolError, BackendRejected
 from memory.adapter._bounded import bounded_answers
-from memory.adapter._http import _Pool
 from memory.adapter.http import JsonHttp, bearer, check_url, expect, none_if_404, server_address
 from memory.testing import LoopbackAnswer, LoopbackServer
 
@@ -142,23 +141,6 @@ async def test_between_two_attempts_there_is_a_pause(server, http):
     began = time.monotonic()
     assert await http.request("GET", "/notes", retry_pause_s=0.05) == {"id": "1"}
     assert time.monotonic() - began >= 0.05
-
-
-async def test_a_pool_that_broke_is_closed_also_by_a_user_who_is_cancelled():
-    """Left open, its connections would be nobody's."""
-    closed = []
-
-    class Client:
-        async def aclose(self):
-            await anyio.lowlevel.checkpoint()
-            closed.append(self)
-
-    pool = _Pool(Client())
-    pool.retired = True
-    with anyio.CancelScope() as cancelled:
-        async with pool:
-            cancelled.cancel()
-    assert len(closed) == 1
 
 
 class Server(LoopbackServer):

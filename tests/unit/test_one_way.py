@@ -278,13 +278,6 @@ async def test_a_bulk_write_leaves_one_trace_for_each_scope():
     ]
 
 
-async def test_a_call_given_up_after_it_was_sent_says_so():
-    adapter, sink = Held("record_event"), Sink()
-    async with MemorySlot(adapter, scope=ALICE, trace_sink=sink) as slot:
-        await given_up(slot.record_event, event())
-    assert (sink[-1].attempts, sink[-1].warnings) == (1, ("given up after it was sent",))
-
-
 class OnWorker(Lookup):
     """As of a synchronous SDK: one thread, which a call given up keeps."""
 
@@ -409,68 +402,6 @@ async def test_a_switch_does_not_wait_for_ever_and_leaves_the_mode_as_it_was():
         adapter.release.set()
         assert (await slot.record_event(event(2))).status == "committed"
         assert (await slot.set_mode(AdapterMode(read_only=True))).read_only
-
-
-@pytest.mark.parametrize("at_once", [False, True])
-async def test_writes_that_wait_for_a_switch_keep_their_order(at_once):
-    """trio wakes tasks in any order, so twenty times."""
-    for _ in range(20):
-        adapter = Held("record_event")
-        async with MemorySlot(adapter, scope=ALICE) as slot, anyio.create_task_group() as group:
-            group.start_soon(slot.record_event, event(0))
-            await settle()
-
-            async def switch():
-                with anyio.move_on_after(0 if at_once else 30):
-                    await slot.set_mode(AdapterMode(read_only=False))
-
-            group.start_soon(switch)
-            if not at_once:
-                await settle()
-            for number in range(1, 8):
-                group.start_soon(slot.record_event, event(number))
-                await settle()
-            adapter.release.set()
-        assert adapter.calls == [f"e{number}" for number in range(8)]
-
-
-async def test_a_switch_waits_for_writes_that_waited_for_the_switch_before():
-    adapter, receipts = Held("record_event"), []
-
-    async def write(number):
-        receipts.append((await slot.record_event(event(number))).status)
-
-    async with MemorySlot(adapter, scope=ALICE) as slot, anyio.create_task_group() as group:
-        group.start_soon(write, 0)
-        await settle()
-        group.start_soon(slot.set_mode, AdapterMode(read_only=False))
-        await settle()
-        for number in (1, 2):
-            group.start_soon(write, number)
-            await settle()
-        group.start_soon(slot.set_mode, AdapterMode(read_only=True))
-        await settle()
-        adapter.release.set()
-    assert receipts == ["committed"] * 3
-    assert adapter.calls == ["e0", "e1", "e2"]
-    assert slot.read_only
-
-
-async def test_a_switch_waits_for_writes_that_an_earlier_one_was_given_up_over():
-    adapter, order = Held("record_event"), []
-
-    async def noted(what, call, *arguments):
-        await call(*arguments)
-        order.append(what)
-
-    async with MemorySlot(adapter, scope=ALICE) as slot, anyio.create_task_group() as group:
-        group.start_soon(noted, "written", slot.record_event, event())
-        await settle()
-        await given_up(slot.set_mode, AdapterMode(read_only=True))
-        group.start_soon(noted, "switched", slot.set_mode, AdapterMode(read_only=True))
-        await settle()
-        adapter.release.set()
-    assert order == ["written", "switched"]
 
 
 async def test_a_scope_whose_set_up_writes_nothing_may_be_set_up_read_only():

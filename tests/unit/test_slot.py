@@ -14,7 +14,6 @@ from slot_support import (
     ask,
     event,
     forever,
-    given_up,
 )
 
 from memory import (
@@ -26,10 +25,7 @@ from memory import (
     ContextBudget,
     InputError,
     IsolationError,
-    LifecycleError,
-    MemoryScope,
     MemorySlot,
-    ReadOnlyError,
     RetrieveResult,
     ScopeError,
 )
@@ -109,80 +105,6 @@ async def test_a_prompt_shows_equal_texts_once_and_nothing_below_the_backends_fl
         narrow = ContextBudget(max_items=2)
         assert "cup" not in await slot.before_turn("tea?", session_id="s", budget=narrow)
         assert len((await slot.retrieve(ask())).included) == 5, "retrieve gives what the backend gave"
-
-
-async def test_recalled_context_is_not_written_again(slot, adapter):
-    await slot.after_turn(user="I like oolong", session_id="s")
-    context = await slot.before_turn("tea?", session_id="s")
-    await slot.after_turn(user=f"tea?\n{context}", session_id="s")
-    assert adapter.rows[1].messages[0].content == "tea?"
-    with pytest.raises(InputError, match="nothing but recalled context"):
-        await slot.after_turn(user=context, session_id="s")
-    assert len(adapter.rows) == 2
-
-
-async def test_a_scope_never_set_up_is_refused(slot, adapter):
-    stranger = MemoryScope(run_id="r", persona_id="eve")
-    for call in (
-        slot.record_event(event(scope=stranger)),
-        slot.retrieve(ask(stranger)),
-        slot.reset_scope(stranger),
-    ):
-        with pytest.raises(ScopeError, match="r:eve is not set up"):
-            await call
-    assert adapter.calls == []
-
-
-async def test_read_only_writes_nothing_and_says_so(slot, adapter, sink):
-    await slot.set_mode(AdapterMode(read_only=True, reason="test_session"))
-    receipt = await slot.record_event(event())
-    assert (receipt.status, receipt.native_ids) == ("skipped_read_only", ())
-    assert receipt.trace.attempts == 0
-    assert receipt.trace.read_only is True
-    with pytest.raises(ReadOnlyError):
-        await slot.reset_scope(ALICE)
-    assert adapter.calls == []
-    await slot.set_mode(AdapterMode(read_only=False))
-    assert (await slot.record_event(event())).status == "committed"
-
-
-async def test_set_mode_drains_and_later_writes_wait_for_the_flip(adapter):
-    release = anyio.Event()
-    adapter.next_write = [release.wait]
-    order, receipts = [], {}
-
-    async def write(number):
-        receipts[number] = await slot.record_event(event(number))
-        order.append(f"write {number} {receipts[number].status}")
-
-    async def flip():
-        receipt = await slot.set_mode(AdapterMode(read_only=True))
-        order.append(f"flipped, drained {receipt.drained}")
-
-    async with MemorySlot(adapter, scope=ALICE) as slot, anyio.create_task_group() as group:
-        group.start_soon(write, 1)
-        await anyio.wait_all_tasks_blocked()
-        group.start_soon(flip)
-        await anyio.wait_all_tasks_blocked()
-        group.start_soon(write, 2)
-        await anyio.wait_all_tasks_blocked()
-        assert order == []
-        release.set()
-    assert order[0] == "write 1 committed"
-    assert set(order[1:]) == {"flipped, drained 1", "write 2 skipped_read_only"}
-    assert adapter.calls == ["e1"]
-
-
-async def test_a_switch_given_up_while_draining_changes_nothing(slot, adapter):
-    release = anyio.Event()
-    adapter.next_write = [release.wait]
-    async with anyio.create_task_group() as group:
-        group.start_soon(slot.record_event, event(1))
-        await anyio.wait_all_tasks_blocked()
-        await given_up(slot.set_mode, AdapterMode(read_only=True))
-        assert not slot.read_only
-        release.set()
-    assert (await slot.record_event(event(2))).status == "committed"
 
 
 async def test_a_failing_switch_to_read_only_leaves_the_safe_side(slot, adapter):
@@ -357,13 +279,6 @@ async def test_a_start_that_fails_opens_no_slot(sink):
     assert [(trace.operation, trace.error) for trace in sink] == [("start", "BackendUnavailable")]
 
 
-async def test_a_cancelled_call_leaves_the_slot_usable(slot, adapter):
-    adapter.next_write = [forever]
-    await given_up(slot.record_event, event(1))
-    assert (await slot.record_event(event(2))).status == "committed"
-    assert (await slot.set_mode(AdapterMode(read_only=True))).drained == 0
-
-
 async def test_health_tells_instead_of_raising(slot, adapter):
     healthy = await slot.health()
     assert healthy.status == "ok"
@@ -379,14 +294,6 @@ async def test_health_tells_instead_of_raising(slot, adapter):
         "unavailable",
         ("BackendHealth.status: is none of these",),
     )
-
-
-async def test_another_event_loop_is_refused(slot):
-    def elsewhere():
-        anyio.run(slot.retrieve, ask())
-
-    with pytest.raises(LifecycleError, match="another event loop"):
-        await anyio.to_thread.run_sync(elsewhere)
 
 
 async def test_traces_say_what_happened_and_nothing_said(slot, sink):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from bench_support import locomo_sample, run
-from cli_support import error_line, invoke
+from cli_support import invoke
 
 from memory import ConfigError, MemoryScope, SupportsReadiness, open_memory
 from memory.bench.engine.matrix import load_experiment
@@ -195,16 +195,6 @@ def test_every_message_names_the_place_and_the_fix(directory: Path, line: str, c
     assert f"{path}{complaint}" in failed
 
 
-def test_messages_do_not_lead_in_a_circle(directory: Path) -> None:
-    """Whoever writes what a message says gets on."""
-    path = write(directory, "condition: mem0", "  conditions: {mem0: {top_k: 3}}\n")
-    assert "write backend: mem0" in error_line(invoke("tools", "config", "show", path), 2)
-    path = write(directory, "backend: mem0", "  conditions: {mem0: {top_k: 3}}\n")
-    shown = json.loads(invoke("tools", "config", "show", path, "--json").stdout)
-    assert shown["label"] == "mem0 (control, simple_rag with other options; lexical embedder)"
-    assert shown["config"]["memory"]["conditions"]["mem0"]["top_k"] == 3
-
-
 # -- paths ------------------------------------------------------------------------------------------------
 
 
@@ -254,20 +244,3 @@ def test_paths_of_a_run_are_relative_to_the_file_but_for_those_of_the_command_li
     given = {"data": directory / "other.json", "output": Path("here")}
     settings = load_experiment(path, block="run", selected=True, **given).settings
     assert (settings.data, settings.directory) == (directory / "other.json", Path("here"))
-
-
-def test_what_is_wrong_with_one_of_several_is_told_with_the_file(directory: Path) -> None:
-    path = write(
-        directory, "backend: mem0", "  backends: {mem0: {top_q: 1}}\nrun: {providers: [full_history, mem0]}\n"
-    )
-    result = invoke("run", path)
-    assert "memory.backends.mem0.top_q" in error_line(result, 2)
-    assert str(path) in error_line(result, 2)
-
-
-@pytest.mark.thorough
-def test_init_takes_any_provider(directory: Path) -> None:
-    for name in NAMES:
-        result = invoke("setup", directory / f"{name}.yaml", "--backend", name)
-        assert result.exit_code == 0, result.output
-        assert load_config(directory / f"{name}.yaml").provider == name

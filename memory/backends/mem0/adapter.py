@@ -42,7 +42,7 @@ from memory.adapter import (
     SequentialBulk,
     SynchronousWrites,
 )
-from memory.adapter.fields import NotBlank, parse_time
+from memory.adapter.fields import NotBlank
 from memory.backends.mem0.options import OPENAI_PROVIDERS, Mem0Options
 from memory.backends.mem0.translate import (
     ERRORS,
