@@ -1,7 +1,8 @@
-"""``memslot import``: the conversations people have elsewhere, brought into a memory."""
+"""``memslot import`` and ``export``: conversations into a memory, and out of it."""
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from memory.runtime._importing import ImportReport, Source
 
 importing = typer.Typer(add_completion=False, rich_markup_mode=None)
+exporting = typer.Typer(add_completion=False, rich_markup_mode=None)
 _NAMED = 20  # problems on the screen; --json has all
 
 
@@ -30,8 +32,8 @@ def import_(
         typer.Option(
             "--as",
             metavar="KIND",
-            help="chatgpt, claude, claude_code, sharegpt, openai, langchain, mem0 or memslot; "
-            "detected by default.",
+            help="chatgpt, claude, claude_code, sharegpt, openai, langchain, mem0, memslot or "
+            "journal; detected by default.",
             show_default=False,
         ),
     ] = None,
@@ -129,3 +131,51 @@ def _as_json(report: ImportReport) -> dict[str, Any]:
         "left_out": dict(report.left_out),
         "problems": [{"place": each.place, "what": each.what} for each in report.problems],
     }
+
+
+@exporting.command()
+def export(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="The YAML file of the memory.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The file; standard output by default.", show_default=False),
+    ] = None,
+    persona: Annotated[
+        str | None, typer.Option(help="Only this person's events.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write what a memory was told as JSON lines, for 'memslot import' or any other tool.
+
+    It reads the memory's journal ('journal: true') and writes a head, then one event a line, as it was recorded.
+    The file holds what was said.
+    """
+    from memory.plugins.opening import recorded_journal
+    from memory.runtime._replay import exported
+
+    with recorded_journal(config) as journal:
+        lines = exported(journal, persona)
+        if out is None:
+            for line in lines:
+                sys.stdout.write(line + "\n")
+            return
+        # A pipe or a device takes the lines as they come. A file appears only when it is whole.
+        part = None if out.exists() and not out.is_file() else out.with_name(out.name + ".part")
+        count = -1
+        try:
+            with (part or out).open("w", encoding="utf-8") as file:
+                for line in lines:
+                    file.write(line + "\n")
+                    count += 1
+            if part is not None:
+                part.replace(out)
+        except BaseException:
+            if part is not None:
+                part.unlink(missing_ok=True)
+            raise
+    if as_json:
+        print_json({"file": str(out), "events": count})
+    else:
+        say(f"{count} events in {out}")

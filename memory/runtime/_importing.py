@@ -87,8 +87,13 @@ class Source:
         return MemoryScope(**{**dict(self.scope), "persona_id": conversation.user})
 
     def turns(self, conversation: Conversation, report: ImportReport) -> list[MemoryEvent]:
-        """The events of a conversation: one for each message of the user, with the answers that follow it."""
+        """The events of a conversation: one for each message of the user, with the answers that follow it.
+
+        A recorded event stays as it is, in this memory's scope.
+        """
         scope, at = self.scope_of(conversation), self._first_time(conversation)
+        if conversation.events:
+            return [event.model_copy(update={"scope": scope}) for event in conversation.events]
         events: list[MemoryEvent] = []
         for number, said in enumerate(_turns_of(conversation, report.left_out)):
             known = next((each.at for each in said if each.at is not None), None)

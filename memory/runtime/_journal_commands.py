@@ -1,9 +1,8 @@
-"""``memslot journal``: what was kept, and moving it: list, replay, export, import, forget."""
+"""``memslot journal``: what was kept: list, retry, replay, forget."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -225,70 +224,6 @@ def _show(report: ReplayReport, provider: str, *, looked_up: bool) -> None:
         f"{provider}: "
         + ("every event arrived" if report.complete else "not every event is known to have arrived")
     )
-
-
-@commands.command()
-def export(
-    config: Config,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="The file; standard output by default.", show_default=False),
-    ] = None,
-    persona: Persona = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write the journal as JSON lines: a head, then one event a line, as it was recorded. Holds what was said."""
-    from memory.plugins.opening import recorded_journal
-    from memory.runtime._replay import exported
-
-    with recorded_journal(config) as journal:
-        lines = exported(journal, persona)
-        if out is None:
-            for line in lines:
-                sys.stdout.write(line + "\n")
-            return
-        # A pipe or a device is written to; what is no file yet, or one, is a whole one at once.
-        part = None if out.exists() and not out.is_file() else out.with_name(out.name + ".part")
-        count = -1
-        try:
-            with (part or out).open("w", encoding="utf-8") as file:
-                for line in lines:
-                    file.write(line + "\n")
-                    count += 1
-            if part is not None:
-                part.replace(out)
-        except BaseException:
-            if part is not None:
-                part.unlink(missing_ok=True)
-            raise
-    if as_json:
-        print_json({"file": str(out), "events": count})
-    else:
-        say(f"{count} events in {out}")
-
-
-@commands.command("import")
-def import_(
-    config: Config,
-    file: Annotated[Path, typer.Argument(help="JSON lines of 'memslot journal export'.", show_default=False)],
-    as_json: AsJson = False,
-) -> None:
-    """Take over the events of an export; those known already stay as they are. Nothing is sent anywhere."""
-    from memory.plugins.config import load_config
-    from memory.plugins.opening import open_journal
-    from memory.runtime._replay import read_export
-
-    loaded = load_config(config)
-    if loaded.journal is None:
-        raise ConfigError(f"{config}: memory.journal is not set; set 'journal: true' to have one")
-    for _ in read_export(file):  # all of it is read once before anything is kept
-        pass
-    with open_journal(loaded) as journal:
-        new, known = journal.add(read_export(file))
-    if as_json:
-        print_json({"new": new, "known": known})
-    else:
-        say(f"{new} events taken over, {known} known before")
 
 
 @commands.command()

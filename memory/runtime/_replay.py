@@ -13,17 +13,15 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
-from pathlib import Path
-from typing import Any
 
 from memory.contract.adapter import SupportsBulkIngest, SupportsReadiness
-from memory.contract.errors import InputError, MemslotError
+from memory.contract.errors import InputError
 from memory.contract.events import MemoryEvent
 from memory.contract.receipts import BackendReadiness, WriteReceipt
 from memory.contract.requests import ContextBudget, RetrieveRequest
 from memory.contract.scope import MemoryScope
 from memory.slot.slot import MemorySlot
-from memory.storage.journal import Journal, JournalKey, JournalStatus
+from memory.storage.journal import Journal, JournalKey
 
 _PIECE, _FIRST = 100, 10  # events
 _QUICK_S, _SLOW_S = 0.5, 2.0  # of a piece: a slow target shows its progress by smaller ones
@@ -188,36 +186,6 @@ def exported(journal: Journal, persona_id: str | None = None) -> Iterator[str]:
             event = entry.event.model_dump(mode="json", exclude_none=True)
             line = {"event": event, "status": entry.status, "destination": entry.destination}
             yield json.dumps(line, ensure_ascii=False)
-
-
-def read_export(file: Path) -> Iterator[tuple[MemoryEvent, JournalStatus, str]]:
-    """Events, statuses and destinations of an export, line by line, so that a file of any size can be read."""
-    if not file.stat().st_size:
-        raise InputError(f"{file}: holds no head; is it an export of a journal?")
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            where = f"{file}:{number}"
-            try:
-                row: Any = json.loads(line.decode("utf-8"))
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"{where}: not a line of JSON") from error
-            if number == 1:
-                if not isinstance(row, dict) or row.get("format") != FORMAT:
-                    raise InputError(f"{where}: not an export of a journal; its first line says {FORMAT!r}")
-                continue
-            status = row.get("status") if isinstance(row, dict) else None
-            if status not in ("waiting", "unknown", "committed", "queued", "pending", "aside"):
-                raise InputError(f"{where}: status: give one that 'memslot journal export' writes")
-            if not isinstance(given := row.get("event"), dict):
-                raise InputError(f"{where}: event: is missing; give it as 'memslot journal export' does")
-            try:
-                event = MemoryEvent(**given)
-            except (MemslotError, TypeError) as error:
-                raise InputError(f"{where}: event: {error}") from error
-            destination = row.get("destination")
-            if not isinstance(destination, str) or not destination:
-                raise InputError(f"{where}: destination: give the one that 'memslot journal export' writes")
-            yield event, status, destination
 
 
 @dataclass

@@ -12,9 +12,11 @@ from io import TextIOWrapper
 from typing import Any, Literal, get_args
 
 from memory.contract.errors import ConfigError
-from memory.contract.events import Message
+from memory.contract.events import MemoryEvent, Message
 
-Kind = Literal["chatgpt", "claude", "claude_code", "sharegpt", "openai", "langchain", "mem0", "memslot"]
+Kind = Literal[
+    "chatgpt", "claude", "claude_code", "sharegpt", "openai", "langchain", "mem0", "memslot", "journal"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _CHUNK = 1 << 16  # characters read at a time; doubled while one item does not fit
 
@@ -60,6 +62,7 @@ class Conversation:
         user: whose conversation it is; None where the file does not say.
         place: where it stands in the file.
         left_out: how many parts of each kind are not in ``messages``, such as ``{"tool messages": 2}``.
+        events: the conversation as it was recorded, if the file is an export of a journal.
     """
 
     conversation_id: str
@@ -67,6 +70,7 @@ class Conversation:
     user: str | None = None
     place: str = ""
     left_out: Counter[str] = field(default_factory=Counter)
+    events: tuple[MemoryEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from itertools import chain, islice
 from typing import Any
 
 from memory.contract._model import parse_time
-from memory.contract.errors import ConfigError, InputError
-from memory.contract.events import Message
+from memory.contract.errors import ConfigError, InputError, MemslotError
+from memory.contract.events import MemoryEvent, Message
 from memory.runtime._transcript_items import (
     KINDS,
     Conversation,
@@ -60,6 +60,8 @@ def conversations(
     every = chain(begin, left)
     if kind == "memslot":
         yield from _own_lines(every, stem, wrong, questions)
+    elif kind == "journal":
+        yield from _journal(every, wrong)
     elif kind == "claude_code":
         yield from _claude_code(every, stem, wrong)
     elif kind in _ONE_A_ITEM and not _is_message(first.value):
@@ -84,6 +86,8 @@ def kind_of(value: Any) -> Kind | None:
         ("sharegpt", {"from", "value"}),
         ("memslot", {"session", "role"}),
         ("memslot", {"question"}),
+        ("journal", {"format"}),
+        ("journal", {"event", "status"}),
         ("claude_code", {"sessionId"}),
         ("claude_code", {"leafUuid"}),
         ("openai", {"messages"}),
@@ -342,6 +346,28 @@ def _own_lines(
             name = f"{user or stem}/{session}" if users[session] > 1 else session
             held.conversation_id = name
             yield from held.whole(wrong)
+
+
+def _journal(items: Iterable[Item], wrong: Wrong) -> Iterator[Conversation]:
+    sessions: dict[tuple[str, str], list[MemoryEvent]] = {}
+
+    def read(item: Item) -> None:
+        if "format" in item.value:
+            return
+        given = item.value.get("event")
+        if not isinstance(given, dict):
+            raise Unreadable("event is missing; give a line that 'memslot export' writes")
+        try:
+            event = MemoryEvent(**given)
+        except (MemslotError, TypeError) as error:
+            raise Unreadable(f"event: {error}") from None
+        sessions.setdefault((event.scope.persona_id, event.session_id), []).append(event)
+
+    for item in items:
+        _tried(item, wrong, read)
+    for (user, session), events in sessions.items():
+        said = tuple(Spoken(message, event.timestamp) for event in events for message in event.messages)
+        yield Conversation(session, said, user, events=tuple(events))
 
 
 _MESSAGE = frozenset({"session", "role", "content", "time", "user", "id"})

@@ -12,6 +12,7 @@ whole. The file's content decides its kind; ``kind`` names it where the caller k
 ``langchain``   a list of LangChain messages, ``{"type", "data": {"content"}}``
 ``mem0``        what mem0's ``get_all`` returns; each memory is a message of the user
 ``memslot``     one line a message (``session``, ``role``, ``content``, ``time``) and one a question
+``journal``     what ``memslot export`` writes: recorded events, with their ids, times and metadata
 =============== =====================================================================================
 
 A conversation holds what the user and the assistant said, and what a system message said. ``left_out`` counts all
@@ -44,7 +45,7 @@ def read_conversations(
 ) -> Iterator[Conversation]:
     """The conversations of a file, in its order.
 
-    Kinds whose conversations may be spread over a file (``claude_code``, ``memslot``) are read whole first.
+    A file of ``claude_code``, ``memslot`` or ``journal`` is read whole first: a conversation may be spread over it.
 
     Args:
         path: a file, a zip file, or a directory that holds ``conversations.json``.
@@ -64,15 +65,15 @@ def read_conversations(
             raise ConfigError(str(problem))
         problems.append(problem)
 
-    seen: set[str] = set()
+    seen: set[tuple[str | None, str]] = set()
     for name, opened in _opened(source):
         with opened() as stream:
             items = items_of(stream, name, wrong)
             for found in conversations(items, kind, Path(name).stem, wrong, questions):
-                if found.conversation_id in seen:
+                if (found.user, found.conversation_id) in seen:
                     wrong(Problem(found.place, f"the conversation id occurs twice in {source.name}"))
                     continue
-                seen.add(found.conversation_id)
+                seen.add((found.user, found.conversation_id))
                 yield found
 
 

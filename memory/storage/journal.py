@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b
-from itertools import islice
 from typing import Any, Literal, cast
 
 from memory.contract.adapter import AdapterTraits, MemoryAdapter, native_scope_of
@@ -519,27 +517,6 @@ class Journal(AbstractContextManager["Journal"]):
         """Take out of :meth:`unanswered`."""
         rows = [(target, scope_key(scope), event_id) for event_id in event_ids]
         self._note("DELETE FROM unanswered WHERE target = ? AND scope = ? AND event_id = ?", rows)
-
-    # Moving and forgetting.
-
-    def add(self, events: Iterable[tuple[MemoryEvent, JournalStatus, str]]) -> tuple[int, int]:
-        """Take over events of an export with status and destination, keeping their order: (new, known before)."""
-        new = known = 0
-
-        def take(page: list[tuple[MemoryEvent, JournalStatus, str]], db: Any) -> int:
-            self._make_room(db)
-            kept = [
-                self._insert(db, Lane(destination, scope_key(event.scope)), event, status=status, sent=True)
-                for event, status, destination in page
-            ]
-            self._count(db)
-            return sum(before is None for _, before in kept)
-
-        source = iter(events)
-        while page := list(islice(source, 500)):
-            fresh = self.store.call(partial(take, page))
-            new, known = new + fresh, known + len(page) - fresh
-        return new, known
 
     def forget(self, persona_id: str) -> list[JournalKey]:
         """Remove a person's entries of every kind from the disk for good, the log too; where to reset them."""

@@ -115,6 +115,35 @@ def test_a_conversation_of_another_user_goes_into_that_users_memory(tmp_path, co
     assert len(_stored(config)) == 2
 
 
+def test_an_export_goes_in_again_as_it_was_recorded(tmp_path, config):
+    lines = [
+        {
+            "session": "a",
+            "role": "user",
+            "content": f"{user} drinks tea",
+            "user": user,
+            "time": "2020-05-01T10:00:00Z",
+        }
+        for user in ("ann", "bea")
+    ]
+    chats, export, other = tmp_path / "chats.jsonl", tmp_path / "past.jsonl", tmp_path / "other.yaml"
+    chats.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    config.write_text(CONFIG + "  journal: true\n", encoding="utf-8")
+    other.write_text(CONFIG.replace("data_dir: data", "data_dir: other"), encoding="utf-8")
+    _report(chats, "--into", config)
+    assert invoke("export", config, "--out", export).exit_code == 0
+    report = _report(export, "--into", other)
+    assert (report["events"], report["written"]) == (2, 2)
+    assert _report(export, "--into", other)["earlier"] == 2
+    assert [_stored(other, who) for who in ("ann", "bea")] == [_stored(config, who) for who in ("ann", "bea")]
+    with export.open("a", encoding="utf-8") as file:
+        file.write('{"event": {}, "status": "committed"}\n{"status": "committed"}\n')
+    assert [problem["place"] for problem in _report(export, "--into", other)["problems"]] == [
+        "past.jsonl, line 4",
+        "past.jsonl, line 5",
+    ]
+
+
 def test_a_dry_run_counts_and_writes_nothing(tmp_path, config):
     report = _report(_chats(tmp_path / "chats.jsonl", 2), "--into", config, "--dry-run")
     assert (report["events"], report["written"]) == (4, 0)

@@ -168,15 +168,6 @@ async def test_replays_go_on_where_they_stopped(journal):
     assert (journal.position("target", ADA), journal.unanswered("target", ADA)) == (7, ("b",))
 
 
-def test_an_export_is_taken_over_once(journal):
-    here = key(ADA).destination
-    events = [(event("a"), "committed", here), (event("b"), "waiting", here)]
-    assert journal.add(events) == (2, 0)
-    assert journal.add([*events, (event("c"), "aside", here)]) == (1, 2)
-    assert journal.counts() == {"committed": 1, "waiting": 1, "aside": 1}
-    assert journal.backlog(key(ADA)) == 1
-
-
 async def test_forgetting_leaves_nothing_of_a_person_on_the_disk(tmp_path):
     words = "a secret that nobody else knows"
     with open_journal(tmp_path) as journal:
@@ -251,7 +242,7 @@ async def test_nothing_on_the_way_of_an_event_goes_through_the_whole_journal(tmp
         await deliver(journal, "a")
         await waiting(journal, ADA)
         await journal.find(key(ADA), "a")
-        journal.add([(event("d"), "committed", key(ADA).destination)])
+        await keep(journal, event("d"))
         assert len(list(journal.entries(ADA))) == journal.count(ADA, until=9) == 4
         await wipe(journal, ADA)
         await journal.store.run(lambda db: db.set_trace_callback(None))
