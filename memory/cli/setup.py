@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -17,6 +19,8 @@ from memory.plugins.console import AsJson, print_json, say
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+    from memory.plugins.hookspecs import PluginInfo
 
 
 OPENAI = "https://api.openai.com/v1"
@@ -62,7 +66,7 @@ def setup(
     from memory.hosts._table import HOSTS
     from memory.plugins.blocks import load_yaml
     from memory.plugins.config import load_config
-    from memory.plugins.registry import MemoryAdapterRegistry, missing_modules
+    from memory.plugins.registry import MemoryAdapterRegistry
 
     if backend is not None and condition is not None:
         raise InputError("--backend and --condition are both given; one provider is active at a time")
@@ -75,7 +79,7 @@ def setup(
     info = MemoryAdapterRegistry().info(name, None if condition is None else "control")
     if source is None:
         place = data_dir or _ask("directory for its data", ".memslot")
-        answers = {**_ask_model(info.options), **_ask_required(info.options)}
+        answers = {**_ask_model(info.options), **_ask_embedder(info.options), **_ask_required(info.options)}
         text = render(info, None, answers, data_dir=str(place), full=full)
     else:
         load_config(source)
@@ -90,24 +94,55 @@ def setup(
         load_config(path).parse_options(info.options)
     except ConfigError as error:
         report["to be filled in"] = str(error)
-    if missing := missing_modules(info):
-        report["to be installed"] = info.install or ", ".join(missing)
+    block = (load_yaml(path)[0]["memory"].get("backends") or {}).get(name) or {}
+    if install := _to_install(info, block):
+        report["to be installed"] = install
+    if _needs_openai_key(block):
+        report["to be set"] = "the variable OPENAI_API_KEY"
     if hidden := hides_us(Path.cwd(), path.parent):
         report["hidden"] = hidden
-    report["next"] = f"memslot doctor {shlex.quote(str(path))}"
+    ready = report.keys() <= {"wrote", "hidden"}
+    doctor_line = f"memslot doctor {shlex.quote(str(path))}"
+    report["next"] = doctor_line
     if as_json:
         print_json({key.replace(" ", "_"): text for key, text in report.items()})
         return
+    if checked := ready and on_a_terminal():
+        del report["next"]
     for key, text in report.items():
         say(f"{key} {text}" if key == "wrote" else f"{key}: {text}")
     if host != "none":
         _write_host(host, path)
-    if not on_a_terminal():
+    if not checked:
         return
-    doctor(context, path)
-    say("")
-    say("Now say to your agent:  I like oolong tea.")
-    say("Start it again, and ask:  Which tea do I like?")
+    try:
+        doctor(context, path)
+    except typer.Exit:
+        say(f"next: change {path} where a line above says so, then {doctor_line}")
+        raise
+    if host == "none":
+        say(f"next: memslot chat {shlex.quote(str(path))}")
+    else:
+        say("next: say to your agent: I like oolong tea. Start it again, and ask: Which tea do I like?")
+
+
+def _to_install(info: PluginInfo, block: Mapping[str, Any]) -> str:
+    """The pip line of everything that is missing, for the memory and for a model in this process."""
+    from memory.plugins.registry import missing_modules
+
+    missing = [info.install or ", ".join(modules)] if (modules := missing_modules(info)) else []
+    embedder = block.get("embedder")
+    local = isinstance(embedder, Mapping) and embedder.get("provider") == "local"
+    if local and importlib.util.find_spec("fastembed") is None:
+        missing.append("pip install 'memslot[local]'")
+    return "; ".join(missing)
+
+
+def _needs_openai_key(block: Mapping[str, Any]) -> bool:
+    llm = block.get("llm")
+    if not isinstance(llm, Mapping) or llm.get("api_key") or os.environ.get("OPENAI_API_KEY"):
+        return False
+    return llm.get("base_url", OPENAI) == OPENAI
 
 
 def on_a_terminal() -> bool:
@@ -170,6 +205,19 @@ def _ask_model(options: type[BaseModel]) -> dict[str, Any]:
     if model == "none":
         return {}
     return {"llm": {"model": model, "base_url": _ask("its OpenAI-compatible base URL", OPENAI)}}
+
+
+def _ask_embedder(options: type[BaseModel]) -> dict[str, Any]:
+    """Ask which embedder a backend uses if it can do without a model."""
+    field = options.model_fields.get("embedder")
+    if field is None or field.default != "lexical":
+        return {}
+    given = _ask("embedder: lexical (shared words), or local (a model in this process)", "lexical")
+    if given not in ("lexical", "local"):
+        raise InputError(
+            f"embedder: {given!r} is neither lexical nor local; a model behind an endpoint goes into the file"
+        )
+    return {"embedder": {"provider": "local"}} if given == "local" else {}
 
 
 def _first(annotation: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ import anyio
 import pytest
 import yaml
 from backends import of_backend
-from cli_support import error_line, invoke
+from cli_support import LACKING, error_line, fake_plugin, invoke
 
 from memory import ConfigError
 from memory.plugins.config import load_config
@@ -26,7 +27,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("terminal")
 def test_setup_asks_writes_checks_and_ends_with_what_to_try(tmp_path: Path) -> None:
     path = tmp_path / "memslot.yaml"
-    result = invoke("setup", path, input="langchain\nmem0\nmine\nnone\n")
+    result = invoke("setup", path, input="langchain\nmem0\nmine\nnone\nlexical\n")
     assert result.exit_code == 0, result.output
     config = load_config(path)
     assert config.provider == "mem0"
@@ -35,6 +36,34 @@ def test_setup_asks_writes_checks_and_ends_with_what_to_try(tmp_path: Path) -> N
     assert "checks passed" in result.stdout
     assert result.stdout.index("I like oolong tea.") < result.stdout.index("Which tea do I like?")
     assert "exists" in error_line(invoke("setup", path), 2)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_missing_sdk_a_missing_model_and_a_missing_key_are_named_together(
+    add_plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name, *rest: None if name == "fastembed" else real(name, *rest)
+    )
+    options = """
+from typing import Any
+from pydantic import Field
+from memory.adapter import PluginOptions
+class Options(PluginOptions):
+    llm: dict[str, Any] = Field(examples=[{"model": "m"}])
+    embedder: Any = "lexical"
+"""
+    about = f'summary="", options=Options, sdk_modules=("no_such_sdk",), install="{LACKING}"'
+    add_plugin("lacking", fake_plugin("lacking", before=options, info=about))
+    result = invoke("setup", tmp_path / "new.yaml", "--backend", "lacking", input="none\nd\nlocal\ngpt\n")
+    assert result.exit_code == 0, result.output
+    assert f"to be installed: {LACKING}; pip install 'memslot[local]'" in result.stdout
+    assert "to be set: the variable OPENAI_API_KEY" in result.stdout
+    assert result.stdout.endswith(f"next: memslot doctor {tmp_path / 'new.yaml'}\n")
+    written = yaml.safe_load((tmp_path / "new.yaml").read_text("utf-8"))["memory"]["backends"]["lacking"]
+    assert written == {"llm": {"model": "gpt"}, "embedder": {"provider": "local"}}
 
 
 @pytest.mark.usefixtures("terminal")
