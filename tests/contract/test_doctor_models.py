@@ -57,6 +57,11 @@ async def test_models_that_answer_pass(provider: str, llm: ScriptedLLM, tmp_path
     report = await examine(provider, tmp_path, options_of(provider, llm))
     assert check(report, "models").status == "passed", report
     assert check(report, "models").evidence == f"{', '.join(ROLES[provider])} answered"
+    if provider != "rolling_summary":  # which summarises later
+        written = check(report, "write").evidence
+        assert "the extracting model was asked" in written
+        assert "tokens; the slower write took" in written
+        assert "memory.deadlines.write_s allows 60 s" in written
 
 
 @pytest.mark.parametrize("role", ["llm", "embedder"])

@@ -405,7 +405,9 @@ class _InUse:
         self.place.release()
         if isinstance(error, WriteFailed):
             cause, name = error.__cause__ or error, self.backend_name
-            failure = normalise_error(cause, backend_name=name, operation="the write", table=ERRORS)
+            failure = normalise_error(
+                cause, backend_name=name, operation="the write", table=ERRORS, deadline="write_s"
+            )
             failure.sent = False  # also where a model's answer was lost: nothing is stored
             raise failure from cause
 

