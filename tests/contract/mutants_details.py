@@ -273,6 +273,13 @@ class RestlessFingerprint(FakeProfile):
         return adapter.asked
 
 
+class ReadyThoughDown(FakeBackend):
+    """Stores each write at once, so it is always ready."""
+
+    async def readiness(self, scope: MemoryScope) -> BackendReadiness:
+        return BackendReadiness(state="ready")
+
+
 _DERIVES: dict[str, Any] = {"derivation_s": 0.05}
 ESCAPED: Mapping[str, tuple[type[FakeBackend], str, dict[str, Any]]] = {
     "dedupes_over_all_scopes": (DedupesOverAllScopes, "an_event_id_belongs_to_its_scope", {}),
@@ -289,6 +296,7 @@ ESCAPED: Mapping[str, tuple[type[FakeBackend], str, dict[str, Any]]] = {
     "swallows_readiness_errors": (
         SwallowsReadinessErrors, "readiness_of_a_failing_backend_is_not_ready", _DERIVES,
     ),
+    "ready_though_down": (ReadyThoughDown, "readiness_of_a_failing_backend_is_not_ready", {}),
     "resets_what_is_down": (ResetsWhatIsDown, "a_reset_of_a_failing_backend_is_not_verified", {}),
     "repeats_stored_text": (RepeatsStoredText, "errors_do_not_repeat_what_is_stored", {}),
     "drops_the_offset": (DropsTheOffset, "a_moment_is_kept_whatever_its_offset", {}),

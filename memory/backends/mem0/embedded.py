@@ -51,7 +51,7 @@ class EmbeddedMem0(NativeMem0):
     def probe(self, ids: Ids | None = None) -> Models:
         models = self._start()
         if ids is not None:
-            self._scope(ids)
+            self._scope(ids).memory.vector_store.col_info()
             return models
         for name, scope in self._scopes.items():
             scope.memory.vector_store.col_info()
